@@ -1,0 +1,51 @@
+# Every target does its own set-up: `make demo` or `make test` on a fresh machine is enough.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+# Python workers of Spark must be the ones of this environment; bind to loopback so that no host name is looked up.
+export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
+export SPARK_LOCAL_IP := 127.0.0.1
+
+.PHONY: help setup java demo test test-core test-slow check bench lock clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(STAMP): requirements.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) scripts/venv.py .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+java:
+	@sh scripts/java.sh
+
+setup: java $(STAMP)  ## make .venv with the pinned dependencies, find or install Java
+
+demo: setup  ## three camera streams joined by image similarity, under two minutes
+	$(BIN)/python examples/demo.py
+
+check: $(STAMP)  ## lint, types and the layering contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+test: setup check  ## everything CI runs: check, core tests, Spark tests
+	$(BIN)/python -m pytest
+
+test-core: $(STAMP)  ## the tests that need no JVM, in seconds
+	$(BIN)/python -m pytest -m "not spark and not slow"
+
+test-slow: setup  ## the exhaustive variants
+	$(BIN)/python -m pytest -m slow
+
+bench: setup  ## every bench, with tables, CSV and PNG under bench/results/
+	for b in band3 images3 overhead state; do $(BIN)/python bench/$$b.py || exit 1; done
+
+lock:  ## write requirements.lock anew from pyproject.toml
+	$(PYTHON) scripts/lock.py
+
+clean:  ## remove the environment and every cache
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/results demo-output *.egg-info

@@ -1,0 +1,1 @@
+"""Join many live streams at once, under any predicate, on Apache Spark."""

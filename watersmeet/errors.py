@@ -1,0 +1,36 @@
+"""What can go wrong, each as one sentence that says where, what was expected, what came and what to do."""
+
+
+class WatersmeetError(Exception):
+    """The base of every error that Watersmeet raises on purpose."""
+
+
+class DefinitionError(WatersmeetError, ValueError):
+    """A join that can't be: an unknown column, a bad duration, two streams of one name."""
+
+
+class SqlError(DefinitionError):
+    """SQL text that can't be carried over; the message underlines the span.
+
+    Args:
+        problem: One sentence.
+        text: The whole SQL text the user wrote.
+        start: Index of the span's first character.
+        end: Index after its last character.
+    """
+
+    def __init__(self, problem: str, text: str, start: int, end: int) -> None:
+        line_start = text.rfind("\n", 0, start) + 1
+        line_end = text.find("\n", start)
+        line = text[line_start : line_end if line_end >= 0 else len(text)]
+        width = max(1, min(end, line_start + len(line)) - start)
+        super().__init__(f"{problem}\n  {line}\n  {' ' * (start - line_start)}{'^' * width}")
+        self.problem, self.span = problem, (start, end)
+
+
+class PredicateError(WatersmeetError, RuntimeError):
+    """A predicate that raised while a batch ran; the batch was not written."""
+
+
+class StateError(WatersmeetError, RuntimeError):
+    """State that is missing, damaged, or belongs to another query."""

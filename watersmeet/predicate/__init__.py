@@ -1,0 +1,1 @@
+"""What `where` says: parsed, split into conjuncts, carried over to DuckDB."""

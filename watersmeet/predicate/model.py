@@ -1,0 +1,133 @@
+"""The parts a `where` is made of, once parsed: conjuncts, their columns, calls and bounds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Form = Literal["array", "pair", "matrix"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Column:
+    """A column of a stream, by position: `stream` among the join's streams, `field` among the stream's columns."""
+
+    stream: int
+    field: int
+
+    @property
+    def name(self) -> str:
+        """The generated name under which DuckDB knows the column; user names never reach it."""
+        return f"s{self.stream}_{self.field}"
+
+
+@dataclass(frozen=True, slots=True)
+class PythonPredicate:
+    """A predicate written in Python; made by `watersmeet.predicate`.
+
+    Attributes:
+        name: How `where` calls it.
+        function: The user's function.
+        form: `array`: one row against an array of candidates, `f(x, ys) -> mask`; `pair`: scalars, `f(x, y) -> bool`;
+            `matrix`: arrays on both sides, `f(X, Y) -> mask` of shape (len(X), len(Y)).
+        nulls: Whether NULL arguments reach the function; otherwise its answer for them is NULL.
+        arrow: Whether it wants Arrow arrays; otherwise NumPy arrays.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    form: Form = "array"
+    nulls: bool = False
+    arrow: bool = False
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the user's function as it is, for tests of one's own."""
+        return self.function(*args)
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a Python predicate: a DuckDB expression over columns of at most one stream.
+
+    Attributes:
+        sql: The expression; a bare column is its generated name.
+        columns: The columns it reads; empty for a constant.
+        text: As the user wrote it.
+    """
+
+    sql: str
+    columns: tuple[Column, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a Python predicate inside a conjunct; the conjunct's SQL knows its answer as the column `name`."""
+
+    name: str
+    predicate: str
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An access path that a conjunct offers: rows of `column` outside [low, high] can't satisfy it.
+
+    It gives a superset; the conjunct itself stays as residual.
+
+    Attributes:
+        column: The column to look up: a number, date, timestamp or boolean.
+        low: DuckDB expression of type DOUBLE over columns of *other* streams, or None for no lower bound.
+        high: Likewise, the upper bound.
+        streams: The streams that `low` and `high` read.
+        exact: False where computing the bound may round (x - 5), so that the kernel must widen it.
+    """
+
+    column: Column
+    low: str | None
+    high: str | None
+    columns: tuple[Column, ...]
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Conjunct:
+    """One of the conditions that `where` joins by AND.
+
+    Attributes:
+        text: As the user wrote it.
+        sql: The same as a DuckDB boolean expression over generated column names and call names.
+        columns: Every column it reads, the arguments of its calls included.
+        calls: The Python predicates it calls; empty for plain SQL.
+        bounds: The access paths it offers.
+        raises: Whether evaluating it may raise (1/0 in ANSI mode); such conjuncts run after the others, as written.
+    """
+
+    text: str
+    sql: str
+    columns: tuple[Column, ...]
+    calls: tuple[Call, ...] = ()
+    bounds: tuple[Bound, ...] = ()
+    raises: bool = False
+
+    @property
+    def streams(self) -> frozenset[int]:
+        """The streams that must be present before the conjunct can be evaluated."""
+        return frozenset(column.stream for column in self.columns)
+
+    @property
+    def is_call(self) -> bool:
+        """Whether the conjunct is nothing but one call of a Python predicate."""
+        return len(self.calls) == 1 and self.sql == self.calls[0].name
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The settings of the Spark session that change what an expression means.
+
+    Attributes:
+        time_zone: `spark.sql.session.timeZone`.
+        ansi: `spark.sql.ansi.enabled`.
+    """
+
+    time_zone: str = "UTC"
+    ansi: bool = True
