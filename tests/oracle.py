@@ -1,0 +1,253 @@
+"""The brute-force statement of what a join of streams means; every engine is compared with it.
+
+It follows the definition word by word and shares no code with the engine. It knows nothing of nodes, slices, hops or
+purging: it keeps every tuple that is not late and tries every combination of one tuple per stream.
+
+Times, sizes, steps and delays are whole microseconds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+Row = Mapping[str, Any]
+Predicate = Callable[[dict[str, Row]], bool | None]
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """Admits a tuple at T when `T - ts < size`."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Count:
+    """Admits a tuple while it is among the last `rows` of its stream that arrived no later than the last member."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class Hopping:
+    """Admits a tuple at T when some whole number k has `k*step < ts <= T <= k*step + size`."""
+
+    size: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Unbounded:
+    """Always admits a tuple."""
+
+
+Window = Sliding | Count | Hopping | Unbounded
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One input of the join."""
+
+    name: str
+    window: Window
+    delay: int = 0
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One row as a source delivers it.
+
+    Attributes:
+        batch: The micro-batch that brings it.
+        stream: The name of its stream.
+        ts: Its event time; None is bad input and rejected.
+        key: Anything orderable that stands for the row's content in the order of arrival.
+        row: What the predicate sees; `row["id"]` names the row in results (identical rows may share an id).
+    """
+
+    batch: int
+    stream: str
+    ts: int | None
+    key: Any
+    row: Row
+
+
+@dataclass
+class Outcome:
+    """What a join must produce.
+
+    Attributes:
+        results: How often each (one `row["id"]` per stream in stream order, T) is emitted.
+        late: Tuples behind the join watermark of the batch before theirs, in order of arrival.
+        rejected: Rows without an event time.
+        watermarks: The join watermark after each batch; None is minus infinity.
+    """
+
+    results: Counter[tuple[tuple[Any, ...], int]] = field(default_factory=Counter)
+    late: list[Arrival] = field(default_factory=list)
+    rejected: list[Arrival] = field(default_factory=list)
+    watermarks: dict[int, int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A tuple that may take part in results: `rank` is its place among all arrivals, `ordinal` within its stream."""
+
+    ts: int
+    rank: int
+    ordinal: int
+    row: Row
+
+
+Candidate = tuple[tuple[Member, ...], dict[str, Row]]
+
+
+def join(
+    streams: Sequence[Stream],
+    arrivals: Iterable[Arrival],
+    where: Predicate,
+    *,
+    idle: Mapping[int, set[str]] | None = None,
+) -> Outcome:
+    """The results, late and rejected tuples and watermarks of a join, by brute force.
+
+    Args:
+        streams: The inputs; their order is the order of the ids in a result and breaks ties of arrival.
+        arrivals: All rows of all batches, in any order.
+        where: The predicate over one row per stream, by stream name; neither False nor None (NULL) is a match.
+        idle: The streams that are idle when the join watermark of a batch is computed, by batch.
+    """
+    outcome = Outcome()
+    position = {stream.name: i for i, stream in enumerate(streams)}
+    readable: list[tuple[int, Arrival]] = []
+    for arrival in arrivals:
+        if arrival.ts is None:
+            outcome.rejected.append(arrival)
+        else:
+            readable.append((arrival.ts, arrival))
+    readable.sort(key=lambda pair: (pair[1].batch, pair[0], position[pair[1].stream], pair[1].key))
+
+    batches = {a.batch for _, a in readable} | {a.batch for a in outcome.rejected} | set(idle or {})
+    outcome.watermarks = _watermarks(streams, readable, sorted(batches), idle or {})
+    before = _before(outcome.watermarks)
+
+    members: dict[str, list[Member]] = {stream.name: [] for stream in streams}
+    for rank, (ts, arrival) in enumerate(readable):
+        watermark = before[arrival.batch]
+        if watermark is not None and ts < watermark:
+            outcome.late.append(arrival)
+        else:
+            mine = members[arrival.stream]
+            mine.append(Member(ts, rank, len(mine), arrival.row))
+
+    join_of_members = _Join(streams, [members[stream.name] for stream in streams])
+    for combination in join_of_members.matches(where):
+        ids = tuple(member.row["id"] for member in combination)
+        outcome.results[ids, max(member.ts for member in combination)] += 1
+    return outcome
+
+
+def _watermarks(
+    streams: Sequence[Stream],
+    readable: Sequence[tuple[int, Arrival]],
+    batches: Sequence[int],
+    idle: Mapping[int, set[str]],
+) -> dict[int, int | None]:
+    """The join watermark after each batch: the least stream watermark of the streams not idle, never falling.
+
+    A stream's watermark is its largest event time so far, late tuples included, minus its delay.
+    """
+    watermarks: dict[int, int | None] = {}
+    watermark: int | None = None
+    for batch in batches:
+        own: list[int | None] = []
+        for stream in streams:
+            if stream.name not in idle.get(batch, set()):
+                seen = [ts for ts, a in readable if a.stream == stream.name and a.batch <= batch]
+                own.append(max(seen) - stream.delay if seen else None)
+        held = any(w is None for w in own)
+        if own and not held:
+            least = min(w for w in own if w is not None)
+            watermark = least if watermark is None else max(watermark, least)
+        watermarks[batch] = watermark
+    return watermarks
+
+
+def _before(watermarks: Mapping[int, int | None]) -> dict[int, int | None]:
+    """The watermark that judges each batch: the one after the batch before it."""
+    batches = sorted(watermarks)
+    return {b: watermarks[batches[i - 1]] if i else None for i, b in enumerate(batches)}
+
+
+class _Join:
+    """The combinations of tuples that are results."""
+
+    def __init__(self, streams: Sequence[Stream], members: Sequence[Sequence[Member]]) -> None:
+        self.streams = streams
+        self.members = members
+        self.ranks = [[member.rank for member in own] for own in members]
+
+    def matches(self, where: Predicate) -> Iterator[tuple[Member, ...]]:
+        """Every combination that the predicate and all windows accept."""
+        for combination, rows in self._candidates():
+            answer = where(rows)
+            if answer is not None and bool(answer) and self.admitted(combination):
+                yield combination
+
+    def admitted(self, combination: Sequence[Member]) -> bool:
+        """Whether the window of every stream admits its member."""
+        time = max(member.ts for member in combination)
+        last = max(member.rank for member in combination)
+        return all(self.admits(i, member, time, last) for i, member in enumerate(combination))
+
+    def admits(self, i: int, member: Member, time: int, last: int) -> bool:
+        """Whether stream i's window holds `member` at T = `time`, when the last member to arrive has rank `last`."""
+        match self.streams[i].window:
+            case Sliding(size):
+                return time - member.ts < size
+            case Count(rows):
+                arrived = bisect_right(self.ranks[i], last)
+                return arrived - member.ordinal <= rows
+            case Hopping(size, step):
+                k = (member.ts - 1) // step  # the last window that starts before ts: all others end earlier
+                return k * step < member.ts <= time <= k * step + size
+            case Unbounded():
+                return True
+
+    def _candidates(self) -> Iterator[Candidate]:
+        """Combinations in which any two members admit each other, with their rows by stream name.
+
+        This loses no result: T is one member's time and the last to arrive is one member, so a window that refuses a
+        member in the whole combination refuses it in the pair with that one.
+        """
+        partners = self._partners()
+
+        def extend(chosen: tuple[Member, ...], rows: dict[str, Row]) -> Iterator[Candidate]:
+            j = len(chosen)
+            if j == len(self.streams):
+                yield chosen, rows
+                return
+            fitting = set(range(len(self.members[j])))
+            for i, member in enumerate(chosen):
+                fitting &= partners[i, j][member.ordinal]
+            for ordinal in fitting:
+                member = self.members[j][ordinal]
+                yield from extend((*chosen, member), {**rows, self.streams[j].name: member.row})
+
+        return extend((), {})
+
+    def _partners(self) -> dict[tuple[int, int], list[set[int]]]:
+        """For streams i < j and each member of i: the members of j that it may meet."""
+        return {
+            (i, j): [{y.ordinal for y in self.members[j] if self._meet(i, x, j, y)} for x in self.members[i]]
+            for i, j in combinations(range(len(self.streams)), 2)
+        }
+
+    def _meet(self, i: int, x: Member, j: int, y: Member) -> bool:
+        time, last = max(x.ts, y.ts), max(x.rank, y.rank)
+        return self.admits(i, x, time, last) and self.admits(j, y, time, last)
