@@ -104,9 +104,6 @@ class Member:
     row: Row
 
 
-Candidate = tuple[tuple[Member, ...], dict[str, Row]]
-
-
 def join(
     streams: Sequence[Stream],
     arrivals: Iterable[Arrival],
@@ -194,10 +191,13 @@ class _Join:
 
     def matches(self, where: Predicate) -> Iterator[tuple[Member, ...]]:
         """Every combination that the predicate and all windows accept."""
-        for combination, rows in self._candidates():
-            answer = where(rows)
-            if answer is not None and bool(answer) and self.admitted(combination):
-                yield combination
+        names = [stream.name for stream in self.streams]
+        for start, ends in self._candidates():
+            rows = {name: member.row for name, member in zip(names, start, strict=False)}
+            for end in ends:
+                rows[names[-1]] = end.row
+                if where(rows) and self.admitted((*start, end)):
+                    yield (*start, end)
 
     def admitted(self, combination: Sequence[Member]) -> bool:
         """Whether the window of every stream admits its member."""
@@ -219,27 +219,28 @@ class _Join:
             case Unbounded():
                 return True
 
-    def _candidates(self) -> Iterator[Candidate]:
-        """Combinations in which any two members admit each other, with their rows by stream name.
+    def _candidates(self) -> Iterator[tuple[tuple[Member, ...], list[Member]]]:
+        """Combinations in which any two members admit each other: the members of all streams but the last, with those
+        of the last that go with them.
 
         This loses no result: T is one member's time and the last to arrive is one member, so a window that refuses a
         member in the whole combination refuses it in the pair with that one.
         """
         partners = self._partners()
 
-        def extend(chosen: tuple[Member, ...], rows: dict[str, Row]) -> Iterator[Candidate]:
+        def extend(chosen: tuple[Member, ...]) -> Iterator[tuple[tuple[Member, ...], list[Member]]]:
             j = len(chosen)
-            if j == len(self.streams):
-                yield chosen, rows
-                return
             fitting = set(range(len(self.members[j])))
             for i, member in enumerate(chosen):
                 fitting &= partners[i, j][member.ordinal]
-            for ordinal in fitting:
-                member = self.members[j][ordinal]
-                yield from extend((*chosen, member), {**rows, self.streams[j].name: member.row})
+            members = [self.members[j][ordinal] for ordinal in fitting]
+            if j == len(self.streams) - 1:
+                yield chosen, members
+            else:
+                for member in members:
+                    yield from extend((*chosen, member))
 
-        return extend((), {})
+        return extend(())
 
     def _partners(self) -> dict[tuple[int, int], list[set[int]]]:
         """For streams i < j and each member of i: the members of j that it may meet."""
