@@ -1,0 +1,96 @@
+"""A typed DuckDB expression, and the order of evaluation that Spark promises for it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from watersmeet.predicate.model import Column
+from watersmeet.predicate.types import INTEGRAL, VOID, Type, integer_range
+
+NOT_LITERAL: Any = object()
+
+
+class Refusal(Exception):
+    """SQL that can't be carried over; whoever walks the tree adds the place and makes a SqlError of it.
+
+    Attributes:
+        problem: One sentence.
+        node: The sqlglot node to underline, once known.
+    """
+
+    def __init__(self, problem: str, node: Any = None) -> None:
+        super().__init__(problem)
+        self.problem, self.node = problem, node
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """A DuckDB expression that means what Spark means.
+
+    Attributes:
+        sql: The expression, safe to put inside any other (an identifier, a call, or in parentheses).
+        type: Its Spark type.
+        columns: The columns it reads.
+        raises: Whether evaluating it may raise.
+        literal: The value, of a constant known when the join is defined (None is NULL).
+        span: The values an integer can take, where narrower than its type's.
+    """
+
+    sql: str
+    type: Type
+    columns: frozenset[Column] = frozenset()
+    raises: bool = False
+    literal: Any = NOT_LITERAL
+    span: tuple[int, int] | None = None
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether the value is known when the join is defined."""
+        return self.literal is not NOT_LITERAL
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The least and the greatest value of an integer."""
+        return self.span or integer_range(self.type.kind)
+
+
+NULL = Expr("NULL", VOID, literal=None)
+
+
+def quote(text: str) -> str:
+    """A DuckDB string literal; the only way in which text of the user's reaches DuckDB."""
+    if "\0" in text:
+        raise Refusal("A string with a NUL character can't be carried over.")
+    return "'" + text.replace("'", "''") + "'"
+
+
+def fail(code: str, type_: Type) -> str:
+    """An expression that raises once a row reaches it."""
+    return f"CAST(error({quote(code)}) AS {type_.duckdb})"
+
+
+def strict(sql: str, type_: Type, arguments: Sequence[Expr], *, raises: bool = False) -> Expr:
+    """An expression that is NULL if any argument is, its arguments evaluated in the given order.
+
+    Spark doesn't evaluate what follows a NULL argument, so a later one that raises needs a guard.
+    """
+    if any(argument.is_literal and argument.literal is None for argument in arguments):
+        return Expr(f"CAST(NULL AS {type_.duckdb})", type_, literal=None)
+    made = merged(sql, type_, arguments, raises=raises)
+    last = max((index for index, argument in enumerate(arguments) if argument.raises), default=0)
+    guards = [f"{argument.sql} IS NULL" for argument in arguments[:last] if not argument.is_literal]
+    if not guards:
+        return made
+    return replace(made, sql=f"(CASE {''.join(f'WHEN {guard} THEN NULL ' for guard in guards)}ELSE {sql} END)")
+
+
+def merged(sql: str, type_: Type, arguments: Sequence[Expr], *, raises: bool = False) -> Expr:
+    """An expression made of others: it reads what they read and raises if any of them does."""
+    columns = frozenset[Column]().union(*(argument.columns for argument in arguments))
+    return Expr(sql, type_, columns, raises or any(argument.raises for argument in arguments))
+
+
+def fits(span: tuple[int, int], type_: Type) -> bool:
+    """Whether every integer of the span is a value of the type."""
+    low, high = integer_range(type_.kind)
+    return type_.kind in INTEGRAL and low <= span[0] and span[1] <= high

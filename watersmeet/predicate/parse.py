@@ -1,0 +1,58 @@
+"""From the text of `where` to its conjuncts."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from sqlglot import exp
+
+from watersmeet.predicate.bounds import bounds_of
+from watersmeet.predicate.expr import Refusal
+from watersmeet.predicate.model import Conjunct, Dialect, PythonPredicate
+from watersmeet.predicate.scope import Scope
+from watersmeet.predicate.source import Source
+from watersmeet.predicate.translate import Translator, flat
+
+PRELUDE: tuple[str, ...] = ()
+"""DuckDB statements to run once on a new connection, before any conjunct."""
+
+
+def parse_where(
+    text: str | None,
+    streams: Sequence[tuple[str, pa.Schema]],
+    predicates: Sequence[PythonPredicate],
+    dialect: Dialect,
+) -> tuple[Conjunct, ...]:
+    """Split `where` into its conjuncts, in written order, each carried over to DuckDB.
+
+    Args:
+        text: The condition in Spark SQL; None or empty for a cross join.
+        streams: The join's streams, name and schema, in their order.
+        predicates: The Python predicates it may call.
+        dialect: The Spark session's settings.
+
+    Raises:
+        SqlError: For text that is wrong or can't be carried over exactly; the span is underlined.
+    """
+    source = Source(text or "")
+    tree = source.parse()
+    if tree is None:
+        return ()
+    translator = Translator(source, Scope(streams), predicates, dialect)
+    return tuple(_conjunct(translator, node) for node in flat(tree, exp.And))
+
+
+def _conjunct(translator: Translator, node: exp.Expression) -> Conjunct:
+    source, first = translator.source, len(translator.calls)
+    try:
+        made = translator.boolean(node)
+    except Refusal as refusal:
+        raise source.error(refusal.problem, refusal.node or node) from None
+    start, end = source.clause(node)
+    return Conjunct(
+        text=source.text[start:end],
+        sql=made.sql,
+        columns=tuple(sorted(made.columns)),
+        calls=tuple(translator.calls[first:]),
+        bounds=bounds_of(node, translator),
+        raises=made.raises,
+    )

@@ -1,0 +1,62 @@
+"""The decorator that turns a Python function into something `where` can call."""
+
+from collections.abc import Callable
+from typing import Any, get_args, overload
+
+from watersmeet.errors import DefinitionError
+from watersmeet.predicate.model import Form, PythonPredicate
+
+FORMS: tuple[Form, ...] = get_args(Form)
+
+
+@overload
+def predicate(function: Callable[..., Any], /) -> PythonPredicate: ...
+
+
+@overload
+def predicate(
+    *, name: str | None = None, form: Form = "array", nulls: bool = False, arrow: bool = False
+) -> Callable[[Callable[..., Any]], PythonPredicate]: ...
+
+
+def predicate(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    form: Form = "array",
+    nulls: bool = False,
+    arrow: bool = False,
+) -> PythonPredicate | Callable[[Callable[..., Any]], PythonPredicate]:
+    """Make a predicate of a Python function, to be called from `where` and listed in `predicates=[...]`.
+
+    Args:
+        function: The function, when used as a bare decorator.
+        name: How `where` calls it; the function's own name if not given.
+        form: `array`: one row against an array of candidates; `pair`: scalars; `matrix`: arrays on both sides.
+        nulls: Whether NULL arguments reach the function; otherwise its answer for them is NULL.
+        arrow: Whether it wants Arrow arrays; otherwise NumPy arrays.
+
+    Example:
+        >>> @predicate(form="pair")
+        ... def close(x, y):
+        ...     return abs(x - y) < 3
+        >>> close(1, 2), close.name, close.form
+        (True, 'close', 'pair')
+    """
+    if form not in FORMS:
+        raise DefinitionError(f"A predicate's form is one of {', '.join(FORMS)}, not {form!r}.")
+
+    def make(made_of: Callable[..., Any]) -> PythonPredicate:
+        if not callable(made_of):
+            raise DefinitionError(f"@predicate stands before a function, not before {made_of!r}.")
+        return PythonPredicate(_checked_name(name, made_of), made_of, form, nulls, arrow)
+
+    return make if function is None else make(function)
+
+
+def _checked_name(name: str | None, function: Callable[..., Any]) -> str:
+    found = getattr(function, "__name__", "") if name is None else name
+    if not (isinstance(found, str) and found.isidentifier()):
+        raise DefinitionError(f"A predicate needs a name that SQL can call, such as name='similar', not {found!r}.")
+    return found

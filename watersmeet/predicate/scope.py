@@ -1,0 +1,101 @@
+"""Names: which column of which stream the user means."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import pyarrow as pa
+
+from watersmeet.predicate.expr import Expr, Refusal
+from watersmeet.predicate.model import Column
+from watersmeet.predicate.types import Type, from_arrow
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream's name and its columns' names and types."""
+
+    name: str
+    columns: tuple[tuple[str, Type], ...]
+
+
+class Scope:
+    """The streams a `where` may name."""
+
+    def __init__(self, streams: Sequence[tuple[str, pa.Schema]]) -> None:
+        self.streams = [
+            Stream(name, tuple((field.name, from_arrow(field.type)) for field in schema)) for name, schema in streams
+        ]
+
+    def resolve(self, path: Sequence[str]) -> Expr:
+        """The expression for `stream.column.field...` or, where only one stream has it, `column.field...`."""
+        streams = [index for index, stream in enumerate(self.streams) if same(stream.name, path[0])]
+        if streams and len(path) > 1:
+            column = self._column_of(streams[0], path[1])
+            return self._fields(column, path[2:])
+        return self._fields(self._bare(path), path[1:])
+
+    def _column_of(self, stream: int, name: str) -> Column:
+        names = [column for column, _ in self.streams[stream].columns]
+        found = [field for field, column in enumerate(names) if same(column, name)]
+        if len(found) > 1:
+            raise Refusal(f"{self.streams[stream].name}.{name} is ambiguous: its columns differ only in case.")
+        if not found:
+            raise Refusal(f"Stream {self.streams[stream].name} has no column {name}; it has {listed(name, names)}.")
+        return Column(stream, found[0])
+
+    def _bare(self, path: Sequence[str]) -> Column:
+        found = [
+            Column(index, field)
+            for index, stream in enumerate(self.streams)
+            for field, (name, _) in enumerate(stream.columns)
+            if same(name, path[0])
+        ]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            candidates = " or ".join(f"{self.streams[column.stream].name}.{path[0]}" for column in found)
+            raise Refusal(f"{path[0]} is ambiguous; write {candidates}.")
+        raise Refusal(self._unknown(path))
+
+    def _unknown(self, path: Sequence[str]) -> str:
+        if len(path) > 1:
+            return (
+                f"There is no stream {path[0]}; there is {listed(path[0], [stream.name for stream in self.streams])}."
+            )
+        names = [f"{stream.name}.{column}" for stream in self.streams for column, _ in stream.columns]
+        return f"There is no column {path[0]}; there is {listed(path[0], names)}."
+
+    def _fields(self, column: Column, names: Sequence[str]) -> Expr:
+        expr = Expr(column.name, self.streams[column.stream].columns[column.field][1], frozenset({column}))
+        for name in names:
+            expr = field_of(expr, name)
+        if expr.type.kind == "unsupported":
+            raise Refusal(f"A column of type {expr.type} can't be used in `where`.")
+        return expr
+
+
+def field_of(expr: Expr, name: str) -> Expr:
+    """A field of a struct, by position: the user's names never reach DuckDB."""
+    names = [field for field, _ in expr.type.fields]
+    found = [index for index, field in enumerate(names) if same(field, name)]
+    if expr.type.kind != "struct":
+        raise Refusal(f"{name} would be a field of a struct, but what stands before it is {expr.type}.")
+    if len(found) != 1:
+        state = "is ambiguous" if found else "is not there"
+        raise Refusal(f"The field {name} {state}; the struct has {listed(name, names)}.")
+    sql = f"struct_extract_at({expr.sql}, {found[0] + 1})"
+    return Expr(sql, expr.type.fields[found[0]][1], expr.columns, expr.raises)
+
+
+def same(one: str, two: str) -> bool:
+    """Whether two names are the same to Spark, which ignores case."""
+    return one.lower() == two.lower()
+
+
+def listed(name: str, names: Sequence[str]) -> str:
+    """The names that exist, the ones that look like `name` first."""
+    tails = {candidate: candidate.rsplit(".", 1)[-1].lower() for candidate in names}
+    close = get_close_matches(name.lower(), list(tails.values()), n=3)
+    ordered = sorted(names, key=lambda candidate: close.index(tails[candidate]) if tails[candidate] in close else 9)
+    return ", ".join(ordered[:12]) + (", ..." if len(ordered) > 12 else "")

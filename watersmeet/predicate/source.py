@@ -1,0 +1,123 @@
+"""The SQL text: parsed with sqlglot, and where in it each node stands."""
+
+from sqlglot import exp
+from sqlglot.dialects import Spark
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.tokens import Token, TokenType
+
+from watersmeet.errors import SqlError
+
+
+class PlainSpark(Spark):
+    """Spark's grammar with every function left as the user called it: its meaning is decided by our own tables."""
+
+    class Parser(Spark.Parser):  # type: ignore[misc, valid-type]
+        """Spark's parser without sqlglot's own rewrites of functions."""
+
+        FUNCTIONS: dict[str, object] = {}  # noqa: RUF012
+        FUNCTION_PARSERS = {  # noqa: RUF012
+            name: parse
+            for name, parse in Spark.Parser.FUNCTION_PARSERS.items()
+            if name in {"CAST", "TRY_CAST", "EXTRACT"}
+        }
+        NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
+            name: parse for name, parse in Spark.Parser.NO_PAREN_FUNCTION_PARSERS.items() if name in {"CASE", "IF"}
+        }
+
+
+class Source:
+    """A `where` text and its tokens; turns a node into the span the user wrote."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        try:
+            self.tokens: list[Token] = PlainSpark().tokenize(text)
+        except SqlglotError:
+            raise SqlError("The text ends inside a string, a quoted name or a comment.", text, 0, len(text)) from None
+
+    def parse(self) -> exp.Expression | None:
+        """The expression, or None for an empty text."""
+        if not self.tokens:
+            return None
+        try:
+            trees = PlainSpark().parse(self.text)
+        except ParseError as error:
+            raise self._syntax_error(error) from None
+        except SqlglotError as error:
+            raise self.error(f"This is not an SQL expression: {error}", None) from None
+        if len(trees) != 1 or not isinstance(trees[0], exp.Expression):
+            raise self.error("`where` is one expression, without semicolons.", None)
+        return trees[0]
+
+    def _syntax_error(self, error: ParseError) -> SqlError:
+        found = error.errors[0]
+        lines = self.text.split("\n")
+        end = sum(len(line) + 1 for line in lines[: found["line"] - 1]) + found["col"]
+        start = max(0, end - len(found["highlight"] or " "))
+        if not found["highlight"] or (end >= len(self.text.rstrip()) and self._dangling()):
+            return SqlError("The expression ends too early.", self.text, start, end)
+        return SqlError(f"{found['highlight']!r} was not expected here.", self.text, start, end)
+
+    def _dangling(self) -> bool:
+        """Whether the last token asks for more."""
+        last = self.tokens[-1].token_type
+        return last not in {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.NUMBER, TokenType.STRING, TokenType.VAR}
+
+    def error(self, problem: str, node: exp.Expression | None) -> SqlError:
+        """The error that underlines the node, or the whole text."""
+        start, end = self.span(node) if node is not None else (0, len(self.text))
+        return SqlError(problem, self.text, start, end)
+
+    def span(self, node: exp.Expression) -> tuple[int, int]:
+        """Where the node stands: from its first to its last token known, parentheses closed."""
+        places = [found._meta for found in node.walk() if found._meta and "start" in found._meta]
+        if not places:
+            return self._keyword_span(node)
+        start = min(place["start"] for place in places)
+        end = max(place["end"] for place in places) + 1
+        return self._closed(start, end)
+
+    def _keyword_span(self, node: exp.Expression) -> tuple[int, int]:
+        found = self.text.upper().find(node.sql("spark").upper())
+        return (found, found + len(node.sql("spark"))) if found >= 0 else (0, len(self.text))
+
+    def _closed(self, start: int, end: int) -> tuple[int, int]:
+        """The span widened until its parentheses and brackets match."""
+        depth = lowest = 0
+        for token in self.tokens:
+            if start <= token.start and (token.end < end or depth > 0):
+                depth += _step(token)
+                lowest = min(lowest, depth)
+                end = max(end, token.end + 1)
+        for token in reversed(self.tokens):
+            if token.end < start and lowest < 0:
+                lowest += _step(token)
+                start = token.start
+        return start, end
+
+    def clause(self, node: exp.Expression) -> tuple[int, int]:
+        """Where a conjunct stands: the node's span, widened to the ANDs or parentheses round it."""
+        start, end = self.span(node)
+        depth = 0
+        for token in reversed(self.tokens):
+            if token.end < start:
+                depth -= _step(token)
+                if depth < 0 or (depth == 0 and token.token_type is TokenType.AND):
+                    break
+                start = token.start
+        depth = 0
+        for token in self.tokens:
+            if token.start >= end:
+                depth += _step(token)
+                if depth < 0 or (depth == 0 and token.token_type is TokenType.AND):
+                    break
+                end = token.end + 1
+        return start, end
+
+
+_OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET}
+_CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET}
+
+
+def _step(token: Token) -> int:
+    return (token.token_type in _OPEN) - (token.token_type in _CLOSE)

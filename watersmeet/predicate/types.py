@@ -1,0 +1,144 @@
+"""Spark's types: where they come from (Arrow), what DuckDB calls them, and which type two of them meet in."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+Kind = Literal[
+    "void", "boolean", "byte", "short", "int", "long", "float", "double", "decimal", "string", "binary",
+    "date", "timestamp", "timestamp_ntz", "day_time", "year_month", "array", "struct", "unsupported",
+]  # fmt: skip
+
+MAX_PRECISION = 38
+MINIMUM_ADJUSTED_SCALE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A Spark SQL type; `precision` and `scale` are a decimal's, `fields` a struct's, `element` an array's."""
+
+    kind: Kind
+    precision: int = 0
+    scale: int = 0
+    element: "Type | None" = None
+    fields: "tuple[tuple[str, Type], ...]" = ()
+    name: str = ""
+
+    def __str__(self) -> str:
+        if self.kind == "decimal":
+            return f"decimal({self.precision},{self.scale})"
+        return self.name or {"long": "bigint", "short": "smallint", "byte": "tinyint"}.get(self.kind, self.kind)
+
+    @property
+    def duckdb(self) -> str:
+        """The DuckDB type that holds it."""
+        if self.kind == "decimal":
+            return f"DECIMAL({self.precision},{self.scale})"
+        if self.element is not None:
+            return f"{self.element.duckdb}[]"
+        return DUCKDB_NAMES[self.kind]
+
+
+VOID, BOOLEAN, STRING, BINARY = Type("void"), Type("boolean"), Type("string"), Type("binary")
+BYTE, SHORT, INT, LONG = Type("byte"), Type("short"), Type("int"), Type("long")
+FLOAT, DOUBLE = Type("float"), Type("double")
+DATE, TIMESTAMP, TIMESTAMP_NTZ = Type("date"), Type("timestamp"), Type("timestamp_ntz")
+DAY_TIME, YEAR_MONTH = Type("day_time", name="interval"), Type("year_month", name="interval")
+
+DUCKDB_NAMES: dict[Kind, str] = {
+    "void": "BOOLEAN", "boolean": "BOOLEAN", "byte": "TINYINT", "short": "SMALLINT", "int": "INTEGER",
+    "long": "BIGINT", "float": "FLOAT", "double": "DOUBLE", "string": "VARCHAR", "binary": "BLOB", "date": "DATE",
+    "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP", "day_time": "BIGINT", "year_month": "INTEGER",
+}  # fmt: skip
+
+INTEGRAL: dict[Kind, int] = {"byte": 8, "short": 16, "int": 32, "long": 64}
+FRACTIONAL: frozenset[Kind] = frozenset({"float", "double"})
+NUMERIC: frozenset[Kind] = frozenset({*INTEGRAL, *FRACTIONAL, "decimal"})
+DATETIME: frozenset[Kind] = frozenset({"date", "timestamp", "timestamp_ntz"})
+ORDERED: frozenset[Kind] = NUMERIC | DATETIME | {"boolean", "string", "binary", "day_time", "year_month"}
+
+_WIDTHS: tuple[Kind, ...] = ("byte", "short", "int", "long", "float", "double")
+_DIGITS: dict[Kind, int] = {"byte": 3, "short": 5, "int": 10, "long": 20}
+_DATETIME_ORDER: tuple[Kind, ...] = ("date", "timestamp_ntz", "timestamp")
+
+_FROM_ARROW: dict[pa.DataType, Type] = {
+    pa.bool_(): BOOLEAN, pa.int8(): BYTE, pa.int16(): SHORT, pa.int32(): INT, pa.int64(): LONG,
+    pa.float32(): FLOAT, pa.float64(): DOUBLE, pa.string(): STRING, pa.large_string(): STRING,
+    pa.binary(): BINARY, pa.large_binary(): BINARY, pa.date32(): DATE, pa.null(): VOID,
+}  # fmt: skip
+
+
+def from_arrow(arrow: pa.DataType) -> Type:
+    """The Spark type of an Arrow column; one that `where` can't use keeps its name for the error."""
+    if arrow in _FROM_ARROW:
+        return _FROM_ARROW[arrow]
+    if pa.types.is_timestamp(arrow) and arrow.unit == "us":
+        return TIMESTAMP if arrow.tz else TIMESTAMP_NTZ
+    if pa.types.is_decimal128(arrow) and arrow.scale >= 0:
+        return Type("decimal", arrow.precision, arrow.scale)
+    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
+        return Type("array", element=from_arrow(arrow.value_type), name=f"array<{from_arrow(arrow.value_type)}>")
+    if pa.types.is_struct(arrow):
+        return Type("struct", fields=tuple((field.name, from_arrow(field.type)) for field in arrow))
+    return Type("unsupported", name=str(arrow))
+
+
+def integer_range(kind: Kind) -> tuple[int, int]:
+    """The smallest and the largest value of an integral type."""
+    half = 1 << (INTEGRAL[kind] - 1)
+    return -half, half - 1
+
+
+def decimal_of(kind_or_type: Type) -> Type:
+    """The decimal that holds every value of an integral type."""
+    if kind_or_type.kind == "decimal":
+        return kind_or_type
+    return Type("decimal", _DIGITS[kind_or_type.kind], 0)
+
+
+def adjusted(precision: int, scale: int) -> Type:
+    """A decimal result cut to 38 digits as Spark does when precision loss is allowed."""
+    if precision <= MAX_PRECISION:
+        return Type("decimal", precision, scale)
+    kept = max(MAX_PRECISION - (precision - scale), min(scale, MINIMUM_ADJUSTED_SCALE))
+    return Type("decimal", MAX_PRECISION, kept)
+
+
+def wider_decimal(one: Type, two: Type) -> Type | None:
+    """The decimal in which both can be compared, or None if it would need more than 38 digits."""
+    scale = max(one.scale, two.scale)
+    precision = max(one.precision - one.scale, two.precision - two.scale) + scale
+    return Type("decimal", precision, scale) if precision <= MAX_PRECISION else None
+
+
+def common_type(one: Type, two: Type, *, ansi: bool) -> Type | None:
+    """The type in which Spark compares the two, or None where it refuses to (or where we do)."""
+    if one == two or two.kind == "void":
+        return one
+    if one.kind == "void":
+        return two
+    kinds = {one.kind, two.kind}
+    if kinds <= NUMERIC:
+        return _common_number(one, two, ansi=ansi)
+    if kinds <= DATETIME:
+        return max(one, two, key=lambda type_: _DATETIME_ORDER.index(type_.kind))
+    if "string" in kinds and ansi:
+        return _common_with_string(two if one.kind == "string" else one)
+    return None
+
+
+def _common_number(one: Type, two: Type, *, ansi: bool) -> Type | None:
+    kinds = {one.kind, two.kind}
+    if "decimal" in kinds:
+        return DOUBLE if kinds & FRACTIONAL else wider_decimal(decimal_of(one), decimal_of(two))
+    wider = max(one, two, key=lambda type_: _WIDTHS.index(type_.kind))
+    return DOUBLE if ansi and wider.kind == "float" else wider
+
+
+def _common_with_string(other: Type) -> Type | None:
+    if other.kind in INTEGRAL:
+        return LONG
+    if other.kind in NUMERIC:
+        return DOUBLE
+    return other if other.kind in DATETIME | {"boolean", "binary"} else None
