@@ -1,0 +1,261 @@
+"""What the benches share: input files, runs in subprocesses, peak memory, progress, tables, CSV and PNG."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import psutil
+import pyarrow as pa
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from watersmeet.workload import images, numbers, write
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+STREAMS = ("a", "b", "c")
+SECONDS_PER_FILE = 5
+WINDOW = 10
+"""Seconds."""
+
+console = Console()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a competitor is given.
+
+    Attributes:
+        files: Folder that holds a folder of Parquet files for each stream.
+        out: Where it writes its results, as Parquet files under `results`.
+        epsilon: Width of the band, for band joins.
+    """
+
+    files: Path
+    out: Path
+    epsilon: float = 0.0
+
+    @property
+    def results(self) -> Path:
+        return self.out / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One run of one competitor.
+
+    Attributes:
+        name: The competitor.
+        seconds: From the start of the query to its end; the start of the session is not counted.
+        rows: Results written.
+        peak_rss_mb: Most resident memory of the whole process tree, JVM included; shared pages count in each process.
+        workers_rss_mb: The same of Spark's Python workers alone.
+        note: Why there is no figure, if there is none.
+    """
+
+    name: str
+    seconds: float | None = None
+    rows: int | None = None
+    peak_rss_mb: float | None = None
+    workers_rss_mb: float | None = None
+    note: str = ""
+
+
+class MemorySampler:
+    """Watches the resident memory of this process and all its descendants while the block runs."""
+
+    def __init__(self, interval: float = 0.2) -> None:
+        self.interval = interval
+        self.peak_rss_mb = 0.0
+        self.workers_rss_mb = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> MemorySampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            self._sample()
+            if self._stop.wait(self.interval):
+                return
+
+    def _sample(self) -> None:
+        me = psutil.Process()
+        descendants = me.children(recursive=True)
+        workers = sum(_rss_mb(p) for p in descendants if _is_python(p))
+        everything = _rss_mb(me) + sum(_rss_mb(p) for p in descendants)
+        self.peak_rss_mb = max(self.peak_rss_mb, everything)
+        self.workers_rss_mb = max(self.workers_rss_mb, workers)
+
+
+def _rss_mb(process: psutil.Process) -> float:
+    try:
+        return float(process.memory_info().rss) / 2**20
+    except psutil.Error:
+        return 0.0
+
+
+def _is_python(process: psutil.Process) -> bool:
+    try:
+        return "python" in process.name()
+    except psutil.Error:
+        return False
+
+
+def environment() -> dict[str, str]:
+    """The environment of a competitor: this interpreter for Spark's workers, the repository importable by them."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def run(name: str, module: str, arguments: Sequence[str], timeout: float = 1800) -> Measurement:
+    """Run `python -m module name *arguments` and read the measurement from the JSON line it prints last.
+
+    A run that takes longer than `timeout` seconds is killed, with its JVM and workers, and noted as such.
+    """
+    command = [sys.executable, "-m", module, name, *arguments]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        return Measurement(name, note=f"not done after {timeout:.0f} s")
+    if process.returncode:
+        console.print(err[-4000:], style="red", markup=False, highlight=False)
+        return Measurement(name, note=f"failed with exit code {process.returncode}")
+    return Measurement(name=name, **json.loads(out.strip().splitlines()[-1]))
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+    for member in family:
+        try:
+            member.kill()
+        except psutil.NoSuchProcess:
+            continue
+    process.communicate()
+
+
+@contextmanager
+def progress(title: str, steps: int) -> Iterator[Progress]:
+    """A bar over the runs of a bench; the block calls `advance` and `describe` on its one task."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        bar.add_task(title, total=steps)
+        yield bar
+
+
+def run_all(title: str, runs: Mapping[str, tuple[str, Sequence[str]]], timeout: float = 1800) -> list[Measurement]:
+    """Run competitors one after the other, name by name, behind a progress bar; each is (module, arguments)."""
+    done = []
+    with progress(title, len(runs)) as bar:
+        (task,) = bar.task_ids
+        for name, (module, arguments) in runs.items():
+            bar.update(task, description=f"{title}: {name}")
+            done.append(run(name, module, arguments, timeout))
+            bar.advance(task)
+    return done
+
+
+def report(title: str, slug: str, measurements: Sequence[Measurement], base: str) -> None:
+    """Print a table, and write `<slug>.csv` and `<slug>.png` under bench/results; ratios are against `base`."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    console.print(_table(title, measurements, base))
+    _write_csv(RESULTS / f"{slug}.csv", measurements)
+    _draw(RESULTS / f"{slug}.png", title, measurements)
+    console.print(f"Written: {RESULTS / slug}.csv, .png")
+
+
+def _table(title: str, measurements: Sequence[Measurement], base: str) -> Table:
+    table = Table(title=title)
+    table.add_column("competitor")
+    for heading in ("seconds", f"× {base}", "results", "peak MB", "workers MB"):
+        table.add_column(heading, justify="right")
+    table.add_column("note")
+    reference = next((m.seconds for m in measurements if m.name == base), None)
+    for m in measurements:
+        ratio = f"{m.seconds / reference:.2f}" if m.seconds and reference else "-"
+        table.add_row(
+            m.name, _text(m.seconds, 2), ratio, _text(m.rows), _text(m.peak_rss_mb), _text(m.workers_rss_mb), m.note
+        )
+    return table
+
+
+def _text(value: float | None, digits: int = 0) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def _write_csv(path: Path, measurements: Sequence[Measurement]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [f.name for f in fields(Measurement)])
+        writer.writeheader()
+        writer.writerows(asdict(m) for m in measurements)
+
+
+def _draw(path: Path, title: str, measurements: Sequence[Measurement]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    shown = {m.name: m.seconds for m in reversed(measurements) if m.seconds is not None}
+    figure, axes = pyplot.subplots(figsize=(8, 0.5 * len(shown) + 1.5))
+    bars = axes.barh(list(shown), list(shown.values()))
+    axes.bar_label(bars, [f"{seconds:.1f} s" for seconds in shown.values()], padding=3)
+    axes.set(xscale="log", xlabel="seconds (log scale; less is better)", title=title)
+    axes.margins(x=0.2)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def band_files(folder: Path, rate: float, seconds: float = 60, seed: int = 0) -> Path:
+    """Three streams of numbers as Parquet files under `folder`/a, b and c; made once, then reused."""
+    return _files(folder, {name: numbers(rate, seconds, _rng(seed, i)) for i, name in enumerate(STREAMS)})
+
+
+def image_files(folder: Path, rate: float, seconds: float, pixels: int, seed: int = 0) -> Path:
+    """Three camera streams as Parquet files under `folder`/a, b and c; made once, then reused."""
+    return _files(folder, {name: images(rate, seconds, pixels, _rng(seed, i)) for i, name in enumerate(STREAMS)})
+
+
+def _rng(seed: int, stream: int) -> np.random.Generator:
+    return np.random.default_rng((seed, stream))
+
+
+def _files(folder: Path, tables: Mapping[str, pa.Table]) -> Path:
+    for name, table in tables.items():
+        if not any((folder / name).glob("*.parquet")):
+            write(table, folder / name, SECONDS_PER_FILE)
+    return folder

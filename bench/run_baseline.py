@@ -1,0 +1,74 @@
+"""Run one competitor in this process and print one JSON line: seconds, rows, peak memory.
+
+python -m bench.run_baseline dummy-key --files FOLDER --out FOLDER --epsilon 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from bench import references
+from bench.common import MemorySampler, Task
+
+IN_PROCESS = {
+    "duckdb": references.duckdb_band,
+    "numpy": references.numpy_band,
+    "numpy-images": references.numpy_images,
+}
+
+
+def in_process(name: str, task: Task) -> float:
+    """Run a reference over the finished files; the seconds it took."""
+    start = time.perf_counter()
+    IN_PROCESS[name](task)
+    return time.perf_counter() - start
+
+
+def in_spark(name: str, task: Task, settings: Mapping[str, str]) -> float:
+    """Run one of Spark's workarounds; the seconds it took once the session was there."""
+    from bench.baselines import COMPETITORS, session
+
+    competitor = COMPETITORS[name]
+    spark = session({**competitor.settings, **settings})
+    start = time.perf_counter()
+    competitor.join(spark, task)
+    return time.perf_counter() - start
+
+
+def count(folder: Path) -> int:
+    """Rows of all Parquet files under a folder."""
+    return sum(pq.read_metadata(path).num_rows for path in folder.rglob("*.parquet"))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line, run, print."""
+    parser = argparse.ArgumentParser(description="Run one competitor and print what it took as JSON.")
+    parser.add_argument("name", help="dummy-key, buckets, images-udf, duckdb, numpy or numpy-images")
+    parser.add_argument("--files", type=Path, required=True, help="folder with a folder of Parquet files per stream")
+    parser.add_argument("--out", type=Path, required=True, help="empty folder for results and checkpoint")
+    parser.add_argument("--epsilon", type=float, default=0.0, help="width of the band")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting to override")
+    given = parser.parse_args(arguments)
+    task = Task(given.files.resolve(), given.out.resolve(), given.epsilon)
+    with MemorySampler() as memory:
+        if given.name in IN_PROCESS:
+            seconds = in_process(given.name, task)
+        else:
+            seconds = in_spark(given.name, task, dict(setting.split("=", 1) for setting in given.set))
+    result = {
+        "seconds": round(seconds, 3),
+        "rows": count(task.results),
+        "peak_rss_mb": round(memory.peak_rss_mb),
+        "workers_rss_mb": round(memory.workers_rss_mb),
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
