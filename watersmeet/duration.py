@@ -1,0 +1,55 @@
+"""Durations as people write them: `10 seconds`, `1 minute 30 seconds`, `500 ms`."""
+
+import re
+from datetime import timedelta
+
+from watersmeet.errors import DefinitionError
+
+_UNITS = {
+    **dict.fromkeys(("microsecond", "microseconds", "us"), 1),
+    **dict.fromkeys(("millisecond", "milliseconds", "ms"), 1_000),
+    **dict.fromkeys(("second", "seconds", "sec", "secs", "s"), 1_000_000),
+    **dict.fromkeys(("minute", "minutes", "min", "mins", "m"), 60_000_000),
+    **dict.fromkeys(("hour", "hours", "h"), 3_600_000_000),
+    **dict.fromkeys(("day", "days", "d"), 86_400_000_000),
+    **dict.fromkeys(("week", "weeks", "w"), 604_800_000_000),
+}
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+
+
+def microseconds(duration: str | timedelta, what: str = "duration") -> int:
+    """Return a duration in whole microseconds.
+
+    Args:
+        duration: A text such as `"10 seconds"` or a timedelta; never negative.
+        what: How an error calls it.
+
+    Raises:
+        DefinitionError: If it isn't a duration.
+
+    >>> microseconds("1 minute 30 seconds")
+    90000000
+    >>> microseconds("1 fortnight", "window of stream 'a'")
+    Traceback (most recent call last):
+    watersmeet.errors.DefinitionError: window of stream 'a': '1 fortnight' is not a duration; write it like '10 seconds', '500 ms' or '1 hour 30 minutes'.
+    """  # noqa: E501
+    if isinstance(duration, timedelta) and duration >= timedelta(0):
+        return duration // timedelta(microseconds=1)
+    total = _parse(duration) if isinstance(duration, str) else None
+    if total is None:
+        raise DefinitionError(
+            f"{what}: {duration!r} is not a duration; write it like '10 seconds', '500 ms' or '1 hour 30 minutes'."
+        )
+    return total
+
+
+def _parse(text: str) -> int | None:
+    text = re.sub(r"^\s*interval\s", "", text, flags=re.IGNORECASE)
+    position, total = 0, 0.0
+    while position < len(text):
+        part = _PART.match(text, position)
+        if part is None or part[2].lower() not in _UNITS:
+            return None
+        total += float(part[1]) * _UNITS[part[2].lower()]
+        position = part.end()
+    return round(total) if position else None

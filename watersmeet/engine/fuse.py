@@ -1,0 +1,104 @@
+"""Fuse: complete results become output rows, in blocks of bounded size, written to the store as Parquet."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from watersmeet.kernel.hop import is_bulky
+from watersmeet.kernel.partials import Gather, Partials
+from watersmeet.predicate.model import Column
+from watersmeet.query import Query
+from watersmeet.state.store import Store
+
+RESULTS = "results"
+OUTPUT_BYTES = 32 << 20
+FILE_ROWS = 8_000_000
+GROUP_ROWS = 1 << 20
+
+
+def output(query: Query, block: Partials, gather: Gather) -> Iterator[pa.RecordBatch]:
+    """Yield a block of results as rows of the output's schema, cast to it exactly."""
+    size = max(256, OUTPUT_BYTES // max(1, _row_bytes(query, block, gather)))
+    for start in range(0, len(block), size):
+        part = block.slice(start, min(size, len(block) - start))
+        yield pa.RecordBatch.from_arrays(_columns(query, part, gather), schema=query.output_schema)
+
+
+def _row_bytes(query: Query, block: Partials, gather: Gather) -> int:
+    """Return about how many bytes an output row takes, from the first rows."""
+    few = block.slice(0, min(16, len(block)))
+    fixed = 8 * len(query.shown)
+    bulky = [few.column(c, gather).nbytes for c in query.shown if is_bulky(query.type_of(c))]
+    return int(fixed + sum(bulky) // max(1, len(few)))
+
+
+def _columns(query: Query, block: Partials, gather: Gather) -> list[pa.Array]:
+    if query.outputs:
+        return [_cast(block.column(out.column, gather), query.type_of(out.column)) for out in query.outputs]
+    structs = []
+    for position, stream in enumerate(query.streams):
+        columns = [Column(position, at) for at in range(len(stream.schema))]
+        values = [_cast(block.column(column, gather), query.type_of(column)) for column in columns]
+        structs.append(pa.StructArray.from_arrays(values, fields=list(stream.schema)))
+    time_type = query.streams[0].time_type
+    return [*structs, pa.array(block.high).cast(time_type)]
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    # [!] mapInArrow does not cast: a block of another type kills the JVM with an opaque error.
+    return values if values.type == kind else values.cast(kind)
+
+
+@dataclass(slots=True)
+class ResultWriter:
+    """Writes the results of one task attempt; its files count only if the attempt's report does.
+
+    Attributes:
+        store: The store.
+        schema: The output's schema.
+        name: Unique to the task attempt.
+        rows: How many rows were written.
+        files: Where they are.
+    """
+
+    store: Store
+    schema: pa.Schema
+    name: str
+    rows: int = 0
+    files: list[str] = field(default_factory=list)
+    _writer: pq.ParquetWriter | None = None
+    _sink: pa.NativeFile | None = None
+    _file_rows: int = 0
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Add rows."""
+        if self._writer is None:
+            self._open()
+        assert self._writer is not None
+        self._writer.write_batch(rows, row_group_size=GROUP_ROWS)
+        self.rows += rows.num_rows
+        self._file_rows += rows.num_rows
+        if self._file_rows >= FILE_ROWS:
+            self.close()
+
+    def close(self) -> None:
+        """Finish the file under way, if any."""
+        if self._writer is not None and self._sink is not None:
+            self._writer.close()
+            self._sink.close()
+        self._writer, self._sink, self._file_rows = None, None, 0
+
+    def _open(self) -> None:
+        path = f"{RESULTS}/{self.name}-{len(self.files)}.parquet"
+        self.files.append(path)
+        if self.store.local is not None:
+            target = Path(self.store.local, path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._sink = pa.OSFile(str(target), "wb")
+        else:
+            system, full = self.store.remote(path)
+            self._sink = system.open_output_stream(full)
+        self._writer = pq.ParquetWriter(self._sink, self.schema, compression="snappy")

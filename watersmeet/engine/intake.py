@@ -1,0 +1,169 @@
+"""Intake: a task's share of the new rows, judged, cut into cells and written as chunks.
+
+Rows come in blocks and are spooled to disk as they pile up: a batch may be a whole history.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from watersmeet.engine.plan import BatchPlan
+from watersmeet.state.chunk import HASH, TIME, Chunk
+from watersmeet.state.write import Writer
+
+SPOOL_BYTES = 48 << 20
+SAMPLES = 3
+SIDES = ("late", "rejected")
+
+
+@dataclass(slots=True)
+class StreamIntake:
+    """What a task's share of one stream held."""
+
+    rows: int = 0
+    accepted: int = 0
+    late: int = 0
+    rejected: int = 0
+    earliest: int | None = None
+    latest: int | None = None
+
+    def add(self, other: "StreamIntake") -> None:
+        """Add another task's share."""
+        self.rows += other.rows
+        self.accepted += other.accepted
+        self.late += other.late
+        self.rejected += other.rejected
+        self.earliest = min((t for t in (self.earliest, other.earliest) if t is not None), default=None)
+        self.latest = max((t for t in (self.latest, other.latest) if t is not None), default=None)
+
+
+@dataclass(slots=True)
+class IntakeReport:
+    """What an intake task tells everybody downstream; it travels with the data."""
+
+    streams: list[StreamIntake]
+    chunks: list[Chunk] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    files: list[tuple[str, int, str]] = field(default_factory=list)
+    """Side outputs: (late or rejected, stream, file)."""
+
+
+class Intake:
+    """Judges and stores the rows of one task attempt.
+
+    Args:
+        plan: The batch's plan.
+        name: Unique to this task attempt.
+    """
+
+    def __init__(self, plan: BatchPlan, name: str) -> None:
+        self._plan = plan
+        self._name = f"{plan.name}-{name}"
+        self._writer = writer(plan, name)
+        self._waiting: dict[int, list[pa.RecordBatch]] = {}
+        self._bytes: dict[int, int] = {}
+        self._parts = 0
+        self.report = IntakeReport([StreamIntake() for _ in plan.query.streams])
+
+    def add(self, stream: int, rows: pa.RecordBatch) -> None:
+        """Take rows of a stream: its columns under their generated names, the event time as `ts`, and `hash`."""
+        if not rows.num_rows:
+            return
+        seen = self.report.streams[stream]
+        seen.rows += rows.num_rows
+        rows = self._split(stream, rows, pc.is_valid(rows.column(TIME)), "rejected")
+        if not rows.num_rows:
+            return
+        ts = rows.column(TIME).to_numpy()
+        seen.add(StreamIntake(earliest=int(ts.min()), latest=int(ts.max())))
+        if self._plan.watermark is not None:
+            rows = self._split(stream, rows, pa.array(ts >= self._plan.watermark), "late")
+        seen.accepted += rows.num_rows
+        self._spool(stream, self._admitted(stream, rows))
+
+    def finish(self) -> IntakeReport:
+        """Write what is left and return the report."""
+        for stream in list(self._waiting):
+            self._flush(stream)
+        return self.report
+
+    def _split(self, stream: int, rows: pa.RecordBatch, good: pa.Array, kind: str) -> pa.RecordBatch:
+        """Return the good rows; count, sample and if wanted write the others."""
+        bad = rows.filter(pc.invert(good))
+        if not bad.num_rows:
+            return rows
+        seen = self.report.streams[stream]
+        setattr(seen, kind, getattr(seen, kind) + bad.num_rows)
+        room = SAMPLES - sum(sample["kind"] == kind for sample in self.report.samples)
+        self.report.samples += [
+            {"kind": kind, "stream": self._plan.query.streams[stream].name, "row": self._shown(stream, row)}
+            for row in bad.slice(0, max(0, room)).to_pylist()
+        ]
+        if self._plan.sides:
+            self._side(stream, bad, kind)
+        return rows.filter(good)
+
+    def _shown(self, stream: int, row: dict[str, Any]) -> dict[str, str]:
+        schema = self._plan.query.streams[stream].schema
+        names = {f"s{stream}_{at}": schema.field(at).name for at in range(len(schema))}
+        shown = {names.get(name, name): str(value)[:60] for name, value in row.items() if name != HASH}
+        return {"event time (µs)" if name == TIME else name: value for name, value in shown.items()}
+
+    def _side(self, stream: int, rows: pa.RecordBatch, kind: str) -> None:
+        schema = self._plan.query.streams[stream].schema
+        time = self._plan.query.streams[stream].time
+        columns = [
+            rows.column(TIME).cast(schema.field(at).type) if at == time else rows.column(f"s{stream}_{at}")
+            for at in range(len(schema))
+        ]
+        path = f"sides/{self._name}-{self._parts}-{kind}-{stream}.parquet"
+        self._parts += 1
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_arrays(columns, schema=schema), sink)
+        self._plan.store.write(path, sink.getvalue())
+        self.report.files.append((kind, stream, path))
+
+    def _admitted(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Drop tuples that fall into a gap of a hopping window: they can join nothing."""
+        admitted = self._plan.query.streams[stream].window.admits(rows.column(TIME).to_numpy())
+        return rows if admitted.all() else rows.filter(pa.array(admitted))
+
+    def _spool(self, stream: int, rows: pa.RecordBatch) -> None:
+        if not rows.num_rows:
+            return
+        kept = rows.select([TIME, HASH, *(column.name for column in self._plan.query.kept[stream])])
+        self._waiting.setdefault(stream, []).append(kept)
+        self._bytes[stream] = self._bytes.get(stream, 0) + kept.nbytes
+        if self._bytes[stream] >= SPOOL_BYTES:
+            self._flush(stream)
+
+    def _flush(self, stream: int) -> None:
+        waiting = self._waiting.pop(stream, [])
+        self._bytes.pop(stream, None)
+        for rows in pa.Table.from_batches(waiting).combine_chunks().to_batches():
+            placement = self._plan.placement
+            starts = placement.starts(stream, rows.column(TIME).to_numpy())
+            length = placement.slice_length(stream)
+            owners = {start: placement.owners(stream, start, 0) for start in np.unique(starts).tolist()}
+            self.report.chunks += self._writer.write(stream, rows, starts, length, owners.__getitem__, self._parts)
+            self._parts += 1
+
+
+def writer(plan: BatchPlan, name: str) -> Writer:
+    """Return the writer of a task attempt."""
+    query = plan.query
+    return Writer(plan.store, f"{plan.name}-{name}", plan.batch, query.indexed, frozenset(query.counted))
+
+
+def total(reports: Iterator[IntakeReport] | list[IntakeReport], streams: int) -> list[StreamIntake]:
+    """Return what all tasks together took in, per stream."""
+    totals = [StreamIntake() for _ in range(streams)]
+    for report in reports:
+        for at, seen in enumerate(report.streams):
+            totals[at].add(seen)
+    return totals

@@ -1,0 +1,92 @@
+"""The plan of a batch: all that tasks need to know, made on the driver before the batch's rows are seen."""
+
+from dataclasses import dataclass
+
+from watersmeet.kernel.steps import Step, steps
+from watersmeet.ordering import GivenOrder, JoinOrder
+from watersmeet.placement import Placement, StateView, Strategy, StreamView
+from watersmeet.query import Query
+from watersmeet.state.chunk import Chunk
+from watersmeet.state.compact import Merge, merges
+from watersmeet.state.manifest import Manifest, StreamState
+from watersmeet.state.store import Store
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """A frozen description of one batch; travels to every task.
+
+    Attributes:
+        batch: The batch.
+        run: Unique to this start of the query; part of every file name.
+        query: The join.
+        store: Where state and results are kept.
+        placement: Where tuples are kept.
+        order: In which order streams are probed.
+        chunks: The live chunks, with their owners for this batch; a chunk's number is its position.
+        watermark: What lateness is judged by: the watermark after the batch before; None for minus infinity.
+        arrived: For each stream how many tuples were accepted before this batch.
+        merges: Chunks to merge in this batch; what they become is visible from the next.
+        sides: Whether late and rejected rows are to be written.
+    """
+
+    batch: int
+    run: str
+    query: Query
+    store: Store
+    placement: Placement
+    order: JoinOrder
+    chunks: tuple[Chunk, ...] = ()
+    watermark: int | None = None
+    arrived: tuple[int, ...] = ()
+    merges: tuple[Merge, ...] = ()
+    sides: bool = False
+
+    @property
+    def name(self) -> str:
+        """The prefix of every file that the batch's tasks write."""
+        return f"{self.run}-b{self.batch}"
+
+    def steps(self, origin: int) -> tuple[Step, ...]:
+        """Return the hops of a new tuple of a stream."""
+        return steps(self.query, origin, self.order.order(origin))
+
+
+def order_of(query: Query) -> GivenOrder:
+    """Return the order in which the streams were given, connected ones first."""
+    return GivenOrder(len(query.streams), tuple(c.streams for c in query.conjuncts if len(c.streams) > 1))
+
+
+def start(query: Query) -> Manifest:
+    """Return the state before the first batch."""
+    return Manifest(batch=-1, streams=tuple(StreamState() for _ in query.streams))
+
+
+def view(query: Query, manifest: Manifest) -> StateView:
+    """Return what a strategy may know of the state."""
+    streams = tuple(
+        StreamView(stream.window.span, state.latest, state.rows, state.advance)
+        for stream, state in zip(query.streams, manifest.streams, strict=True)
+    )
+    return StateView(streams, tuple(manifest.chunks.values()), manifest.frozen)
+
+
+def plan(query: Query, manifest: Manifest, strategy: Strategy, store: Store, run: str, sides: bool = False) -> BatchPlan:
+    """Plan the batch after the one whose manifest is given."""
+    state = view(query, manifest)
+    placement = strategy.plan(state)
+    moves = strategy.move(state, placement)
+    chunks = tuple(chunk.owned_by(moves[chunk.id]) if chunk.id in moves else chunk for chunk in state.chunks)
+    return BatchPlan(
+        batch=manifest.batch + 1,
+        run=run,
+        query=query,
+        store=store,
+        placement=placement,
+        order=order_of(query),
+        chunks=chunks,
+        watermark=manifest.watermark,
+        arrived=tuple(stream.arrived for stream in manifest.streams),
+        merges=tuple(merges(chunks, manifest.batch + 1, manifest.watermark)),
+        sides=sides,
+    )

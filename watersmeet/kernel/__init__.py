@@ -1,0 +1,1 @@
+"""The inner loops: windows, candidates, residual predicates, hops."""

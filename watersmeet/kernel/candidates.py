@@ -1,0 +1,107 @@
+"""Candidates: which rows of a chunk each partial result has to look at, by the access path that leaves the fewest."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from watersmeet.predicate.model import Column
+from watersmeet.state.chunk import Rows
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The rows of a column that partial results ask for: one interval each, both ends included, as numbers."""
+
+    column: Column
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """An access path into one chunk: for each partial result a run of `count` rows from `first`.
+
+    Attributes:
+        first: Where each run starts.
+        count: How long it is.
+        order: The rows' order that the runs refer to; None for the chunk's own order, by time.
+    """
+
+    first: Ints
+    count: Ints
+    order: NDArray[np.integer[Any]] | None
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs the path proposes."""
+        return int(self.count.sum())
+
+
+def time_path(rows: Rows, low: Ints, high: Ints) -> Path:
+    """Return the rows whose time lies in [low, high]."""
+    first = np.searchsorted(rows.ts, low, "left")
+    last = np.searchsorted(rows.ts, high, "right")
+    return Path(first, np.maximum(last - first, 0), None)
+
+
+def value_path(rows: Rows, asked: Range) -> Path:
+    """Return the rows whose value lies in the range; NaN is looked up as the highest value, as Spark sorts it."""
+    values, order = rows.order(asked.column)
+    first = np.searchsorted(values, asked.low, "left")
+    last = np.searchsorted(values, asked.high, "right")
+    return Path(first, np.maximum(last - first, 0), order)
+
+
+def pairs(self) -> int:
+        """How many pairs the path proposes."""
+        return int(self.count.sum())
+
+
+def time_path(rows: Rows, low: Ints, high: Ints) -> Path:
+    """Return the rows whose time lies in [low, high]."""
+    first = np.searchsorted(rows.ts, low, "left")
+    last = np.searchsorted(rows.ts, high, "right")
+    return Path(first, np.maximum(last - first, 0), None)
+
+
+def value_path(rows: Rows, asked: Range) -> Path:
+    """Return the rows whose value lies in the range; NaN is looked up as the highest value, as Spark sorts it."""
+    values, order = rows.order(asked.column)
+    first = np.searchsorted(values, asked.low, "left")
+    last = np.searchsorted(values, asked.high, "right")
+    return Path(first, np.maximum(last - first, 0), order)
+
+
+def widened(low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Return bounds that were computed with rounding, moved apart enough to hold every value that may qualify.
+
+    [!] `abs(x - y) < 0.3` rewritten as a range misses pairs by one rounding; the conjunct itself stays as residual.
+    """
+    slack = 1e-9 * np.maximum(np.abs(low), np.abs(high))
+    slack = np.where(np.isfinite(slack), slack, 0.0) + 1e-300
+    return low - slack, high + slack
+
+
+def pairs(path: Path, block: int) -> Iterator[tuple[Ints, Ints]]:
+    """Yield (position of the partial result, row of the chunk) in blocks of at most `block` pairs."""
+    ends = np.cumsum(path.count)
+    total = int(ends[-1]) if len(ends) else 0
+    for start in range(0, total, block):
+        yield _pairs_between(path, ends, start, min(start + block, total))
+
+
+def _pairs_between(path: Path, ends: Ints, start: int, stop: int) -> tuple[Ints, Ints]:
+    from_partial = int(np.searchsorted(ends, start, "right"))
+    to_partial = int(np.searchsorted(ends, stop - 1, "right")) + 1
+    begins = ends[from_partial:to_partial] - path.count[from_partial:to_partial]
+    counts = np.minimum(ends[from_partial:to_partial], stop) - np.maximum(begins, start)
+    partial = np.repeat(np.arange(from_partial, to_partial), counts)
+    offsets = path.first[from_partial:to_partial] - begins
+    row = np.arange(start, stop) + np.repeat(offsets, counts)
+    return partial, row if path.order is None else path.order[row].astype(np.int64)

@@ -1,0 +1,321 @@
+"""One hop: partial results probe the chunks of the next stream and come out longer, block by block.
+
+Access paths propose candidates, times and arrival order cut them, then plain SQL, then Python predicates in the order
+of their measured cost, then what may raise. Nothing here holds more than a few blocks at a time.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from watersmeet.kernel import calls
+from watersmeet.kernel.candidates import Path, Range, pairs, time_path, value_path
+from watersmeet.kernel.duck import Duck
+from watersmeet.kernel.partials import ROW_BITS, Partials, concat, references, regroup
+from watersmeet.kernel.steps import Step
+from watersmeet.kernel.table import ChunkTable, Target
+from watersmeet.predicate.model import Argument, Bound, Call, Column, Conjunct
+from watersmeet.query import Query
+from watersmeet.state.chunk import Rows
+
+Ints = NDArray[np.int64]
+
+BLOCK = 1 << 17
+"""Pairs, or partial results, that are handled at once."""
+BLOCK_BYTES = 32 << 20
+"""The most that the variable-length columns of a block may take."""
+SCAN_SETUP, SCAN_PAIR, PAIR = 1.5e-3, 3e-9, 60e-9
+"""Seconds: to start a DuckDB join, to test a pair in it, to expand and test a candidate pair. They only steer."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What a task did: counted per hop and per node, reported to the driver."""
+
+    rows_in: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    pairs: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    matches: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    node_pairs: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    costs: dict[str, calls.Cost] = field(default_factory=lambda: defaultdict(calls.Cost))
+
+
+class Prober:
+    """Runs the hops of one task over its chunks.
+
+    Args:
+        query: The join.
+        table: The chunks the task may probe.
+        duck: The process's DuckDB connection.
+        memory: The process's memory of Python predicates' answers.
+        clock: Returns seconds; injected so that the core has no clock of its own.
+    """
+
+    def __init__(
+        self, query: Query, table: ChunkTable, duck: Duck, memory: calls.Memory, clock: Callable[[], float]
+    ) -> None:
+        self._query, self._table, self._duck, self._memory, self._clock = query, table, duck, memory, clock
+        self._predicates = {predicate.name: predicate for predicate in query.predicates}
+        self.work = Work()
+
+    def enter(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Partials:
+        """Return the probing tuples that pass the conjuncts over their own stream alone."""
+        plain = [conjunct for conjunct in conjuncts if not conjunct.calls]
+        if plain and len(block):
+            block = block.take(self._true(block, plain))
+        for conjunct in self._by_cost([conjunct for conjunct in conjuncts if conjunct.calls]):
+            block = self._called(block, conjunct)
+        return block
+
+    def hop(self, block: Partials, step: Step, targets: Iterable[Target] | None = None) -> Iterator[Partials]:
+        """Yield what the partial results of a block become by probing `step.target`.
+
+        Args:
+            block: Partial results over `step.joined`.
+            step: What to do.
+            targets: The chunks to probe; all that overlap, if None.
+        """
+        if not len(block):
+            return
+        number = len(step.joined) - 1
+        self.work.rows_in[number] += len(block)
+        candidates = self._candidates(block, step, targets)
+        size = self._block_size(step)
+        passed = (self._hopeful(found, step) for found in self._sql(candidates, step, size))
+        for found in self._calls(passed, step):
+            found = self._raising(found, step)
+            if len(found):
+                self.work.matches[number] += len(found)
+                yield found
+
+    def _block_size(self, step: Step) -> int:
+        """Return how many candidates to test at once, so that the columns SQL reads stay small."""
+        read = {column for conjunct in (*step.sql, *step.hopeful, *step.raising) for column in conjunct.columns}
+        streams = {column.stream for column in read if is_bulky(self._query.type_of(column))}
+        width = sum(self._table.width(stream) for stream in streams)
+        return max(256, min(BLOCK, BLOCK_BYTES // max(width, 1)))
+
+    # -- candidates
+
+    def _candidates(
+        self, block: Partials, step: Step, targets: Iterable[Target] | None
+    ) -> Iterator[tuple[Partials, bool]]:
+        """Yield candidate results, each with whether the step's plain SQL is already decided."""
+        window = self._query.streams[step.target].window
+        low, high = window.earliest(block.high), block.deadline
+        if targets is None:
+            targets = self._table.overlapping(step.target, int(low.min()), int(high.max()))
+        ranges = self._ranges(block, step.bounds)
+        for target in targets:
+            if any(_zone_misses(target, asked) for asked in ranges):
+                continue
+            latest = high if not target.fresh else np.minimum(high, block.moment - (step.target > block.origin))
+            yield from self._probe(block, step, target, low, latest, ranges)
+
+    def _ranges(self, block: Partials, bounds: Sequence[Bound]) -> list[Range]:
+        """Return for each bound the interval that each partial result asks for."""
+        columns = {column for bound in bounds for column in bound.columns}
+        ends = [end for bound in bounds for end in (bound.low, bound.high) if end is not None]
+        if not ends:
+            return []
+        # NULL comes back as NaN: it finds no row that could match, and the conjunct itself decides.
+        values = iter(self._duck.numbers(self._read(block, columns), ends, len(block)))
+        made = []
+        for bound in bounds:
+            low = np.full(len(block), -np.inf) if bound.low is None else next(values)
+            # NaN sorts above infinity, so a range without an upper end runs to the last row.
+            high = np.full(len(block), np.nan) if bound.high is None else next(values)
+            made.append(Range(bound.column, np.nextafter(low, -np.inf), np.nextafter(high, np.inf)))
+        return made
+
+    def _probe(
+        self, block: Partials, step: Step, target: Target, low: Ints, high: Ints, ranges: Sequence[Range]
+    ) -> Iterator[tuple[Partials, bool]]:
+        rows = self._table.rows(target)
+        by_time = time_path(rows, low, high)
+        self._count(len(step.joined) - 1, target, by_time.pairs)
+        if not by_time.pairs:
+            return
+        path = min([by_time, *(value_path(rows, asked) for asked in ranges)], key=lambda path: path.pairs)
+        scan = step.sql and SCAN_SETUP + len(block) * len(rows) * SCAN_PAIR < path.pairs * PAIR
+        found = self._scan(block, step, rows) if scan else pairs(path, self._block_size(step))
+        for partial, row in found:
+            keep = self._in_time(block, step, rows, partial, row, low, high, path if not scan else None)
+            if len(keep[0]):
+                yield self._extend(block, step, target, rows, *keep), bool(scan)
+
+    def _count(self, hop: int, target: Target, tested: int) -> None:
+        self.work.pairs[hop] += tested
+        self.work.node_pairs[target.node] += tested
+
+    def _scan(self, block: Partials, step: Step, rows: Rows) -> Iterator[tuple[Ints, Ints]]:
+        """Let DuckDB join the block with the chunk: a hash join for equalities, a vectorised loop otherwise."""
+        columns = {column for conjunct in step.sql for column in conjunct.columns}
+        left = {c.name: block.column(c, self._table.gather) for c in columns if c.stream != step.target}
+        right = {c.name: rows.column(c) for c in columns if c.stream == step.target}
+        conditions = [conjunct.sql for conjunct in step.sql]
+        return self._duck.join(left, right, conditions, (len(block), len(rows)))
+
+    def _in_time(
+        self, block: Partials, step: Step, rows: Rows, partial: Ints, row: Ints, low: Ints, high: Ints, path: Path | None
+    ) -> tuple[Ints, Ints]:
+        """Keep the pairs that the windows and the arrival order admit."""
+        keep = np.ones(len(partial), dtype=bool)
+        if path is None or path.order is not None:
+            ts = rows.ts[row]
+            keep = (ts >= low[partial]) & (ts <= high[partial])
+        size = self._query.streams[step.target].window.rows
+        if size is not None and rows.ordinals is not None:
+            keep &= rows.ordinals[row] > block.asof[step.target][partial] - size
+        return (partial, row) if keep.all() else (partial[keep], row[keep])
+
+    def _extend(
+        self, block: Partials, step: Step, target: Target, rows: Rows, partial: Ints, row: Ints
+    ) -> Partials:
+        """Return the pairs as longer partial results, with the columns that are worth carrying."""
+        needed = {c for conjunct in (*step.sql, *step.hopeful) for c in conjunct.columns} | set(step.carry)
+        longer = block.only(needed, is_bulky).take(partial)
+        ts = rows.ts[row]
+        longer.joined = (*block.joined, step.target)
+        longer.rows[step.target] = references(target.number, row)
+        longer.high = np.maximum(longer.high, ts)
+        longer.deadline = np.minimum(longer.deadline, self._query.streams[step.target].window.deadline(ts))
+        index = pa.array(row)
+        for column in needed:
+            if column.stream == step.target and not is_bulky(self._query.type_of(column)):
+                longer.carried[column] = rows.column(column).take(index)
+        return longer
+
+    # -- residuals
+
+    def _sql(self, candidates: Iterator[tuple[Partials, bool]], step: Step, size: int) -> Iterator[Partials]:
+        """Yield the candidates that plain SQL lets through, tested in blocks rather than chunk by chunk."""
+        waiting: list[Partials] = []
+        for found, decided in candidates:
+            if decided or not step.sql:
+                yield found
+                continue
+            waiting.append(found)
+            if sum(map(len, waiting)) >= size:
+                yield self._passing(waiting, step)
+                waiting = []
+        if waiting:
+            yield self._passing(waiting, step)
+
+    def _passing(self, blocks: Sequence[Partials], step: Step) -> Partials:
+        block = concat(blocks)
+        return block.take(self._true(block, step.sql))
+
+    def _hopeful(self, block: Partials, step: Step) -> Partials:
+        """Drop what a conjunct that may raise already denies; where it raises, its guard may yet come."""
+        if not step.hopeful or not len(block):
+            return block
+        conditions = [f"TRY({conjunct.sql}) IS DISTINCT FROM FALSE" for conjunct in step.hopeful]
+        columns = {column for conjunct in step.hopeful for column in conjunct.columns}
+        return block.take(self._duck.filter(self._read(block, columns), conditions, len(block)))
+
+    def _true(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Ints:
+        columns = {column for conjunct in conjuncts for column in conjunct.columns}
+        return self._duck.filter(self._read(block, columns), [conjunct.sql for conjunct in conjuncts], len(block))
+
+    def _read(self, block: Partials, columns: Iterable[Column]) -> dict[str, pa.Array]:
+        return {column.name: block.column(column, self._table.gather) for column in sorted(columns)}
+
+    def _calls(self, blocks: Iterator[Partials], step: Step) -> Iterator[Partials]:
+        if not step.calls:
+            yield from (block for block in blocks if len(block))
+            return
+        for block in regroup(blocks, BLOCK):
+            for conjunct in self._by_cost(step.calls):
+                block = self._called(block, conjunct)
+            if len(block):
+                yield block
+
+    def _by_cost(self, conjuncts: Sequence[Conjunct]) -> list[Conjunct]:
+        costs = self.work.costs
+        return sorted(conjuncts, key=lambda c: max((costs[call.predicate].rank for call in c.calls), default=0.0))
+
+    def _called(self, block: Partials, conjunct: Conjunct) -> Partials:
+        """Return the block's rows for which a conjunct with Python predicates is TRUE."""
+        if not len(block):
+            return block
+        answers = {call.name: self._answer(block, call) for call in conjunct.calls}
+        if conjunct.is_call:
+            return block.take(np.flatnonzero(answers[conjunct.sql] == calls.TRUE))
+        plain = {c for c in conjunct.columns if c.name in conjunct.sql}
+        table = self._read(block, plain) | {name: _booleans(found) for name, found in answers.items()}
+        return block.take(self._duck.filter(table, [conjunct.sql], len(block)))
+
+    def _answer(self, block: Partials, call: Call) -> calls.Answers:
+        """Ask a call's predicate about each distinct combination of argument rows in the block."""
+        streams = sorted({column.stream for argument in call.arguments for column in argument.columns})
+        if not streams:
+            found = self._ask(block, call, {-1: np.zeros(1, np.int64)})
+            return np.repeat(found, len(block))
+        keys, inverse = calls.distinct([block.rows[stream] for stream in streams])
+        if len(streams) == 2:
+            answers = self._remembered(block, call, streams, keys)
+        else:
+            answers = self._ask(block, call, dict(zip(streams, keys, strict=True)))
+        return answers[inverse]
+
+    def _remembered(self, block: Partials, call: Call, streams: Sequence[int], keys: Sequence[Ints]) -> calls.Answers:
+        """Answer pairs of rows, those asked before from memory."""
+        answers: calls.Answers = np.full(len(keys[0]), calls.UNKNOWN, dtype=np.int8)
+        rows = tuple(key & ((1 << ROW_BITS) - 1) for key in keys)
+        known = []
+        for here in calls.groups([key >> ROW_BITS for key in keys]):
+            ends = [self._table.chunk(int(key[here[0]]) >> ROW_BITS) for key in keys]
+            if ends[0] is None or ends[1] is None:
+                continue
+            key = (call.predicate, tuple(a.text for a in call.arguments), ends[0].id, ends[1].id)
+            table = self._memory.table(key, (ends[0].rows, ends[1].rows))
+            answers[here] = table[rows[0][here], rows[1][here]]
+            known.append((here, table))
+        todo = np.flatnonzero(answers == calls.UNKNOWN)
+        if len(todo):
+            answers[todo] = self._ask(block, call, {s: key[todo] for s, key in zip(streams, keys, strict=True)})
+            for here, table in known:
+                table[rows[0][here], rows[1][here]] = answers[here]
+        return answers
+
+    def _ask(self, block: Partials, call: Call, refs: dict[int, Ints]) -> calls.Answers:
+        def fetch(argument: Argument, asked: Ints) -> pa.Array:
+            columns = {c.name: block.lookup(c, asked, self._table.gather) for c in argument.columns}
+            if argument.sql in columns:
+                return columns[argument.sql]
+            return self._duck.values(columns, argument.sql, len(asked))
+
+        started = self._clock()
+        answers = calls.ask(self._predicates[call.predicate], call.arguments, refs, fetch)
+        self.work.costs[call.predicate].add(answers, self._clock() - started)
+        return answers
+
+    def _raising(self, block: Partials, step: Step) -> Partials:
+        for conjunct in step.raising:
+            if not len(block):
+                break
+            answers = {call.name: _booleans(self._answer(block, call)) for call in conjunct.calls}
+            names = {column.name: self._query.name_of(column) for column in conjunct.columns}
+            table = self._read(block, conjunct.columns) | answers
+            block = block.take(self._duck.check(table, conjunct, len(block), names))
+        return block
+
+
+def is_bulky(kind: pa.DataType) -> bool:
+    """Tell whether a type's values are of variable length: such columns are looked up when needed, not copied along."""
+    return not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
+
+
+def _zone_misses(target: Target, asked: Range) -> bool:
+    zone = target.chunk.zones.get(asked.column.name)
+    if zone is None or np.isnan(asked.low).any() or np.isnan(asked.high).any():
+        return False
+    return zone.misses(float(asked.low.min()), float(asked.high.max()))
+
+
+def _booleans(answers: calls.Answers) -> pa.Array:
+    return pa.array(answers == calls.TRUE, mask=answers == calls.NULL)

@@ -1,0 +1,135 @@
+"""Partial results: blocks of tuples on their way through the hops."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from watersmeet.predicate.model import Column
+
+Ints = NDArray[np.int64]
+Gather = Callable[[Column, Ints], pa.Array]
+
+ROW_BITS = 32
+"""A row's reference is its chunk's number in the batch's plan, then its row number in the low bits."""
+
+
+def references(chunk_number: int, rows: Ints) -> Ints:
+    """Return the references of rows of one chunk."""
+    return (chunk_number << ROW_BITS) + rows.astype(np.int64, copy=False)
+
+
+@dataclass(slots=True)
+class Partials:
+    """A block of partial results that share the streams joined so far.
+
+    Attributes:
+        joined: The streams joined, the probing tuple's first.
+        rows: For each of them the references of the member rows.
+        moment: The event time of the probing tuple: with its stream's position, its place in the arrival order.
+        high: The latest event time of the members.
+        deadline: The earliest deadline of the members: no later member may lie beyond it.
+        asof: For each count-windowed stream the number of its tuples that arrived no later than the probing tuple.
+        carried: Column values that travel with the block; others are looked up by reference.
+        pinned: Carried columns that can't be looked up here, since their rows are another task's.
+    """
+
+    joined: tuple[int, ...]
+    rows: dict[int, Ints]
+    moment: Ints
+    high: Ints
+    deadline: Ints
+    asof: dict[int, Ints] = field(default_factory=dict)
+    carried: dict[Column, pa.Array] = field(default_factory=dict)
+    pinned: frozenset[Column] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self.moment)
+
+    @property
+    def origin(self) -> int:
+        """The stream of the probing tuples."""
+        return self.joined[0]
+
+    def column(self, column: Column, gather: Gather) -> pa.Array:
+        """Return a member's column for the whole block, looked up once."""
+        if column not in self.carried:
+            self.carried[column] = gather(column, self.rows[column.stream])
+        return self.carried[column]
+
+    def lookup(self, column: Column, refs: Ints, gather: Gather) -> pa.Array:
+        """Return a column for references of member rows, from the block itself where it is pinned."""
+        if column not in self.pinned:
+            return gather(column, refs)
+        members = self.rows[column.stream]
+        order = np.argsort(members, kind="stable")
+        return self.carried[column].take(pa.array(order[np.searchsorted(members, refs, sorter=order)]))
+
+    def only(self, columns: Collection[Column], bulky: Callable[[pa.DataType], bool]) -> "Partials":
+        """Return the block with just the given columns carried, and of the bulky ones just the pinned."""
+        kept = {c: v for c, v in self.carried.items() if c in columns and (c in self.pinned or not bulky(v.type))}
+        return replace(self, carried=kept, pinned=self.pinned & kept.keys())
+
+    def take(self, at: NDArray[np.integer]) -> "Partials":  # type: ignore[type-arg]
+        """Return the partial results at the given positions."""
+        index = pa.array(at)
+        return Partials(
+            joined=self.joined,
+            rows={stream: refs[at] for stream, refs in self.rows.items()},
+            moment=self.moment[at],
+            high=self.high[at],
+            deadline=self.deadline[at],
+            asof={stream: counts[at] for stream, counts in self.asof.items()},
+            carried={column: values.take(index) for column, values in self.carried.items()},
+            pinned=self.pinned,
+        )
+
+    def slice(self, start: int, length: int) -> "Partials":
+        """Return a run of the block, as views."""
+        end = start + length
+        return Partials(
+            joined=self.joined,
+            rows={stream: refs[start:end] for stream, refs in self.rows.items()},
+            moment=self.moment[start:end],
+            high=self.high[start:end],
+            deadline=self.deadline[start:end],
+            asof={stream: counts[start:end] for stream, counts in self.asof.items()},
+            carried={column: values.slice(start, length) for column, values in self.carried.items()},
+            pinned=self.pinned,
+        )
+
+
+def concat(blocks: Sequence[Partials]) -> Partials:
+    """Return blocks of the same streams as one."""
+    first = blocks[0]
+    if len(blocks) == 1:
+        return first
+    columns = set.intersection(*(set(block.carried) for block in blocks))
+    return Partials(
+        joined=first.joined,
+        rows={stream: np.concatenate([block.rows[stream] for block in blocks]) for stream in first.joined},
+        moment=np.concatenate([block.moment for block in blocks]),
+        high=np.concatenate([block.high for block in blocks]),
+        deadline=np.concatenate([block.deadline for block in blocks]),
+        asof={stream: np.concatenate([block.asof[stream] for block in blocks]) for stream in first.asof},
+        carried={column: pa.concat_arrays([block.carried[column] for block in blocks]) for column in columns},
+        pinned=first.pinned,
+    )
+
+
+def regroup(blocks: Iterable[Partials], rows: int) -> Iterator[Partials]:
+    """Yield the same partial results in blocks of about `rows`, so that a later hop isn't run for crumbs."""
+    waiting: list[Partials] = []
+    size = 0
+    for block in blocks:
+        for start in range(0, len(block), rows):
+            part = block.slice(start, min(rows, len(block) - start)) if len(block) > rows else block
+            waiting.append(part)
+            size += len(part)
+            if size >= rows:
+                yield concat(waiting)
+                waiting, size = [], 0
+    if waiting:
+        yield concat(waiting)

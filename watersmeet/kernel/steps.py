@@ -1,0 +1,67 @@
+"""What each hop has to do: which conjuncts can be decided there, by which access paths, and what must be carried on."""
+
+from dataclasses import dataclass
+
+from watersmeet.predicate.model import Bound, Column, Conjunct
+from watersmeet.query import Query
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One hop of a join order: partial results over `joined` probe the stream `target`.
+
+    Attributes:
+        joined: The streams present before the hop, the probing tuple's first.
+        target: The stream that is probed.
+        last: Whether the hop completes the result.
+        bounds: The access paths that the streams present can use.
+        sql: Conjuncts in plain SQL that can't raise.
+        calls: Conjuncts with Python predicates.
+        hopeful: Raising conjuncts that are ready before the last hop: what they already deny is dropped early, an
+            error counts as not denied, so that no conjunct raises before its guard.
+        raising: Raising conjuncts, decided on the last hop only, after all others, as written.
+        carry: Columns that later hops or the output need.
+    """
+
+    joined: tuple[int, ...]
+    target: int
+    last: bool
+    bounds: tuple[Bound, ...]
+    sql: tuple[Conjunct, ...]
+    calls: tuple[Conjunct, ...]
+    hopeful: tuple[Conjunct, ...]
+    raising: tuple[Conjunct, ...]
+    carry: tuple[Column, ...]
+
+
+def step(query: Query, joined: tuple[int, ...], target: int) -> Step:
+    """Return what the hop from `joined` to `target` does."""
+    before, after = frozenset(joined), frozenset(joined) | {target}
+    last = len(after) == len(query.streams)
+    ready = [c for c in query.conjuncts if c.streams <= after and not c.streams <= before and target in c.streams]
+    calm = [c for c in ready if not c.raises]
+    raising = [c for c in query.conjuncts if c.raises]
+    pending = [c for c in query.conjuncts if not c.streams <= after or (c.raises and not last)]
+    bounds = (b for c in ready for b in c.bounds)
+    carried = {column for c in pending for column in c.columns} | set(query.shown)
+    return Step(
+        joined=joined,
+        target=target,
+        last=last,
+        bounds=tuple(b for b in bounds if b.column.stream == target and {c.stream for c in b.columns} <= before),
+        sql=tuple(c for c in calm if not c.calls),
+        calls=tuple(c for c in calm if c.calls),
+        hopeful=() if last else tuple(c for c in ready if c.raises and not c.calls),
+        raising=tuple(raising) if last else (),
+        carry=tuple(sorted(column for column in carried if column.stream in after)),
+    )
+
+
+def steps(query: Query, origin: int, order: tuple[int, ...]) -> tuple[Step, ...]:
+    """Return the hops of a tuple of stream `origin` that probes the other streams in the given order."""
+    return tuple(step(query, (origin, *order[:at]), target) for at, target in enumerate(order))
+
+
+def entry_conjuncts(query: Query, origin: int) -> tuple[Conjunct, ...]:
+    """Return the conjuncts that a tuple of `origin` can be tested against before it probes anything."""
+    return tuple(c for c in query.conjuncts if c.streams <= {origin} and not c.raises)

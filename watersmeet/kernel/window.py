@@ -1,0 +1,144 @@
+"""Windows: which tuples a result at time T still admits.
+
+Every window by time is one monotone function: the *deadline* of a tuple, the last T at which it may still take part.
+A result is valid when T is at most the deadline of each of its members; a tuple may be purged once the watermark has
+passed its deadline. Times are integer microseconds.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from watersmeet.errors import DefinitionError
+
+Times = NDArray[np.int64]
+
+FOREVER = np.iinfo(np.int64).max // 4
+"""Later than any time; far enough from the end of int64 that sums don't wrap."""
+NEVER = -FOREVER
+"""Earlier than any time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """An unbounded window; the others override what differs."""
+
+    def deadline(self, ts: Times) -> Times:
+        """Return for each tuple the last T at which the window admits it."""
+        return np.full_like(ts, FOREVER)
+
+    def earliest(self, high: Times) -> Times:
+        """Return for each time `high` the earliest tuple whose deadline is not before it."""
+        return np.full_like(high, NEVER)
+
+    def admits(self, ts: Times) -> NDArray[np.bool_]:
+        """Tell which tuples can take part in any result at all."""
+        return np.ones(len(ts), dtype=bool)
+
+    @property
+    def span(self) -> int | None:
+        """How long a tuple stays, at the most; None if time alone never ends it."""
+        return None
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows a count window holds; None for other windows."""
+        return None
+
+    def describe(self) -> str:
+        """Return the window in words, as `explain` and the query's fingerprint show it."""
+        return "unbounded"
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding(Window):
+    """A sliding window: T - ts < size, strictly."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.size <= 0:
+            raise DefinitionError("A sliding window must be longer than zero.")
+
+    def deadline(self, ts: Times) -> Times:
+        """See Window."""
+        return ts + (self.size - 1)
+
+    def earliest(self, high: Times) -> Times:
+        """See Window."""
+        return high - (self.size - 1)
+
+    @property
+    def span(self) -> int | None:
+        """See Window."""
+        return self.size
+
+    def describe(self) -> str:
+        """See Window."""
+        return f"sliding {self.size / 1e6:g} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Hopping(Window):
+    """A hopping window: some k has k*step < ts <= T <= k*step + size, since the epoch, UTC."""
+
+    size: int
+    step: int
+
+    def __post_init__(self) -> None:
+        if self.size <= 0 or self.step <= 0:
+            raise DefinitionError("A hopping window needs a size and a step longer than zero.")
+
+    def _start(self, ts: Times) -> Times:
+        """Return the start of the latest window that holds ts, or of the one before the gap ts lies in."""
+        return (ts - 1) // self.step * self.step
+
+    def deadline(self, ts: Times) -> Times:
+        """See Window."""
+        return self._start(ts) + self.size
+
+    def earliest(self, high: Times) -> Times:
+        """See Window."""
+        return -((self.size - high) // self.step) * self.step + 1
+
+    def admits(self, ts: Times) -> NDArray[np.bool_]:
+        """See Window; a step longer than the size leaves gaps, and a tuple in a gap joins nothing."""
+        return ts <= self.deadline(ts)
+
+    @property
+    def span(self) -> int | None:
+        """See Window."""
+        return self.size
+
+    def describe(self) -> str:
+        """See Window."""
+        return f"hopping {self.size / 1e6:g} s every {self.step / 1e6:g} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Window):
+    """The last `size` tuples of the stream by arrival, whatever their times."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.size, int) or isinstance(self.size, bool) or self.size < 1:
+            raise DefinitionError(f"A count window holds a whole number of rows, at least 1; got {self.size!r}.")
+
+    @property
+    def rows(self) -> int | None:
+        """See Window."""
+        return self.size
+
+    def describe(self) -> str:
+        """See Window."""
+        return f"last {self.size} rows"
+
+
+def of(window: Any) -> Window:
+    """Return the window that a user's word means: a Window, a duration's microseconds, or None for unbounded."""
+    if window is None:
+        return Window()
+    return window if isinstance(window, Window) else Sliding(int(window))

@@ -1,0 +1,102 @@
+"""PSP: the state of each stream is cut by age into disjoint slices round a ring of nodes, newest at the head.
+
+Wang and Rundensteiner, "Scalable Stream Join Processing with Expensive Predicates" (EDBT 2009), sections 3-5. A tuple is
+kept once; a probe visits every node that holds part of its range. Build tuples that travel from head to tail (section
+4.1) are here chunks that change owner: no row is copied. Borders follow tuple counts, so that each node holds about
+the same number of tuples (sections 5.5 and 6, workload smoothing).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from watersmeet.placement.base import LONGEST_SLICE, Placement, StateView, Strategy, StreamView, check_nodes
+from watersmeet.state.chunk import Chunk
+
+SLICES_PER_NODE = 2
+"""Slices of time per node and window: the grain at which state moves along the ring."""
+
+
+@dataclass(frozen=True, slots=True)
+class PspPlacement(Placement):
+    """Borders of age round the ring.
+
+    Attributes:
+        nodes: The ring's length.
+        lengths: The slice length of each stream.
+        borders: For each stream, rising times: what lies before borders[0] belongs to the tail, node N-1; what lies at
+            or after the last border to the head, node 0.
+    """
+
+    nodes: int
+    lengths: tuple[int, ...]
+    borders: tuple[tuple[int, ...], ...]
+
+    def slice_length(self, stream: int) -> int:
+        """See Placement."""
+        return self.lengths[stream]
+
+    def owners(self, stream: int, start: int, bucket: int) -> tuple[int, ...]:
+        """See Placement."""
+        return (self.node(stream, start),)
+
+    def node(self, stream: int, time: int) -> int:
+        """Return the node whose stretch of the ring holds a time."""
+        borders = self.borders[stream]
+        return len(borders) - int(np.searchsorted(borders, time, "right"))
+
+
+@dataclass(frozen=True, slots=True)
+class PSP(Strategy):
+    """Pipelined State Partitioning on a ring of `nodes`.
+
+    >>> PSP(nodes=4).describe()
+    'PSP(nodes=4)'
+    """
+
+    nodes: int = 4
+
+    def __post_init__(self) -> None:
+        check_nodes(self.nodes)
+
+    def plan(self, state: StateView) -> Placement:
+        """See Strategy; the borders are set for the state as it will be after a batch like the last one."""
+        return PspPlacement(
+            self.nodes,
+            tuple(self._length(stream) for stream in state.streams),
+            tuple(
+                _borders(stream, [chunk for chunk in state.chunks if chunk.stream == at], self.nodes)
+                for at, stream in enumerate(state.streams)
+            ),
+        )
+
+    def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
+        """See Strategy; a chunk belongs where the middle of its times lies."""
+        assert isinstance(placement, PspPlacement)
+        wanted = {chunk.id: (placement.node(chunk.stream, (chunk.low + chunk.high) // 2),) for chunk in state.chunks}
+        return {chunk.id: wanted[chunk.id] for chunk in state.chunks if wanted[chunk.id] != chunk.owners}
+
+    def _length(self, stream: StreamView) -> int:
+        if stream.span is None:
+            return LONGEST_SLICE
+        return max(1, stream.span // (SLICES_PER_NODE * self.nodes))
+
+
+def _borders(stream: StreamView, chunks: list[Chunk], nodes: int) -> tuple[int, ...]:
+    """Return the N-1 times that cut a stream's tuples into N parts of equal count, the batch to come included."""
+    if stream.latest is None or nodes == 1:
+        return ()
+    # Each source of tuples is spread evenly over its own times; what the next batch lets expire is left out.
+    horizon = stream.latest + max(stream.advance, 1)
+    oldest = horizon - stream.span if stream.span is not None else None
+    parts = [(chunk.low, chunk.high + 1, chunk.rows) for chunk in chunks]
+    parts.append((stream.latest, horizon, stream.rows))
+    times = np.unique(np.array([end for low, high, _ in parts for end in (low, high)], dtype=np.int64))
+    if oldest is not None:
+        times = np.unique(np.append(times[times > oldest], oldest))
+    totals = np.zeros(len(times))
+    for low, high, rows in parts:
+        totals += rows * np.clip((times - low) / (high - low), 0.0, 1.0)
+    totals -= totals[0]
+    wanted = totals[-1] * np.arange(1, nodes) / nodes
+    return tuple(int(border) for border in np.interp(wanted, totals, times.astype(np.float64)))

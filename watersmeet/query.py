@@ -1,0 +1,160 @@
+"""A join as the core knows it: streams, windows, conjuncts, output. Immutable, and free of Spark."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from watersmeet.errors import DefinitionError
+from watersmeet.kernel.window import Window
+from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """One stream of a join.
+
+    Attributes:
+        name: Its name in `where` and in the results.
+        schema: Its columns.
+        time: The position of the event-time column.
+        window: Which of its tuples a result admits.
+        delay: How far behind its latest event time a tuple may come, in microseconds.
+    """
+
+    name: str
+    schema: pa.Schema
+    time: int
+    window: Window
+    delay: int
+
+    def __post_init__(self) -> None:
+        kind = self.schema.field(self.time).type
+        if not pa.types.is_timestamp(kind):
+            raise DefinitionError(
+                f"Stream '{self.name}': its time column '{self.schema.field(self.time).name}' is of type {kind}; "
+                "an event time is a timestamp or timestamp_ntz: cast the column first."
+            )
+
+    @property
+    def time_type(self) -> pa.DataType:
+        """The type of the event time."""
+        return self.schema.field(self.time).type
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A flat output column: its name and the column it shows."""
+
+    name: str
+    column: Column
+
+
+@dataclass(frozen=True)
+class Query:
+    """A join, checked and ready to run.
+
+    Attributes:
+        streams: In the order given; a stream is known by its position.
+        conjuncts: What `where` asks, split.
+        where: The text of `where`, for people.
+        outputs: The flat columns of a SELECT list; empty for one struct column per stream and `_time`.
+        predicates: The Python predicates that `where` calls.
+        dialect: What the session's settings say expressions mean.
+    """
+
+    streams: tuple[StreamSpec, ...]
+    conjuncts: tuple[Conjunct, ...] = ()
+    where: str = ""
+    outputs: tuple[Output, ...] = ()
+    predicates: tuple[PythonPredicate, ...] = ()
+    dialect: Dialect = Dialect()
+
+    def __post_init__(self) -> None:
+        names = [stream.name for stream in self.streams]
+        if len(names) < 2:
+            raise DefinitionError("A join needs at least two streams.")
+        twice = next((name for at, name in enumerate(names) if name.lower() in map(str.lower, names[:at])), None)
+        if twice is not None:
+            raise DefinitionError(f"Two streams are called '{twice}'; give each a name of its own.")
+        zoned = {stream.time_type.tz is not None for stream in self.streams}
+        if len(zoned) > 1:
+            raise DefinitionError(
+                "Event times of timestamp and timestamp_ntz can't be mixed in one join; cast them to one of the two."
+            )
+
+    @cached_property
+    def kept(self) -> tuple[tuple[Column, ...], ...]:
+        """For each stream the columns that state keeps: those that predicates or the output need, but the time."""
+        needed = {column for conjunct in self.conjuncts for column in conjunct.columns} | set(self.shown)
+        return tuple(
+            tuple(sorted(c for c in needed if c.stream == position and c.field != stream.time))
+            for position, stream in enumerate(self.streams)
+        )
+
+    @cached_property
+    def indexed(self) -> tuple[tuple[Column, ...], ...]:
+        """For each stream the columns that an access path may look up."""
+        columns = {bound.column for conjunct in self.conjuncts for bound in conjunct.bounds}
+        return tuple(
+            tuple(sorted(c for c in columns if c.stream == position and c.field != stream.time))
+            for position, stream in enumerate(self.streams)
+        )
+
+    @cached_property
+    def shown(self) -> tuple[Column, ...]:
+        """The columns that the output shows."""
+        if self.outputs:
+            return tuple(dict.fromkeys(output.column for output in self.outputs))
+        return tuple(
+            Column(position, field)
+            for position, stream in enumerate(self.streams)
+            for field in range(len(stream.schema))
+        )
+
+    @cached_property
+    def counted(self) -> tuple[int, ...]:
+        """The streams with a count window."""
+        return tuple(at for at, stream in enumerate(self.streams) if stream.window.rows is not None)
+
+    def type_of(self, column: Column) -> pa.DataType:
+        """Return the Arrow type of a column."""
+        return self.streams[column.stream].schema.field(column.field).type
+
+    def name_of(self, column: Column) -> str:
+        """Return a column as the user writes it."""
+        stream = self.streams[column.stream]
+        return f"{stream.name}.{stream.schema.field(column.field).name}"
+
+    def is_time(self, column: Column) -> bool:
+        """Tell whether a column is its stream's event time, which state keeps as `ts`."""
+        return column.field == self.streams[column.stream].time
+
+    @cached_property
+    def output_schema(self) -> pa.Schema:
+        """The schema of the results."""
+        if self.outputs:
+            return pa.schema([pa.field(output.name, self.type_of(output.column)) for output in self.outputs])
+        structs = [pa.field(stream.name, pa.struct(list(stream.schema))) for stream in self.streams]
+        return pa.schema([*structs, pa.field("_time", self.streams[0].time_type)])
+
+    def description(self) -> dict[str, Any]:
+        """Return what must not change between two runs of one checkpoint, each part under a name people know."""
+        parts: dict[str, Any] = {"where": self.where, "time zone": self.dialect.time_zone, "ANSI": self.dialect.ansi}
+        parts["streams"] = [stream.name for stream in self.streams]
+        parts["select"] = [f"{self.name_of(output.column)} AS {output.name}" for output in self.outputs]
+        for stream in self.streams:
+            parts[f"window of '{stream.name}'"] = stream.window.describe()
+            parts[f"delay of '{stream.name}'"] = f"{stream.delay / 1e6:g} s"
+            parts[f"time column of '{stream.name}'"] = stream.schema.field(stream.time).name
+            parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in stream.schema]
+        return parts
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short digest of the description."""
+        text = json.dumps(self.description(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

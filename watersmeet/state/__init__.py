@@ -1,0 +1,1 @@
+"""State as immutable chunks of rows, named by manifests."""

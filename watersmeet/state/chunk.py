@@ -1,0 +1,228 @@
+"""Chunks: immutable Arrow rows of one cell, sorted by time, with zone maps and sort orders.
+
+A chunk is one record batch of an Arrow IPC file. The file holds the event time as `ts` (int64 microseconds), the kept
+columns under their generated names and, for large chunks, a permutation `o_<column>` per indexed column.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from watersmeet.errors import StateError
+from watersmeet.predicate.model import Column
+
+TIME = "ts"
+HASH = "hash"
+ORDINAL = "ordinal"
+ORDER_FROM = 4096
+"""Chunks of fewer rows store no sort order: sorting them at the first probe is cheaper than reading it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One stored copy of a chunk: the node that owns it and the record batch that holds it."""
+
+    node: int
+    path: str
+    index: int
+    offset: int
+    length: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """The smallest and largest value of a column in a chunk, as numbers; NaN is left out and flagged.
+
+    [!] Arrow's min_max ignores NaN while Spark sorts it highest, hence the flag.
+    """
+
+    low: float
+    high: float
+    nan: bool
+
+    def misses(self, low: float, high: float) -> bool:
+        """Tell whether no value of the zone lies in [low, high]; a NaN counts as higher than everything."""
+        return not (self.low <= high and (self.high >= low or self.nan))
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What the manifest knows of a chunk.
+
+    Attributes:
+        id: Unique for ever: it holds the run and the task attempt that wrote the chunk.
+        stream: The stream's position in the join.
+        batch: The batch that wrote it.
+        start: Start of its slice of time.
+        end: End of its slice, exclusive.
+        bucket: The hash bucket; 0 but for hashing.
+        rows: How many rows.
+        bytes: Their Arrow bytes.
+        low: The earliest time in it.
+        high: The latest.
+        copies: Where it is kept; one copy but for replicated placements.
+        sealed: Whether it holds all of its slice that there will ever be.
+        ordinals: For count windows: the file with the rows' arrival ordinals, unless the chunk itself holds them.
+        last_ordinal: The largest arrival ordinal in it.
+        zones: Zone maps of the indexed columns, by generated name.
+    """
+
+    id: str
+    stream: int
+    batch: int
+    start: int
+    end: int
+    bucket: int
+    rows: int
+    bytes: int
+    low: int
+    high: int
+    copies: tuple[Copy, ...]
+    sealed: bool = False
+    ordinals: str | None = None
+    last_ordinal: int = 0
+    zones: Mapping[str, Zone] = field(default_factory=dict)
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """The nodes that hold a copy."""
+        return tuple(copy.node for copy in self.copies)
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Every file that the chunk needs."""
+        return frozenset({copy.path for copy in self.copies} | ({self.ordinals} if self.ordinals else set()))
+
+    def owned_by(self, nodes: Sequence[int]) -> "Chunk":
+        """Return the chunk with its copies handed to other nodes; the rows stay where they are."""
+        moved = tuple(replace(copy, node=node) for copy, node in zip(self.copies, nodes, strict=True))
+        return replace(self, copies=moved)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the chunk as the manifest writes it."""
+        plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("copies", "zones")}
+        plain["copies"] = [list(astuple(copy)) for copy in self.copies]
+        plain["zones"] = {name: [zone.low, zone.high, zone.nan] for name, zone in self.zones.items()}
+        return plain
+
+    @staticmethod
+    def from_json(plain: Mapping[str, Any]) -> "Chunk":
+        """Return the chunk that `to_json` wrote."""
+        copies = tuple(Copy(*copy) for copy in plain["copies"])
+        zones = {name: Zone(*zone) for name, zone in plain["zones"].items()}
+        return Chunk(**{**plain, "copies": copies, "zones": zones})
+
+
+def numbers(values: pa.Array) -> NDArray[np.float64]:
+    """Return a column as float64, NULL as NaN: dates in days, timestamps in microseconds.
+
+    The conversion is monotone but not always exact, so what is found by it is a superset.
+    """
+    kind = values.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date64(kind):
+        values = values.cast(pa.int64())
+    elif pa.types.is_date32(kind):
+        values = values.cast(pa.int32())
+    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def zone_of(values: pa.Array) -> Zone:
+    """Return the zone map of a column; the widest zone is that of no values at all."""
+    as_numbers = numbers(values.drop_null())
+    nan = bool(np.isnan(as_numbers).any())
+    as_numbers = as_numbers[~np.isnan(as_numbers)] if nan else as_numbers
+    if not len(as_numbers):
+        return Zone(np.inf, -np.inf, nan)
+    return Zone(float(as_numbers.min()), float(as_numbers.max()), nan)
+
+
+def with_orders(rows: pa.RecordBatch, indexed: Sequence[Column]) -> pa.RecordBatch:
+    """Return the rows with a permutation column per indexed column: the row numbers in rising order of the value."""
+    if rows.num_rows < ORDER_FROM:
+        return rows
+    small = np.uint16 if rows.num_rows <= np.iinfo(np.uint16).max else np.uint32
+    for column in indexed:
+        order = np.argsort(numbers(rows.column(column.name)), kind="stable").astype(small)
+        rows = rows.append_column(f"o_{column.name}", pa.array(order))
+    return rows
+
+
+class Rows:
+    """The rows of one chunk, opened: columns are views of the memory-mapped file, sort orders are kept."""
+
+    def __init__(self, batch: pa.RecordBatch, time_type: pa.DataType, ordinals: NDArray[np.int64] | None) -> None:
+        self._batch = batch
+        self._time_type = time_type
+        self._orders: dict[Column, tuple[NDArray[np.float64], NDArray[np.integer[Any]]]] = {}
+        self.ts: NDArray[np.int64] = batch.column(TIME).to_numpy()
+        self.names = set(batch.schema.names)
+        self.ordinals = batch.column(ORDINAL).to_numpy() if ORDINAL in self.names else ordinals
+
+    def __len__(self) -> int:
+        return self._batch.num_rows
+
+    @property
+    def hashes(self) -> NDArray[np.int64]:
+        """The content hashes of a count-windowed stream's rows."""
+        return self._batch.column(HASH).to_numpy()  # type: ignore[no-any-return]
+
+    def column(self, column: Column) -> pa.Array:
+        """Return a column; the event time, kept as `ts`, comes back in its own type."""
+        if column.name in self.names:
+            return self._batch.column(column.name)
+        return self._batch.column(TIME).cast(self._time_type)
+
+    def to_merge(self) -> pa.RecordBatch:
+        """Return the rows as a merge takes them: without sort orders or hashes, with the arrival ordinals."""
+        kept = [name for name in self._batch.schema.names if name not in (HASH, ORDINAL) and not name.startswith("o_")]
+        rows = self._batch.select(kept)
+        return rows if self.ordinals is None else rows.append_column(ORDINAL, pa.array(self.ordinals))
+
+    def order(self, column: Column) -> tuple[NDArray[np.float64], NDArray[np.integer[Any]]]:
+        """Return the column's values in rising order, and the row numbers in that order; NULLs are left out."""
+        if column not in self._orders:
+            self._orders[column] = self._sorted(column)
+        return self._orders[column]
+
+    def _sorted(self, column: Column) -> tuple[NDArray[np.float64], NDArray[np.integer[Any]]]:
+        array = self.column(column)
+        values = numbers(array)
+        stored = f"o_{column.name}"
+        if stored in self.names:
+            order = self._batch.column(stored).to_numpy()
+        else:
+            order = np.argsort(values, kind="stable")
+        if array.null_count:
+            order = order[pc.is_valid(array).to_numpy(zero_copy_only=False)[order]]
+        return values[order], order
+
+
+def read_batch(source: pa.Buffer, copy: Copy) -> pa.RecordBatch:
+    """Return the record batch of an IPC file that holds a copy of a chunk.
+
+    Raises:
+        StateError: If it does not match the checksum the manifest holds.
+    """
+    if zlib.crc32(source.slice(copy.offset, copy.length)) != copy.checksum:
+        raise StateError(f"The state file {copy.path} fails its checksum; restore it or start a new checkpoint.")
+    return pa.ipc.open_file(source).get_batch(copy.index)
+
+
+def encode(batches: Sequence[pa.RecordBatch]) -> tuple[pa.Buffer, list[tuple[int, int, int]]]:
+    """Return the IPC file that holds the batches, and for each of them (offset, length, checksum)."""
+    sink = pa.BufferOutputStream()
+    ranges = []
+    with pa.ipc.new_file(sink, batches[0].schema) as writer:
+        for batch in batches:
+            before = sink.tell()
+            writer.write_batch(batch)
+            ranges.append((before, sink.tell() - before))
+    data = sink.getvalue()
+    return data, [(offset, length, zlib.crc32(data.slice(offset, length))) for offset, length in ranges]

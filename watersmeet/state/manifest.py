@@ -1,0 +1,174 @@
+"""The manifest of a batch: which chunks are live, who owns them, how far time has come.
+
+Written once per batch, after the batch's results are in the sink. Most manifests are deltas on the one before; every so
+often one is a snapshot, so that a commit does not grow with the number of chunks and a restart reads few files.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from watersmeet.errors import StateError
+from watersmeet.state.chunk import Chunk
+from watersmeet.state.store import Store
+
+SNAPSHOT_EVERY = 32
+HISTORY = 1000
+"""Batches whose progress is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """What a batch leaves behind of a stream.
+
+    Attributes:
+        latest: The latest event time seen.
+        arrived: How many tuples were accepted so far; the next arrival ordinal of a count window.
+        idle: Whether the stream no longer holds the watermark.
+        silent: Batches' clock reading (microseconds) at which the stream was last heard; None before the first.
+        rows: Tuples that the batch brought.
+        advance: How far event time advanced in the batch.
+    """
+
+    latest: int | None = None
+    arrived: int = 0
+    idle: bool = False
+    heard: int | None = None
+    rows: int = 0
+    advance: int = 0
+
+    def to_json(self) -> list[Any]:
+        """Return it as the manifest writes it."""
+        return [getattr(self, name) for name in self.__slots__]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The state after a batch.
+
+    Attributes:
+        batch: The batch; -1 before the first.
+        streams: Per stream.
+        chunks: The live chunks by id.
+        watermark: The join's watermark; None for minus infinity.
+        frozen: What the strategy and the controller keep between batches.
+        progress: The progress of this batch.
+        history: The progress of the batches before it, the last first to go; only snapshots write it.
+        nodes: The number of nodes the batch ran on.
+    """
+
+    batch: int
+    streams: tuple[StreamState, ...]
+    chunks: Mapping[str, Chunk] = field(default_factory=dict)
+    watermark: int | None = None
+    frozen: Mapping[str, Any] = field(default_factory=dict)
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    history: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Every chunk file the manifest names."""
+        return frozenset(file for chunk in self.chunks.values() for file in chunk.files)
+
+    @property
+    def all_progress(self) -> tuple[Mapping[str, Any], ...]:
+        """The progress of the last batches, this one's last."""
+        own = (self.progress,) if self.progress else ()
+        return (*self.history, *own)[-HISTORY:]
+
+    def follow(self, **changes: Any) -> "Manifest":
+        """Return the manifest of the next batch, with what changes."""
+        return replace(self, batch=self.batch + 1, history=self.all_progress, **changes)
+
+
+def path_of(batch: int) -> str:
+    """Return where the manifest of a batch stands."""
+    return f"manifests/{batch:012d}.json"
+
+
+def publish(store: Store, manifest: Manifest, before: Manifest) -> bool:
+    """Write a manifest, if there is none for its batch yet; return whether it was written."""
+    snapshot = manifest.batch % SNAPSHOT_EVERY == 0 or before.batch < 0
+    body = _common(manifest) | (_snapshot(manifest) if snapshot else _delta(manifest, before))
+    return store.publish(path_of(manifest.batch), json.dumps(body).encode())
+
+
+def _common(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "batch": manifest.batch,
+        "streams": [stream.to_json() for stream in manifest.streams],
+        "watermark": manifest.watermark,
+        "frozen": manifest.frozen,
+        "progress": manifest.progress,
+    }
+
+
+def _snapshot(manifest: Manifest) -> dict[str, Any]:
+    return {"chunks": [chunk.to_json() for chunk in manifest.chunks.values()], "history": list(manifest.history)}
+
+
+def _delta(manifest: Manifest, before: Manifest) -> dict[str, Any]:
+    old, new = before.chunks, manifest.chunks
+    return {
+        "added": [chunk.to_json() for key, chunk in new.items() if key not in old],
+        "removed": [key for key in old if key not in new],
+        "moved": {key: c.owners for key, c in new.items() if key in old and c.owners != old[key].owners},
+    }
+
+
+def load(store: Store, batch: int) -> Manifest | None:
+    """Return the manifest of a batch, or None if there is none.
+
+    Raises:
+        StateError: If it, or one that it builds on, is damaged or gone.
+    """
+    body = _read(store, batch)
+    if body is None:
+        return None
+    deltas = []
+    while "chunks" not in body:
+        deltas.append(body)
+        before = _read(store, body["batch"] - 1)
+        if before is None:
+            raise StateError(
+                f"The manifest of batch {body['batch'] - 1} under {store.root} is missing, and batch {batch} builds on it; "
+                "restore it or start a new checkpoint."
+            )
+        body = before
+    manifest = _with_chunks(body, {plain["id"]: Chunk.from_json(plain) for plain in body["chunks"]}, tuple(body["history"]))
+    for delta in reversed(deltas):
+        manifest = _with_chunks(delta, _apply(delta, manifest.chunks), manifest.all_progress)
+    return manifest
+
+
+def _read(store: Store, batch: int) -> dict[str, Any] | None:
+    data = store.read(path_of(batch))
+    if data is None:
+        return None
+    try:
+        body: dict[str, Any] = json.loads(data)
+    except ValueError:
+        raise StateError(
+            f"The manifest of batch {batch} under {store.root} is damaged; restore it or start a new checkpoint."
+        ) from None
+    return body
+
+
+def _apply(delta: Mapping[str, Any], chunks: Mapping[str, Chunk]) -> dict[str, Chunk]:
+    live = {key: chunk for key, chunk in chunks.items() if key not in set(delta["removed"])}
+    for key, owners in delta["moved"].items():
+        live[key] = live[key].owned_by(owners)
+    return live | {plain["id"]: Chunk.from_json(plain) for plain in delta["added"]}
+
+
+def _with_chunks(body: Mapping[str, Any], chunks: Mapping[str, Chunk], history: tuple[Mapping[str, Any], ...]) -> Manifest:
+    return Manifest(
+        batch=body["batch"],
+        streams=tuple(StreamState(*stream) for stream in body["streams"]),
+        chunks=chunks,
+        watermark=body["watermark"],
+        frozen=body["frozen"],
+        progress=body["progress"],
+        history=history,
+    )

@@ -1,0 +1,135 @@
+"""Writing chunks: rows of one stream, sorted canonically, cut into cells, one file for many cells."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from watersmeet.predicate.model import Column
+from watersmeet.state.chunk import HASH, ORDINAL, TIME, Chunk, Copy, encode, with_orders, zone_of
+from watersmeet.state.compact import Merge
+from watersmeet.state.store import Store
+
+Ints = NDArray[np.int64]
+CHUNKS = "chunks"
+SMALL = 1024
+"""Neighbouring cells of fewer rows share a chunk, so that a long history does not become a file of crumbs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes the chunks of one task attempt.
+
+    Attributes:
+        store: Where to.
+        name: Unique for ever: query run, batch, task and attempt; part of every file name.
+        batch: The batch.
+        indexed: For each stream the columns that get zone maps and sort orders.
+        hashed: The streams whose content hashes are kept, for the arrival order of count windows.
+    """
+
+    store: Store
+    name: str
+    batch: int
+    indexed: tuple[tuple[Column, ...], ...]
+    hashed: frozenset[int]
+
+    def write(
+        self, stream: int, rows: pa.RecordBatch, starts: Ints, length: int, nodes: Callable[[int], tuple[int, ...]], part: int
+    ) -> list[Chunk]:
+        """Write new rows of a stream; return their chunks.
+
+        Args:
+            stream: The stream.
+            rows: Its kept columns, `ts` and `hash`.
+            starts: The start of each row's slice.
+            length: The length of the stream's slices.
+            nodes: The owners of a slice.
+            part: A number that this attempt uses once.
+        """
+        order = np.lexsort((rows.column(HASH).to_numpy(), rows.column(TIME).to_numpy()))
+        rows = rows.take(pa.array(order))
+        if stream not in self.hashed:
+            rows = rows.drop_columns([HASH])
+        cells = [_Cell(rows.slice(a, b - a), first, last + length, owners) for a, b, first, last, owners in _cut(starts[order], nodes)]
+        return self._save(stream, cells, part, sealed=False)
+
+    def merge(self, merge: Merge, part: int) -> Chunk:
+        """Write several chunks of one stream as one, in canonical order: by time, then arrival."""
+        first = merge.chunks[0]
+        table = pa.Table.from_batches([self.store.open(chunk, pa.int64()).to_merge() for chunk in merge.chunks])
+        keys = [(name, "ascending") for name in (TIME, ORDINAL) if name in table.schema.names]
+        rows = table.sort_by(keys).combine_chunks().to_batches()[0]
+        cell = _Cell(rows, first.start, max(chunk.end for chunk in merge.chunks), first.owners)
+        return self._save(first.stream, [cell], part, merge.sealed)[0]
+
+    def write_ordinals(self, chunk: Chunk, ordinals: Ints) -> Chunk:
+        """Write the arrival ordinals of a chunk's rows beside it; return the chunk that names them."""
+        path = f"{CHUNKS}/{self.name}-{chunk.id.replace('/', '-')}.ordinals"
+        data, _ = encode([pa.record_batch([pa.array(ordinals)], names=[ORDINAL])])
+        self.store.write(path, data)
+        return replace(chunk, ordinals=path, last_ordinal=int(ordinals.max()))
+
+    def _save(self, stream: int, cells: "Sequence[_Cell]", part: int, sealed: bool) -> list[Chunk]:
+        path = f"{CHUNKS}/{self.name}-s{stream}-{part}.arrow"
+        batches = [with_orders(cell.rows, self.indexed[stream]) for cell in cells]
+        # One schema a file: a cell too small for sort orders would differ from its neighbours.
+        groups = [list(range(len(batches)))] if len({b.schema for b in batches}) == 1 else [[at] for at in range(len(batches))]
+        chunks: list[Chunk] = []
+        for number, group in enumerate(groups):
+            name = path if len(groups) == 1 else f"{path.removesuffix('.arrow')}-{number}.arrow"
+            data, places = encode([batches[at] for at in group])
+            self.store.write(name, data)
+            chunks += [
+                self._describe(stream, cells[at], f"{name}#{index}", name, index, place, sealed)
+                for index, (at, place) in enumerate(zip(group, places, strict=True))
+            ]
+        return chunks
+
+    def _describe(
+        self, stream: int, cell: "_Cell", key: str, path: str, index: int, place: tuple[int, int, int], sealed: bool
+    ) -> Chunk:
+        ts = cell.rows.column(TIME).to_numpy()
+        return Chunk(
+            id=key.removeprefix(f"{CHUNKS}/"),
+            stream=stream,
+            batch=self.batch,
+            start=cell.start,
+            end=cell.end,
+            bucket=0,
+            rows=cell.rows.num_rows,
+            bytes=int(cell.rows.nbytes),
+            low=int(ts[0]),
+            high=int(ts[-1]),
+            copies=tuple(Copy(node, path, index, *place) for node in cell.owners),
+            sealed=sealed,
+            last_ordinal=int(cell.rows.column(ORDINAL).to_numpy().max()) if ORDINAL in cell.rows.schema.names else 0,
+            zones={c.name: zone_of(cell.rows.column(c.name)) for c in self.indexed[stream]},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    rows: pa.RecordBatch
+    start: int
+    end: int
+    owners: tuple[int, ...]
+
+
+def _cut(starts: Ints, nodes: Callable[[int], tuple[int, ...]]) -> Iterator[tuple[int, int, int, int, tuple[int, ...]]]:
+    """Yield (from row, to row, first slice, last slice, owners) for runs of rows in rising order of their slices."""
+    edges = np.flatnonzero(np.diff(starts)) + 1
+    run: tuple[int, int, int, int, tuple[int, ...]] | None = None
+    for a, b in zip((0, *edges), (*edges, len(starts)), strict=True):
+        start = int(starts[a])
+        owners = nodes(start)
+        if run is not None and run[4] == owners and run[1] - run[0] < SMALL and b - a < SMALL:
+            run = (run[0], int(b), run[2], start, owners)
+            continue
+        if run is not None:
+            yield run
+        run = (int(a), int(b), start, start, owners)
+    if run is not None:
+        yield run
