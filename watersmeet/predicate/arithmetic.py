@@ -3,21 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from watersmeet.predicate.casts import cast, coerce
-from watersmeet.predicate.expr import NULL, Expr, Refusal, fail, fits, strict
+from watersmeet.predicate.casts import cast, coerce, wrapped
+from watersmeet.predicate.datetimes import shifted
+from watersmeet.predicate.expr import NULL, Expr, Refusal, fail, fits, merged, strict
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.types import (
-    DOUBLE,
-    FRACTIONAL,
-    INTEGRAL,
-    LONG,
-    MAX_PRECISION,
-    NUMERIC,
-    VOID,
-    Type,
-    common_type,
-    decimal_of,
-    integer_range,
+    DOUBLE, FRACTIONAL, INT, INTEGRAL, LONG, MAX_PRECISION, NUMERIC, VOID, Type, common_type, decimal_of, wider_decimal,
 )  # fmt: skip
 
 Span = tuple[int, int]
@@ -36,6 +27,9 @@ def products(one: Span, two: Span) -> list[int]:
 
 def arithmetic(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
     """`left sign right` for one of + - * / % div, with the operands still as the user wrote them."""
+    moved = shifted(sign, left, right, dialect) if sign in "+-" else None
+    if moved is not None:
+        return moved
     left, right = _numbers(left, right, dialect)
     kinds = {left.type.kind, right.type.kind}
     if sign == "/" and "decimal" not in kinds:
@@ -50,7 +44,7 @@ def arithmetic(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
     left, right = cast(left, type_, dialect), cast(right, type_, dialect)
     if sign in SPANS:
         return _integer(sign, left, right, dialect) if type_.kind in INTEGRAL else _plain(sign, left, right)
-    return _divided(DIVISIONS[sign], left, right, dialect)
+    return _divided(sign, left, right, dialect)
 
 
 def _numbers(left: Expr, right: Expr, dialect: Dialect) -> tuple[Expr, Expr]:
@@ -82,26 +76,46 @@ def _integer(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
     return strict(wrapped(wide, left.type), left.type, (left, right))
 
 
-def wrapped(sql: str, type_: Type) -> str:
-    """A HUGEINT cut to the type's width, as Java cuts it."""
-    low, high = integer_range(type_.kind)
-    size = high - low + 1
-    return f"CAST((({sql} - {low}) % {size} + {size}) % {size} + {low} AS {type_.duckdb})"
-
-
 DIVISIONS: dict[str, str] = {"/": "({0} / {1})", "%": "({0} % {1})", "div": "({0} // {1})"}
 
 
-def _divided(template: str, left: Expr, right: Expr, dialect: Dialect, result: Type | None = None) -> Expr:
-    """A division: Spark evaluates the divisor first, and a NULL dividend hides a divisor of zero."""
-    type_ = result or left.type
-    quotient = template.format(left.sql, right.sql)
+def _divided(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
+    """A division of two values of one type: by minus one DuckDB would raise where Spark doesn't always."""
+    sql, raises = DIVISIONS[sign].format(left.sql, right.sql), False
+    if left.type.kind in INTEGRAL and not (right.is_literal and right.literal != -1):
+        raises = sign == "div" and dialect.ansi
+        by_minus_one = "0" if sign == "%" else _integer("-", _zero(left.type), left, dialect).sql
+        sql = f"(CASE WHEN {right.sql} = -1 THEN {by_minus_one} ELSE {sql} END)"
+    return _checked(sql, left.type, left, right, dialect, raises=raises)
+
+
+def _checked(sql: str, type_: Type, left: Expr, right: Expr, dialect: Dialect, *, raises: bool = False) -> Expr:
+    """The quotient unless the divisor is zero; Spark evaluates the divisor first, and a NULL dividend hides a zero."""
     if right.is_literal and right.literal not in (None, 0):
-        hazard = template == DIVISIONS["div"] and right.literal == -1
-        return strict(quotient, type_, (right, left), raises=hazard and dialect.ansi)
+        return strict(sql, type_, (right, left), raises=raises)
     zero = fail("[DIVIDE_BY_ZERO] Division by zero.", type_) if dialect.ansi else "NULL"
-    checked = f"(CASE WHEN {left.sql} IS NULL THEN NULL WHEN {right.sql} = 0 THEN {zero} ELSE {quotient} END)"
-    return strict(checked, type_, (right, left), raises=dialect.ansi)
+    checked = f"(CASE WHEN {left.sql} IS NULL THEN NULL WHEN {right.sql} = 0 THEN {zero} ELSE {sql} END)"
+    if not dialect.ansi and left.raises:
+        checked = f"(CASE WHEN {right.sql} = 0 THEN NULL ELSE {sql} END)"
+    return strict(checked, type_, (right, left), raises=raises or dialect.ansi)
+
+
+def _zero(type_: Type) -> Expr:
+    return Expr(f"CAST(0 AS {type_.duckdb})", type_, literal=0, span=(0, 0))
+
+
+def pmod(left: Expr, right: Expr, dialect: Dialect) -> Expr:
+    """`pmod(left, right)`: the remainder made positive by adding the divisor once."""
+    rest = arithmetic("%", left, right, dialect)
+    if rest.type.kind == "decimal" or left.type.kind == "decimal" or right.type.kind == "decimal":
+        raise Refusal("pmod of decimals can't be carried over; use %.")
+    divisor = cast(_numbers(left, right, dialect)[1], rest.type, dialect)
+    total = f"({rest.sql} + {divisor.sql})"
+    if rest.type.kind in INTEGRAL:
+        wide = LONG if rest.type == LONG else INT
+        total = wrapped(f"(CAST({rest.sql} AS HUGEINT) + CAST({divisor.sql} AS HUGEINT))", wide)
+    sql = f"(CASE WHEN {rest.sql} < 0 THEN CAST({total} % {divisor.sql} AS {rest.type.duckdb}) ELSE {rest.sql} END)"
+    return merged(sql, rest.type, (rest, divisor))
 
 
 def _decimal(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
@@ -113,7 +127,46 @@ def _decimal(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
         return strict(f"CAST({sides[0]} {sign} {sides[1]} AS {type_.duckdb})", type_, (left, right))
     if sign == "*":
         return strict(f"CAST({left.sql} * {right.sql} AS {type_.duckdb})", type_, (left, right))
-    raise Refusal(f"Decimal {sign} can't be carried over; cast one side to double.")
+    return DECIMAL_DIVISIONS[sign](left, right, type_, dialect)
+
+
+def _decimal_rest(left: Expr, right: Expr, type_: Type, dialect: Dialect) -> Expr:
+    wide = wider_decimal(left.type, right.type)
+    if wide is None:
+        raise Refusal(f"{left.type} % {right.type} needs more than 38 digits; cast one side.")
+    sides = (cast(left, wide, dialect).sql, cast(right, wide, dialect).sql)
+    return _checked(f"CAST({sides[0]} % {sides[1]} AS {type_.duckdb})", type_, left, right, dialect)
+
+
+def _decimal_quotient(left: Expr, right: Expr, type_: Type, dialect: Dialect) -> Expr:
+    """Both sides as whole numbers, the dividend with all the digits of the result, divided half up."""
+    if type_.precision + type_.scale > MAX_PRECISION:
+        raise Refusal(f"{left.type} / {right.type} needs too many digits; cast one side to double.")
+    shift = 10 ** (type_.scale - left.type.scale + right.type.scale)
+    above = f"({_unscaled(left)} * {shift})"
+    below = _unscaled(right)
+    whole = f"((2 * abs({above}) + abs({below})) // (2 * abs({below})))"
+    signed = f"(CASE WHEN ({above} < 0) = ({below} < 0) THEN {whole} ELSE -{whole} END)"
+    unit = f"CAST('1e-{type_.scale}' AS DECIMAL({type_.scale},{type_.scale}))"
+    sql = f"CAST(CAST({signed} AS DECIMAL({type_.precision},0)) * {unit} AS {type_.duckdb})"
+    return _checked(sql, type_, left, right, dialect)
+
+
+def _unscaled(expr: Expr) -> str:
+    scale = expr.type.scale
+    digits = min(MAX_PRECISION, expr.type.precision + scale)
+    return f"CAST(CAST({expr.sql} AS DECIMAL({digits},{scale})) * CAST({10**scale} AS DECIMAL({scale + 1},0)) AS HUGEINT)"
+
+
+def _no_decimal_div(left: Expr, right: Expr, type_: Type, dialect: Dialect) -> Expr:
+    raise Refusal("div of decimals can't be carried over; use floor(x / y).")
+
+
+DECIMAL_DIVISIONS: dict[str, Callable[[Expr, Expr, Type, Dialect], Expr]] = {
+    "/": _decimal_quotient,
+    "%": _decimal_rest,
+    "div": _no_decimal_div,
+}
 
 
 def _as_decimal(expr: Expr, dialect: Dialect) -> Expr:
@@ -127,12 +180,16 @@ def _as_decimal(expr: Expr, dialect: Dialect) -> Expr:
 
 def _decimal_result(sign: str, one: Type, two: Type) -> Type:
     scale = max(one.scale, two.scale)
-    whole = max(one.precision - one.scale, two.precision - two.scale)
+    whole = (one.precision - one.scale, two.precision - two.scale)
+    quotient = max(6, one.scale + two.precision + 1)
     precision, scale = {
-        "+": (whole + scale + 1, scale),
-        "-": (whole + scale + 1, scale),
+        "+": (max(whole) + scale + 1, scale),
+        "-": (max(whole) + scale + 1, scale),
         "*": (one.precision + two.precision + 1, one.scale + two.scale),
-    }.get(sign, (MAX_PRECISION + 1, 0))
+        "%": (min(whole) + scale, scale),
+        "/": (whole[0] + two.scale + quotient, quotient),
+        "div": (whole[0] + two.scale, 0),
+    }[sign]
     if precision > MAX_PRECISION:
         raise Refusal(f"{one} {sign} {two} needs more than 38 digits; cast one side to a smaller decimal or to double.")
     return Type("decimal", precision, scale)
@@ -141,8 +198,7 @@ def _decimal_result(sign: str, one: Type, two: Type) -> Type:
 def negated(expr: Expr, dialect: Dialect) -> Expr:
     """`-expr`."""
     if expr.type.kind in INTEGRAL:
-        zero = Expr(f"CAST(0 AS {expr.type.duckdb})", expr.type, span=(0, 0), literal=0)
-        return _integer("-", zero, expr, dialect)
+        return _integer("-", _zero(expr.type), expr, dialect)
     if expr.type.kind not in NUMERIC:
         raise Refusal(f"A minus stands before a number, not before {expr.type}.")
     return strict(f"(-{expr.sql})", expr.type, (expr,))
@@ -163,3 +219,19 @@ def absolute(expr: Expr, dialect: Dialect) -> Expr:
     if expr.type.kind not in NUMERIC | {"day_time"}:
         raise Refusal(f"abs takes a number, not {expr.type}.")
     return strict(f"abs({expr.sql})", expr.type, (expr,))
+
+
+def bitwise(template: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
+    """`left & right`, `left | right`, `left ^ right`."""
+    if {left.type.kind, right.type.kind} - INTEGRAL.keys():
+        raise Refusal(f"Bits are those of integers, not of {left.type} and {right.type}.")
+    type_ = left.type if INTEGRAL[left.type.kind] >= INTEGRAL[right.type.kind] else right.type
+    left, right = cast(left, type_, dialect), cast(right, type_, dialect)
+    return strict(template.format(left.sql, right.sql), type_, (left, right))
+
+
+def inverted(expr: Expr) -> Expr:
+    """`~expr`."""
+    if expr.type.kind not in INTEGRAL:
+        raise Refusal(f"Bits are those of integers, not of {expr.type}.")
+    return strict(f"(~{expr.sql})", expr.type, (expr,))

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Bound, Column
+from watersmeet.predicate.source import Node
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import INTEGRAL, Kind, common_type
 
@@ -69,7 +70,7 @@ class Interval:
         return Interval(self.high and self.high.negated(), self.low and self.low.negated())
 
 
-def bounds_of(node: exp.Expression, translator: Translator) -> tuple[Bound, ...]:
+def bounds_of(node: Node, translator: Translator) -> tuple[Bound, ...]:
     """The bounds a conjunct offers, one for each column it can look up."""
     search = _Search(translator)
     found = [
@@ -108,7 +109,7 @@ class _Search:
     def __init__(self, translator: Translator) -> None:
         self.translator = translator
 
-    def limits(self, node: exp.Expression) -> Iterator[tuple[exp.Expression, Interval]]:
+    def limits(self, node: Node) -> Iterator[tuple[Node, Interval]]:
         """The subexpressions that the conjunct limits directly."""
         if isinstance(node, exp.Between):
             low, high = self._value_for(node.this, node.args["low"]), self._value_for(node.this, node.args["high"])
@@ -119,14 +120,14 @@ class _Search:
         elif type(node) in _SIDES:
             yield from self._sides(node)
 
-    def _sides(self, node: exp.Expression) -> Iterator[tuple[exp.Expression, Interval]]:
+    def _sides(self, node: Node) -> Iterator[tuple[Node, Interval]]:
         has_low, has_high = _SIDES[type(node)]
         left, right = node.this, node.args["expression"]
         for one, other, lower, upper in ((left, right, has_low, has_high), (right, left, has_high, has_low)):
             value = self._value_for(one, other)
             yield one, Interval(value if lower else None, value if upper else None)
 
-    def _value_for(self, limited: exp.Expression, node: exp.Expression) -> Value | None:
+    def _value_for(self, limited: Node, node: Node) -> Value | None:
         """The limit as a number, if Spark compares the two as the numbers they are."""
         one, other = self._expr(limited), self._expr(node)
         if one is None or other is None:
@@ -136,7 +137,7 @@ class _Search:
         as_floats = numbers and type_ is not None and type_.kind == "float" and one.type != other.type
         return self.value(node) if (numbers and not as_floats) or one.type == other.type else None
 
-    def _expr(self, node: exp.Expression) -> Expr | None:
+    def _expr(self, node: Node) -> Expr | None:
         calls = len(self.translator.calls)
         try:
             made = self.translator.expr(node)
@@ -146,7 +147,7 @@ class _Search:
             del self.translator.calls[calls:]
         return made
 
-    def value(self, node: exp.Expression) -> Value | None:
+    def value(self, node: Node) -> Value | None:
         """The node as a number that never raises, or None."""
         node = node.unnest()
         made = self._expr(node)
@@ -169,7 +170,7 @@ class _Search:
             return self.translator.dialect.time_zone in FIXED_ZONES
         return made.type.kind in {"double", "decimal", "timestamp_ntz"}
 
-    def isolated(self, node: exp.Expression, interval: Interval) -> Iterator[tuple[Column, Interval]]:
+    def isolated(self, node: Node, interval: Interval) -> Iterator[tuple[Column, Interval]]:
         """The columns inside `node`, each with the interval it must lie in for `node` to lie in `interval`."""
         node = node.unnest()
         made = self._expr(node)
@@ -187,7 +188,7 @@ class _Search:
         if made.sql == column.name and made.type.kind in _AS_DOUBLE:
             yield column, interval
 
-    def _operands(self, node: exp.Expression, interval: Interval) -> Iterator[tuple[Column, Interval]]:
+    def _operands(self, node: Node, interval: Interval) -> Iterator[tuple[Column, Interval]]:
         left, right = node.this, node.args["expression"]
         left_value, right_value = self.value(left), self.value(right)
         if isinstance(node, exp.Add):
@@ -203,8 +204,8 @@ class _Search:
 
 
 _NUMBERS: frozenset[Kind] = frozenset({"byte", "short", "int", "long", "float", "double", "decimal"})
-_SIGNS: dict[type[exp.Expression], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
-_SIDES: dict[type[exp.Expression], tuple[bool, bool]] = {
+_SIGNS: dict[type[Node], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+_SIDES: dict[type[Node], tuple[bool, bool]] = {
     exp.EQ: (True, True),
     exp.LT: (False, True),
     exp.LTE: (False, True),

@@ -1,24 +1,39 @@
 """Casts, written and implied: what Spark makes of a value of one type as another."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 
-from watersmeet.predicate.expr import Expr, Refusal, strict
+from watersmeet.predicate.datetimes import read_date, read_instant, read_local
+from watersmeet.predicate.expr import Expr, Refusal, fits, quote, strict
 from watersmeet.predicate.model import Dialect
-from watersmeet.predicate.types import FRACTIONAL, INTEGRAL, NUMERIC, Type, decimal_of
+from watersmeet.predicate.types import (
+    DATETIME, FRACTIONAL, INTEGRAL, LONG, NUMERIC, Kind, Type, decimal_of, integer_range,
+)  # fmt: skip
 
 EXACT_DOUBLE_DIGITS = 15
+IMPLIED_DATETIMES = {
+    ("date", "timestamp"), ("date", "timestamp_ntz"), ("timestamp", "date"), ("timestamp_ntz", "date"),
+    ("timestamp", "timestamp_ntz"), ("timestamp_ntz", "timestamp"),
+}  # fmt: skip
+
+Rule = Callable[[Expr, Type, Dialect], Expr]
 
 
 def coerce(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     """The cast Spark implies for an argument; refused where Spark, or this translation, has none."""
     kind = expr.type.kind
-    if kind in NUMERIC and to.kind in {"double", "int", "long"} and (to.kind == "double" or kind in INTEGRAL):
-        return cast(expr, to, dialect)
-    if expr.type == to or kind == "void" or (kind == "string" and dialect.ansi):
-        return cast(expr, to, dialect)
-    if (kind, to.kind) in {("date", "timestamp"), ("date", "timestamp_ntz")}:
-        return cast(expr, to, dialect)
-    raise Refusal(f"{to} is expected here, not {expr.type}; write the cast you mean.")
+    implied = (
+        expr.type == to
+        or kind == "void"
+        or (kind in NUMERIC and to.kind == "double")
+        or (kind in INTEGRAL and to.kind in INTEGRAL and INTEGRAL[kind] <= INTEGRAL[to.kind])
+        or (kind == "string" and dialect.ansi)
+        or (kind, to.kind) in IMPLIED_DATETIMES
+    )
+    if not implied:
+        raise Refusal(f"{to} is expected here, not {expr.type}; write the cast you mean.")
+    return cast(expr, to, dialect)
 
 
 def cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
@@ -27,36 +42,169 @@ def cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
         return expr
     if expr.type.kind == "void" or (expr.is_literal and expr.literal is None):
         return Expr(f"CAST(NULL AS {to.duckdb})", to, literal=None)
-    if expr.type.kind in INTEGRAL and to.kind in NUMERIC:
-        return _from_integer(expr, to, dialect)
-    if expr.type.kind == "decimal" and to.kind in FRACTIONAL:
-        return _decimal_to_double(expr, to)
-    if expr.type.kind == "decimal" and to.kind == "decimal" and _only_widens(expr.type, to):
-        return strict(f"CAST({expr.sql} AS {to.duckdb})", to, (expr,))
-    if (expr.type.kind, to.kind) == ("float", "double"):
-        return strict(f"CAST({expr.sql} AS DOUBLE)", to, (expr,))
-    raise Refusal(f"A cast from {expr.type} to {to} can't be carried over.")
+    rule = RULES.get((_group(expr.type), _group(to)))
+    if rule is None:
+        raise Refusal(f"A cast from {expr.type} to {to} can't be carried over.")
+    return rule(expr, to, dialect)
 
 
-def _from_integer(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    made = strict(f"CAST({expr.sql} AS {to.duckdb})", to, (expr,))
-    if to.kind in INTEGRAL and INTEGRAL[to.kind] >= INTEGRAL[expr.type.kind]:
-        return replace(made, span=expr.range, literal=expr.literal)
-    if to.kind in FRACTIONAL:
-        return replace(made, literal=expr.literal)
-    if to.kind == "decimal":
-        limit = 10 ** (to.precision - to.scale)
-        if (-limit < expr.range[0] and expr.range[1] < limit) or _only_widens(decimal_of(expr.type), to):
-            return made
-    raise Refusal(f"A cast from {expr.type} to {to} can't be carried over.")
+def try_cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    """`try_cast(expr AS to)`: NULL where the cast would raise."""
+    made = cast(expr, to, replace(dialect, ansi=True))
+    if not made.raises:
+        return made
+    if expr.raises:
+        raise Refusal("try_cast of an expression that may itself raise can't be carried over.")
+    return replace(made, sql=f"TRY({made.sql})", raises=False)
+
+
+def _group(type_: Type) -> str:
+    if type_.kind in INTEGRAL:
+        return "integer"
+    return "real" if type_.kind in FRACTIONAL else type_.kind
+
+
+def _plain(template: str, *, raises: bool = False) -> Rule:
+    def rule(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+        return strict(template.format(expr.sql, to=to.duckdb), to, (expr,), raises=raises)
+
+    return rule
+
+
+def _ansi_only(rule: Rule) -> Rule:
+    def guarded(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+        if not dialect.ansi:
+            raise Refusal(f"A cast from {expr.type} to {to} can't be carried over with spark.sql.ansi.enabled off.")
+        return rule(expr, to, dialect)
+
+    return guarded
+
+
+def _integer_to_integer(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    if fits(expr.range, to):
+        return replace(_plain("CAST({0} AS {to})")(expr, to, dialect), span=expr.range, literal=expr.literal)
+    if dialect.ansi:
+        return _plain("CAST({0} AS {to})", raises=True)(expr, to, dialect)
+    return strict(wrapped(f"CAST({expr.sql} AS HUGEINT)", to), to, (expr,))
+
+
+def wrapped(sql: str, type_: Type) -> str:
+    """A HUGEINT cut to the type's width, as Java cuts it."""
+    low, high = integer_range(type_.kind)
+    size = high - low + 1
+    return f"CAST((({sql} - ({low})) % {size} + {size}) % {size} + ({low}) AS {type_.duckdb})"
+
+
+def _integer_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    return replace(_plain("CAST({0} AS {to})")(expr, to, dialect), literal=expr.literal)
+
+
+def _integer_to_decimal(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    limit = 10 ** (to.precision - to.scale)
+    if (-limit < expr.range[0] and expr.range[1] < limit) or _only_widens(decimal_of(expr.type), to):
+        return _plain("CAST({0} AS {to})")(expr, to, dialect)
+    return _narrowed(expr, to, dialect)
+
+
+def _narrowed(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    template = "CAST({0} AS {to})" if dialect.ansi else "TRY_CAST({0} AS {to})"
+    return _plain(template, raises=dialect.ansi)(expr, to, dialect)
+
+
+def _decimal_to_decimal(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    rounds_up = expr.type.scale > to.scale
+    room = to.precision - to.scale - (expr.type.precision - expr.type.scale)
+    return _plain("CAST({0} AS {to})")(expr, to, dialect) if room >= rounds_up else _narrowed(expr, to, dialect)
 
 
 def _only_widens(one: Type, two: Type) -> bool:
     return two.scale >= one.scale and two.precision - two.scale >= one.precision - one.scale
 
 
-def _decimal_to_double(expr: Expr, to: Type) -> Expr:
+def _decimal_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     """DuckDB divides by a power of ten, which rounds twice for long decimals; through text it rounds once."""
     exact = expr.type.precision <= EXACT_DOUBLE_DIGITS and to.kind == "double"
-    source = expr.sql if exact else f"CAST({expr.sql} AS VARCHAR)"
-    return strict(f"CAST({source} AS {to.duckdb})", to, (expr,))
+    return _plain("CAST({0} AS {to})" if exact else "CAST(CAST({0} AS VARCHAR) AS {to})")(expr, to, dialect)
+
+
+def _decimal_to_integer(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    whole = f"trunc({expr.sql})" if expr.type.scale else expr.sql
+    safe = expr.type.precision - expr.type.scale < decimal_of(to).precision - (to == LONG)
+    return strict(f"CAST({whole} AS {to.duckdb})", to, (expr,), raises=not safe)
+
+
+def _real_to_integer(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    whole = f"ws_long(CAST({expr.sql} AS DOUBLE))"
+    return strict(whole if to == LONG else f"CAST({whole} AS {to.duckdb})", to, (expr,), raises=True)
+
+
+def _string_to_integer(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    return strict(f"CAST(ws_integer_text({expr.sql}) AS {to.duckdb})", to, (expr,), raises=True)
+
+
+def _string_to_decimal(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    if not expr.is_literal:
+        raise Refusal("A cast from a string column to decimal can't be carried over; cast it to double.")
+    try:
+        value = Decimal(expr.literal.strip()).quantize(Decimal(1).scaleb(-to.scale), ROUND_HALF_UP)
+    except InvalidOperation:
+        raise Refusal(f"{expr.literal!r} is not a {to}.") from None
+    if abs(value) >= 10 ** (to.precision - to.scale):
+        raise Refusal(f"{expr.literal!r} does not fit into {to}.")
+    return Expr(f"CAST({quote(format(value, 'f'))} AS {to.duckdb})", to, literal=value)
+
+
+def _string_to_datetime(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    if expr.is_literal:
+        return READERS[to.kind](expr.literal, dialect)
+    if to.kind != "date":
+        raise Refusal(f"A cast from a string column to {to} can't be carried over; keep it as a {to} column.")
+    return strict(f"ws_date({expr.sql})", to, (expr,), raises=True)
+
+
+READERS: dict[Kind, Callable[[str, Dialect], Expr]] = {
+    "date": lambda text, dialect: read_date(text),
+    "timestamp": read_instant,
+    "timestamp_ntz": lambda text, dialect: read_local(text),
+}
+
+
+def _decimal_to_string(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    if not dialect.ansi and expr.type.scale > 6:
+        raise Refusal("A decimal this fine as text can't be carried over with spark.sql.ansi.enabled off.")
+    return _plain("CAST({0} AS VARCHAR)")(expr, to, dialect)
+
+
+RULES: dict[tuple[str, str], Rule] = {
+    ("integer", "integer"): _integer_to_integer,
+    ("integer", "real"): _integer_to_real,
+    ("integer", "decimal"): _integer_to_decimal,
+    ("integer", "string"): _plain("CAST({0} AS VARCHAR)"),
+    ("integer", "boolean"): _plain("({0} <> 0)"),
+    ("real", "real"): _plain("CAST({0} AS {to})"),
+    ("real", "integer"): _ansi_only(_real_to_integer),
+    ("real", "boolean"): _plain("({0} <> 0)"),
+    ("decimal", "decimal"): _decimal_to_decimal,
+    ("decimal", "real"): _decimal_to_real,
+    ("decimal", "integer"): _ansi_only(_decimal_to_integer),
+    ("decimal", "string"): _decimal_to_string,
+    ("decimal", "boolean"): _plain("({0} <> 0)"),
+    ("boolean", "integer"): _plain("CAST({0} AS {to})"),
+    ("boolean", "real"): _plain("CAST({0} AS {to})"),
+    ("boolean", "string"): _plain("CAST({0} AS VARCHAR)"),
+    ("string", "integer"): _ansi_only(_string_to_integer),
+    ("string", "real"): _ansi_only(_plain("CAST(ws_double({0}) AS {to})", raises=True)),
+    ("string", "decimal"): _ansi_only(_string_to_decimal),
+    ("string", "boolean"): _ansi_only(_plain("ws_boolean({0})", raises=True)),
+    ("string", "binary"): _plain("encode({0})"),
+    **{("string", kind): _ansi_only(_string_to_datetime) for kind in DATETIME},
+    ("date", "timestamp"): _plain("ws_instant(CAST({0} AS TIMESTAMP))"),
+    ("date", "timestamp_ntz"): _plain("CAST({0} AS TIMESTAMP)"),
+    ("date", "string"): _plain("ws_date_text({0})"),
+    ("timestamp", "date"): _plain("CAST({0} AS DATE)"),
+    ("timestamp", "timestamp_ntz"): _plain("CAST({0} AS TIMESTAMP)"),
+    ("timestamp", "string"): _plain("ws_time_text(CAST({0} AS TIMESTAMP))"),
+    ("timestamp_ntz", "date"): _plain("CAST({0} AS DATE)"),
+    ("timestamp_ntz", "timestamp"): _plain("ws_instant({0})"),
+    ("timestamp_ntz", "string"): _plain("ws_time_text({0})"),
+}

@@ -1,23 +1,281 @@
 """Spark's functions by name: what they take, what they give, and how DuckDB says it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 
-from watersmeet.predicate.arithmetic import absolute
-from watersmeet.predicate.expr import Expr, Refusal
+from watersmeet.predicate.arithmetic import absolute, arithmetic, negated, pmod
+from watersmeet.predicate.casts import cast, coerce
+from watersmeet.predicate.conditionals import coalesce, extreme, if_then, nullif, nvl2
+from watersmeet.predicate.datetimes import moved_days
+from watersmeet.predicate.expr import Expr, Refusal, merged, quote, strict
+from watersmeet.predicate.collections import array_contains, array_position, element_at, extreme_of, size
 from watersmeet.predicate.model import Dialect, PythonPredicate
+from watersmeet.predicate.patterns import like, rlike
+from watersmeet.predicate.rounding import ceiling, floor, rounded
+from watersmeet.predicate.types import (
+    BINARY, BOOLEAN, BYTE, DATE, DOUBLE, FLOAT, INT, LONG, SHORT, STRING, TIMESTAMP, Type,
+)  # fmt: skip
 
 Build = Callable[[Sequence[Expr], Dialect], Expr]
 
-FUNCTIONS: dict[str, Build] = {
-    "abs": lambda arguments, dialect: absolute(arguments[0], dialect),
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function that is NULL for a NULL argument: argument types, result type, DuckDB template."""
+
+    takes: tuple[Type, ...]
+    gives: Type
+    sql: str
+    raises: bool = False
+
+    def __call__(self, arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+        """The call, its arguments cast as Spark implies."""
+        made = [coerce(argument, type_, dialect) for argument, type_ in zip(arguments, self.takes, strict=True)]
+        sql = self.sql.format(*(argument.sql for argument in made))
+        return strict(sql, self.gives, made, raises=self.raises)
+
+
+def _concat(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    made = [coerce(argument, STRING, dialect) for argument in arguments]
+    return strict("(" + " || ".join(argument.sql for argument in made) + ")", STRING, made)
+
+
+def _concat_ws(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """NULLs are left out; only a NULL separator makes the answer NULL."""
+    made = [coerce(argument, STRING, dialect) for argument in arguments]
+    if any(argument.raises for argument in made):
+        raise Refusal("concat_ws of what may raise can't be carried over.")
+    return merged(f"concat_ws({', '.join(argument.sql for argument in made)})", STRING, made)
+
+
+def _length(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    if arguments[0].type == BINARY:
+        return strict(f"CAST(octet_length({arguments[0].sql}) AS INTEGER)", INT, arguments)
+    return Function((STRING,), INT, "CAST(length({0}) AS INTEGER)")(arguments, dialect)
+
+
+def _date_part(part: str) -> Function:
+    return Function((DATE,), INT, f"CAST({part} AS INTEGER)")
+
+
+def _clock_part(part: str) -> Build:
+    def build(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+        value = arguments[0] if arguments[0].type.kind == "timestamp_ntz" else coerce(arguments[0], TIMESTAMP, dialect)
+        return strict(f"CAST({part}(CAST({value.sql} AS TIMESTAMP)) AS INTEGER)", INT, (value,))
+
+    return build
+
+
+def _real(sql: str) -> Function:
+    return Function((DOUBLE,), DOUBLE, sql)
+
+
+def _logarithm(name: str, least: str = "0") -> Function:
+    return _real(f"(CASE WHEN {{0}} <= {least} THEN NULL ELSE {name}({{0}}) END)")
+
+
+def _as(type_: Type) -> Build:
+    return lambda arguments, dialect: cast(arguments[0], type_, dialect)
+
+
+def _shift_days(sign: str) -> Function:
+    return Function((DATE, INT), DATE, moved_days(sign, "{0}", "{1}"), raises=True)
+
+
+def _date_trunc(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    units = {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"}
+    unit = arguments[0].literal
+    if not isinstance(unit, str) or unit.upper() not in units:
+        raise Refusal(f"date_trunc cuts to one of {', '.join(sorted(units)).lower()}, written out.")
+    value = coerce(arguments[1], TIMESTAMP, dialect)
+    cut = f"date_trunc({quote(unit.lower())}, CAST({value.sql} AS TIMESTAMP))"
+    return strict(f"ws_instant({cut})", TIMESTAMP, (value,))
+
+
+_PADDED = (
+    "(CASE WHEN {1} <= 0 THEN '' WHEN {2} = '' THEN left({0}, {1}) ELSE %s({0}, {1}, {2}) END)"
+)
+_PAD_BLANK = "(CASE WHEN {1} <= 0 THEN '' ELSE %s({0}, {1}, ' ') END)"
+
+FUNCTIONS: dict[str, dict[int, Build]] = {
+    # strings
+    "length": {1: _length},
+    "octet_length": {1: Function((STRING,), INT, "CAST(strlen({0}) AS INTEGER)")},
+    "lower": {1: Function((STRING,), STRING, "ws_lower({0})")},
+    "upper": {1: Function((STRING,), STRING, "ws_upper({0})")},
+    "trim": {1: Function((STRING,), STRING, "trim({0}, ' ')")},
+    "ltrim": {1: Function((STRING,), STRING, "ltrim({0}, ' ')")},
+    "rtrim": {1: Function((STRING,), STRING, "rtrim({0}, ' ')")},
+    "btrim": {
+        1: Function((STRING,), STRING, "trim({0}, ' ')"),
+        2: Function((STRING, STRING), STRING, "trim({0}, {1})"),
+    },
+    "instr": {2: Function((STRING, STRING), INT, "CAST(instr({0}, {1}) AS INTEGER)")},
+    "locate": {2: Function((STRING, STRING), INT, "CAST(instr({1}, {0}) AS INTEGER)")},
+    "startswith": {2: Function((STRING, STRING), BOOLEAN, "starts_with({0}, {1})")},
+    "endswith": {2: Function((STRING, STRING), BOOLEAN, "ends_with({0}, {1})")},
+    "contains": {2: Function((STRING, STRING), BOOLEAN, "contains({0}, {1})")},
+    "replace": {
+        2: Function((STRING, STRING), STRING, "replace({0}, {1}, '')"),
+        3: Function((STRING, STRING, STRING), STRING, "replace({0}, {1}, {2})"),
+    },
+    "left": {2: Function((STRING, INT), STRING, "left({0}, greatest({1}, 0))")},
+    "right": {2: Function((STRING, INT), STRING, "right({0}, greatest({1}, 0))")},
+    "lpad": {
+        2: Function((STRING, INT), STRING, _PAD_BLANK % "lpad"),
+        3: Function((STRING, INT, STRING), STRING, _PADDED % "lpad"),
+    },
+    "rpad": {
+        2: Function((STRING, INT), STRING, _PAD_BLANK % "rpad"),
+        3: Function((STRING, INT, STRING), STRING, _PADDED % "rpad"),
+    },
+    "reverse": {1: Function((STRING,), STRING, "array_to_string(list_reverse(string_split({0}, '')), '')")},
+    "repeat": {2: Function((STRING, INT), STRING, "repeat({0}, {1})")},
+    "levenshtein": {2: Function((STRING, STRING), INT, "CAST(ws_levenshtein({0}, {1}) AS INTEGER)", raises=True)},
+    "ascii": {1: Function((STRING,), INT, "CAST(ascii({0}) AS INTEGER)")},
+    "substring": {
+        2: Function((STRING, INT), STRING, "ws_substring({0}, CAST({1} AS BIGINT), CAST(2147483647 AS BIGINT))"),
+        3: Function((STRING, INT, INT), STRING, "ws_substring({0}, CAST({1} AS BIGINT), CAST({2} AS BIGINT))"),
+    },
+    "translate": {3: Function((STRING, STRING, STRING), STRING, "translate({0}, {1}, {2})")},
+    "regexp_like": {2: lambda arguments, dialect: rlike(coerce(arguments[0], STRING, dialect), arguments[1])},
+    "like": {2: lambda arguments, dialect: like(coerce(arguments[0], STRING, dialect), arguments[1])},
+    # conditions
+    "nvl": {2: coalesce},
+    "nvl2": {3: nvl2},
+    "nullif": {2: nullif},
+    "if": {3: if_then},
+    "isnull": {1: lambda arguments, dialect: merged(f"({arguments[0].sql} IS NULL)", BOOLEAN, arguments)},
+    "isnotnull": {1: lambda arguments, dialect: merged(f"({arguments[0].sql} IS NOT NULL)", BOOLEAN, arguments)},
+    "isnan": {1: lambda arguments, dialect: _isnan(arguments, dialect)},
+    # numbers
+    "abs": {1: lambda arguments, dialect: absolute(arguments[0], dialect)},
+    "negative": {1: lambda arguments, dialect: negated(arguments[0], dialect)},
+    "mod": {2: lambda arguments, dialect: arithmetic("%", arguments[0], arguments[1], dialect)},
+    "pmod": {2: lambda arguments, dialect: pmod(arguments[0], arguments[1], dialect)},
+    "sqrt": {1: _real("sqrt({0})")},
+    "cbrt": {1: _real("cbrt({0})")},
+    "exp": {1: _real("exp({0})")},
+    "ln": {1: _logarithm("ln")},
+    "log10": {1: _logarithm("log10")},
+    "log2": {1: _logarithm("log2")},
+    "pow": {2: Function((DOUBLE, DOUBLE), DOUBLE, "ws_pow({0}, {1})")},
+    "sign": {1: _real("(CASE WHEN isnan({0}) THEN {0} ELSE CAST(sign({0}) AS DOUBLE) END)")},
+    "sin": {1: _real("sin({0})")},
+    "cos": {1: _real("cos({0})")},
+    "tan": {1: _real("tan({0})")},
+    "asin": {1: _real("asin({0})")},
+    "acos": {1: _real("acos({0})")},
+    "atan": {1: _real("atan({0})")},
+    "sinh": {1: _real("sinh({0})")},
+    "cosh": {1: _real("cosh({0})")},
+    "tanh": {1: _real("tanh({0})")},
+    "atan2": {2: Function((DOUBLE, DOUBLE), DOUBLE, "atan2({0}, {1})")},
+    "degrees": {1: _real("({0} * (180.0::DOUBLE / pi()))")},
+    "radians": {1: _real("({0} * (pi() / 180.0::DOUBLE))")},
+    "pi": {0: Function((), DOUBLE, "pi()")},
+    "floor": {1: floor},
+    "ceil": {1: ceiling},
+    "round": {1: rounded, 2: rounded},
+    # dates and times
+    "year": {1: _date_part("year({0})")},
+    "quarter": {1: _date_part("quarter({0})")},
+    "month": {1: _date_part("month({0})")},
+    "day": {1: _date_part("day({0})")},
+    "dayofyear": {1: _date_part("dayofyear({0})")},
+    "dayofweek": {1: _date_part("dayofweek({0}) + 1")},
+    "weekday": {1: _date_part("isodow({0}) - 1")},
+    "weekofyear": {1: _date_part("weekofyear({0})")},
+    "hour": {1: _clock_part("hour")},
+    "minute": {1: _clock_part("minute")},
+    "second": {1: _clock_part("second")},
+    "datediff": {2: Function((DATE, DATE), INT, "CAST({0} - {1} AS INTEGER)")},
+    "date_add": {2: _shift_days("+")},
+    "date_sub": {2: _shift_days("-")},
+    "last_day": {1: Function((DATE,), DATE, "last_day({0})")},
+    "unix_date": {1: Function((DATE,), INT, "CAST({0} - DATE '1970-01-01' AS INTEGER)")},
+    "unix_micros": {1: Function((TIMESTAMP,), LONG, "epoch_us({0})")},
+    "unix_millis": {1: Function((TIMESTAMP,), LONG, "ws_floor_divide(epoch_us({0}), 1000)")},
+    "unix_seconds": {1: Function((TIMESTAMP,), LONG, "ws_floor_divide(epoch_us({0}), 1000000)")},
+    "date_trunc": {2: _date_trunc},
+    # arrays
+    "size": {1: size},
+    "array_size": {1: lambda arguments, dialect: size(arguments, Dialect(ansi=True))},
+    "array_contains": {2: array_contains},
+    "array_position": {2: array_position},
+    "element_at": {2: element_at},
+    "array_max": {1: extreme_of("list_max")},
+    "array_min": {1: extreme_of("list_min")},
+    # casts that look like functions
+    "boolean": {1: _as(BOOLEAN)},
+    "tinyint": {1: _as(BYTE)},
+    "smallint": {1: _as(SHORT)},
+    "int": {1: _as(INT)},
+    "bigint": {1: _as(LONG)},
+    "float": {1: _as(FLOAT)},
+    "double": {1: _as(DOUBLE)},
+    "string": {1: _as(STRING)},
+    "date": {1: _as(DATE)},
+    "timestamp": {1: _as(TIMESTAMP)},
 }
+
+ALIASES = {
+    "char_length": "length", "character_length": "length", "len": "length", "lcase": "lower", "ucase": "upper",
+    "position": "locate", "substr": "substring", "ifnull": "nvl", "power": "pow", "signum": "sign", "ceiling": "ceil",
+    "dayofmonth": "day", "date_diff": "datediff", "dateadd": "date_add", "to_date": "date", "cardinality": "size",
+    "to_unix_timestamp": "unix_seconds", "unix_timestamp": "unix_seconds", "rlike": "regexp_like", "regexp": "regexp_like",
+}  # fmt: skip
+
+VARIADIC: dict[str, tuple[int, Build]] = {
+    "concat": (1, _concat),
+    "concat_ws": (2, _concat_ws),
+    "coalesce": (1, coalesce),
+    "greatest": (2, extreme("greatest")),
+    "least": (2, extreme("least")),
+}
+
+NONDETERMINISTIC = frozenset({
+    "rand", "random", "randn", "uuid", "now", "current_timestamp", "current_date", "current_time", "localtimestamp",
+    "curdate", "monotonically_increasing_id", "spark_partition_id", "input_file_name", "current_user", "shuffle",
+})  # fmt: skip
+AGGREGATES = frozenset({
+    "count", "sum", "avg", "mean", "min", "max", "first", "last", "any_value", "stddev", "variance", "collect_list",
+    "collect_set", "count_if", "bool_and", "bool_or", "every", "some", "any", "median", "percentile", "max_by", "min_by",
+    "approx_count_distinct",
+})  # fmt: skip
 
 
 def call_function(
     name: str, arguments: Sequence[Expr], dialect: Dialect, predicates: Sequence[PythonPredicate]
 ) -> Expr:
     """A call of one of Spark's functions."""
-    build = FUNCTIONS.get(name.lower())
-    if build is None:
-        raise Refusal(f"There is no function {name} here; a Python predicate must be listed in predicates=[...].")
-    return build(arguments, dialect)
+    lowered = ALIASES.get(name.lower(), name.lower())
+    if lowered in VARIADIC:
+        least, build = VARIADIC[lowered]
+        if len(arguments) < least:
+            raise Refusal(f"{name} takes at least {least} argument{'s' * (least > 1)}.")
+        return build(arguments, dialect)
+    if lowered not in FUNCTIONS:
+        raise Refusal(_unknown(name, predicates))
+    by_count = FUNCTIONS[lowered]
+    if len(arguments) not in by_count:
+        counts = " or ".join(map(str, by_count))
+        raise Refusal(f"{name} takes {counts} argument{'s' * (counts != '1')} here, not {len(arguments)}.")
+    return by_count[len(arguments)](arguments, dialect)
+
+
+def _unknown(name: str, predicates: Sequence[PythonPredicate]) -> str:
+    if name.lower() in NONDETERMINISTIC:
+        return f"{name} would answer differently from run to run; `where` must be deterministic."
+    if name.lower() in AGGREGATES:
+        return f"{name} is an aggregate; `where` looks at one combination of rows."
+    known = [*FUNCTIONS, *ALIASES, *VARIADIC, *(predicate.name for predicate in predicates)]
+    near = get_close_matches(name.lower(), known, n=3)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"The function {name} can't be carried over; {hint}A Python predicate must be listed in predicates=[...]."
+
+
+def _isnan(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    made = arguments[0] if arguments[0].type.kind == "float" else coerce(arguments[0], DOUBLE, dialect)
+    return merged(f"coalesce(isnan({made.sql}), FALSE)", BOOLEAN, (made,))

@@ -7,13 +7,14 @@ from sqlglot import exp
 
 from watersmeet.predicate.bounds import bounds_of
 from watersmeet.predicate.expr import Refusal
+from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Conjunct, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
-from watersmeet.predicate.source import Source
-from watersmeet.predicate.translate import Translator, flat
+from watersmeet.predicate.source import Node, Source
+from watersmeet.predicate.conditions import flat
+from watersmeet.predicate.translate import Translator
 
-PRELUDE: tuple[str, ...] = ()
-"""DuckDB statements to run once on a new connection, before any conjunct."""
+__all__ = ["PRELUDE", "parse_where"]
 
 
 def parse_where(
@@ -41,7 +42,7 @@ def parse_where(
     return tuple(_conjunct(translator, node) for node in flat(tree, exp.And))
 
 
-def _conjunct(translator: Translator, node: exp.Expression) -> Conjunct:
+def _conjunct(translator: Translator, node: Node) -> Conjunct:
     source, first = translator.source, len(translator.calls)
     try:
         made = translator.boolean(node)

@@ -3,9 +3,11 @@
 from sqlglot import exp
 from sqlglot.dialects import Spark
 from sqlglot.errors import ParseError, SqlglotError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from watersmeet.errors import SqlError
+
+Node = exp.Expr
 
 
 class PlainSpark(Spark):
@@ -35,7 +37,7 @@ class Source:
         except SqlglotError:
             raise SqlError("The text ends inside a string, a quoted name or a comment.", text, 0, len(text)) from None
 
-    def parse(self) -> exp.Expression | None:
+    def parse(self) -> Node | None:
         """The expression, or None for an empty text."""
         if not self.tokens:
             return None
@@ -45,7 +47,7 @@ class Source:
             raise self._syntax_error(error) from None
         except SqlglotError as error:
             raise self.error(f"This is not an SQL expression: {error}", None) from None
-        if len(trees) != 1 or not isinstance(trees[0], exp.Expression):
+        if len(trees) != 1 or not isinstance(trees[0], Node):
             raise self.error("`where` is one expression, without semicolons.", None)
         return trees[0]
 
@@ -63,12 +65,12 @@ class Source:
         last = self.tokens[-1].token_type
         return last not in {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.NUMBER, TokenType.STRING, TokenType.VAR}
 
-    def error(self, problem: str, node: exp.Expression | None) -> SqlError:
+    def error(self, problem: str, node: Node | None) -> SqlError:
         """The error that underlines the node, or the whole text."""
         start, end = self.span(node) if node is not None else (0, len(self.text))
         return SqlError(problem, self.text, start, end)
 
-    def span(self, node: exp.Expression) -> tuple[int, int]:
+    def span(self, node: Node) -> tuple[int, int]:
         """Where the node stands: from its first to its last token known, parentheses closed."""
         places = [found._meta for found in node.walk() if found._meta and "start" in found._meta]
         if not places:
@@ -77,7 +79,7 @@ class Source:
         end = max(place["end"] for place in places) + 1
         return self._closed(start, end)
 
-    def _keyword_span(self, node: exp.Expression) -> tuple[int, int]:
+    def _keyword_span(self, node: Node) -> tuple[int, int]:
         found = self.text.upper().find(node.sql("spark").upper())
         return (found, found + len(node.sql("spark"))) if found >= 0 else (0, len(self.text))
 
@@ -95,7 +97,7 @@ class Source:
                 start = token.start
         return start, end
 
-    def clause(self, node: exp.Expression) -> tuple[int, int]:
+    def clause(self, node: Node) -> tuple[int, int]:
         """Where a conjunct stands: the node's span, widened to the ANDs or parentheses round it."""
         start, end = self.span(node)
         depth = 0

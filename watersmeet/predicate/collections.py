@@ -1,0 +1,86 @@
+"""Arrays: their size, elements and members."""
+
+from collections.abc import Callable, Sequence
+
+from watersmeet.predicate.casts import cast, coerce
+from watersmeet.predicate.expr import Expr, Refusal, fail, merged, strict
+from watersmeet.predicate.model import Dialect
+from watersmeet.predicate.types import BOOLEAN, INT, INTEGRAL, LONG, ORDERED, Type, common_type
+
+OUT_OF_BOUNDS = "[INVALID_ARRAY_INDEX] The index is out of bounds."
+
+
+def _element(array: Expr) -> Type:
+    if array.type.element is None:
+        raise Refusal(f"An array is expected here, not {array.type}.")
+    if array.type.element.kind == "unsupported":
+        raise Refusal(f"Elements of type {array.type.element} can't be used in `where`.")
+    return array.type.element
+
+
+def size(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """The number of elements; of NULL it is NULL in ANSI mode and -1 otherwise."""
+    _element(arguments[0])
+    counted = f"CAST(len({arguments[0].sql}) AS INTEGER)"
+    return merged(counted if dialect.ansi else f"coalesce({counted}, -1)", INT, arguments)
+
+
+def _member(arguments: Sequence[Expr], dialect: Dialect) -> tuple[Expr, Expr]:
+    """An array and a value of its element's type; Spark would also widen the array, which is refused."""
+    element = _element(arguments[0])
+    if element.kind not in ORDERED or common_type(element, arguments[1].type, ansi=dialect.ansi) != element:
+        raise Refusal(f"An element of {arguments[0].type} is expected, not {arguments[1].type}; cast it.")
+    return arguments[0], cast(arguments[1], element, dialect)
+
+
+def array_contains(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """Whether the value is an element; NULL if it isn't found but some element is NULL."""
+    array, value = _member(arguments, dialect)
+    return strict(f"ws_contains({array.sql}, {value.sql})", BOOLEAN, (array, value))
+
+
+def array_position(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """The first place of a value, from 1; 0 if it is not there."""
+    array, value = _member(arguments, dialect)
+    return strict(f"CAST(ws_position({array.sql}, {value.sql}) AS BIGINT)", LONG, (array, value))
+
+
+def extreme_of(name: str) -> Callable[[Sequence[Expr], Dialect], Expr]:
+    """`array_max` or `array_min`: NULLs are left out, NaN is the greatest."""
+
+    def build(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+        element = _element(arguments[0])
+        if element.kind not in ORDERED:
+            raise Refusal(f"{element} has no order.")
+        return strict(f"{name}({arguments[0].sql})", element, arguments)
+
+    return build
+
+
+def item(array: Expr, index: Expr, dialect: Dialect) -> Expr:
+    """`array[index]`, from 0; out of bounds is an error in ANSI mode and NULL otherwise."""
+    element = _element(array)
+    if index.type.kind not in INTEGRAL:
+        raise Refusal(f"An array's index is an integer, not {index.type}.")
+    place = f"CAST({index.sql} AS BIGINT)"
+    outside = f"{place} < 0 OR {place} >= len({array.sql})"
+    return _picked(array, index, element, outside, f"{array.sql}[{place} + 1]", dialect)
+
+
+def element_at(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """`element_at(array, index)`, from 1, or from the end if negative; 0 is always an error."""
+    array, index = arguments[0], coerce(arguments[1], INT, dialect)
+    element = _element(array)
+    place = f"CAST({index.sql} AS BIGINT)"
+    zero = fail(OUT_OF_BOUNDS, element)
+    outside = f"abs({place}) > len({array.sql})"
+    picked = f"(CASE WHEN {place} = 0 THEN {zero} ELSE {array.sql}[{place}] END)"
+    made = _picked(array, index, element, outside, picked, dialect)
+    return merged(made.sql, element, (made,), raises=True)
+
+
+def _picked(array: Expr, index: Expr, element: Type, outside: str, picked: str, dialect: Dialect) -> Expr:
+    otherwise = fail(OUT_OF_BOUNDS, element) if dialect.ansi else "NULL"
+    nulls = f"{array.sql} IS NULL OR {index.sql} IS NULL"
+    sql = f"(CASE WHEN {nulls} THEN NULL WHEN {outside} THEN {otherwise} ELSE {picked} END)"
+    return strict(sql, element, (array, index), raises=dialect.ansi)

@@ -1,0 +1,79 @@
+"""What chooses among values: CASE, if, coalesce, nullif, greatest, least."""
+
+from collections.abc import Callable, Sequence
+
+from watersmeet.predicate.casts import cast
+from watersmeet.predicate.expr import Expr, Refusal, merged
+from watersmeet.predicate.model import Dialect
+from watersmeet.predicate.types import BOOLEAN, ORDERED, VOID, Type, common_type
+
+
+def shared_type(values: Sequence[Expr], dialect: Dialect) -> Type:
+    """The type in which Spark returns one of several values."""
+    type_: Type | None = VOID
+    for value in values:
+        type_ = common_type(type_, value.type, ansi=dialect.ansi)
+        if type_ is None:
+            kinds = ", ".join(dict.fromkeys(str(value.type) for value in values))
+            raise Refusal(f"The values must be of one type, not {kinds}; cast them.")
+    return type_
+
+
+def alike(values: Sequence[Expr], dialect: Dialect) -> list[Expr]:
+    """The values cast to their shared type."""
+    type_ = shared_type(values, dialect)
+    return [cast(value, type_, dialect) for value in values]
+
+
+def condition(expr: Expr, dialect: Dialect) -> Expr:
+    """The expression, which must be boolean."""
+    if expr.type.kind not in {"boolean", "void"}:
+        raise Refusal(f"A condition is expected here, not a value of type {expr.type}.")
+    return cast(expr, BOOLEAN, dialect)
+
+
+def choose(branches: Sequence[tuple[Expr, Expr]], otherwise: Expr | None, dialect: Dialect) -> Expr:
+    """`CASE WHEN condition THEN value ... ELSE otherwise END`; DuckDB evaluates only the branch taken, as Spark does."""
+    last = otherwise or Expr("NULL", VOID, literal=None)
+    *values, last = alike([*(value for _, value in branches), last], dialect)
+    conditions = [condition(test, dialect) for test, _ in branches]
+    parts = "".join(f"WHEN {test.sql} THEN {value.sql} " for test, value in zip(conditions, values, strict=True))
+    return merged(f"(CASE {parts}ELSE {last.sql} END)", last.type, [*conditions, *values, last])
+
+
+def if_then(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """`if(condition, value, otherwise)`."""
+    return choose([(arguments[0], arguments[1])], arguments[2], dialect)
+
+
+def nvl2(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """`nvl2(test, value if not NULL, otherwise)`."""
+    test = merged(f"({arguments[0].sql} IS NOT NULL)", BOOLEAN, arguments[:1])
+    return choose([(test, arguments[1])], arguments[2], dialect)
+
+
+def nullif(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """`nullif(value, other)`: NULL if they are equal."""
+    value = arguments[0]
+    one, two = alike(arguments, dialect)
+    if one.type.kind not in ORDERED | {"void"}:
+        raise Refusal(f"{one.type} can't be compared.")
+    return merged(f"(CASE WHEN {one.sql} = {two.sql} THEN NULL ELSE {value.sql} END)", value.type, (one, two))
+
+
+def coalesce(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """The first value that is not NULL."""
+    made = alike(arguments, dialect)
+    return merged(f"coalesce({', '.join(value.sql for value in made)})", made[0].type, made)
+
+
+def extreme(name: str) -> Callable[[Sequence[Expr], Dialect], Expr]:
+    """`greatest` or `least`: NULLs are left out, NaN is the greatest."""
+
+    def build(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+        made = alike(arguments, dialect)
+        if made[0].type.kind not in ORDERED | {"void"}:
+            raise Refusal(f"{made[0].type} has no order.")
+        return merged(f"{name}({', '.join(value.sql for value in made)})", made[0].type, made)
+
+    return build

@@ -1,0 +1,152 @@
+"""Nodes that give TRUE, FALSE or NULL: comparisons, AND, OR, NOT, IS, IN, LIKE, and calls of Python predicates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from watersmeet.predicate.casts import cast, coerce
+from watersmeet.predicate.conditionals import alike
+from watersmeet.predicate.expr import Expr, Refusal, merged, strict
+from watersmeet.predicate.model import Dialect
+from watersmeet.predicate.patterns import like, rlike
+from watersmeet.predicate.source import Node
+from watersmeet.predicate.types import BOOLEAN, ORDERED, STRING, common_type
+
+if TYPE_CHECKING:
+    from watersmeet.predicate.translate import Translator
+
+Handler = Callable[["Translator", Any], Expr]
+
+
+def compare(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
+    """`left sign right`, both in the type Spark compares them in."""
+    type_ = common_type(left.type, right.type, ansi=dialect.ansi)
+    if type_ is None or type_.kind not in ORDERED | {"void"}:
+        raise Refusal(f"{left.type} and {right.type} can't be compared; cast one of them.")
+    left, right = cast(left, type_, dialect), cast(right, type_, dialect)
+    sql = f"({left.sql} {sign} {right.sql})"
+    return merged(sql, BOOLEAN, (left, right)) if "DISTINCT" in sign else strict(sql, BOOLEAN, (left, right))
+
+
+def logic(word: str, parts: Sequence[Expr]) -> Expr:
+    """AND or OR; from left to right where a part raises, since Spark stops at the first that decides."""
+    plain = "(" + f" {word} ".join(part.sql for part in parts) + ")"
+    if not any(part.raises for part in parts[1:]):
+        return merged(plain, BOOLEAN, parts)
+    decided = {"AND": "FALSE", "OR": "TRUE"}[word]
+    guards = "".join(f"WHEN {part.sql} IS NOT DISTINCT FROM {decided} THEN {decided} " for part in parts[:-1])
+    return merged(f"(CASE {guards}ELSE {plain} END)", BOOLEAN, parts)
+
+
+def flat(node: Node, kind: type[Node]) -> list[Node]:
+    """The operands of a chain of ANDs (or ORs), in written order, parentheses looked through."""
+    bare = node.unnest()
+    if not isinstance(bare, kind):
+        return [node]
+    return [*flat(bare.this, kind), *flat(bare.args["expression"], kind)]
+
+
+def _unchained(node: Node) -> None:
+    """Spark reads `a = b < c` and `a = b IS NULL` from the left, sqlglot otherwise: insist on parentheses."""
+    for child in (node.this, node.args.get("expression"), node.args.get("low"), node.args.get("high")):
+        if isinstance(child, tuple(CONDITIONS)) and not isinstance(child, exp.Escape):
+            raise Refusal("A comparison of a comparison needs parentheses.")
+
+
+def _comparison(sign: str) -> Handler:
+    def handle(self: Translator, node: exp.Binary) -> Expr:
+        _unchained(node)
+        return compare(sign, self.expr(node.this), self.expr(node.expression), self.dialect)
+
+    return handle
+
+
+def _between(self: Translator, node: exp.Between) -> Expr:
+    _unchained(node)
+    if node.args.get("symmetric") is not None:
+        raise Refusal("BETWEEN SYMMETRIC can't be carried over; write the two comparisons.")
+    value = self.expr(node.this)
+    low = compare(">=", value, self.expr(node.args["low"]), self.dialect)
+    return logic("AND", (low, compare("<=", value, self.expr(node.args["high"]), self.dialect)))
+
+
+def _logic(word: str, kind: type[Node]) -> Handler:
+    def handle(self: Translator, node: Node) -> Expr:
+        return logic(word, [self.boolean(part) for part in flat(node, kind)])
+
+    return handle
+
+
+def _not(self: Translator, node: exp.Not) -> Expr:
+    inner = self.boolean(node.this)
+    return strict(f"(NOT {inner.sql})", BOOLEAN, (inner,))
+
+
+def _is(self: Translator, node: exp.Is) -> Expr:
+    _unchained(node)
+    target = node.expression
+    if isinstance(target, exp.Boolean):
+        inner = self.boolean(node.this)
+        return merged(f"({inner.sql} IS NOT DISTINCT FROM {'TRUE' if target.this else 'FALSE'})", BOOLEAN, (inner,))
+    if not isinstance(target, exp.Null):
+        raise Refusal("IS is followed by NULL, TRUE, FALSE or UNKNOWN.")
+    inner = self.expr(node.this)
+    return merged(f"({inner.sql} IS NULL)", BOOLEAN, (inner,))
+
+
+def _in(self: Translator, node: exp.In) -> Expr:
+    _unchained(node)
+    if node.args.get("query") is not None or not node.expressions:
+        raise Refusal("IN is followed by a list of values; a subquery can't be carried over.")
+    value, *items = alike([self.expr(child) for child in (node.this, *node.expressions)], self.dialect)
+    return logic("OR", [compare("=", value, item, self.dialect) for item in items])
+
+
+def _text(self: Translator, node: Node) -> Expr:
+    return coerce(self.expr(node), STRING, self.dialect)
+
+
+def _like(*, fold: bool) -> Handler:
+    def handle(self: Translator, node: exp.Binary) -> Expr:
+        _unchained(node)
+        return like(_text(self, node.this), self.expr(node.expression), fold=fold)
+
+    return handle
+
+
+def _escape(self: Translator, node: exp.Escape) -> Expr:
+    inner, escape = node.this, self.expr(node.expression).literal
+    _unchained(inner)
+    if not isinstance(inner, exp.Like | exp.ILike) or not isinstance(escape, str):
+        raise Refusal("ESCAPE follows LIKE or ILIKE, and is followed by a character in quotes.")
+    return like(_text(self, inner.this), self.expr(inner.expression), escape, fold=isinstance(inner, exp.ILike))
+
+
+def _rlike(self: Translator, node: exp.RegexpLike) -> Expr:
+    _unchained(node)
+    return rlike(_text(self, node.this), self.expr(node.expression))
+
+
+CONDITIONS: dict[type[Node], Handler] = {
+    exp.EQ: _comparison("="),
+    exp.NEQ: _comparison("<>"),
+    exp.LT: _comparison("<"),
+    exp.LTE: _comparison("<="),
+    exp.GT: _comparison(">"),
+    exp.GTE: _comparison(">="),
+    exp.NullSafeEQ: _comparison("IS NOT DISTINCT FROM"),
+    exp.NullSafeNEQ: _comparison("IS DISTINCT FROM"),
+    exp.Between: _between,
+    exp.And: _logic("AND", exp.And),
+    exp.Or: _logic("OR", exp.Or),
+    exp.Not: _not,
+    exp.Is: _is,
+    exp.In: _in,
+    exp.Like: _like(fold=False),
+    exp.ILike: _like(fold=True),
+    exp.Escape: _escape,
+    exp.RegexpLike: _rlike,
+}

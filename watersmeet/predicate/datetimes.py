@@ -1,0 +1,152 @@
+"""Dates, timestamps and intervals: their literals, and adding and subtracting them."""
+
+import re
+from datetime import date, datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from watersmeet.predicate.expr import Expr, Refusal, strict
+from watersmeet.predicate.model import Dialect
+from watersmeet.predicate.types import DATE, DAY_TIME, INTEGRAL, TIMESTAMP, TIMESTAMP_NTZ, YEAR_MONTH
+
+EPOCH = datetime(1970, 1, 1)
+MICROSECOND = timedelta(microseconds=1)
+DAY = 86_400_000_000
+
+_DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?")
+_TIME = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6})\d*)?)?)?(Z|UTC|[+-]\d{2}:\d{2})?"
+)
+MICROSECONDS = {
+    "DAY": DAY, "HOUR": DAY // 24, "MINUTE": DAY // 1440, "SECOND": 1_000_000, "MILLISECOND": 1_000, "MICROSECOND": 1,
+    "WEEK": 7 * DAY,
+}  # fmt: skip
+MONTHS = {"YEAR": 12, "MONTH": 1, "QUARTER": 3}
+
+
+def read_date(text: str) -> Expr:
+    """A date written as text."""
+    found = _DATE.fullmatch(text.strip())
+    try:
+        if found is None:
+            raise ValueError
+        value = date(*(int(part or 1) for part in found.groups()))
+    except ValueError:
+        raise Refusal(f"{text!r} is not a date; write it as 2026-01-31.") from None
+    return Expr(f"DATE '{value.isoformat()}'", DATE, literal=value)
+
+
+def read_local(text: str) -> Expr:
+    """A timestamp without a zone, written as text."""
+    value, offset = _read_time(text)
+    if offset:
+        raise Refusal(f"{text!r} has a time zone, which a timestamp_ntz has not.")
+    return Expr(f"make_timestamp(CAST({_micros(value)} AS BIGINT))", TIMESTAMP_NTZ, literal=value)
+
+
+def read_instant(text: str, dialect: Dialect) -> Expr:
+    """A timestamp written as text, in the session's time zone unless it names an offset."""
+    value, offset = _read_time(text)
+    micros = _micros(value) - _offset(value, offset, dialect) // MICROSECOND
+    return Expr(f"make_timestamptz(CAST({micros} AS BIGINT))", TIMESTAMP, literal=value)
+
+
+def _read_time(text: str) -> tuple[datetime, str | None]:
+    found = _TIME.fullmatch(text.strip())
+    try:
+        if found is None:
+            day = _DATE.fullmatch(text.strip())
+            if day is None or "T" in text or " " in text.strip():
+                raise ValueError
+            return datetime(*(int(part or 1) for part in day.groups())), None
+        *parts, fraction, offset = found.groups()
+        return datetime(*(int(part or 0) for part in parts), int((fraction or "0").ljust(6, "0"))), offset  # type: ignore[arg-type]
+    except ValueError:
+        raise Refusal(f"{text!r} is not a timestamp; write it as 2026-01-31 23:59:59.") from None
+
+
+def _micros(value: datetime) -> int:
+    return (value - EPOCH) // MICROSECOND
+
+
+def _offset(value: datetime, written: str | None, dialect: Dialect) -> timedelta:
+    if written in {"Z", "UTC"}:
+        return timedelta(0)
+    if written:
+        sign, hours, minutes = written[0], int(written[1:3]), int(written[4:])
+        return timedelta(hours=hours, minutes=minutes) * (-1 if sign == "-" else 1)
+    try:
+        zone = ZoneInfo(dialect.time_zone)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise Refusal(f"The time zone {dialect.time_zone} is not known here; write the offset, as in +00:00.") from None
+    return value.replace(tzinfo=zone).utcoffset() or timedelta(0)
+
+
+def interval(amount: str, unit: str) -> Expr:
+    """An interval literal of one unit; days and below count as microseconds, months and years as months."""
+    unit = unit.upper().removesuffix("S")
+    if unit in MONTHS and re.fullmatch(r"[+-]?\d+", amount.strip()):
+        months = int(amount) * MONTHS[unit]
+        return Expr(f"CAST({months} AS INTEGER)", YEAR_MONTH, literal=months)
+    pattern = r"[+-]?\d+(\.\d{1,6})?" if unit == "SECOND" else r"[+-]?\d+"
+    if unit not in MICROSECONDS or not re.fullmatch(pattern, amount.strip()):
+        raise Refusal("An interval is a number and a unit from microsecond to year, such as INTERVAL 5 SECONDS.")
+    whole, _, fraction = amount.strip().partition(".")
+    micros = int(whole) * MICROSECONDS[unit]
+    micros += int(fraction.ljust(6, "0")) * (-1 if whole.startswith("-") else 1) if fraction else 0
+    return Expr(f"CAST({micros} AS BIGINT)", DAY_TIME, literal=micros)
+
+
+def shifted(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr | None:
+    """`left + right` or `left - right` where a date, a timestamp or an interval takes part; None for plain numbers."""
+    kinds = (left.type.kind, right.type.kind)
+    if sign == "+" and kinds[1] in {"date", "timestamp", "timestamp_ntz"} and kinds[0] not in {"date", "timestamp"}:
+        return shifted(sign, right, left, dialect)
+    if sign == "-" and kinds[0] == kinds[1] and kinds[0] in DIFFERENCES:
+        return strict(DIFFERENCES[kinds[0]].format(left.sql, right.sql), DAY_TIME, (left, right))
+    if kinds[0] == "date" and kinds[1] in INTEGRAL and kinds[1] != "long":
+        return strict(moved_days(sign, left.sql, right.sql), DATE, (left, right), raises=True)
+    if kinds[1] in {"day_time", "year_month"} and kinds[0] in {"date", "timestamp", "timestamp_ntz"}:
+        return _moved(sign, left, right)
+    if kinds == ("day_time", "day_time"):
+        return _sum(sign, left, right)
+    return None
+
+
+def moved_days(sign: str, day: str, count: str) -> str:
+    """A date so many days later or earlier."""
+    far = "CAST(ws_not_carried('A date moved by more than a million days') AS DATE)"
+    moved = f"({day} {sign} CAST({count} AS INTEGER))"
+    return f"(CASE WHEN {count} BETWEEN -1000000 AND 1000000 THEN {moved} WHEN {day} IS NULL THEN NULL ELSE {far} END)"
+
+
+def _sum(sign: str, left: Expr, right: Expr) -> Expr:
+    if left.is_literal and right.is_literal and None not in (left.literal, right.literal):
+        micros = left.literal + (right.literal if sign == "+" else -right.literal)
+        return Expr(f"CAST({micros} AS BIGINT)", DAY_TIME, literal=micros)
+    return strict(f"({left.sql} {sign} {right.sql})", DAY_TIME, (left, right), raises=True)
+
+
+DIFFERENCES: dict[str, str] = {
+    "date": f"(CAST({{0}} - {{1}} AS BIGINT) * {DAY})",
+    "timestamp": "(epoch_us(CAST({0} AS TIMESTAMP)) - epoch_us(CAST({1} AS TIMESTAMP)))",
+    "timestamp_ntz": "(epoch_us({0}) - epoch_us({1}))",
+}
+
+
+def _moved(sign: str, left: Expr, right: Expr) -> Expr:
+    """Spark adds whole days by the calendar and the rest by the clock; months by the calendar."""
+    if not right.is_literal or right.literal is None:
+        raise Refusal("Only an interval written out, such as INTERVAL 5 SECONDS, can be added to a timestamp.")
+    amount = right.literal if sign == "+" else -right.literal
+    if right.type == YEAR_MONTH:
+        moved = f"({left.sql} + to_months({amount}))"
+        return strict(f"CAST({moved} AS {left.type.duckdb})", left.type, (left,))
+    days, rest = int(amount / DAY), amount - int(amount / DAY) * DAY
+    if left.type == DATE:
+        if rest:
+            raise Refusal("A date moves by whole days; cast it to a timestamp to add hours or less.")
+        return strict(f"({left.sql} + CAST({days} AS INTEGER))", DATE, (left,))
+    steps = [f"to_days({days})"] * (days != 0) + [f"to_microseconds({rest})"] * (rest != 0)
+    return strict(f"({' + '.join([left.sql, *steps])})", left.type, (left,))
+
+

@@ -1,0 +1,52 @@
+"""floor, ceil and round."""
+
+from collections.abc import Sequence
+
+from watersmeet.predicate.casts import cast, coerce
+from watersmeet.predicate.expr import Expr, Refusal, strict
+from watersmeet.predicate.model import Dialect
+from watersmeet.predicate.types import DOUBLE, FRACTIONAL, INTEGRAL, LONG, MAX_PRECISION, Type
+
+
+def floor(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """`floor(x)`: a bigint, or a decimal without fraction."""
+    return _whole("floor", arguments[0], dialect)
+
+
+def ceiling(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """`ceil(x)`: likewise."""
+    return _whole("ceil", arguments[0], dialect)
+
+
+def _whole(name: str, value: Expr, dialect: Dialect) -> Expr:
+    if value.type.kind in INTEGRAL:
+        return cast(value, LONG, dialect)
+    if value.type.kind == "decimal":
+        type_ = Type("decimal", min(MAX_PRECISION, value.type.precision - value.type.scale + 1), 0)
+        return strict(f"CAST({name}({value.sql}) AS {type_.duckdb})", type_, (value,))
+    value = coerce(value, DOUBLE, dialect)
+    return strict(f"ws_whole({name}({value.sql}))", LONG, (value,))
+
+
+def rounded(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """`round(x[, digits])`, half away from zero."""
+    value = coerce(arguments[0], DOUBLE, dialect) if arguments[0].type.kind == "string" else arguments[0]
+    digits = arguments[1].literal if len(arguments) > 1 else 0
+    if not isinstance(digits, int) or digits < 0:
+        raise Refusal("round takes a number of digits written out, not below 0.")
+    if value.type.kind in INTEGRAL:
+        return value
+    if value.type.kind == "decimal":
+        return _round_decimal(value, digits)
+    if value.type.kind not in FRACTIONAL or digits > 0:
+        raise Refusal("round to a fraction is carried over for decimals only; cast the value to a decimal.")
+    return strict(f"round({value.sql})", value.type, (value,))
+
+
+def _round_decimal(value: Expr, digits: int) -> Expr:
+    scale = min(value.type.scale, digits)
+    precision = value.type.precision - value.type.scale + 1 + scale
+    if precision > MAX_PRECISION:
+        raise Refusal(f"round of {value.type} needs more than 38 digits; cast it to a smaller decimal.")
+    type_ = Type("decimal", precision, scale)
+    return strict(f"CAST({value.sql} AS {type_.duckdb})", type_, (value,))

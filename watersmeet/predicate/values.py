@@ -1,0 +1,209 @@
+"""Nodes that give a value: columns, literals, arithmetic, casts, CASE, functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from watersmeet.predicate.arithmetic import arithmetic, bitwise, inverted, negated
+from watersmeet.predicate.casts import cast, coerce, try_cast
+from watersmeet.predicate.collections import item
+from watersmeet.predicate.conditionals import choose, if_then
+from watersmeet.predicate.datetimes import interval
+from watersmeet.predicate.expr import NULL, Expr, Refusal, merged, quote
+from watersmeet.predicate.functions import call_function
+from watersmeet.predicate.literals import number, string
+from watersmeet.predicate.model import Argument, Call, PythonPredicate
+from watersmeet.predicate.scope import field_of
+from watersmeet.predicate.source import Node
+from watersmeet.predicate.types import BINARY, BOOLEAN, BYTE, DATE, DOUBLE, FLOAT, INT, LONG, SHORT, STRING
+from watersmeet.predicate.types import TIMESTAMP, TIMESTAMP_NTZ, Type
+
+if TYPE_CHECKING:
+    from watersmeet.predicate.translate import Translator
+
+Handler = Callable[["Translator", Any], Expr]
+
+CAST_TARGETS: dict[exp.DType, Type] = {
+    exp.DType.BOOLEAN: BOOLEAN, exp.DType.TINYINT: BYTE, exp.DType.SMALLINT: SHORT, exp.DType.INT: INT,
+    exp.DType.BIGINT: LONG, exp.DType.FLOAT: FLOAT, exp.DType.DOUBLE: DOUBLE, exp.DType.TEXT: STRING,
+    exp.DType.BINARY: BINARY, exp.DType.VARBINARY: BINARY, exp.DType.DATE: DATE, exp.DType.TIMESTAMP: TIMESTAMP,
+    exp.DType.TIMESTAMPTZ: TIMESTAMP, exp.DType.TIMESTAMPLTZ: TIMESTAMP, exp.DType.TIMESTAMPNTZ: TIMESTAMP_NTZ,
+}  # fmt: skip
+
+
+def _column(self: Translator, node: exp.Column) -> Expr:
+    return self.scope.resolve([part.name for part in node.parts])
+
+
+def _dot(self: Translator, node: exp.Dot) -> Expr:
+    if not isinstance(node.expression, exp.Identifier):
+        raise Refusal("A field's name is expected after the dot.")
+    return field_of(self.expr(node.this), node.expression.name)
+
+
+def _literal(self: Translator, node: exp.Literal) -> Expr:
+    if not node.is_string:
+        return number(node.this)
+    start, end = self.source.span(node)
+    return string(self.source.text[start:end])
+
+
+def _raw(self: Translator, node: exp.RawString) -> Expr:
+    return Expr(quote(node.this), STRING, literal=node.this)
+
+
+def _hex(self: Translator, node: exp.HexString) -> Expr:
+    digits = node.this.rjust(len(node.this) + len(node.this) % 2, "0")
+    return Expr(f"from_hex({quote(bytes.fromhex(digits).hex())})", BINARY)
+
+
+def _adjacent(self: Translator, node: exp.Concat) -> Expr:
+    """'a' 'b' is one string."""
+    parts = [self.expr(part).literal for part in node.expressions]
+    if not all(isinstance(part, str) for part in parts):
+        raise Refusal("Only strings can stand side by side.")
+    return Expr(quote("".join(parts)), STRING, literal="".join(parts))
+
+
+def _negative(self: Translator, node: exp.Neg) -> Expr:
+    if isinstance(node.this, exp.Literal) and not node.this.is_string:
+        return number(f"-{node.this.this}")
+    return negated(self.expr(node.this), self.dialect)
+
+
+def _arithmetic(sign: str) -> Handler:
+    def handle(self: Translator, node: exp.Binary) -> Expr:
+        return arithmetic(sign, self.expr(node.this), self.expr(node.expression), self.dialect)
+
+    return handle
+
+
+def _bitwise(template: str) -> Handler:
+    def handle(self: Translator, node: exp.Binary) -> Expr:
+        for child in (node.this, node.expression):
+            if type(child) in BITWISE and type(child) is not type(node):
+                raise Refusal("Different bitwise operators in one expression need parentheses.")
+        return bitwise(template, self.expr(node.this), self.expr(node.expression), self.dialect)
+
+    return handle
+
+
+def _target(node: exp.DataType) -> Type:
+    if node.this in CAST_TARGETS and not node.expressions:
+        return CAST_TARGETS[node.this]
+    if node.this is exp.DType.DECIMAL:
+        digits = [int(part.name) for part in node.expressions]
+        type_ = Type("decimal", *(digits or [10]))
+        if not 0 <= type_.scale <= type_.precision <= 38:
+            raise Refusal("A decimal has at most 38 digits, and no more after the point than in all.", node)
+        return type_
+    raise Refusal(f"A cast to {node.sql('spark').lower()} can't be carried over.", node)
+
+
+def _cast(self: Translator, node: exp.Cast) -> Expr:
+    value, to = self.expr(node.this), _target(node.to)
+    return (try_cast if node.args.get("safe") else cast)(value, to, self.dialect)
+
+
+def _case(self: Translator, node: exp.Case) -> Expr:
+    from watersmeet.predicate.conditions import compare
+
+    subject = node.this and self.expr(node.this)
+    branches = []
+    for branch in node.args["ifs"]:
+        test = self.expr(branch.this)
+        test = compare("=", subject, test, self.dialect) if subject else test
+        branches.append((test, self.expr(branch.args["true"])))
+    default = node.args.get("default")
+    return choose(branches, default and self.expr(default), self.dialect)
+
+
+def _if(self: Translator, node: exp.If) -> Expr:
+    parts = (node.this, node.args.get("true"), node.args.get("false"))
+    return if_then([self.expr(part) if part else NULL for part in parts], self.dialect)
+
+
+def _bracket(self: Translator, node: exp.Bracket) -> Expr:
+    if len(node.expressions) != 1:
+        raise Refusal("An array takes one index.")
+    return item(self.expr(node.this), self.expr(node.expressions[0]), self.dialect)
+
+
+def _interval(self: Translator, node: exp.Interval) -> Expr:
+    if not isinstance(node.this, exp.Literal) or not isinstance(node.args.get("unit"), exp.Var):
+        raise Refusal("An interval is a number and a unit, such as INTERVAL 5 SECONDS.")
+    return interval(node.this.this, node.args["unit"].name)
+
+
+def _extract(self: Translator, node: exp.Extract) -> Expr:
+    part = node.name.lower()
+    if part not in {"year", "quarter", "month", "day", "hour", "minute", "doy"}:
+        raise Refusal(f"extract({part} FROM ...) can't be carried over.")
+    name = "dayofyear" if part == "doy" else part
+    return call_function(name, [self.expr(node.expression)], self.dialect, self.predicates)
+
+
+def _pipes(self: Translator, node: exp.DPipe) -> Expr:
+    return call_function("concat", [self.expr(node.this), self.expr(node.expression)], self.dialect, ())
+
+
+def _call(self: Translator, node: exp.Anonymous) -> Expr:
+    predicate = _find_predicate(self.predicates, node.name)
+    if predicate is None:
+        return call_function(node.name, [self.expr(child) for child in node.expressions], self.dialect, self.predicates)
+    arguments = [_argument(self, child) for child in node.expressions]
+    call = Call(f"p{len(self.calls)}", predicate.name, tuple(argument for argument, _ in arguments))
+    self.calls.append(call)
+    return merged(call.name, BOOLEAN, [expr for _, expr in arguments])
+
+
+def _find_predicate(predicates: Sequence[PythonPredicate], name: str) -> PythonPredicate | None:
+    exact = [predicate for predicate in predicates if predicate.name == name]
+    close = [predicate for predicate in predicates if predicate.name.lower() == name.lower()]
+    if not exact and len(close) > 1:
+        raise Refusal(f"{name} could be {' or '.join(predicate.name for predicate in close)}; write it as it is named.")
+    return next(iter(exact or close), None)
+
+
+def _argument(self: Translator, node: Node) -> tuple[Argument, Expr]:
+    made = self.expr(node)
+    if len({column.stream for column in made.columns}) > 1:
+        raise Refusal("An argument of a Python predicate reads one stream; split this one into two arguments.", node)
+    start, end = self.source.span(node)
+    return Argument(made.sql, tuple(sorted(made.columns)), self.source.text[start:end]), made
+
+
+BITWISE = {exp.BitwiseAnd: "({0} & {1})", exp.BitwiseOr: "({0} | {1})", exp.BitwiseXor: "xor({0}, {1})"}
+
+VALUES: dict[type[Node], Handler] = {
+    exp.Column: _column,
+    exp.Dot: _dot,
+    exp.Literal: _literal,
+    exp.RawString: _raw,
+    exp.HexString: _hex,
+    exp.Concat: _adjacent,
+    exp.Boolean: lambda self, node: Expr("TRUE" if node.this else "FALSE", BOOLEAN, literal=bool(node.this)),
+    exp.Null: lambda self, node: NULL,
+    exp.Paren: lambda self, node: self.expr(node.this),
+    exp.Neg: _negative,
+    exp.Add: _arithmetic("+"),
+    exp.Sub: _arithmetic("-"),
+    exp.Mul: _arithmetic("*"),
+    exp.Div: _arithmetic("/"),
+    exp.IntDiv: _arithmetic("div"),
+    exp.Mod: _arithmetic("%"),
+    exp.BitwiseNot: lambda self, node: inverted(self.expr(node.this)),
+    **{kind: _bitwise(template) for kind, template in BITWISE.items()},
+    exp.Cast: _cast,
+    exp.TryCast: _cast,
+    exp.Case: _case,
+    exp.If: _if,
+    exp.Bracket: _bracket,
+    exp.Interval: _interval,
+    exp.Extract: _extract,
+    exp.DPipe: _pipes,
+    exp.Anonymous: _call,
+}
