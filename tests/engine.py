@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.engine.commit import Clock, next_manifest
+from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import output
 from watersmeet.engine.intake import Intake
 from watersmeet.engine.plan import plan, start
@@ -38,7 +38,9 @@ class Run:
     progress: list[dict[str, Any]] = field(default_factory=list)
     batch: int = -1
 
-    def step(self, strategy: Strategy, arrivals: Sequence[tuple[int, Mapping[str, Any]]], tasks: int = 2, idle: int | None = None, now: int = 0) -> None:
+    def step(
+        self, strategy: Strategy, arrivals: Sequence[tuple[int, Mapping[str, Any]]], tasks: int = 2, now: int = 0
+    ) -> None:
         """Run one batch of (stream, row) on some intake tasks, committing through the stored manifest."""
         before = start(self.query) if self.batch < 0 else manifests.load(self.store, self.batch)
         assert before is not None
@@ -57,7 +59,7 @@ class Run:
                     self.add(part)
                     rows += part.num_rows
             done.append(finished(probe.report(node, f"p{node}", node == 0), rows, [], 0.0))
-        after = next_manifest(before, batch, reports, done, Clock(now, idle))
+        after = next_manifest(before, batch, reports, done, now)
         assert manifests.publish(self.store, after, before)
         self.batch = after.batch
         self.progress.append(dict(after.progress))

@@ -108,7 +108,9 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     size = {2: 30, 3: 24, 4: 16}[m]
     batches = draw(st.lists(st.lists(row, max_size=size), min_size=1, max_size=5))
     if draw(st.booleans()):  # mostly in order: batch b around time 10 b
-        batches = [[(n, None if t is None else 8 * b + t // 4, x, k) for n, t, x, k in rows] for b, rows in enumerate(batches)]
+        batches = [
+            [(n, None if t is None else 8 * b + t // 4, x, k) for n, t, x, k in rows] for b, rows in enumerate(batches)
+        ]
     nodes = [draw(st.one_of(st.none(), st.integers(1, 5))) for _ in batches]
     where = [draw(st.sampled_from(sorted(PREDICATES))), draw(st.sampled_from(sorted(THIRD))) if m > 2 else ""]
     return {"streams": specs, "batches": batches, "nodes": nodes, "where": where}
@@ -157,4 +159,3 @@ def test_the_engine_gives_the_oracles_results_at_length(case: dict[str, Any]) ->
     with TemporaryDirectory() as folder:
         run, wanted = run_case(case, folder)
         assert run.results == wanted.results
-

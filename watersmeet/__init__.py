@@ -1,1 +1,26 @@
 """Join many live streams at once, under any predicate, on Apache Spark."""
+
+from watersmeet.errors import DefinitionError, PredicateError, SqlError, StateError, WatersmeetError
+from watersmeet.placement import PSP, Central
+from watersmeet.predicate.python import predicate
+from watersmeet.spark.join import Join, join, sql, stream
+from watersmeet.spark.writer import JoinQuery
+from watersmeet.windows import count, hopping
+
+__all__ = [
+    "PSP",
+    "Central",
+    "DefinitionError",
+    "Join",
+    "JoinQuery",
+    "PredicateError",
+    "SqlError",
+    "StateError",
+    "WatersmeetError",
+    "count",
+    "hopping",
+    "join",
+    "predicate",
+    "sql",
+    "stream",
+]

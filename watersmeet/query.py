@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +23,7 @@ class StreamSpec:
         time: The position of the event-time column.
         window: Which of its tuples a result admits.
         delay: How far behind its latest event time a tuple may come, in microseconds.
+        idle: After what silence the stream no longer holds the watermark, in microseconds; None for never.
     """
 
     name: str
@@ -30,6 +31,7 @@ class StreamSpec:
     time: int
     window: Window
     delay: int
+    idle: int | None = None
 
     def __post_init__(self) -> None:
         kind = self.schema.field(self.time).type
@@ -71,7 +73,7 @@ class Query:
     where: str = ""
     outputs: tuple[Output, ...] = ()
     predicates: tuple[PythonPredicate, ...] = ()
-    dialect: Dialect = Dialect()
+    dialect: Dialect = field(default_factory=Dialect)
 
     def __post_init__(self) -> None:
         names = [stream.name for stream in self.streams]

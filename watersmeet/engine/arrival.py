@@ -1,7 +1,7 @@
 """Arrival order within a batch, for count windows: ordinals of stored tuples, as-of counts of probing ones.
 
-Arrival order is total: batch, event time, position of the stream, content hash. Tuples of one stream with equal times and
-equal hashes are interchangeable.
+Arrival order is total: batch, event time, position of the stream, content hash. Tuples of one stream with equal times
+and equal hashes are interchangeable.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,18 +16,17 @@ from watersmeet.state.chunk import Chunk
 from watersmeet.state.manifest import Manifest, StreamState
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """When a batch ran, in microseconds, and after what silence a stream is idle; None for never."""
-
-    now: int
-    idle_after: int | None = None
-
-
 def next_manifest(
-    before: Manifest, plan: BatchPlan, intakes: Sequence[IntakeReport], tasks: Sequence[TaskReport], clock: Clock
+    before: Manifest, plan: BatchPlan, intakes: Sequence[IntakeReport], tasks: Sequence[TaskReport], now: int
 ) -> Manifest:
     """Return the state after a batch.
+
+    Args:
+        before: The state before it.
+        plan: Its plan.
+        intakes: What the intake tasks reported.
+        tasks: What the probing tasks reported, one for each node.
+        now: The driver's clock, in microseconds; only idle streams depend on it.
 
     Raises:
         StateError: If a node's report is missing: a batch without it is not done.
@@ -36,7 +35,9 @@ def next_manifest(
     if missing:
         raise StateError(f"Batch {plan.batch}: no report from nodes {sorted(missing)}; the batch was not written.")
     taken = total(list(intakes), len(plan.query.streams))
-    streams = tuple(_stream(old, new, clock) for old, new in zip(before.streams, taken, strict=True))
+    streams = tuple(
+        _stream(spec, old, new, now) for spec, old, new in zip(plan.query.streams, before.streams, taken, strict=True)
+    )
     watermark = join_watermark(before.watermark, plan.query, streams)
     chunks = _merged(plan, tasks)
     live = {key: chunk for key, chunk in chunks.items() if not expired(chunk, plan.query, streams, watermark)}
@@ -45,11 +46,11 @@ def next_manifest(
     return replace(manifest, progress=progress(manifest, plan, intakes, taken, tasks, purged))
 
 
-def _stream(old: StreamState, new: StreamIntake, clock: Clock) -> StreamState:
+def _stream(spec: StreamSpec, old: StreamState, new: StreamIntake, now: int) -> StreamState:
     latest = max((t for t in (old.latest, new.latest) if t is not None), default=None)
     advance = 0 if latest is None else latest - (old.latest if old.latest is not None else (new.earliest or latest))
-    heard = clock.now if new.rows or old.heard is None else old.heard
-    idle = clock.idle_after is not None and clock.now - heard > clock.idle_after
+    heard = now if new.rows or old.heard is None else old.heard
+    idle = spec.idle is not None and now - heard > spec.idle
     return StreamState(latest, old.arrived + new.accepted, idle, heard, new.accepted, advance)
 
 

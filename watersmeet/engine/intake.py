@@ -51,6 +51,8 @@ class IntakeReport:
     samples: list[dict[str, Any]] = field(default_factory=list)
     files: list[tuple[str, int, str]] = field(default_factory=list)
     """Side outputs: (late or rejected, stream, file)."""
+    read: list[tuple[float, int]] = field(default_factory=list)
+    """When blocks of input were read (seconds since the epoch), and their rows."""
 
 
 class Intake:

@@ -71,7 +71,9 @@ def view(query: Query, manifest: Manifest) -> StateView:
     return StateView(streams, tuple(manifest.chunks.values()), manifest.frozen)
 
 
-def plan(query: Query, manifest: Manifest, strategy: Strategy, store: Store, run: str, sides: bool = False) -> BatchPlan:
+def plan(
+    query: Query, manifest: Manifest, strategy: Strategy, store: Store, run: str, sides: bool = False
+) -> BatchPlan:
     """Plan the batch after the one whose manifest is given."""
     state = view(query, manifest)
     placement = strategy.plan(state)

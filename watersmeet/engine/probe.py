@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from watersmeet.engine.arrival import Arrivals, arrivals, as_of_all
 from watersmeet.engine.intake import writer
@@ -85,13 +86,11 @@ class Probe:
         self.plan = plan
         self.fresh = sorted(fresh, key=lambda chunk: (chunk.stream, chunk.low, chunk.id))
         old = [Target(at, chunk, False, chunk.copies[0].node) for at, chunk in enumerate(plan.chunks)]
-        self._fresh = [
-            Target(len(old) + at, chunk, True, chunk.copies[0].node) for at, chunk in enumerate(self.fresh)
-        ]
+        self._fresh = [Target(len(old) + at, chunk, True, chunk.copies[0].node) for at, chunk in enumerate(self.fresh)]
         self.table = ChunkTable(plan.store, plan.query, [*old, *self._fresh])
         self.prober = Prober(plan.query, self.table, worker.duck(plan.query.dialect), worker.memory, worker.clock)
         self._arrivals: dict[int, Arrivals] = {}
-        self._ordinals: dict[str, np.ndarray] = {}  # type: ignore[type-arg]
+        self._ordinals: dict[str, NDArray[np.int64]] = {}
         for stream in plan.query.counted:
             self._number(stream)
 

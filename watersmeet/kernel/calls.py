@@ -23,6 +23,8 @@ Fetch = Callable[[Argument, Ints], pa.Array]
 
 FALSE, TRUE, NULL, UNKNOWN = 0, 1, 2, 3
 MATRIX_CELLS = 1 << 20
+CONSTANT = -1
+"""Stands for the stream of an argument that reads no stream."""
 
 
 @dataclass(slots=True)
@@ -100,10 +102,13 @@ def ask(predicate: PythonPredicate, arguments: Sequence[Argument], refs: dict[in
     Raises:
         PredicateError: If the predicate raises or does not answer with a mask of the right length.
     """
-    sides = [argument.columns[0].stream if argument.columns else None for argument in arguments]
-    lead = next((side for side in sides if side is not None), None)
+    sides = [argument.columns[0].stream if argument.columns else CONSTANT for argument in arguments]
+    lead = next((side for side in sides if side != CONSTANT), CONSTANT)
     size = len(next(iter(refs.values())))
-    columns = [_Column.of(argument, refs.get(side, _none(size)), fetch) for argument, side in zip(arguments, sides)]
+    nothing = np.zeros(size, dtype=np.int64)
+    columns = [
+        _Column.of(argument, refs.get(side, nothing), fetch) for argument, side in zip(arguments, sides, strict=True)
+    ]
     answers: Answers = np.full(size, NULL, dtype=np.int8)
     valid = np.ones(size, dtype=bool) if predicate.nulls else ~np.any([c.nulls for c in columns], axis=0)
     rows = np.flatnonzero(valid)
@@ -111,10 +116,6 @@ def ask(predicate: PythonPredicate, arguments: Sequence[Argument], refs: dict[in
         leading = [side == lead for side in sides]
         answers[rows] = _FORMS[predicate.form](predicate, columns, leading, rows)
     return answers
-
-
-def _none(size: int) -> Ints:
-    return np.zeros(size, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,9 @@ class _Column:
 def to_numpy(values: pa.Array) -> NDArray[Any]:
     """Return Arrow values as the NumPy array a predicate sees: numbers as such, everything else as Python objects."""
     kind = values.type
-    if pa.types.is_floating(kind) or ((pa.types.is_integer(kind) or pa.types.is_boolean(kind)) and not values.null_count):
+    if pa.types.is_floating(kind) or (
+        (pa.types.is_integer(kind) or pa.types.is_boolean(kind)) and not values.null_count
+    ):
         return values.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
     objects = np.empty(len(values), dtype=object)
     objects[:] = values.to_pylist()
@@ -183,7 +186,10 @@ def _array(predicate: PythonPredicate, columns: Sequence[_Column], leading: Sequ
 def _pair(predicate: PythonPredicate, columns: Sequence[_Column], leading: Sequence[bool], rows: Ints) -> Answers:
     values = [column.values.to_pylist() for column in columns]
     out = [
-        _truth(_call(predicate, [column[at.at[row]] for column, at in zip(values, columns, strict=True)], columns), predicate)
+        _truth(
+            _call(predicate, [column[at.at[row]] for column, at in zip(values, columns, strict=True)], columns),
+            predicate,
+        )
         for row in rows
     ]
     return np.array(out, dtype=np.int8)
@@ -191,7 +197,8 @@ def _pair(predicate: PythonPredicate, columns: Sequence[_Column], leading: Seque
 
 def _matrix(predicate: PythonPredicate, columns: Sequence[_Column], leading: Sequence[bool], rows: Ints) -> Answers:
     lefts, left_at = distinct([c.at[rows] for c, first in zip(columns, leading, strict=True) if first])
-    rights, right_at = distinct([c.at[rows] for c, first in zip(columns, leading, strict=True) if not first] or [_none(len(rows))])
+    others = [c.at[rows] for c, first in zip(columns, leading, strict=True) if not first]
+    rights, right_at = distinct(others or [np.zeros(len(rows), dtype=np.int64)])
     out: Answers = np.full(len(rows), NULL, dtype=np.int8)
     step = max(1, MATRIX_CELLS // max(1, len(rights[0])))
     for start in range(0, len(lefts[0]), step):
@@ -219,7 +226,8 @@ def _call(predicate: PythonPredicate, given: Sequence[Any], columns: Sequence[_C
         return predicate.function(*given)
     except Exception as error:
         shown = ", ".join(
-            f"{column.text}: {_kind(value)} ({column.values.type})" for column, value in zip(columns, given, strict=True)
+            f"{column.text}: {_kind(value)} ({column.values.type})"
+            for column, value in zip(columns, given, strict=True)
         )
         raise PredicateError(
             f"Predicate '{predicate.name}' raised {type(error).__name__}: {error} for arguments {shown}; "
@@ -249,15 +257,15 @@ def _mask(answer: Any, shape: tuple[int, ...], predicate: PythonPredicate) -> An
         answer = answer.to_numpy(zero_copy_only=False) if isinstance(answer, pa.Array) else answer.to_numpy()
     mask = np.asarray(answer)
     if mask.dtype == object:
-        null = np.equal(mask, None)
+        null = np.array([value is None for value in mask.ravel()]).reshape(mask.shape)
         filled: Answers = np.where(null, False, mask).astype(bool).astype(np.int8)
-        filled[null.astype(bool)] = NULL
+        filled[null] = NULL
     elif mask.dtype == bool:
         filled = mask.astype(np.int8)
     else:
         raise PredicateError(f"Predicate '{predicate.name}' answered {mask.dtype} values; a mask holds booleans.")
     if filled.shape != shape:
         raise PredicateError(
-            f"Predicate '{predicate.name}' answered a mask of shape {filled.shape} for {shape}: one answer per candidate."
+            f"Predicate '{predicate.name}' answered a mask of shape {filled.shape}; {shape} was expected."
         )
     return filled

@@ -51,41 +51,14 @@ def time_path(rows: Rows, low: Ints, high: Ints) -> Path:
 
 
 def value_path(rows: Rows, asked: Range) -> Path:
-    """Return the rows whose value lies in the range; NaN is looked up as the highest value, as Spark sorts it."""
-    values, order = rows.order(asked.column)
-    first = np.searchsorted(values, asked.low, "left")
-    last = np.searchsorted(values, asked.high, "right")
-    return Path(first, np.maximum(last - first, 0), order)
+    """Return the rows whose value lies in the range; NaN is looked up as the highest value, as Spark sorts it.
 
-
-def pairs(self) -> int:
-        """How many pairs the path proposes."""
-        return int(self.count.sum())
-
-
-def time_path(rows: Rows, low: Ints, high: Ints) -> Path:
-    """Return the rows whose time lies in [low, high]."""
-    first = np.searchsorted(rows.ts, low, "left")
-    last = np.searchsorted(rows.ts, high, "right")
-    return Path(first, np.maximum(last - first, 0), None)
-
-
-def value_path(rows: Rows, asked: Range) -> Path:
-    """Return the rows whose value lies in the range; NaN is looked up as the highest value, as Spark sorts it."""
-    values, order = rows.order(asked.column)
-    first = np.searchsorted(values, asked.low, "left")
-    last = np.searchsorted(values, asked.high, "right")
-    return Path(first, np.maximum(last - first, 0), order)
-
-
-def widened(low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Return bounds that were computed with rounding, moved apart enough to hold every value that may qualify.
-
-    [!] `abs(x - y) < 0.3` rewritten as a range misses pairs by one rounding; the conjunct itself stays as residual.
+    [!] It is a superset: `abs(x - y) < 0.3` as a range misses pairs by one rounding, so the conjunct stays as residual.
     """
-    slack = 1e-9 * np.maximum(np.abs(low), np.abs(high))
-    slack = np.where(np.isfinite(slack), slack, 0.0) + 1e-300
-    return low - slack, high + slack
+    values, order = rows.order(asked.column)
+    first = np.searchsorted(values, asked.low, "left")
+    last = np.searchsorted(values, asked.high, "right")
+    return Path(first, np.maximum(last - first, 0), order)
 
 
 def pairs(path: Path, block: int) -> Iterator[tuple[Ints, Ints]]:

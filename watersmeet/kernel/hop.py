@@ -160,7 +160,15 @@ class Prober:
         return self._duck.join(left, right, conditions, (len(block), len(rows)))
 
     def _in_time(
-        self, block: Partials, step: Step, rows: Rows, partial: Ints, row: Ints, low: Ints, high: Ints, path: Path | None
+        self,
+        block: Partials,
+        step: Step,
+        rows: Rows,
+        partial: Ints,
+        row: Ints,
+        low: Ints,
+        high: Ints,
+        path: Path | None,
     ) -> tuple[Ints, Ints]:
         """Keep the pairs that the windows and the arrival order admit."""
         keep = np.ones(len(partial), dtype=bool)
@@ -172,9 +180,7 @@ class Prober:
             keep &= rows.ordinals[row] > block.asof[step.target][partial] - size
         return (partial, row) if keep.all() else (partial[keep], row[keep])
 
-    def _extend(
-        self, block: Partials, step: Step, target: Target, rows: Rows, partial: Ints, row: Ints
-    ) -> Partials:
+    def _extend(self, block: Partials, step: Step, target: Target, rows: Rows, partial: Ints, row: Ints) -> Partials:
         """Return the pairs as longer partial results, with the columns that are worth carrying."""
         needed = {c for conjunct in (*step.sql, *step.hopeful) for c in conjunct.columns} | set(step.carry)
         longer = block.only(needed, is_bulky).take(partial)
@@ -253,7 +259,7 @@ class Prober:
         """Ask a call's predicate about each distinct combination of argument rows in the block."""
         streams = sorted({column.stream for argument in call.arguments for column in argument.columns})
         if not streams:
-            found = self._ask(block, call, {-1: np.zeros(1, np.int64)})
+            found = self._ask(block, call, {calls.CONSTANT: np.zeros(1, np.int64)})
             return np.repeat(found, len(block))
         keys, inverse = calls.distinct([block.rows[stream] for stream in streams])
         if len(streams) == 2:

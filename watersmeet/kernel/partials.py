@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,7 +73,7 @@ class Partials:
         kept = {c: v for c, v in self.carried.items() if c in columns and (c in self.pinned or not bulky(v.type))}
         return replace(self, carried=kept, pinned=self.pinned & kept.keys())
 
-    def take(self, at: NDArray[np.integer]) -> "Partials":  # type: ignore[type-arg]
+    def take(self, at: NDArray[np.integer[Any]]) -> "Partials":
         """Return the partial results at the given positions."""
         index = pa.array(at)
         return Partials(

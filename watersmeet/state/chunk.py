@@ -166,7 +166,7 @@ class Rows:
         self.ordinals = batch.column(ORDINAL).to_numpy() if ORDINAL in self.names else ordinals
 
     def __len__(self) -> int:
-        return self._batch.num_rows
+        return len(self.ts)
 
     @property
     def hashes(self) -> NDArray[np.int64]:
@@ -195,10 +195,7 @@ class Rows:
         array = self.column(column)
         values = numbers(array)
         stored = f"o_{column.name}"
-        if stored in self.names:
-            order = self._batch.column(stored).to_numpy()
-        else:
-            order = np.argsort(values, kind="stable")
+        order = self._batch.column(stored).to_numpy() if stored in self.names else np.argsort(values, kind="stable")
         if array.null_count:
             order = order[pc.is_valid(array).to_numpy(zero_copy_only=False)[order]]
         return values[order], order

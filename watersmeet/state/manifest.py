@@ -132,11 +132,13 @@ def load(store: Store, batch: int) -> Manifest | None:
         before = _read(store, body["batch"] - 1)
         if before is None:
             raise StateError(
-                f"The manifest of batch {body['batch'] - 1} under {store.root} is missing, and batch {batch} builds on it; "
-                "restore it or start a new checkpoint."
+                f"The manifest of batch {body['batch'] - 1} under {store.root} is missing, and batch {batch} builds on "
+                "it; restore it or start a new checkpoint."
             )
         body = before
-    manifest = _with_chunks(body, {plain["id"]: Chunk.from_json(plain) for plain in body["chunks"]}, tuple(body["history"]))
+    manifest = _with_chunks(
+        body, {plain["id"]: Chunk.from_json(plain) for plain in body["chunks"]}, tuple(body["history"])
+    )
     for delta in reversed(deltas):
         manifest = _with_chunks(delta, _apply(delta, manifest.chunks), manifest.all_progress)
     return manifest
@@ -162,7 +164,9 @@ def _apply(delta: Mapping[str, Any], chunks: Mapping[str, Chunk]) -> dict[str, C
     return live | {plain["id"]: Chunk.from_json(plain) for plain in delta["added"]}
 
 
-def _with_chunks(body: Mapping[str, Any], chunks: Mapping[str, Chunk], history: tuple[Mapping[str, Any], ...]) -> Manifest:
+def _with_chunks(
+    body: Mapping[str, Any], chunks: Mapping[str, Chunk], history: tuple[Mapping[str, Any], ...]
+) -> Manifest:
     return Manifest(
         batch=body["batch"],
         streams=tuple(StreamState(*stream) for stream in body["streams"]),

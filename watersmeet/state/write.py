@@ -37,7 +37,13 @@ class Writer:
     hashed: frozenset[int]
 
     def write(
-        self, stream: int, rows: pa.RecordBatch, starts: Ints, length: int, nodes: Callable[[int], tuple[int, ...]], part: int
+        self,
+        stream: int,
+        rows: pa.RecordBatch,
+        starts: Ints,
+        length: int,
+        nodes: Callable[[int], tuple[int, ...]],
+        part: int,
     ) -> list[Chunk]:
         """Write new rows of a stream; return their chunks.
 
@@ -53,7 +59,10 @@ class Writer:
         rows = rows.take(pa.array(order))
         if stream not in self.hashed:
             rows = rows.drop_columns([HASH])
-        cells = [_Cell(rows.slice(a, b - a), first, last + length, owners) for a, b, first, last, owners in _cut(starts[order], nodes)]
+        cells = [
+            _Cell(rows.slice(a, b - a), first, last + length, owners)
+            for a, b, first, last, owners in _cut(starts[order], nodes)
+        ]
         return self._save(stream, cells, part, sealed=False)
 
     def merge(self, merge: Merge, part: int) -> Chunk:
@@ -76,7 +85,11 @@ class Writer:
         path = f"{CHUNKS}/{self.name}-s{stream}-{part}.arrow"
         batches = [with_orders(cell.rows, self.indexed[stream]) for cell in cells]
         # One schema a file: a cell too small for sort orders would differ from its neighbours.
-        groups = [list(range(len(batches)))] if len({b.schema for b in batches}) == 1 else [[at] for at in range(len(batches))]
+        groups = (
+            [list(range(len(batches)))]
+            if len({b.schema for b in batches}) == 1
+            else [[at] for at in range(len(batches))]
+        )
         chunks: list[Chunk] = []
         for number, group in enumerate(groups):
             name = path if len(groups) == 1 else f"{path.removesuffix('.arrow')}-{number}.arrow"

@@ -1,0 +1,37 @@
+"""How a join runs, in words."""
+
+from watersmeet.engine.plan import order_of
+from watersmeet.kernel.steps import Step, entry_conjuncts, steps
+from watersmeet.placement import Strategy
+from watersmeet.predicate.model import Conjunct
+from watersmeet.query import Query
+
+
+def explain(query: Query, strategy: Strategy) -> str:
+    """Return the streams, the strategy, and for each stream the hops of its tuples."""
+    lines = [f"Watersmeet join of {len(query.streams)} streams, {strategy.describe()}"]
+    for stream in query.streams:
+        time = stream.schema.field(stream.time).name
+        lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, delay {stream.delay / 1e6:g} s")
+    order = order_of(query)
+    for origin, stream in enumerate(query.streams):
+        names = [query.streams[at].name for at in (origin, *order.order(origin))]
+        lines.append(f"  a new tuple of {stream.name}: {' -> '.join(names)}")
+        lines += [f"    first   {conjunct.text}" for conjunct in entry_conjuncts(query, origin)]
+        for step in steps(query, origin, order.order(origin)):
+            lines += _hop(query, step)
+    return "\n".join(lines)
+
+
+def _hop(query: Query, step: Step) -> list[str]:
+    name = query.streams[step.target].name
+    indexed = {query.name_of(bound.column) for bound in step.bounds}
+    path = f"sorted index on {', '.join(sorted(indexed))}" if indexed else "time range"
+    lines = [f"    probe {name} by {path}"]
+    parts: list[tuple[str, tuple[Conjunct, ...]]] = [
+        ("sql", step.sql),
+        ("python", step.calls),
+        ("early", step.hopeful),
+        ("last", step.raising),
+    ]
+    return lines + [f"      {kind:7} {conjunct.text}" for kind, found in parts for conjunct in found]

@@ -1,0 +1,85 @@
+"""Publishing a batch's files into an output folder so that a replay replaces what the first try left."""
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+import pyarrow.fs as pafs
+
+STAGING = "_watersmeet_staging"
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """An output folder on any file system that pyarrow opens."""
+
+    path: str
+
+    def _open(self) -> tuple[pafs.FileSystem, str]:
+        if "://" in self.path or self.path.startswith("file:"):
+            uri = self.path if "://" in self.path else "file://" + self.path.removeprefix("file:")
+            system, base = pafs.FileSystem.from_uri(uri)
+            return system, base.rstrip("/")
+        return pafs.LocalFileSystem(), os.path.abspath(self.path)
+
+    def staging(self, batch: int) -> str:
+        """Return a new hidden folder, as Spark is to be given it, for a batch's files."""
+        return f"{self.path.rstrip('/')}/{STAGING}/b{batch}-{uuid.uuid4().hex}"
+
+    def publish(self, staged: str, batch: int, ending: str) -> int:
+        """Move the data files of a staged folder in, as `part-b<batch>-*`, partition folders kept; return how many."""
+        system, base = self._open()
+        _, source = Folder(staged)._open()
+        moved = 0
+        for path in list(_files(system, source)):
+            inside = PurePosixPath(path).relative_to(source)
+            if inside.name.startswith(("_", ".")):
+                continue
+            target = f"{base}/{inside.parent}" if str(inside.parent) != "." else base
+            system.create_dir(target, recursive=True)
+            _, dot, suffix = inside.name.partition(".")
+            system.move(path, f"{target}/part-b{batch}-{moved:05d}-{uuid.uuid4().hex[:8]}{dot}{suffix or ending}")
+            moved += 1
+        self._clear(system, source)
+        return moved
+
+    def _clear(self, system: pafs.FileSystem, source: str) -> None:
+        system.delete_dir(source)
+
+    def take(self, files: Iterable[str], batch: int) -> int:
+        """Move finished local files in, as `part-b<batch>-*`; return how many.
+
+        Copies first where the files are on another device, so that a name appears only with all its bytes.
+        """
+        _, base = self._open()
+        os.makedirs(base, exist_ok=True)
+        moved = 0
+        for file in files:
+            name = f"part-b{batch}-{moved:05d}-{uuid.uuid4().hex[:8]}{PurePosixPath(file).suffix}"
+            try:
+                os.replace(file, f"{base}/{name}")
+            except OSError:
+                shutil.copyfile(file, f"{base}/.{name}")
+                os.replace(f"{base}/.{name}", f"{base}/{name}")
+            moved += 1
+        return moved
+
+    def withdraw(self, batch: int) -> None:
+        """Remove whatever an earlier try of a batch left behind."""
+        system, base = self._open()
+        for path in list(_files(system, base)):
+            if PurePosixPath(path).name.startswith(f"part-b{batch}-") or f"/{STAGING}/" in path:
+                system.delete_file(path)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the folder is on this host's file system."""
+        return isinstance(self._open()[0], pafs.LocalFileSystem)
+
+
+def _files(system: pafs.FileSystem, base: str) -> Iterator[str]:
+    selector = pafs.FileSelector(base, recursive=True, allow_not_found=True)
+    return (info.path for info in system.get_file_info(selector) if info.type == pafs.FileType.File)

@@ -1,0 +1,272 @@
+"""`wm.stream` and `wm.join`: from Spark frames to a checked query, and what can be done with it."""
+
+import atexit
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from watersmeet.duration import microseconds
+from watersmeet.engine.plan import plan, start
+from watersmeet.errors import DefinitionError
+from watersmeet.explain import explain
+from watersmeet.kernel.window import Sliding, Window
+from watersmeet.placement import PSP, Strategy
+from watersmeet.predicate.model import Dialect, PythonPredicate
+from watersmeet.predicate.parse import parse_where
+from watersmeet.query import Output, Query, StreamSpec
+from watersmeet.select import parse_select
+from watersmeet.spark import checks, tasks
+from watersmeet.spark.frames import arrow_schema, check_frame, spark_schema, union
+from watersmeet.spark.writer import JoinWriter
+from watersmeet.sql import parse_statement
+from watersmeet.state.store import Store
+
+DEFAULT_DELAY = 0
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A frame with its part in a join; made by `wm.stream`."""
+
+    name: str
+    frame: DataFrame
+    time: str
+    window: Window
+    delay: int | None
+    idle: int | None
+
+
+def stream(
+    name: str,
+    frame: DataFrame,
+    *,
+    time: str,
+    window: str | timedelta | Window | None = None,
+    delay: str | timedelta | None = None,
+    idle: str | timedelta | None = None,
+) -> Stream:
+    """Name a frame as a stream of a join.
+
+    Args:
+        name: Its name in `where`, `select` and the results.
+        frame: A streaming frame of any source, or a static one.
+        time: The event-time column: timestamp or timestamp_ntz.
+        window: A duration for a sliding window, `wm.count(n)`, `wm.hopping(size, step)`, or None for unbounded.
+        delay: How far out of order its tuples may come; by default as far as the join's largest time window.
+        idle: After what silence the stream no longer holds the watermark; by default never.
+
+    Raises:
+        DefinitionError: If the time column is missing, a duration is none, or the frame isn't a classic Spark frame.
+    """
+    if not isinstance(name, str) or not name.isidentifier():
+        raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")
+    checked = check_frame(name, frame)
+    if time not in checked.columns:
+        found = [column for column in checked.columns if column.lower() == str(time).lower()]
+        if not found:
+            raise DefinitionError(f"Stream '{name}' has no time column '{time}'; it has {', '.join(checked.columns)}.")
+        time = found[0]
+    return Stream(
+        name,
+        checked,
+        time,
+        _window(window, f"window of stream '{name}'"),
+        None if delay is None else microseconds(delay, f"delay of stream '{name}'"),
+        None if idle is None else microseconds(idle, f"idle timeout of stream '{name}'"),
+    )
+
+
+def _window(window: str | timedelta | Window | None, what: str) -> Window:
+    if window is None:
+        return Window()
+    return window if isinstance(window, Window) else Sliding(microseconds(window, what))
+
+
+@dataclass(frozen=True)
+class Join:
+    """A join of streams; made by `wm.join` or `wm.sql`.
+
+    Attributes:
+        query: The join as the core knows it.
+        frames: The inputs, in the order of the streams.
+        strategy: Where tuples are kept.
+        select: A SELECT list that Spark computes over the results; None if the engine's own output is it.
+    """
+
+    query: Query
+    frames: tuple[DataFrame, ...]
+    strategy: Strategy
+    select: str | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of the inputs."""
+        return self.frames[0].sparkSession
+
+    @property
+    def writeStream(self) -> JoinWriter:
+        """The writer that starts the join on streaming inputs; mirrors Spark's."""
+        return JoinWriter(self)
+
+    def explain(self) -> None:
+        """Print how the join runs: streams, strategy, join orders, where each conjunct is decided."""
+        print(explain(self.query, self.strategy))
+
+    def read_results(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
+        """Return result files as a frame of the output's schema."""
+        schema = spark_schema(self.query.output_schema)
+        session = batch.sparkSession
+        frame = session.read.schema(schema).parquet(*files) if files else session.createDataFrame([], schema)
+        return self._selected(frame)
+
+    def _selected(self, frame: DataFrame) -> DataFrame:
+        """Compute a SELECT list of expressions over flat results."""
+        if self.select is None:
+            return frame
+        structs = []
+        for position, spec in enumerate(self.query.streams):
+            mine = [out for out in self.query.outputs if out.column.stream == position]
+            fields = [F.col(out.name).alias(spec.schema.field(out.column.field).name) for out in mine]
+            structs += [F.struct(*fields).alias(spec.name)] if fields else []
+        return frame.select(*structs).selectExpr(*parse_select(self.select, self.query).expressions)
+
+    def toDF(self) -> DataFrame:
+        """Return the join of static inputs as a frame: lazy, and computed anew whenever it is used.
+
+        Raises:
+            DefinitionError: If an input is streaming.
+        """
+        if any(frame.isStreaming for frame in self.frames):
+            raise DefinitionError("toDF() joins static inputs; use writeStream for streaming ones.")
+        folder = tempfile.mkdtemp(prefix="watersmeet-")
+        store = Store(folder)
+        checks.workers(self.spark, store)
+        batch = plan(self.query, start(self.query), self.strategy, store, "static")
+        told = union(self.query, self.frames, False).mapInArrow(tasks.intake(batch), tasks.REPORT_DDL)
+        shown = told.repartitionById(batch.placement.nodes, F.col("node"))
+        frame = shown.mapInArrow(tasks.show(batch), spark_schema(self.query.output_schema))
+        made = self._selected(frame)
+        # Tasks make the folder anew if a frame derived from this one outlives it; the end of the process clears up.
+        weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return made
+
+
+def join(
+    *streams: Stream,
+    where: str | None = None,
+    select: str | None = None,
+    predicates: Sequence[PythonPredicate] = (),
+    strategy: Strategy | None = None,
+) -> Join:
+    """Join streams under any predicate.
+
+    Args:
+        *streams: Two or more, each made by `wm.stream`.
+        where: The condition in Spark SQL, with Python predicates mixed in; None for every combination in the windows.
+        select: A SELECT list for flat output columns; by default one struct column per stream, and `_time`.
+        predicates: The Python predicates that `where` calls.
+        strategy: Where tuples are kept; by default `wm.PSP()`.
+
+    Raises:
+        DefinitionError: If the join can't be; SQL errors underline the span.
+    """
+    for given in streams:
+        if not isinstance(given, Stream):
+            raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(given).__name__}.")
+    if strategy is not None and not isinstance(strategy, Strategy):
+        raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...) or wm.Central().")
+    frames = tuple(given.frame for given in streams)
+    specs = _specs(streams)
+    query = Query(specs)
+    dialect = dialect_of(frames[0].sparkSession)
+    schemas = [(spec.name, spec.schema) for spec in specs]
+    conjuncts = parse_where(where, schemas, tuple(predicates), dialect)
+    outputs, computed = _outputs(select, query, frames)
+    full = Query(specs, conjuncts, where or "", outputs, tuple(predicates), dialect)
+    return Join(full, frames, strategy or PSP(), computed)
+
+
+def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
+    spans = [given.window.span for given in streams if given.window.span is not None]
+    default = max(spans, default=DEFAULT_DELAY)
+    return tuple(
+        StreamSpec(
+            given.name,
+            arrow_schema(given.frame),
+            given.frame.columns.index(given.time),
+            given.window,
+            default if given.delay is None else given.delay,
+            given.idle,
+        )
+        for given in streams
+    )
+
+
+def dialect_of(spark: SparkSession) -> Dialect:
+    """Return what the session's settings say expressions mean."""
+    ansi = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
+    return Dialect(str(spark.conf.get("spark.sql.session.timeZone")), ansi)
+
+
+def _outputs(select: str | None, query: Query, frames: Sequence[DataFrame]) -> tuple[tuple[Output, ...], str | None]:
+    """Return the engine's output columns, and the SELECT list itself if Spark must compute it from them."""
+    if select is None:
+        return (), None
+    parsed = parse_select(select, query)
+    if parsed.plain is not None:
+        return parsed.plain, None
+    computed = tuple(Output(column.name, column) for column in parsed.columns)
+    _analyse(select, Join(Query(query.streams, (), "", computed), tuple(frames), PSP(1), select))
+    return computed, select
+
+
+def _analyse(select: str, probe: Join) -> None:
+    """Let Spark itself check a SELECT list of expressions."""
+    empty: Any = probe.spark.createDataFrame([], spark_schema(probe.query.output_schema))
+    try:
+        probe._selected(empty)
+    except AnalysisException as error:
+        raise DefinitionError(f"select: {str(error).splitlines()[0]}") from None
+
+
+def sql(
+    text: str,
+    streams: Mapping[str, DataFrame],
+    *,
+    time: str | None = None,
+    delay: str | timedelta | None = None,
+    predicates: Sequence[PythonPredicate] = (),
+    strategy: Strategy | None = None,
+) -> Join:
+    """Join streams as text: `SELECT a.id, b.id AS other FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y`.
+
+    Args:
+        text: The statement. Windows are `[RANGE size]`, `[RANGE size SLIDE step]`, `[ROWS n]`, or none for unbounded;
+            `WATTR column` inside a window names the stream's time column.
+        streams: The frames, by the names the statement uses.
+        time: The time column of streams without WATTR.
+        delay: See `wm.stream`.
+        predicates: See `wm.join`.
+        strategy: See `wm.join`.
+
+    Raises:
+        SqlError: If the statement can't be parsed; the span is underlined.
+        DefinitionError: If the join can't be.
+    """
+    statement = parse_statement(text, streams)
+    made = []
+    for source in statement.streams:
+        column = source.time or time
+        if column is None:
+            raise DefinitionError(f"Stream '{source.name}' has no time column: pass time='...' or write WATTR.")
+        made.append(stream(source.name, streams[source.name], time=column, window=source.window, delay=delay))
+    return join(*made, where=statement.where, select=statement.select, predicates=predicates, strategy=strategy)

@@ -1,0 +1,89 @@
+"""Sinks: how a batch's results, already materialised in the store, reach the user.
+
+File sinks, side outputs and Delta see each batch exactly once, replays included; whatever else Spark writes to, and the
+user's own foreachBatch, at least once.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from watersmeet.spark.files import Folder
+
+FILE_FORMATS = {"parquet": ".parquet", "json": ".json", "csv": ".csv", "orc": ".orc"}
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A batch's results in the store.
+
+    Attributes:
+        spark: The session to read them with.
+        batch: The batch.
+        files: Parquet files; none if the batch had no results.
+        read: Returns them as a frame in the output's schema.
+        plain: Whether the files hold the output as it is, so that a Parquet sink can take them over.
+    """
+
+    spark: SparkSession
+    batch: int
+    files: Sequence[str]
+    read: Callable[[], DataFrame]
+    plain: bool
+
+
+class Sink(ABC):
+    """Where results go."""
+
+    @abstractmethod
+    def write(self, results: Results) -> None:
+        """Write a batch; called again for the same batch after a crash, and must then replace it if it can."""
+
+    def restarted(self, batch: int) -> None:
+        """Called before the first batch of a run, which an earlier run may have half written."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class FileSink(Sink):
+    """Files in a folder, exactly once: written aside, then renamed in under the batch's name."""
+
+    format: str
+    folder: Folder
+    options: Mapping[str, str] = field(default_factory=dict)
+    partition_by: tuple[str, ...] = ()
+
+    def write(self, results: Results) -> None:
+        """See Sink."""
+        if not results.files:
+            return
+        if self.format == "parquet" and results.plain and not self.partition_by and self._takes_over(results):
+            self.folder.take(results.files, results.batch)
+            return
+        staged = self.folder.staging(results.batch)
+        writer = results.read().write.format(self.format).options(**self.options)
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
+        writer.save(staged)
+        self.folder.publish(staged, results.batch, FILE_FORMATS[self.format])
+
+    def _takes_over(self, results: Results) -> bool:
+        return not self.options and self.folder.is_local and all(Path(file).exists() for file in results.files)
+
+    def restarted(self, batch: int) -> None:
+        """See Sink."""
+        self.folder.withdraw(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSink(Sink):
+    """Anything that takes a frame: the user's foreachBatch, tables, the console, other formats."""
+
+    consume: Callable[[DataFrame, int], None]
+
+    def write(self, results: Results) -> None:
+        """See Sink."""
+        self.consume(results.read(), results.batch)

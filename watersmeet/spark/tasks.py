@@ -1,0 +1,173 @@
+"""What runs in Spark's tasks: Arrow blocks in, pickled reports out; file names carry the task attempt's id."""
+
+import pickle
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from watersmeet.engine.fuse import ResultWriter, output
+from watersmeet.engine.intake import Intake, IntakeReport
+from watersmeet.engine.plan import BatchPlan
+from watersmeet.engine.probe import Probe, TaskReport, Worker, finished
+from watersmeet.errors import WatersmeetError
+from watersmeet.spark.frames import HASH, STREAM
+from watersmeet.state.chunk import HASH as CHUNK_HASH
+from watersmeet.state.chunk import TIME
+
+Blocks = Iterable[pa.RecordBatch]
+REPORT = pa.schema([("node", pa.int32()), ("body", pa.binary())])
+REPORT_DDL = "node int, body binary"
+
+_worker: Worker | None = None
+
+
+def worker() -> Worker:
+    """Return what this worker process keeps between tasks."""
+    global _worker  # Spark reuses worker processes, and gives no other place to keep a connection.
+    if _worker is None:
+        _worker = Worker(time.perf_counter)
+    return _worker
+
+
+def attempt() -> str:
+    """Return a name unique to this task attempt within the query's run."""
+    context = TaskContext.get()
+    assert context is not None
+    return f"p{context.partitionId()}a{context.taskAttemptId()}"
+
+
+def partition() -> int:
+    """Return the number of this task, which is the node's."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId()
+
+
+def rows_of(block: pa.RecordBatch, plan: BatchPlan) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of an input block per stream, as intake takes them."""
+    streams = block.column(STREAM).to_numpy(zero_copy_only=False)
+    for stream in np.unique(streams).tolist():
+        part = block if bool((streams == stream).all()) else block.filter(pa.array(streams == stream))
+        prefix, time_name = f"s{stream}_", f"s{stream}_{plan.query.streams[stream].time}"
+        columns = {TIME: part.column(time_name).cast(pa.int64()), CHUNK_HASH: part.column(HASH)}
+        columns |= {n: part.column(n) for n in part.schema.names if n.startswith(prefix) and n != time_name}
+        yield stream, pa.record_batch(columns)
+
+
+def messages(rows: Iterable[tuple[int, Any]]) -> pa.RecordBatch:
+    """Return (node, report) pairs as a block."""
+    pairs = list(rows)
+    return pa.record_batch(
+        [pa.array([n for n, _ in pairs], pa.int32()), pa.array([pickle.dumps(r) for _, r in pairs], pa.binary())],
+        schema=REPORT,
+    )
+
+
+def reports(blocks: Blocks) -> Iterator[Any]:
+    """Yield the reports in blocks of messages."""
+    for block in blocks:
+        for body in block.column("body"):
+            yield pickle.loads(body.as_py())
+
+
+def guarded(
+    task: Callable[[Blocks], Iterator[pa.RecordBatch]], nodes: Iterable[int]
+) -> Callable[[Blocks], Iterator[pa.RecordBatch]]:
+    """Return a task that sends an error of ours on as a report: Spark need not try again what can't succeed."""
+
+    def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from task(blocks)
+        except WatersmeetError as error:
+            error.__cause__ = error.__context__ = None
+            yield messages((node, Failure(type(error), str(error))) for node in nodes)
+
+    return run
+
+
+class Failure:
+    """An error of ours on its way to the driver."""
+
+    def __init__(self, kind: type[WatersmeetError], message: str) -> None:
+        self.kind, self.message = kind, message
+
+    def error(self) -> WatersmeetError:
+        """Return the error as it was."""
+        error = self.kind.__new__(self.kind)
+        error.args = (self.message,)
+        return error
+
+
+def intake(plan: BatchPlan) -> Callable[[Blocks], Iterator[pa.RecordBatch]]:
+    """Return the task that stores its share of the input and tells every probing task what it stored."""
+
+    def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        taken = Intake(plan, attempt())
+        for block in blocks:
+            taken.report.read.append((time.time(), block.num_rows))
+            for stream, rows in rows_of(block, plan):
+                taken.add(stream, rows)
+        report = taken.finish()
+        yield messages((node, report) for node in range(plan.placement.nodes))
+
+    return guarded(run, range(plan.placement.nodes))
+
+
+def probe(plan: BatchPlan) -> Callable[[Blocks], Iterator[pa.RecordBatch]]:
+    """Return the task that runs all hops of its share, writes the results to the store and reports."""
+
+    def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        started = time.process_time()
+        node = partition()
+        told, failed = sorted_reports(blocks)
+        if failed:
+            yield messages([(node, failed[0])])
+            return
+        probing = Probe(plan, [chunk for report in told for chunk in report.chunks], worker())
+        writer = ResultWriter(plan.store, plan.query.output_schema, f"{plan.name}-{attempt()}")
+        for block in probing.results(node, plan.placement.nodes):
+            for rows in output(plan.query, block, probing.table.gather):
+                writer.write(rows)
+        writer.close()
+        report = probing.report(node, attempt(), keeper=node == 0)
+        done = finished(report, writer.rows, writer.files, time.process_time() - started)
+        yield messages([(node, (done, told if node == 0 else []))])
+
+    return guarded(run, [-1])
+
+
+def show(plan: BatchPlan) -> Callable[[Blocks], Iterator[pa.RecordBatch]]:
+    """Return the task that runs all hops of its share and yields the results themselves, for static frames."""
+
+    def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        told, failed = sorted_reports(blocks)
+        if failed:
+            raise failed[0].error()
+        probing = Probe(plan, [chunk for report in told for chunk in report.chunks], worker())
+        for block in probing.results(partition(), plan.placement.nodes):
+            yield from output(plan.query, block, probing.table.gather)
+
+    return run
+
+
+def sorted_reports(blocks: Blocks) -> tuple[list[IntakeReport], list[Failure]]:
+    """Return what the tasks upstream reported: intakes, and errors."""
+    found = list(reports(blocks))
+    return [r for r in found if isinstance(r, IntakeReport)], [r for r in found if isinstance(r, Failure)]
+
+
+def outcome(bodies: Iterable[bytes]) -> tuple[list[IntakeReport], list[TaskReport]]:
+    """Return the reports that reached the driver.
+
+    Raises:
+        WatersmeetError: The first error that a task reported.
+    """
+    found = [pickle.loads(body) for body in bodies]
+    for report in found:
+        if isinstance(report, Failure):
+            raise report.error()
+    return [intake for _, told in found for intake in told], [task for task, _ in found]

@@ -1,0 +1,228 @@
+"""`join.writeStream`: Spark's writer, as users know it, and the handle of a running join."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from watersmeet.errors import DefinitionError, WatersmeetError
+from watersmeet.query import Query
+from watersmeet.spark import checks
+from watersmeet.spark.batch import BatchRunner, check_location, side_folders
+from watersmeet.spark.files import Folder
+from watersmeet.spark.frames import is_local, union
+from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
+
+if TYPE_CHECKING:
+    from watersmeet.spark.join import Join
+
+OWN_OPTIONS = {"checkpointLocation", "path", "latePath", "rejectedPath", "exchange"}
+
+
+@dataclass(frozen=True)
+class JoinWriter:
+    """Builds a running join; every method returns a new writer.
+
+    File formats (parquet, json, csv, orc) and Delta hold each result exactly once, through any crash; other formats,
+    tables and foreachBatch at least once.
+    """
+
+    join: "Join"
+    _format: str = "parquet"
+    _options: Mapping[str, str] = field(default_factory=dict)
+    _partitions: tuple[str, ...] = ()
+    _trigger: Mapping[str, Any] = field(default_factory=dict)
+    _name: str | None = None
+    _consume: Callable[[DataFrame, int], None] | None = None
+
+    def format(self, source: str) -> "JoinWriter":
+        """Set the sink's format: parquet, json, csv, orc, delta, console, memory, noop, or any that Spark writes."""
+        return replace(self, _format=source)
+
+    def option(self, key: str, value: Any) -> "JoinWriter":
+        """Set an option: `checkpointLocation`, `path`, `latePath`, `rejectedPath`, `exchange`, or the format's own."""
+        return self.options(**{key: value})
+
+    def options(self, **options: Any) -> "JoinWriter":
+        """Set several options."""
+        plain = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in options.items() if v is not None}
+        return replace(self, _options={**self._options, **plain})
+
+    def outputMode(self, outputMode: str) -> "JoinWriter":
+        """Accept `append`: a join only ever adds results."""
+        if outputMode.lower() != "append":
+            raise DefinitionError(f"outputMode('{outputMode}'): a join only adds results; use 'append'.")
+        return self
+
+    def partitionBy(self, *columns: str | Sequence[str]) -> "JoinWriter":
+        """Lay files out in folders by these output columns."""
+        flat = [name for column in columns for name in ([column] if isinstance(column, str) else column)]
+        return replace(self, _partitions=tuple(flat))
+
+    def trigger(self, **trigger: Any) -> "JoinWriter":
+        """Set the trigger, as Spark's writer does: `processingTime`, `once` or `availableNow`."""
+        if trigger.get("continuous") is not None:
+            raise DefinitionError("trigger(continuous=...): joins run in micro-batches; use processingTime.")
+        return replace(self, _trigger=trigger)
+
+    def queryName(self, queryName: str) -> "JoinWriter":
+        """Name the query."""
+        return replace(self, _name=queryName)
+
+    def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> "JoinWriter":
+        """Hand each batch's results, already computed, to a function; at least once."""
+        return replace(self, _consume=func)
+
+    def toTable(self, tableName: str, **options: Any) -> "JoinQuery":
+        """Append to a table and start; at least once."""
+        writer = self.options(**options)
+
+        def consume(frame: DataFrame, batch: int) -> None:
+            mode = frame.write.mode("append").options(**writer._sink_options())
+            (mode.partitionBy(*writer._partitions) if writer._partitions else mode).saveAsTable(tableName)
+
+        return writer.foreachBatch(consume).start()
+
+    def start(self, path: str | None = None) -> "JoinQuery":
+        """Start the join.
+
+        Raises:
+            DefinitionError: If something is missing or the checkpoint belongs to another query.
+        """
+        writer = self if path is None else self.option("path", path)
+        return writer._start()
+
+    def _start(self) -> "JoinQuery":
+        join, spark = self.join, self.join.spark
+        location = checks.location(spark, self._options.get("checkpointLocation"), self._name)
+        checks.streaming(join.frames, join.query)
+        checks.output(self._format if self._consume is None else None, join.query, join.select)
+        store = check_location(location)
+        checks.workers(spark, store)
+        sides = side_folders(self._options)
+        query = _never_idle(join.query) if self._trigger.get("availableNow") else join.query
+        runner = BatchRunner(
+            query=query,
+            strategy=join.strategy,
+            store=store,
+            sink=self._sink(spark),
+            read=join.read_results,
+            plain=join.select is None,
+            exchange=checks.exchange(self._options.get("exchange"), is_local(spark)),
+            sides=sides,
+        )
+        runner.open()
+        stream = union(query, join.frames, bool(sides)).writeStream.foreachBatch(runner)
+        stream = stream.option("checkpointLocation", location)
+        if self._name:
+            stream = stream.queryName(self._name)
+        if self._trigger:
+            stream = stream.trigger(**self._trigger)
+        return JoinQuery(stream.start(), runner)
+
+    def _sink_options(self) -> dict[str, str]:
+        return {key: value for key, value in self._options.items() if key not in OWN_OPTIONS}
+
+    def _sink(self, spark: SparkSession) -> Sink:
+        if self._consume is not None:
+            return FrameSink(self._consume)
+        if self._format in FILE_FORMATS:
+            folder = Folder(self._path())
+            return FileSink(self._format, folder, self._sink_options(), self._partitions)
+        return FrameSink(_CONSUMERS.get(self._format, JoinWriter._save)(self))
+
+    def _path(self) -> str:
+        if "path" not in self._options:
+            raise DefinitionError(f"format('{self._format}') needs a path: .option('path', ...) or .start(path).")
+        return self._options["path"]
+
+    def _save(self) -> Callable[[DataFrame, int], None]:
+        def consume(frame: DataFrame, batch: int) -> None:
+            options = self._sink_options() | ({"path": self._options["path"]} if "path" in self._options else {})
+            frame.write.format(self._format).mode("append").options(**options).save()
+
+        return consume
+
+    def _delta(self) -> Callable[[DataFrame, int], None]:
+        def consume(frame: DataFrame, batch: int) -> None:
+            once = {"txnAppId": self._options["checkpointLocation"], "txnVersion": str(batch)}
+            frame.write.format("delta").mode("append").options(**self._sink_options(), **once).save(self._path())
+
+        return consume
+
+    def _console(self) -> Callable[[DataFrame, int], None]:
+        def consume(frame: DataFrame, batch: int) -> None:
+            print(f"-------------------------------------------\nBatch: {batch}\n" + "-" * 43)
+            frame.show(int(self._options.get("numRows", 20)), self._options.get("truncate", "true") == "true")
+
+        return consume
+
+    def _memory(self) -> Callable[[DataFrame, int], None]:
+        if not self._name:
+            raise DefinitionError("format('memory') needs a name: .queryName('...').")
+        name, kept = self._name, dict[int, pa.Table]()
+
+        def consume(frame: DataFrame, batch: int) -> None:
+            kept[batch] = frame.toArrow()
+            everything = pa.concat_tables(kept.values()) if kept else None
+            spark = SparkSession.active() if frame is None else self.join.spark
+            spark.createDataFrame(everything, frame.schema).createOrReplaceTempView(name)
+
+        return consume
+
+
+_CONSUMERS: dict[str, Callable[[JoinWriter], Callable[[DataFrame, int], None]]] = {
+    "delta": JoinWriter._delta,
+    "console": JoinWriter._console,
+    "memory": JoinWriter._memory,
+}
+
+
+def _never_idle(query: Query) -> Query:
+    """Return the query with no idle timeouts: under availableNow all data is there, a silent stream has ended."""
+    return replace(query, streams=tuple(replace(stream, idle=None) for stream in query.streams))
+
+
+class JoinQuery:
+    """A running join: Spark's own query handle, with `progress` and with errors in one sentence."""
+
+    def __init__(self, query: StreamingQuery, runner: BatchRunner) -> None:
+        self._query, self._runner = query, runner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._query, name)
+
+    @property
+    def progress(self) -> list[Mapping[str, Any]]:
+        """What each of the last batches did, oldest first; kept across restarts for the last 1,000 batches."""
+        return list(self._runner.history)
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Wait for the query to end.
+
+        Raises:
+            WatersmeetError: If the join failed, in one sentence.
+        """
+        try:
+            return self._query.awaitTermination() if timeout is None else self._query.awaitTermination(timeout)  # type: ignore[arg-type]
+        except StreamingQueryException as error:
+            raise self._ours() or error from None
+
+    def processAllAvailable(self) -> None:
+        """Wait until all that is there now has been joined; for tests."""
+        try:
+            self._query.processAllAvailable()
+        except StreamingQueryException as error:
+            raise self._ours() or error from None
+
+    def exception(self) -> BaseException | None:
+        """Return why the query failed, or None."""
+        error = self._query.exception()
+        return None if error is None else (self._ours() or error)
+
+    def _ours(self) -> WatersmeetError | None:
+        return self._runner.error if isinstance(self._runner.error, WatersmeetError) else None

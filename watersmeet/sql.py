@@ -1,0 +1,139 @@
+"""A join as text: `SELECT .. FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE ..`, the streaming SQL of the papers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from watersmeet.duration import microseconds
+from watersmeet.errors import DefinitionError, SqlError
+from watersmeet.kernel.window import Count, Hopping, Sliding, Window
+from watersmeet.predicate.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStream:
+    """A stream of the FROM list: its name, its window, and its time column if WATTR names one."""
+
+    name: str
+    window: Window
+    time: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A parsed statement."""
+
+    select: str | None
+    streams: tuple[SourceStream, ...]
+    where: str | None
+
+
+def parse_statement(text: str, streams: Mapping[str, object]) -> Statement:
+    """Parse `SELECT list FROM stream [window], ... [WHERE condition]`.
+
+    Args:
+        text: The statement; `SELECT *` gives one struct column per stream.
+        streams: The streams it may name.
+
+    Raises:
+        SqlError: If it isn't such a statement; the span is underlined.
+    """
+    tokens = Source(text).tokens
+    clauses = _clauses(text, tokens)
+    select = _between(text, clauses["SELECT"])
+    where = _between(text, clauses["WHERE"]) if "WHERE" in clauses else None
+    found = tuple(_stream(text, part, streams) for part in _commas(text, clauses["FROM"]))
+    return Statement(None if select == "*" else select, found, where)
+
+
+def _clauses(text: str, tokens: Sequence[Token]) -> dict[str, list[Token]]:
+    clauses: dict[str, list[Token]] = {}
+    depth, current = 0, ""
+    for token in tokens:
+        word = token.text.upper()
+        depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+        if depth == 0 and word in ("SELECT", "FROM", "WHERE") and token.token_type not in _QUOTED:
+            if word in clauses or (word == "SELECT") != (not clauses) or (word == "WHERE" and "FROM" not in clauses):
+                raise SqlError(f"{word} was not expected here.", text, token.start, token.end + 1)
+            current = word
+            clauses[word] = []
+        elif not current:
+            raise SqlError("A join as text begins with SELECT.", text, token.start, token.end + 1)
+        else:
+            clauses[current].append(token)
+    for word in ("SELECT", "FROM"):
+        if not clauses.get(word):
+            raise SqlError(
+                f"There is no {word} list; write SELECT .. FROM a [RANGE ..], b [RANGE ..] WHERE ..", text, 0, len(text)
+            )
+    return clauses
+
+
+_OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET}
+_CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET}
+_QUOTED = {TokenType.STRING, TokenType.IDENTIFIER}
+
+
+def _between(text: str, tokens: Sequence[Token]) -> str | None:
+    return text[tokens[0].start : tokens[-1].end + 1] if tokens else None
+
+
+def _commas(text: str, tokens: Sequence[Token]) -> list[list[Token]]:
+    parts: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.token_type is TokenType.COMMA:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    if not all(parts):
+        raise SqlError("A stream is missing between two commas.", text, tokens[0].start, tokens[-1].end + 1)
+    return parts
+
+
+def _stream(text: str, tokens: Sequence[Token], streams: Mapping[str, object]) -> SourceStream:
+    name, rest = tokens[0].text, tokens[1:]
+    if name not in streams:
+        close = get_close_matches(name, list(streams), n=3) or list(streams)
+        raise SqlError(
+            f"There is no stream {name}; there is {', '.join(close)}.", text, tokens[0].start, tokens[0].end + 1
+        )
+    if not rest:
+        return SourceStream(name, Window(), None)
+    if rest[0].token_type is not TokenType.L_BRACKET or rest[-1].token_type is not TokenType.R_BRACKET:
+        raise _bad_window(text, rest)
+    return _window(text, name, rest)
+
+
+def _window(text: str, name: str, tokens: Sequence[Token]) -> SourceStream:
+    parts: dict[str, list[Token]] = {}
+    current = ""
+    for token in tokens[1:-1]:
+        word = token.text.upper()
+        if word in ("RANGE", "SLIDE", "WATTR", "ROWS") and word not in parts:
+            current = word
+            parts[word] = []
+        elif current:
+            parts[current].append(token)
+        else:
+            raise _bad_window(text, tokens)
+    words = {key: _between(text, found) or "" for key, found in parts.items()}
+    time = words.get("WATTR") or None
+    try:
+        if set(words) <= {"ROWS", "WATTR"} and words.get("ROWS", "").isdigit():
+            return SourceStream(name, Count(int(words["ROWS"])), time)
+        if "RANGE" in words and "ROWS" not in words:
+            size = microseconds(words["RANGE"], "RANGE")
+            window = Hopping(size, microseconds(words["SLIDE"], "SLIDE")) if "SLIDE" in words else Sliding(size)
+            return SourceStream(name, window, time)
+    except DefinitionError as error:
+        raise SqlError(str(error), text, tokens[0].start, tokens[-1].end + 1) from None
+    raise _bad_window(text, tokens)
+
+
+def _bad_window(text: str, tokens: Sequence[Token]) -> SqlError:
+    problem = (
+        "A window is [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS] or [ROWS 100], with WATTR column if need be."
+    )
+    return SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)
