@@ -19,6 +19,9 @@ SPANS: dict[str, Callable[[Span, Span], Span]] = {
     "*": lambda one, two: (min(products(one, two)), max(products(one, two))),
 }
 
+# By these names DuckDB's optimizer leaves them alone; it turns `x + 1 > 0` into `x > -1`, which never overflows.
+CHECKED = {"+": "add", "-": "subtract", "*": "multiply"}
+
 
 def products(one: Span, two: Span) -> list[int]:
     """The products of the ends of two spans; the extremes are among them."""
@@ -71,7 +74,7 @@ def _integer(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
     if fits(span, left.type):
         return replace(_plain(sign, left, right), span=span)
     if dialect.ansi:
-        return replace(_plain(sign, left, right), raises=True)
+        return strict(f"{CHECKED[sign]}({left.sql}, {right.sql})", left.type, (left, right), raises=True)
     wide = f"(CAST({left.sql} AS HUGEINT) {sign} CAST({right.sql} AS HUGEINT))"
     return strict(wrapped(wide, left.type), left.type, (left, right))
 
@@ -84,7 +87,7 @@ def _divided(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
     sql, raises = DIVISIONS[sign].format(left.sql, right.sql), False
     if left.type.kind in INTEGRAL and not (right.is_literal and right.literal != -1):
         raises = sign == "div" and dialect.ansi
-        by_minus_one = "0" if sign == "%" else _integer("-", _zero(left.type), left, dialect).sql
+        by_minus_one = f"({left.sql} & 0)" if sign == "%" else _integer("-", _zero(left.type), left, dialect).sql
         sql = f"(CASE WHEN {right.sql} = -1 THEN {by_minus_one} ELSE {sql} END)"
     return _checked(sql, left.type, left, right, dialect, raises=raises)
 
@@ -147,7 +150,7 @@ def _decimal_quotient(left: Expr, right: Expr, type_: Type, dialect: Dialect) ->
     below = _unscaled(right)
     whole = f"((2 * abs({above}) + abs({below})) // (2 * abs({below})))"
     signed = f"(CASE WHEN ({above} < 0) = ({below} < 0) THEN {whole} ELSE -{whole} END)"
-    unit = f"CAST('1e-{type_.scale}' AS DECIMAL({type_.scale},{type_.scale}))"
+    unit = f"CAST('0.{'1'.rjust(type_.scale, '0')}' AS DECIMAL({type_.scale},{type_.scale}))"
     sql = f"CAST(CAST({signed} AS DECIMAL({type_.precision},0)) * {unit} AS {type_.duckdb})"
     return _checked(sql, type_, left, right, dialect)
 

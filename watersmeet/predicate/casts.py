@@ -5,7 +5,7 @@ from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 
 from watersmeet.predicate.datetimes import read_date, read_instant, read_local
-from watersmeet.predicate.expr import Expr, Refusal, fits, quote, strict
+from watersmeet.predicate.expr import Expr, Refusal, fail, fits, quote, strict
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.types import (
     DATETIME, FRACTIONAL, INTEGRAL, LONG, NUMERIC, Kind, Type, decimal_of, integer_range,
@@ -51,11 +51,22 @@ def cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 def try_cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     """`try_cast(expr AS to)`: NULL where the cast would raise."""
     made = cast(expr, to, replace(dialect, ansi=True))
-    if not made.raises:
+    if made.raises == expr.raises:
         return made
-    if expr.raises:
-        raise Refusal("try_cast of an expression that may itself raise can't be carried over.")
-    return replace(made, sql=f"TRY({made.sql})", raises=False)
+    tried = TRIED[_group(expr.type), _group(to)].format(expr.sql, to=to.duckdb)
+    return strict(tried, to, (expr,))
+
+
+def checked(tried: str, to: Type, expr: Expr) -> Expr:
+    """An expression that gives NULL for what it can't convert, as one that raises for it."""
+    error = fail(f"[CAST_INVALID_INPUT] The value is not a {to}.", to)
+    return strict(f"(CASE WHEN {tried} IS NULL AND {expr.sql} IS NOT NULL THEN {error} ELSE {tried} END)", to, (expr,), raises=True)
+
+
+def _tried(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    """A cast that may fail: an error in ANSI mode, NULL otherwise."""
+    tried = TRIED[_group(expr.type), _group(to)].format(expr.sql, to=to.duckdb)
+    return checked(tried, to, expr) if dialect.ansi else strict(tried, to, (expr,))
 
 
 def _group(type_: Type) -> str:
@@ -84,7 +95,7 @@ def _integer_to_integer(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     if fits(expr.range, to):
         return replace(_plain("CAST({0} AS {to})")(expr, to, dialect), span=expr.range, literal=expr.literal)
     if dialect.ansi:
-        return _plain("CAST({0} AS {to})", raises=True)(expr, to, dialect)
+        return _tried(expr, to, dialect)
     return strict(wrapped(f"CAST({expr.sql} AS HUGEINT)", to), to, (expr,))
 
 
@@ -103,18 +114,13 @@ def _integer_to_decimal(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     limit = 10 ** (to.precision - to.scale)
     if (-limit < expr.range[0] and expr.range[1] < limit) or _only_widens(decimal_of(expr.type), to):
         return _plain("CAST({0} AS {to})")(expr, to, dialect)
-    return _narrowed(expr, to, dialect)
-
-
-def _narrowed(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    template = "CAST({0} AS {to})" if dialect.ansi else "TRY_CAST({0} AS {to})"
-    return _plain(template, raises=dialect.ansi)(expr, to, dialect)
+    return _tried(expr, to, dialect)
 
 
 def _decimal_to_decimal(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     rounds_up = expr.type.scale > to.scale
     room = to.precision - to.scale - (expr.type.precision - expr.type.scale)
-    return _plain("CAST({0} AS {to})")(expr, to, dialect) if room >= rounds_up else _narrowed(expr, to, dialect)
+    return _plain("CAST({0} AS {to})")(expr, to, dialect) if room >= rounds_up else _tried(expr, to, dialect)
 
 
 def _only_widens(one: Type, two: Type) -> bool:
@@ -128,18 +134,8 @@ def _decimal_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 
 
 def _decimal_to_integer(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    whole = f"trunc({expr.sql})" if expr.type.scale else expr.sql
     safe = expr.type.precision - expr.type.scale < decimal_of(to).precision - (to == LONG)
-    return strict(f"CAST({whole} AS {to.duckdb})", to, (expr,), raises=not safe)
-
-
-def _real_to_integer(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    whole = f"ws_long(CAST({expr.sql} AS DOUBLE))"
-    return strict(whole if to == LONG else f"CAST({whole} AS {to.duckdb})", to, (expr,), raises=True)
-
-
-def _string_to_integer(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    return strict(f"CAST(ws_integer_text({expr.sql}) AS {to.duckdb})", to, (expr,), raises=True)
+    return _plain("CAST(trunc({0}) AS {to})")(expr, to, dialect) if safe else _tried(expr, to, dialect)
 
 
 def _string_to_decimal(expr: Expr, to: Type, dialect: Dialect) -> Expr:
@@ -159,7 +155,7 @@ def _string_to_datetime(expr: Expr, to: Type, dialect: Dialect) -> Expr:
         return READERS[to.kind](expr.literal, dialect)
     if to.kind != "date":
         raise Refusal(f"A cast from a string column to {to} can't be carried over; keep it as a {to} column.")
-    return strict(f"ws_date({expr.sql})", to, (expr,), raises=True)
+    return _tried(expr, to, dialect)
 
 
 READERS: dict[Kind, Callable[[str, Dialect], Expr]] = {
@@ -175,6 +171,18 @@ def _decimal_to_string(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     return _plain("CAST({0} AS VARCHAR)")(expr, to, dialect)
 
 
+TRIED: dict[tuple[str, str], str] = {
+    ("integer", "integer"): "TRY_CAST({0} AS {to})",
+    ("integer", "decimal"): "TRY_CAST({0} AS {to})",
+    ("real", "integer"): "TRY_CAST(ws_long(trunc(CAST({0} AS DOUBLE))) AS {to})",
+    ("decimal", "decimal"): "TRY_CAST({0} AS {to})",
+    ("decimal", "integer"): "TRY_CAST(trunc({0}) AS {to})",
+    ("string", "integer"): "TRY_CAST(ws_integer_text({0}) AS {to})",
+    ("string", "real"): "CAST(ws_double({0}) AS {to})",
+    ("string", "boolean"): "ws_boolean({0})",
+    ("string", "date"): "ws_date({0})",
+}
+
 RULES: dict[tuple[str, str], Rule] = {
     ("integer", "integer"): _integer_to_integer,
     ("integer", "real"): _integer_to_real,
@@ -182,7 +190,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("integer", "string"): _plain("CAST({0} AS VARCHAR)"),
     ("integer", "boolean"): _plain("({0} <> 0)"),
     ("real", "real"): _plain("CAST({0} AS {to})"),
-    ("real", "integer"): _ansi_only(_real_to_integer),
+    ("real", "integer"): _ansi_only(_tried),
     ("real", "boolean"): _plain("({0} <> 0)"),
     ("decimal", "decimal"): _decimal_to_decimal,
     ("decimal", "real"): _decimal_to_real,
@@ -192,10 +200,10 @@ RULES: dict[tuple[str, str], Rule] = {
     ("boolean", "integer"): _plain("CAST({0} AS {to})"),
     ("boolean", "real"): _plain("CAST({0} AS {to})"),
     ("boolean", "string"): _plain("CAST({0} AS VARCHAR)"),
-    ("string", "integer"): _ansi_only(_string_to_integer),
-    ("string", "real"): _ansi_only(_plain("CAST(ws_double({0}) AS {to})", raises=True)),
+    ("string", "integer"): _ansi_only(_tried),
+    ("string", "real"): _ansi_only(_tried),
     ("string", "decimal"): _ansi_only(_string_to_decimal),
-    ("string", "boolean"): _ansi_only(_plain("ws_boolean({0})", raises=True)),
+    ("string", "boolean"): _ansi_only(_tried),
     ("string", "binary"): _plain("encode({0})"),
     **{("string", kind): _ansi_only(_string_to_datetime) for kind in DATETIME},
     ("date", "timestamp"): _plain("ws_instant(CAST({0} AS TIMESTAMP))"),

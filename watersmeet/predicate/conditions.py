@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -13,7 +14,7 @@ from watersmeet.predicate.expr import Expr, Refusal, merged, strict
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.patterns import like, rlike
 from watersmeet.predicate.source import Node
-from watersmeet.predicate.types import BOOLEAN, ORDERED, STRING, common_type
+from watersmeet.predicate.types import BOOLEAN, INTEGRAL, ORDERED, STRING, common_type, integer_range
 
 if TYPE_CHECKING:
     from watersmeet.predicate.translate import Translator
@@ -24,11 +25,19 @@ Handler = Callable[["Translator", Any], Expr]
 def compare(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
     """`left sign right`, both in the type Spark compares them in."""
     type_ = common_type(left.type, right.type, ansi=dialect.ansi)
+    if any(beyond_long(one, two) for one, two in ((left, right), (right, left))):
+        raise Refusal("The number is beyond the range of the integer it is compared with.")
     if type_ is None or type_.kind not in ORDERED | {"void"}:
         raise Refusal(f"{left.type} and {right.type} can't be compared; cast one of them.")
     left, right = cast(left, type_, dialect), cast(right, type_, dialect)
     sql = f"({left.sql} {sign} {right.sql})"
     return merged(sql, BOOLEAN, (left, right)) if "DISTINCT" in sign else strict(sql, BOOLEAN, (left, right))
+
+
+def beyond_long(one: Expr, two: Expr) -> bool:
+    """Whether Spark decides the comparison by the literal alone, even for a NULL."""
+    low, high = integer_range("long")
+    return one.type.kind in INTEGRAL and isinstance(two.literal, Decimal) and not low <= two.literal <= high
 
 
 def logic(word: str, parts: Sequence[Expr]) -> Expr:
@@ -109,20 +118,17 @@ def _text(self: Translator, node: Node) -> Expr:
     return coerce(self.expr(node), STRING, self.dialect)
 
 
-def _like(*, fold: bool) -> Handler:
-    def handle(self: Translator, node: exp.Binary) -> Expr:
-        _unchained(node)
-        return like(_text(self, node.this), self.expr(node.expression), fold=fold)
-
-    return handle
+def _like(self: Translator, node: exp.Like | exp.ILike, escape: str = "\\") -> Expr:
+    _unchained(node)
+    made = like(_text(self, node.this), self.expr(node.expression), escape, fold=isinstance(node, exp.ILike))
+    return strict(f"(NOT {made.sql})", BOOLEAN, (made,)) if node.args.get("negate") else made
 
 
 def _escape(self: Translator, node: exp.Escape) -> Expr:
-    inner, escape = node.this, self.expr(node.expression).literal
-    _unchained(inner)
-    if not isinstance(inner, exp.Like | exp.ILike) or not isinstance(escape, str):
+    escape = self.expr(node.expression).literal
+    if not isinstance(node.this, exp.Like | exp.ILike) or not isinstance(escape, str):
         raise Refusal("ESCAPE follows LIKE or ILIKE, and is followed by a character in quotes.")
-    return like(_text(self, inner.this), self.expr(inner.expression), escape, fold=isinstance(inner, exp.ILike))
+    return _like(self, node.this, escape)
 
 
 def _rlike(self: Translator, node: exp.RegexpLike) -> Expr:
@@ -145,8 +151,8 @@ CONDITIONS: dict[type[Node], Handler] = {
     exp.Not: _not,
     exp.Is: _is,
     exp.In: _in,
-    exp.Like: _like(fold=False),
-    exp.ILike: _like(fold=True),
+    exp.Like: _like,
+    exp.ILike: _like,
     exp.Escape: _escape,
     exp.RegexpLike: _rlike,
 }

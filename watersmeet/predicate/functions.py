@@ -93,10 +93,7 @@ def _date_trunc(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     return strict(f"ws_instant({cut})", TIMESTAMP, (value,))
 
 
-_PADDED = (
-    "(CASE WHEN {1} <= 0 THEN '' WHEN {2} = '' THEN left({0}, {1}) ELSE %s({0}, {1}, {2}) END)"
-)
-_PAD_BLANK = "(CASE WHEN {1} <= 0 THEN '' ELSE %s({0}, {1}, ' ') END)"
+_PADDED = "(CASE WHEN {2} = '' THEN left({0}, ws_not_below_0({1})) ELSE %s({0}, {1}, {2}) END)"
 
 FUNCTIONS: dict[str, dict[int, Build]] = {
     # strings
@@ -120,14 +117,14 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
         2: Function((STRING, STRING), STRING, "replace({0}, {1}, '')"),
         3: Function((STRING, STRING, STRING), STRING, "replace({0}, {1}, {2})"),
     },
-    "left": {2: Function((STRING, INT), STRING, "left({0}, greatest({1}, 0))")},
-    "right": {2: Function((STRING, INT), STRING, "right({0}, greatest({1}, 0))")},
+    "left": {2: Function((STRING, INT), STRING, "left({0}, ws_not_below_0({1}))")},
+    "right": {2: Function((STRING, INT), STRING, "right({0}, ws_not_below_0({1}))")},
     "lpad": {
-        2: Function((STRING, INT), STRING, _PAD_BLANK % "lpad"),
+        2: Function((STRING, INT), STRING, "lpad({0}, {1}, ' ')"),
         3: Function((STRING, INT, STRING), STRING, _PADDED % "lpad"),
     },
     "rpad": {
-        2: Function((STRING, INT), STRING, _PAD_BLANK % "rpad"),
+        2: Function((STRING, INT), STRING, "rpad({0}, {1}, ' ')"),
         3: Function((STRING, INT, STRING), STRING, _PADDED % "rpad"),
     },
     "reverse": {1: Function((STRING,), STRING, "array_to_string(list_reverse(string_split({0}, '')), '')")},
@@ -171,7 +168,7 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
     "sinh": {1: _real("sinh({0})")},
     "cosh": {1: _real("cosh({0})")},
     "tanh": {1: _real("tanh({0})")},
-    "atan2": {2: Function((DOUBLE, DOUBLE), DOUBLE, "atan2({0}, {1})")},
+    "atan2": {2: Function((DOUBLE, DOUBLE), DOUBLE, "atan2({0} + 0.0::DOUBLE, {1} + 0.0::DOUBLE)")},
     "degrees": {1: _real("({0} * (180.0::DOUBLE / pi()))")},
     "radians": {1: _real("({0} * (pi() / 180.0::DOUBLE))")},
     "pi": {0: Function((), DOUBLE, "pi()")},

@@ -5,8 +5,6 @@ DuckDB would answer otherwise than Spark for this very value, so that there is n
 """
 
 NOT_CARRIED = "[NOT_CARRIED_OVER]"
-CAST_INVALID_INPUT = "[CAST_INVALID_INPUT] The string can't be cast."
-CAST_OVERFLOW = "[CAST_OVERFLOW] The value is out of the target type's range."
 
 _BLANKS = " || ".join(f"chr({code})" for code in (*range(1, 33), 127))
 _NUMBER = "[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?[dDfF]?"
@@ -19,29 +17,22 @@ SPECIAL_LOWER = "[İΣ]"
 MACROS: dict[str, str] = {
     "ws_trim(x)": f"trim(x, {_BLANKS})",
     "ws_not_carried(what)": f"error('{NOT_CARRIED} ' || what || ' can''t be carried over; use a Python predicate.')",
-    "ws_bad_cast()": f"error('{CAST_INVALID_INPUT.replace(chr(39), chr(39) * 2)}')",
-    "ws_overflow()": f"error('{CAST_OVERFLOW.replace(chr(39), chr(39) * 2)}')",
-    "ws_integer_text(x)": (
-        "CASE WHEN x IS NULL THEN NULL WHEN regexp_full_match(ws_trim(x), '[+-]?[0-9]+') THEN ws_trim(x) "
-        "ELSE CAST(ws_bad_cast() AS VARCHAR) END"
-    ),
+    # Casts of text: NULL for what is no such value; the cast itself makes an error of it where Spark does.
+    "ws_integer_text(x)": "CASE WHEN regexp_full_match(ws_trim(x), '[+-]?[0-9]+') THEN ws_trim(x) END",
     "ws_double(x)": (
-        "CASE WHEN x IS NULL THEN NULL "
-        f"WHEN regexp_full_match(ws_trim(x), '{_NUMBER}') THEN CAST(rtrim(ws_trim(x), 'dDfF') AS DOUBLE) "
+        f"CASE WHEN regexp_full_match(ws_trim(x), '{_NUMBER}') THEN CAST(rtrim(ws_trim(x), 'dDfF') AS DOUBLE) "
         "WHEN lower(ws_trim(x)) = 'nan' THEN CAST('nan' AS DOUBLE) "
         "WHEN lower(ws_trim(x)) IN ('inf', '+inf', 'infinity', '+infinity') THEN CAST('inf' AS DOUBLE) "
-        "WHEN lower(ws_trim(x)) IN ('-inf', '-infinity') THEN CAST('-inf' AS DOUBLE) "
-        "ELSE CAST(ws_bad_cast() AS DOUBLE) END"
+        "WHEN lower(ws_trim(x)) IN ('-inf', '-infinity') THEN CAST('-inf' AS DOUBLE) END"
     ),
     "ws_boolean(x)": (
-        "CASE WHEN x IS NULL THEN NULL WHEN lower(ws_trim(x)) IN ('t', 'true', 'y', 'yes', '1') THEN TRUE "
-        "WHEN lower(ws_trim(x)) IN ('f', 'false', 'n', 'no', '0') THEN FALSE ELSE CAST(ws_bad_cast() AS BOOLEAN) END"
+        "CASE WHEN lower(ws_trim(x)) IN ('t', 'true', 'y', 'yes', '1') THEN TRUE "
+        "WHEN lower(ws_trim(x)) IN ('f', 'false', 'n', 'no', '0') THEN FALSE END"
     ),
     "ws_date_part(x, part)": f"CAST(coalesce(nullif(regexp_extract(ws_trim(x), '^{_DATE}$', part), ''), '1') AS BIGINT)",
     "ws_date(x)": (
-        f"CASE WHEN x IS NULL THEN NULL WHEN regexp_full_match(ws_trim(x), '{_DATE}') "
-        "THEN coalesce(TRY(make_date(ws_date_part(x, 1), ws_date_part(x, 2), ws_date_part(x, 3))), "
-        "CAST(ws_bad_cast() AS DATE)) ELSE CAST(ws_bad_cast() AS DATE) END"
+        f"CASE WHEN regexp_full_match(ws_trim(x), '{_DATE}') "
+        "THEN TRY(make_date(ws_date_part(x, 1), ws_date_part(x, 2), ws_date_part(x, 3))) END"
     ),
     "ws_date_text(x)": (
         "CASE WHEN year(x) BETWEEN 1 AND 9999 THEN CAST(x AS VARCHAR) "
@@ -56,8 +47,7 @@ MACROS: dict[str, str] = {
         "WHEN x <= -9223372036854775808 THEN -9223372036854775808 ELSE CAST(x AS BIGINT) END"
     ),
     "ws_long(x)": (
-        "CASE WHEN isnan(x) OR x > 9223372036854775807 OR x < -9223372036854775808 "
-        "THEN CAST(ws_overflow() AS BIGINT) ELSE ws_whole(trunc(x)) END"
+        "CASE WHEN isnan(x) OR x > 9223372036854775807 OR x < -9223372036854775808 THEN NULL ELSE ws_whole(x) END"
     ),
     "ws_instant_before(x, later)": (
         "make_timestamptz(epoch_us(x) - (epoch_us(CAST(later - INTERVAL 24 HOURS AS TIMESTAMP)) "
@@ -68,12 +58,13 @@ MACROS: dict[str, str] = {
         "CASE WHEN CAST(ws_instant_before(x, CAST(x AS TIMESTAMPTZ)) AS TIMESTAMP) = x "
         "THEN ws_instant_before(x, CAST(x AS TIMESTAMPTZ)) ELSE CAST(x AS TIMESTAMPTZ) END"
     ),
+    "ws_not_below_0(x)": "CASE WHEN x < 0 THEN 0 ELSE x END",
     "ws_substring_from(x, start, size)": (
-        "CASE WHEN start >= 0 THEN substring(x, start + 1, greatest(size, 0)) "
-        "ELSE substring(x, 1, greatest(start + size, 0)) END"
+        "CASE WHEN start IS NULL THEN NULL WHEN start >= 0 THEN substring(x, start + 1, ws_not_below_0(size)) "
+        "ELSE substring(x, 1, ws_not_below_0(start + size)) END"
     ),
     "ws_substring(x, start, size)": (
-        "ws_substring_from(x, CASE WHEN start > 0 THEN start - 1 WHEN start < 0 THEN length(x) + start ELSE 0 END, size)"
+        "ws_substring_from(x, CASE WHEN start > 0 THEN start - 1 WHEN start < 0 THEN length(x) + start ELSE start END, size)"
     ),
     "ws_upper(x)": (
         f"CASE WHEN regexp_matches(x, '{SPECIAL_UPPER}') "
@@ -89,7 +80,10 @@ MACROS: dict[str, str] = {
     ),
     "ws_floor_divide(x, y)": "x // y - CAST(x % y < 0 AS BIGINT)",
     # Java: 1 to the NaN is NaN, and so is +-1 to the infinity.
-    "ws_pow(x, y)": "CASE WHEN isnan(y) OR (abs(x) = 1 AND isinf(y)) THEN CAST('nan' AS DOUBLE) ELSE pow(x, y) END",
+    "ws_pow(x, y)": (
+        "CASE WHEN x IS NULL OR y IS NULL THEN NULL "
+        "WHEN isnan(y) OR (abs(x) = 1 AND isinf(y)) THEN CAST('nan' AS DOUBLE) ELSE pow(x, y) END"
+    ),
     "ws_position(xs, x)": "CASE WHEN xs IS NULL OR x IS NULL THEN NULL ELSE coalesce(list_position(xs, x), 0) END",
     "ws_contains(xs, x)": (
         "CASE WHEN xs IS NULL OR x IS NULL THEN NULL WHEN list_contains(xs, x) THEN TRUE "

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from watersmeet.predicate.casts import cast, coerce
-from watersmeet.predicate.expr import Expr, Refusal, strict
+from watersmeet.predicate.expr import Expr, Refusal, fail, strict
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.types import DOUBLE, FRACTIONAL, INTEGRAL, LONG, MAX_PRECISION, Type
 
@@ -25,7 +25,12 @@ def _whole(name: str, value: Expr, dialect: Dialect) -> Expr:
         type_ = Type("decimal", min(MAX_PRECISION, value.type.precision - value.type.scale + 1), 0)
         return strict(f"CAST({name}({value.sql}) AS {type_.duckdb})", type_, (value,))
     value = coerce(value, DOUBLE, dialect)
-    return strict(f"ws_whole({name}({value.sql}))", LONG, (value,))
+    if not dialect.ansi:
+        return strict(f"ws_whole({name}({value.sql}))", LONG, (value,))
+    whole = f"{name}({value.sql})"
+    outside = f"{whole} >= 9223372036854775808 AND NOT isnan({whole}) OR {whole} < -9223372036854775808"
+    error = fail("[ARITHMETIC_OVERFLOW] overflow", LONG)
+    return strict(f"(CASE WHEN {outside} THEN {error} ELSE ws_whole({whole}) END)", LONG, (value,), raises=True)
 
 
 def rounded(arguments: Sequence[Expr], dialect: Dialect) -> Expr:

@@ -29,11 +29,13 @@ class Scope:
 
     def resolve(self, path: Sequence[str]) -> Expr:
         """The expression for `stream.column.field...` or, where only one stream has it, `column.field...`."""
+        named = len(path) > 1 and any(same(stream.name, path[0]) for stream in self.streams)
+        return self._fields(self.column(path), path[2 if named else 1 :])
+
+    def column(self, path: Sequence[str]) -> Column:
+        """The column that `stream.column...` or a bare `column...` begins with, whatever its type."""
         streams = [index for index, stream in enumerate(self.streams) if same(stream.name, path[0])]
-        if streams and len(path) > 1:
-            column = self._column_of(streams[0], path[1])
-            return self._fields(column, path[2:])
-        return self._fields(self._bare(path), path[1:])
+        return self._column_of(streams[0], path[1]) if streams and len(path) > 1 else self._bare(path)
 
     def _column_of(self, stream: int, name: str) -> Column:
         names = [column for column, _ in self.streams[stream].columns]

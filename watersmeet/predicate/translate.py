@@ -24,6 +24,25 @@ REFUSED: tuple[tuple[tuple[type, ...], str], ...] = (
 )
 
 
+PLAIN_PARTS = {"this", "expression", "expressions"}
+PARTS: dict[type[Node], set[str]] = {
+    exp.Anonymous: PLAIN_PARTS,
+    exp.Between: PLAIN_PARTS | {"low", "high"},
+    exp.Case: PLAIN_PARTS | {"ifs", "default"},
+    exp.Cast: PLAIN_PARTS | {"to", "safe", "_type"},
+    exp.TryCast: PLAIN_PARTS | {"to", "safe", "_type"},
+    exp.Column: PLAIN_PARTS | {"table", "db", "catalog"},
+    exp.Div: PLAIN_PARTS | {"typed", "safe"},
+    exp.DPipe: PLAIN_PARTS | {"safe"},
+    exp.If: PLAIN_PARTS | {"true", "false"},
+    exp.ILike: PLAIN_PARTS | {"negate"},
+    exp.Interval: PLAIN_PARTS | {"unit"},
+    exp.Like: PLAIN_PARTS | {"negate"},
+    exp.Literal: PLAIN_PARTS | {"is_string"},
+}
+"""The parts of a node that its handler reads; a node with any other is refused, lest it be overlooked."""
+
+
 class Translator:
     """Translates the nodes of one `where`; remembers the Python predicates it met."""
 
@@ -34,7 +53,8 @@ class Translator:
     def expr(self, node: Node) -> Expr:
         """The node's expression; a refusal underlines the innermost node that caused it."""
         try:
-            if type(node) not in HANDLERS:
+            unread = {name for name, part in node.args.items() if part} - PARTS.get(type(node), PLAIN_PARTS)
+            if type(node) not in HANDLERS or unread:
                 raise Refusal(_refusal_of(node))
             return HANDLERS[type(node)](self, node)
         except Refusal as refusal:
