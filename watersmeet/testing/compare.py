@@ -1,0 +1,64 @@
+"""A brute-force join over plain rows, and a comparison that says what is missing and what is too much."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+def brute_force(
+    streams: Mapping[str, Sequence[Row]],
+    where: Callable[..., bool | None],
+    *,
+    windows: Mapping[str, timedelta | None] | None = None,
+    time: str = "ts",
+) -> list[dict[str, Row]]:
+    """Return every combination of one row per stream that the predicate and the sliding windows accept.
+
+    It knows no late rows: give delays long enough, or leave late rows out.
+
+    Args:
+        streams: The rows of each stream.
+        where: The predicate, called with one row per stream in the order of `streams`; None is not a match.
+        windows: The sliding window of each stream; a stream left out, or with None, is unbounded.
+        time: The event-time column.
+
+    >>> from datetime import datetime
+    >>> a = [{"ts": datetime(2024, 1, 1, 0, 0, s), "x": s} for s in (0, 5)]
+    >>> found = brute_force({"a": a, "b": a}, lambda a, b: a["x"] < b["x"], windows={"a": timedelta(seconds=10)})
+    >>> [(r["a"]["x"], r["b"]["x"]) for r in found]
+    [(0, 5)]
+    """
+    sizes = [(windows or {}).get(name) for name in streams]
+    found = []
+    for rows in product(*streams.values()):
+        last = max(row[time] for row in rows)
+        admitted = all(size is None or last - row[time] < size for row, size in zip(rows, sizes, strict=True))
+        if admitted and where(*rows):
+            found.append(dict(zip(streams, rows, strict=True)))
+    return found
+
+
+def assert_same(found: Iterable[Any], wanted: Iterable[Any], *, shown: int = 5) -> None:
+    """Assert that two collections hold the same results, each as often, in any order.
+
+    Args:
+        found: What the join gave, e.g. `[tuple(row) for row in frame.collect()]`.
+        wanted: What it should have given.
+        shown: How many differences the error shows.
+
+    >>> assert_same([(1, 2), (1, 3)], [(1, 3), (1, 4)])
+    Traceback (most recent call last):
+    AssertionError: 2 results found, 2 wanted; 1 missing: [(1, 4)]; 1 too many: [(1, 2)]
+    """
+    here, there = Counter(found), Counter(wanted)
+    missing, extra = there - here, here - there
+    if missing or extra:
+        raise AssertionError(
+            f"{here.total()} results found, {there.total()} wanted; "
+            f"{missing.total()} missing: {list(missing.elements())[:shown]}; "
+            f"{extra.total()} too many: {list(extra.elements())[:shown]}"
+        )
