@@ -12,15 +12,20 @@ import pyarrow as pa
 
 from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import output
-from watersmeet.engine.intake import Intake
-from watersmeet.engine.plan import plan, start
-from watersmeet.engine.probe import Probe, Worker, finished
+from watersmeet.engine.intake import Intake, IntakeReport
+from watersmeet.engine.plan import BatchPlan, plan, start
+from watersmeet.engine.probe import Probe, TaskReport, Worker, finished
+from watersmeet.engine.relay import Diffuse, Relay
+from watersmeet.kernel.partials import Gather, Partials
 from watersmeet.placement import Strategy
 from watersmeet.query import Query
 from watersmeet.state import manifest as manifests
 from watersmeet.state.store import Store
 
 WORKER = Worker(time.perf_counter)
+TASKS = 2
+Rows = Sequence[tuple[int, Mapping[str, Any]]]
+Outcome = tuple[list[IntakeReport], list[TaskReport]]
 
 
 def content_key(row: Mapping[str, Any]) -> int:
@@ -38,32 +43,69 @@ class Run:
     progress: list[dict[str, Any]] = field(default_factory=list)
     batch: int = -1
 
-    def step(
-        self, strategy: Strategy, arrivals: Sequence[tuple[int, Mapping[str, Any]]], tasks: int = 2, now: int = 0
-    ) -> None:
-        """Run one batch of (stream, row) on some intake tasks, committing through the stored manifest."""
+    def step(self, strategy: Strategy, arrivals: Rows, exchange: str = "local") -> None:
+        """Run one batch of (stream, row), committing through the stored manifest."""
         before = start(self.query) if self.batch < 0 else manifests.load(self.store, self.batch)
         assert before is not None
         batch = plan(self.query, before, strategy, self.store, uuid.uuid4().hex)
-        intakes = [Intake(batch, f"t{task}") for task in range(tasks)]
+        after = next_manifest(
+            before, batch, *{"local": self.local, "shuffle": self.shuffle}[exchange](batch, arrivals), 0
+        )
+        assert manifests.publish(self.store, after, before)
+        self.batch = after.batch
+        self.progress.append(dict(after.progress))
+        self.store.remove(before.files - after.files)
+
+    def local(self, batch: BatchPlan, arrivals: Rows) -> Outcome:
+        intakes = [Intake(batch, f"t{task}") for task in range(TASKS)]
         for at, (stream, row) in enumerate(arrivals):
-            intakes[at % tasks].add(stream, record(self.query, stream, [row]))
+            intakes[at % TASKS].add(stream, record(self.query, stream, [row]))
         reports = [intake.finish() for intake in intakes]
         fresh = [chunk for report in reports for chunk in report.chunks]
         done = []
         for node in range(batch.placement.nodes):
             probe = Probe(batch, fresh, WORKER)
-            rows = 0
-            for block in probe.results(node, batch.placement.nodes):
-                for part in output(self.query, block, probe.table.gather):
-                    self.add(part)
-                    rows += part.num_rows
+            rows = sum(self.fuse(block, probe.table.gather) for block in probe.results(node, batch.placement.nodes))
             done.append(finished(probe.report(node, f"p{node}", node == 0), rows, [], 0.0))
-        after = next_manifest(before, batch, reports, done, now)
-        assert manifests.publish(self.store, after, before)
-        self.batch = after.batch
-        self.progress.append(dict(after.progress))
-        self.store.remove(before.files - after.files)
+        return reports, done
+
+    def shuffle(self, batch: BatchPlan, arrivals: Rows) -> Outcome:
+        """Hop by hop, the blocks between hops handed to their nodes as Spark's shuffle would."""
+        blocks: list[pa.RecordBatch] = []
+        for task in range(TASKS):
+            diffuse = Diffuse(batch, f"t{task}", task)
+            for stream, row in arrivals[task::TASKS]:
+                blocks += diffuse.rows(stream, record(self.query, stream, [row]))
+            blocks.append(diffuse.finish())
+        done, intakes = [], []
+        attempt = TASKS
+        last = 0 if batch.placement.stays() else len(self.query.streams) - 2
+        for hop in range(last + 1):
+            following: list[pa.RecordBatch] = []
+            for node in range(batch.placement.nodes):
+                relay = Relay(batch, hop, node, f"h{hop}n{node}", attempt, WORKER)
+                attempt += 1
+                relay.take(block.filter(pa.array(block.column("node").to_numpy() == node)) for block in blocks)
+                rows = 0
+                for partials in relay.probe():
+                    if hop == last:
+                        rows += self.fuse(partials, relay.table.gather)
+                    else:
+                        following += relay.ship(partials)
+                relay.finish()
+                if hop < last:
+                    following.append(relay.message())
+                else:
+                    report, told = relay.closing()
+                    done.append(finished(report, rows, [], 0.0))
+                    intakes += told
+            blocks = following
+        return intakes, done
+
+    def fuse(self, block: Partials, gather: Gather) -> int:
+        for part in output(self.query, block, gather):
+            self.add(part)
+        return len(block)
 
     def add(self, rows: pa.RecordBatch) -> None:
         for row in rows.to_pylist():

@@ -113,7 +113,8 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         ]
     nodes = [draw(st.one_of(st.none(), st.integers(1, 5))) for _ in batches]
     where = [draw(st.sampled_from(sorted(PREDICATES))), draw(st.sampled_from(sorted(THIRD))) if m > 2 else ""]
-    return {"streams": specs, "batches": batches, "nodes": nodes, "where": where}
+    exchanges = [draw(st.sampled_from(["local", "shuffle"])) for _ in batches]
+    return {"streams": specs, "batches": batches, "nodes": nodes, "where": where, "exchanges": exchanges}
 
 
 def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
@@ -134,7 +135,7 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
             made.append((position[name], row))
             arrivals.append(oracle.Arrival(batch, name, ts, content_key(row), row))
         nodes = case["nodes"][batch]
-        run.step(Central() if nodes is None else PSP(nodes), made)
+        run.step(Central() if nodes is None else PSP(nodes), made, case["exchanges"][batch])
     parts = [PREDICATES[case["where"][0]], THIRD[case["where"][1]]]
     return run, oracle.join(case["streams"], arrivals, lambda r: _and(*(part(r) for part in parts)))
 

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+Keys = tuple[Ints, Ints]
+"""Event times and content hashes of the same tuples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +23,25 @@ class Arrivals:
         stream: The stream's position.
         base: How many of its tuples arrived in earlier batches.
         ts: The batch's event times in arrival order.
+        hashes: The content hashes that go with them.
     """
 
     stream: int
     base: int
     ts: Ints
+    hashes: Ints
+
+    def ordinals(self, chunks: Sequence[Keys]) -> list[Ints]:
+        """Return the ordinals (from 1) of the rows of some chunks, which hold all or none of any tuples alike."""
+        mine = _keys(chunks)
+        order = np.argsort(mine, kind="stable")
+        ranked = mine[order]
+        # Tuples alike in time and content are interchangeable: the k-th of them takes the k-th place.
+        place = np.searchsorted(_keys([(self.ts, self.hashes)]), ranked, "left")
+        alike = np.arange(len(ranked)) - np.searchsorted(ranked, ranked, "left")
+        ordinals = np.empty(len(mine), dtype=np.int64)
+        ordinals[order] = self.base + 1 + place + alike
+        return np.split(ordinals, np.cumsum([len(ts) for ts, _ in chunks])[:-1])
 
     def as_of(self, origin: int, moments: Ints) -> Ints:
         """Return how many tuples of the stream arrived no later than tuples of `origin` with the given times."""
@@ -33,20 +49,24 @@ class Arrivals:
         return self.base + np.searchsorted(self.ts, moments, side)  # type: ignore[call-overload,no-any-return]
 
 
-def arrivals(stream: int, base: int, keys: Sequence[tuple[Ints, Ints]]) -> tuple[Arrivals, list[Ints]]:
-    """Return a stream's arrivals, and the ordinals (from 1) of the rows of each of its fresh chunks.
+def arrivals(stream: int, base: int, chunks: Sequence[Keys]) -> Arrivals:
+    """Return a stream's arrivals.
 
     Args:
         stream: The stream's position.
         base: How many of its tuples arrived in earlier batches.
-        keys: For each fresh chunk its rows' (times, content hashes).
+        chunks: The (times, content hashes) of all its tuples in this batch, in any pieces.
     """
-    ts = np.concatenate([np.empty(0, np.int64), *(key[0] for key in keys)])
-    hashes = np.concatenate([np.empty(0, np.int64), *(key[1] for key in keys)])
-    order = np.lexsort((hashes, ts))
-    ordinals = np.empty(len(ts), dtype=np.int64)
-    ordinals[order] = base + 1 + np.arange(len(ts))
-    return Arrivals(stream, base, ts[order]), np.split(ordinals, np.cumsum([len(key[0]) for key in keys])[:-1])
+    keys = np.sort(_keys(chunks))
+    return Arrivals(stream, base, keys["ts"].copy(), keys["hash"].copy())
+
+
+def _keys(chunks: Sequence[Keys]) -> NDArray[np.void]:
+    """Return (time, hash) as one sortable array."""
+    keys = np.empty(sum(len(ts) for ts, _ in chunks), dtype=[("ts", np.int64), ("hash", np.int64)])
+    for name, at in (("ts", 0), ("hash", 1)):
+        keys[name] = np.concatenate([np.empty(0, np.int64), *(chunk[at] for chunk in chunks)])
+    return keys
 
 
 def as_of_all(found: Mapping[int, Arrivals], origin: int, moments: Ints) -> dict[int, Ints]:

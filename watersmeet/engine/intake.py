@@ -55,8 +55,8 @@ class IntakeReport:
     """When blocks of input were read (seconds since the epoch), and their rows."""
 
 
-class Intake:
-    """Judges and stores the rows of one task attempt.
+class Judge:
+    """Judges new rows: which are rejected, which late, which can join nothing; counts, samples and writes those.
 
     Args:
         plan: The batch's plan.
@@ -66,33 +66,26 @@ class Intake:
     def __init__(self, plan: BatchPlan, name: str) -> None:
         self._plan = plan
         self._name = f"{plan.name}-{name}"
-        self._writer = writer(plan, name)
-        self._waiting: dict[int, list[pa.RecordBatch]] = {}
-        self._bytes: dict[int, int] = {}
-        self._parts = 0
         self.report = IntakeReport([StreamIntake() for _ in plan.query.streams])
 
-    def add(self, stream: int, rows: pa.RecordBatch) -> None:
-        """Take rows of a stream: its columns under their generated names, the event time as `ts`, and `hash`."""
-        if not rows.num_rows:
-            return
+    def accepted(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that are to be stored and joined.
+
+        Args:
+            stream: Their stream.
+            rows: Its columns under their generated names, the event time as `ts`, and `hash`.
+        """
         seen = self.report.streams[stream]
         seen.rows += rows.num_rows
         rows = self._split(stream, rows, pc.is_valid(rows.column(TIME)), "rejected")
         if not rows.num_rows:
-            return
+            return rows
         ts = rows.column(TIME).to_numpy()
         seen.add(StreamIntake(earliest=int(ts.min()), latest=int(ts.max())))
         if self._plan.watermark is not None:
             rows = self._split(stream, rows, pa.array(ts >= self._plan.watermark), "late")
         seen.accepted += rows.num_rows
-        self._spool(stream, self._admitted(stream, rows))
-
-    def finish(self) -> IntakeReport:
-        """Write what is left and return the report."""
-        for stream in list(self._waiting):
-            self._flush(stream)
-        return self.report
+        return self._admitted(stream, rows)
 
     def _split(self, stream: int, rows: pa.RecordBatch, good: pa.Array, kind: str) -> pa.RecordBatch:
         """Return the good rows; count, sample and if wanted write the others."""
@@ -123,8 +116,7 @@ class Intake:
             rows.column(TIME).cast(schema.field(at).type) if at == time else rows.column(f"s{stream}_{at}")
             for at in range(len(schema))
         ]
-        path = f"sides/{self._name}-{self._parts}-{kind}-{stream}.parquet"
-        self._parts += 1
+        path = f"sides/{self._name}-{len(self.report.files)}-{kind}-{stream}.parquet"
         sink = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_arrays(columns, schema=schema), sink)
         self._plan.store.write(path, sink.getvalue())
@@ -135,25 +127,67 @@ class Intake:
         admitted = self._plan.query.streams[stream].window.admits(rows.column(TIME).to_numpy())
         return rows if admitted.all() else rows.filter(pa.array(admitted))
 
-    def _spool(self, stream: int, rows: pa.RecordBatch) -> None:
+
+class Spool:
+    """Writes accepted rows as chunks, as they pile up.
+
+    Args:
+        plan: The batch's plan.
+        name: Unique to this task attempt.
+        node: The node the task works for; None if it writes for all nodes.
+    """
+
+    def __init__(self, plan: BatchPlan, name: str, node: int | None = None) -> None:
+        self._plan, self._node = plan, node
+        self._writer = writer(plan, name)
+        self._waiting: dict[int, list[pa.RecordBatch]] = {}
+        self._parts = 0
+        self.chunks: list[Chunk] = []
+
+    def add(self, stream: int, rows: pa.RecordBatch) -> None:
+        """Take accepted rows of a stream."""
         if not rows.num_rows:
             return
         kept = rows.select([TIME, HASH, *(column.name for column in self._plan.query.kept[stream])])
-        self._waiting.setdefault(stream, []).append(kept)
-        self._bytes[stream] = self._bytes.get(stream, 0) + kept.nbytes
-        if self._bytes[stream] >= SPOOL_BYTES:
+        waiting = self._waiting.setdefault(stream, [])
+        waiting.append(kept)
+        if sum(batch.nbytes for batch in waiting) >= SPOOL_BYTES:
             self._flush(stream)
 
+    def finish(self) -> list[Chunk]:
+        """Write what is left and return all chunks."""
+        for stream in list(self._waiting):
+            self._flush(stream)
+        return self.chunks
+
     def _flush(self, stream: int) -> None:
-        waiting = self._waiting.pop(stream, [])
-        self._bytes.pop(stream, None)
-        for rows in pa.Table.from_batches(waiting).combine_chunks().to_batches():
+        for rows in pa.Table.from_batches(self._waiting.pop(stream)).combine_chunks().to_batches():
             placement = self._plan.placement
             starts = placement.starts(stream, rows.column(TIME).to_numpy())
+            owners = {start: self._owners(stream, start) for start in np.unique(starts).tolist()}
             length = placement.slice_length(stream)
-            owners = {start: placement.owners(stream, start, 0) for start in np.unique(starts).tolist()}
-            self.report.chunks += self._writer.write(stream, rows, starts, length, owners.__getitem__, self._parts)
+            self.chunks += self._writer.write(stream, rows, starts, length, owners.__getitem__, self._parts)
             self._parts += 1
+
+    def _owners(self, stream: int, start: int) -> tuple[int, ...]:
+        return self._plan.placement.owners(stream, start, 0) if self._node is None else (self._node,)
+
+
+class Intake:
+    """Judges and stores the rows of one task attempt."""
+
+    def __init__(self, plan: BatchPlan, name: str) -> None:
+        self._judge, self._spool = Judge(plan, name), Spool(plan, name)
+        self.report = self._judge.report
+
+    def add(self, stream: int, rows: pa.RecordBatch) -> None:
+        """Take rows of a stream."""
+        self._spool.add(stream, self._judge.accepted(stream, rows))
+
+    def finish(self) -> IntakeReport:
+        """Write what is left and return the report."""
+        self.report.chunks = self._spool.finish()
+        return self.report
 
 
 def writer(plan: BatchPlan, name: str) -> Writer:

@@ -17,6 +17,7 @@ from watersmeet.kernel.partials import Partials, references, regroup
 from watersmeet.kernel.steps import Step, entry_conjuncts
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.predicate.model import Dialect
+from watersmeet.query import Query
 from watersmeet.state.chunk import Chunk
 
 
@@ -61,15 +62,15 @@ class Worker:
     """What a worker process keeps between tasks: its DuckDB connections and the answers of Python predicates."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
-        self.memory = Memory()
+        self._clock = clock
+        self._memory = Memory()
         self._ducks: dict[Dialect, Duck] = {}
 
-    def duck(self, dialect: Dialect) -> Duck:
-        """Return the process's connection for a dialect."""
-        if dialect not in self._ducks:
-            self._ducks[dialect] = Duck(dialect)
-        return self._ducks[dialect]
+    def prober(self, query: Query, table: ChunkTable) -> Prober:
+        """Return what runs the hops of a task over some chunks."""
+        if query.dialect not in self._ducks:
+            self._ducks[query.dialect] = Duck(query.dialect)
+        return Prober(query, table, self._ducks[query.dialect], self._memory, self._clock)
 
 
 class Probe:
@@ -79,7 +80,6 @@ class Probe:
         plan: The batch's plan.
         fresh: The batch's fresh chunks that the task can open.
         worker: The process's connections.
-        arrived: Arrivals of count-windowed streams; None to find them from the fresh chunks, which must then be all.
     """
 
     def __init__(self, plan: BatchPlan, fresh: Sequence[Chunk], worker: Worker) -> None:
@@ -88,7 +88,7 @@ class Probe:
         old = [Target(at, chunk, False, chunk.copies[0].node) for at, chunk in enumerate(plan.chunks)]
         self._fresh = [Target(len(old) + at, chunk, True, chunk.copies[0].node) for at, chunk in enumerate(self.fresh)]
         self.table = ChunkTable(plan.store, plan.query, [*old, *self._fresh])
-        self.prober = Prober(plan.query, self.table, worker.duck(plan.query.dialect), worker.memory, worker.clock)
+        self.prober = worker.prober(plan.query, self.table)
         self._arrivals: dict[int, Arrivals] = {}
         self._ordinals: dict[str, NDArray[np.int64]] = {}
         for stream in plan.query.counted:
@@ -99,8 +99,8 @@ class Probe:
         targets = [target for target in self._fresh if target.chunk.stream == stream]
         opened = [self.table.rows(target) for target in targets]
         keys = [(rows.ts, rows.hashes) for rows in opened]
-        self._arrivals[stream], ordinals = arrivals(stream, self.plan.arrived[stream], keys)
-        for target, rows, found in zip(targets, opened, ordinals, strict=False):
+        self._arrivals[stream] = arrivals(stream, self.plan.arrived[stream], keys)
+        for target, rows, found in zip(targets, opened, self._arrivals[stream].ordinals(keys), strict=False):
             rows.ordinals = found
             self._ordinals[target.chunk.id] = found
 

@@ -41,6 +41,12 @@ class Cost:
         self.held += int(np.count_nonzero(answers == TRUE))
         self.seconds += seconds
 
+    def plus(self, other: "Cost | None") -> "Cost":
+        """Return the sum of two costs."""
+        if other is None:
+            return self
+        return Cost(self.asked + other.asked, self.held + other.held, self.seconds + other.seconds)
+
     @property
     def rank(self) -> float:
         """Cost per pair divided by the share it rejects: the predicate with the lowest rank goes first."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from watersmeet.kernel import calls
 from watersmeet.kernel.candidates import Path, Range, pairs, time_path, value_path
 from watersmeet.kernel.duck import Duck
-from watersmeet.kernel.partials import ROW_BITS, Partials, concat, references, regroup
+from watersmeet.kernel.partials import ROW_BITS, ROW_MASK, Partials, concat, references, regroup
 from watersmeet.kernel.steps import Step
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.predicate.model import Argument, Bound, Call, Column, Conjunct
@@ -271,7 +271,7 @@ class Prober:
     def _remembered(self, block: Partials, call: Call, streams: Sequence[int], keys: Sequence[Ints]) -> calls.Answers:
         """Answer pairs of rows, those asked before from memory."""
         answers: calls.Answers = np.full(len(keys[0]), calls.UNKNOWN, dtype=np.int8)
-        rows = tuple(key & ((1 << ROW_BITS) - 1) for key in keys)
+        rows = tuple(key & ROW_MASK for key in keys)
         known = []
         for here in calls.groups([key >> ROW_BITS for key in keys]):
             ends = [self._table.chunk(int(key[here[0]]) >> ROW_BITS) for key in keys]

@@ -13,8 +13,9 @@ from watersmeet.predicate.model import Column
 Ints = NDArray[np.int64]
 Gather = Callable[[Column, Ints], pa.Array]
 
-ROW_BITS = 32
-"""A row's reference is its chunk's number in the batch's plan, then its row number in the low bits."""
+ROW_BITS = 24
+"""A row's reference is its chunk's number, then its row number in the low bits; no chunk is larger than they allow."""
+ROW_MASK = (1 << ROW_BITS) - 1
 
 
 def references(chunk_number: int, rows: Ints) -> Ints:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.kernel.partials import ROW_BITS
+from watersmeet.kernel.partials import ROW_BITS, ROW_MASK
 from watersmeet.predicate.model import Column
 from watersmeet.query import Query
 from watersmeet.state.chunk import Chunk, Rows
@@ -70,7 +70,7 @@ class ChunkTable:
     def gather(self, column: Column, refs: NDArray[np.int64]) -> pa.Array:
         """Return the values of a column for references of rows, in their order."""
         numbers = refs >> ROW_BITS
-        rows = refs & ((1 << ROW_BITS) - 1)
+        rows = refs & ROW_MASK
         if not len(refs):
             return pa.array([], self._query.type_of(column))
         if bool((numbers == numbers[0]).all()):

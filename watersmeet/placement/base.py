@@ -72,6 +72,10 @@ class Placement(ABC):
         """
         return here if here in owners else owners[0]
 
+    def stays(self) -> bool:
+        """Tell whether a partial result, once on a node, finds all it still has to probe there: no hop needs a shuffle."""
+        return self.nodes == 1
+
     def stored_by(self, stream: int) -> Column | None:
         """Return the column whose hash is the bucket of a stored tuple; None where there is one bucket."""
         return None

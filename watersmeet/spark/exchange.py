@@ -8,7 +8,9 @@ from pyspark.sql import functions as F
 from watersmeet.engine.intake import IntakeReport
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.probe import TaskReport
+from watersmeet.engine.ship import Wire
 from watersmeet.spark import tasks
+from watersmeet.spark.frames import spark_schema
 
 Outcome = tuple[list[IntakeReport], list[TaskReport]]
 
@@ -23,4 +25,16 @@ def local(batch: DataFrame, plan: BatchPlan) -> Outcome:
     return tasks.outcome(row.body for row in told.mapInArrow(tasks.probe(plan), tasks.REPORT_DDL).collect())
 
 
-EXCHANGES: dict[str, Callable[[DataFrame, BatchPlan], Outcome]] = {"local": local}
+def shuffle(batch: DataFrame, plan: BatchPlan) -> Outcome:
+    """Run a batch with a Spark shuffle before each hop; hops that need none run in one task."""
+    nodes = plan.placement.nodes
+    wire = spark_schema(Wire(plan.query).schema)
+    last = 0 if plan.placement.stays() else len(plan.query.streams) - 2
+    frame = batch.mapInArrow(tasks.diffuse(plan), wire).repartitionById(nodes, F.col("node"))
+    for hop in range(last):
+        frame = frame.mapInArrow(tasks.relay(plan, hop), wire).repartitionById(nodes, F.col("node"))
+    done = frame.mapInArrow(tasks.last_relay(plan, last), tasks.REPORT_DDL)
+    return tasks.outcome(row.body for row in done.collect())
+
+
+EXCHANGES: dict[str, Callable[[DataFrame, BatchPlan], Outcome]] = {"local": local, "shuffle": shuffle}

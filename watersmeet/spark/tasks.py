@@ -13,12 +13,15 @@ from watersmeet.engine.fuse import ResultWriter, output
 from watersmeet.engine.intake import Intake, IntakeReport
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.probe import Probe, TaskReport, Worker, finished
+from watersmeet.engine.relay import Diffuse, Relay
+from watersmeet.engine.ship import Wire
 from watersmeet.errors import WatersmeetError
 from watersmeet.spark.frames import HASH, STREAM
 from watersmeet.state.chunk import HASH as CHUNK_HASH
 from watersmeet.state.chunk import TIME
 
 Blocks = Iterable[pa.RecordBatch]
+Task = Callable[[Blocks], Iterator[pa.RecordBatch]]
 REPORT = pa.schema([("node", pa.int32()), ("body", pa.binary())])
 REPORT_DDL = "node int, body binary"
 
@@ -38,6 +41,13 @@ def attempt() -> str:
     context = TaskContext.get()
     assert context is not None
     return f"p{context.partitionId()}a{context.taskAttemptId()}"
+
+
+def attempt_number() -> int:
+    """Return this task attempt's number, unique in the application."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.taskAttemptId()
 
 
 def partition() -> int:
@@ -74,9 +84,7 @@ def reports(blocks: Blocks) -> Iterator[Any]:
             yield pickle.loads(body.as_py())
 
 
-def guarded(
-    task: Callable[[Blocks], Iterator[pa.RecordBatch]], nodes: Iterable[int]
-) -> Callable[[Blocks], Iterator[pa.RecordBatch]]:
+def guarded(task: Task, nodes: Iterable[int]) -> Task:
     """Return a task that sends an error of ours on as a report: Spark need not try again what can't succeed."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
@@ -102,7 +110,7 @@ class Failure:
         return error
 
 
-def intake(plan: BatchPlan) -> Callable[[Blocks], Iterator[pa.RecordBatch]]:
+def intake(plan: BatchPlan) -> Task:
     """Return the task that stores its share of the input and tells every probing task what it stored."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
@@ -117,7 +125,7 @@ def intake(plan: BatchPlan) -> Callable[[Blocks], Iterator[pa.RecordBatch]]:
     return guarded(run, range(plan.placement.nodes))
 
 
-def probe(plan: BatchPlan) -> Callable[[Blocks], Iterator[pa.RecordBatch]]:
+def probe(plan: BatchPlan) -> Task:
     """Return the task that runs all hops of its share, writes the results to the store and reports."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
@@ -140,7 +148,72 @@ def probe(plan: BatchPlan) -> Callable[[Blocks], Iterator[pa.RecordBatch]]:
     return guarded(run, [-1])
 
 
-def show(plan: BatchPlan) -> Callable[[Blocks], Iterator[pa.RecordBatch]]:
+def diffuse(plan: BatchPlan) -> Task:
+    """Return the task that sends each new row to the nodes that keep it or that it must probe first."""
+
+    def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        diffusing = Diffuse(plan, attempt(), attempt_number())
+        for block in blocks:
+            diffusing.judge.report.read.append((time.time(), block.num_rows))
+            for stream, rows in rows_of(block, plan):
+                yield from diffusing.rows(stream, rows)
+        yield diffusing.finish()
+
+    return _wired(run, plan)
+
+
+def relay(plan: BatchPlan, hop: int) -> Task:
+    """Return the task of a hop on a node: what it finds goes on to the next hop's nodes."""
+
+    def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        started = time.process_time()
+        relaying = Relay(plan, hop, partition(), attempt(), attempt_number(), worker())
+        relaying.take(blocks)
+        for block in relaying.probe():
+            yield from relaying.ship(block)
+        relaying.finish()
+        relaying.report.seconds += time.process_time() - started
+        yield relaying.message()
+
+    return _wired(run, plan)
+
+
+def last_relay(plan: BatchPlan, hop: int) -> Task:
+    """Return the task of the last hop on a node: it writes the results to the store and reports."""
+
+    def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        started = time.process_time()
+        node = partition()
+        relaying = Relay(plan, hop, node, attempt(), attempt_number(), worker())
+        relaying.take(blocks)
+        writer = ResultWriter(plan.store, plan.query.output_schema, f"{plan.name}-{attempt()}")
+        for block in relaying.probe():
+            for rows in output(plan.query, block, relaying.table.gather):
+                writer.write(rows)
+        writer.close()
+        relaying.finish()
+        report, told = relaying.closing()
+        seconds = report.seconds + time.process_time() - started
+        yield messages([(node, (finished(report, writer.rows, writer.files, seconds), told))])
+
+    return guarded(run, [-1])
+
+
+def _wired(task: Task, plan: BatchPlan) -> Task:
+    """Return a task whose output crosses the wire, errors of ours included."""
+    wire = Wire(plan.query)
+
+    def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from task(blocks)
+        except WatersmeetError as error:
+            failure = pickle.dumps(Failure(type(error), str(error)))
+            yield wire.messages(list(range(plan.placement.nodes)), failure)
+
+    return run
+
+
+def show(plan: BatchPlan) -> Task:
     """Return the task that runs all hops of its share and yields the results themselves, for static frames."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
