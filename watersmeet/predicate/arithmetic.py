@@ -8,7 +8,18 @@ from watersmeet.predicate.datetimes import shifted
 from watersmeet.predicate.expr import NULL, Expr, Refusal, fail, fits, merged, strict
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.types import (
-    DOUBLE, FRACTIONAL, INT, INTEGRAL, LONG, MAX_PRECISION, NUMERIC, VOID, Type, common_type, decimal_of, wider_decimal,
+    DOUBLE,
+    FRACTIONAL,
+    INT,
+    INTEGRAL,
+    LONG,
+    MAX_PRECISION,
+    NUMERIC,
+    VOID,
+    Type,
+    common_type,
+    decimal_of,
+    wider_decimal,
 )  # fmt: skip
 
 Span = tuple[int, int]
@@ -158,7 +169,9 @@ def _decimal_quotient(left: Expr, right: Expr, type_: Type, dialect: Dialect) ->
 def _unscaled(expr: Expr) -> str:
     scale = expr.type.scale
     digits = min(MAX_PRECISION, expr.type.precision + scale)
-    return f"CAST(CAST({expr.sql} AS DECIMAL({digits},{scale})) * CAST({10**scale} AS DECIMAL({scale + 1},0)) AS HUGEINT)"
+    return (
+        f"CAST(CAST({expr.sql} AS DECIMAL({digits},{scale})) * CAST({10**scale} AS DECIMAL({scale + 1},0)) AS HUGEINT)"
+    )
 
 
 def _no_decimal_div(left: Expr, right: Expr, type_: Type, dialect: Dialect) -> Expr:

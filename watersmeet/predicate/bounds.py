@@ -86,8 +86,8 @@ def _bound(column: Column, interval: Interval) -> Bound | None:
     columns = frozenset[Column]().union(*(end.columns for end in ends))
     if not ends or column.stream in {other.stream for other in columns}:
         return None
-    low = interval.low and _lower(interval.low)
-    high = interval.high and _upper(interval.high)
+    low = _lower(interval.low) if interval.low else None
+    high = _upper(interval.high) if interval.high else None
     return Bound(column, low, high, tuple(sorted(columns)), all(end.exact for end in ends))
 
 

@@ -8,7 +8,15 @@ from watersmeet.predicate.datetimes import read_date, read_instant, read_local
 from watersmeet.predicate.expr import Expr, Refusal, fail, fits, quote, strict
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.types import (
-    DATETIME, FRACTIONAL, INTEGRAL, LONG, NUMERIC, Kind, Type, decimal_of, integer_range,
+    DATETIME,
+    FRACTIONAL,
+    INTEGRAL,
+    LONG,
+    NUMERIC,
+    Kind,
+    Type,
+    decimal_of,
+    integer_range,
 )  # fmt: skip
 
 EXACT_DOUBLE_DIGITS = 15
@@ -60,7 +68,12 @@ def try_cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 def checked(tried: str, to: Type, expr: Expr) -> Expr:
     """An expression that gives NULL for what it can't convert, as one that raises for it."""
     error = fail(f"[CAST_INVALID_INPUT] The value is not a {to}.", to)
-    return strict(f"(CASE WHEN {tried} IS NULL AND {expr.sql} IS NOT NULL THEN {error} ELSE {tried} END)", to, (expr,), raises=True)
+    return strict(
+        f"(CASE WHEN {tried} IS NULL AND {expr.sql} IS NOT NULL THEN {error} ELSE {tried} END)",
+        to,
+        (expr,),
+        raises=True,
+    )
 
 
 def _tried(expr: Expr, to: Type, dialect: Dialect) -> Expr:
@@ -108,6 +121,10 @@ def wrapped(sql: str, type_: Type) -> str:
 
 def _integer_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     return replace(_plain("CAST({0} AS {to})")(expr, to, dialect), literal=expr.literal)
+
+
+def _real_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    return _plain("CAST({0} AS DOUBLE)" if to.kind == "double" else "ws_as_float({0})")(expr, to, dialect)
 
 
 def _integer_to_decimal(expr: Expr, to: Type, dialect: Dialect) -> Expr:
@@ -178,7 +195,7 @@ TRIED: dict[tuple[str, str], str] = {
     ("decimal", "decimal"): "TRY_CAST({0} AS {to})",
     ("decimal", "integer"): "TRY_CAST(trunc({0}) AS {to})",
     ("string", "integer"): "TRY_CAST(ws_integer_text({0}) AS {to})",
-    ("string", "real"): "CAST(ws_double({0}) AS {to})",
+    ("string", "real"): "ws_as_{to}(ws_double({0}))",
     ("string", "boolean"): "ws_boolean({0})",
     ("string", "date"): "ws_date({0})",
 }
@@ -189,7 +206,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("integer", "decimal"): _integer_to_decimal,
     ("integer", "string"): _plain("CAST({0} AS VARCHAR)"),
     ("integer", "boolean"): _plain("({0} <> 0)"),
-    ("real", "real"): _plain("CAST({0} AS {to})"),
+    ("real", "real"): _real_to_real,
     ("real", "integer"): _ansi_only(_tried),
     ("real", "boolean"): _plain("({0} <> 0)"),
     ("decimal", "decimal"): _decimal_to_decimal,
@@ -201,11 +218,11 @@ RULES: dict[tuple[str, str], Rule] = {
     ("boolean", "real"): _plain("CAST({0} AS {to})"),
     ("boolean", "string"): _plain("CAST({0} AS VARCHAR)"),
     ("string", "integer"): _ansi_only(_tried),
-    ("string", "real"): _ansi_only(_tried),
+    ("string", "real"): _tried,
     ("string", "decimal"): _ansi_only(_string_to_decimal),
-    ("string", "boolean"): _ansi_only(_tried),
+    ("string", "boolean"): _tried,
     ("string", "binary"): _plain("encode({0})"),
-    **{("string", kind): _ansi_only(_string_to_datetime) for kind in DATETIME},
+    **{("string", kind): _string_to_datetime for kind in DATETIME},
     ("date", "timestamp"): _plain("ws_instant(CAST({0} AS TIMESTAMP))"),
     ("date", "timestamp_ntz"): _plain("CAST({0} AS TIMESTAMP)"),
     ("date", "string"): _plain("ws_date_text({0})"),

@@ -10,13 +10,14 @@ from watersmeet.predicate.types import BOOLEAN, ORDERED, VOID, Type, common_type
 
 def shared_type(values: Sequence[Expr], dialect: Dialect) -> Type:
     """The type in which Spark returns one of several values."""
-    type_: Type | None = VOID
+    shared = VOID
     for value in values:
-        type_ = common_type(type_, value.type, ansi=dialect.ansi)
-        if type_ is None:
+        wider = common_type(shared, value.type, ansi=dialect.ansi)
+        if wider is None:
             kinds = ", ".join(dict.fromkeys(str(value.type) for value in values))
             raise Refusal(f"The values must be of one type, not {kinds}; cast them.")
-    return type_
+        shared = wider
+    return shared
 
 
 def alike(values: Sequence[Expr], dialect: Dialect) -> list[Expr]:
@@ -33,7 +34,7 @@ def condition(expr: Expr, dialect: Dialect) -> Expr:
 
 
 def choose(branches: Sequence[tuple[Expr, Expr]], otherwise: Expr | None, dialect: Dialect) -> Expr:
-    """`CASE WHEN condition THEN value ... ELSE otherwise END`; DuckDB evaluates only the branch taken, as Spark does."""
+    """`CASE WHEN condition THEN value ... ELSE otherwise END`; only the branch taken is evaluated, as in Spark."""
     last = otherwise or Expr("NULL", VOID, literal=None)
     *values, last = alike([*(value for _, value in branches), last], dialect)
     conditions = [condition(test, dialect) for test, _ in branches]

@@ -2,52 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from decimal import Decimal
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from watersmeet.predicate.casts import cast, coerce
+from watersmeet.predicate.casts import coerce
+from watersmeet.predicate.comparisons import compare, logic
 from watersmeet.predicate.conditionals import alike
 from watersmeet.predicate.expr import Expr, Refusal, merged, strict
-from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.patterns import like, rlike
 from watersmeet.predicate.source import Node
-from watersmeet.predicate.types import BOOLEAN, INTEGRAL, ORDERED, STRING, common_type, integer_range
+from watersmeet.predicate.types import BOOLEAN, STRING
 
 if TYPE_CHECKING:
     from watersmeet.predicate.translate import Translator
 
 Handler = Callable[["Translator", Any], Expr]
-
-
-def compare(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
-    """`left sign right`, both in the type Spark compares them in."""
-    type_ = common_type(left.type, right.type, ansi=dialect.ansi)
-    if any(beyond_long(one, two) for one, two in ((left, right), (right, left))):
-        raise Refusal("The number is beyond the range of the integer it is compared with.")
-    if type_ is None or type_.kind not in ORDERED | {"void"}:
-        raise Refusal(f"{left.type} and {right.type} can't be compared; cast one of them.")
-    left, right = cast(left, type_, dialect), cast(right, type_, dialect)
-    sql = f"({left.sql} {sign} {right.sql})"
-    return merged(sql, BOOLEAN, (left, right)) if "DISTINCT" in sign else strict(sql, BOOLEAN, (left, right))
-
-
-def beyond_long(one: Expr, two: Expr) -> bool:
-    """Whether Spark decides the comparison by the literal alone, even for a NULL."""
-    low, high = integer_range("long")
-    return one.type.kind in INTEGRAL and isinstance(two.literal, Decimal) and not low <= two.literal <= high
-
-
-def logic(word: str, parts: Sequence[Expr]) -> Expr:
-    """AND or OR; from left to right where a part raises, since Spark stops at the first that decides."""
-    plain = "(" + f" {word} ".join(part.sql for part in parts) + ")"
-    if not any(part.raises for part in parts[1:]):
-        return merged(plain, BOOLEAN, parts)
-    decided = {"AND": "FALSE", "OR": "TRUE"}[word]
-    guards = "".join(f"WHEN {part.sql} IS NOT DISTINCT FROM {decided} THEN {decided} " for part in parts[:-1])
-    return merged(f"(CASE {guards}ELSE {plain} END)", BOOLEAN, parts)
 
 
 def flat(node: Node, kind: type[Node]) -> list[Node]:
@@ -111,6 +82,8 @@ def _in(self: Translator, node: exp.In) -> Expr:
     if node.args.get("query") is not None or not node.expressions:
         raise Refusal("IN is followed by a list of values; a subquery can't be carried over.")
     value, *items = alike([self.expr(child) for child in (node.this, *node.expressions)], self.dialect)
+    if not value.columns and any(item.raises for item in items):
+        raise Refusal("A constant IN a list that may raise can't be carried over; write the comparisons out.")
     return logic("OR", [compare("=", value, item, self.dialect) for item in items])
 
 

@@ -54,12 +54,10 @@ def _read_time(text: str) -> tuple[datetime, str | None]:
     found = _TIME.fullmatch(text.strip())
     try:
         if found is None:
-            day = _DATE.fullmatch(text.strip())
-            if day is None or "T" in text or " " in text.strip():
-                raise ValueError
-            return datetime(*(int(part or 1) for part in day.groups())), None
-        *parts, fraction, offset = found.groups()
-        return datetime(*(int(part or 0) for part in parts), int((fraction or "0").ljust(6, "0"))), offset  # type: ignore[arg-type]
+            raise ValueError
+        year, month, day, hour, minute, second, fraction, offset = found.groups()
+        clock = (int(hour or 0), int(minute or 0), int(second or 0), int((fraction or "0").ljust(6, "0")))
+        return datetime(int(year), int(month or 1), int(day or 1), *clock), offset
     except ValueError:
         raise Refusal(f"{text!r} is not a timestamp; write it as 2026-01-31 23:59:59.") from None
 
@@ -148,5 +146,3 @@ def _moved(sign: str, left: Expr, right: Expr) -> Expr:
         return strict(f"({left.sql} + CAST({days} AS INTEGER))", DATE, (left,))
     steps = [f"to_days({days})"] * (days != 0) + [f"to_microseconds({rest})"] * (rest != 0)
     return strict(f"({' + '.join([left.sql, *steps])})", left.type, (left,))
-
-

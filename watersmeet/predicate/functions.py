@@ -6,15 +6,26 @@ from difflib import get_close_matches
 
 from watersmeet.predicate.arithmetic import absolute, arithmetic, negated, pmod
 from watersmeet.predicate.casts import cast, coerce
+from watersmeet.predicate.collections import array_contains, array_position, element_at, extreme_of, size
 from watersmeet.predicate.conditionals import coalesce, extreme, if_then, nullif, nvl2
 from watersmeet.predicate.datetimes import moved_days
 from watersmeet.predicate.expr import Expr, Refusal, merged, quote, strict
-from watersmeet.predicate.collections import array_contains, array_position, element_at, extreme_of, size
 from watersmeet.predicate.model import Dialect, PythonPredicate
 from watersmeet.predicate.patterns import like, rlike
 from watersmeet.predicate.rounding import ceiling, floor, rounded
 from watersmeet.predicate.types import (
-    BINARY, BOOLEAN, BYTE, DATE, DOUBLE, FLOAT, INT, LONG, SHORT, STRING, TIMESTAMP, Type,
+    BINARY,
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    SHORT,
+    STRING,
+    TIMESTAMP,
+    Type,
 )  # fmt: skip
 
 Build = Callable[[Sequence[Expr], Dialect], Expr]
@@ -221,7 +232,8 @@ ALIASES = {
     "char_length": "length", "character_length": "length", "len": "length", "lcase": "lower", "ucase": "upper",
     "position": "locate", "substr": "substring", "ifnull": "nvl", "power": "pow", "signum": "sign", "ceiling": "ceil",
     "dayofmonth": "day", "date_diff": "datediff", "dateadd": "date_add", "to_date": "date", "cardinality": "size",
-    "to_unix_timestamp": "unix_seconds", "unix_timestamp": "unix_seconds", "rlike": "regexp_like", "regexp": "regexp_like",
+    "to_unix_timestamp": "unix_seconds", "unix_timestamp": "unix_seconds", "rlike": "regexp_like",
+    "regexp": "regexp_like",
 }  # fmt: skip
 
 VARIADIC: dict[str, tuple[int, Build]] = {
@@ -238,8 +250,8 @@ NONDETERMINISTIC = frozenset({
 })  # fmt: skip
 AGGREGATES = frozenset({
     "count", "sum", "avg", "mean", "min", "max", "first", "last", "any_value", "stddev", "variance", "collect_list",
-    "collect_set", "count_if", "bool_and", "bool_or", "every", "some", "any", "median", "percentile", "max_by", "min_by",
-    "approx_count_distinct",
+    "collect_set", "count_if", "bool_and", "bool_or", "every", "some", "any", "median", "percentile", "max_by",
+    "min_by",     "approx_count_distinct",
 })  # fmt: skip
 
 

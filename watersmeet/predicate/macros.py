@@ -29,18 +29,26 @@ MACROS: dict[str, str] = {
         "CASE WHEN lower(ws_trim(x)) IN ('t', 'true', 'y', 'yes', '1') THEN TRUE "
         "WHEN lower(ws_trim(x)) IN ('f', 'false', 'n', 'no', '0') THEN FALSE END"
     ),
-    "ws_date_part(x, part)": f"CAST(coalesce(nullif(regexp_extract(ws_trim(x), '^{_DATE}$', part), ''), '1') AS BIGINT)",
+    "ws_date_part(x, part)": (
+        f"CAST(coalesce(nullif(regexp_extract(ws_trim(x), '^{_DATE}$', part), ''), '1') AS BIGINT)"
+    ),
     "ws_date(x)": (
         f"CASE WHEN regexp_full_match(ws_trim(x), '{_DATE}') "
         "THEN TRY(make_date(ws_date_part(x, 1), ws_date_part(x, 2), ws_date_part(x, 3))) END"
     ),
     "ws_date_text(x)": (
         "CASE WHEN year(x) BETWEEN 1 AND 9999 THEN CAST(x AS VARCHAR) "
-        "WHEN x IS NULL THEN NULL ELSE CAST(ws_not_carried('A date before year 1 or after 9999 as text') AS VARCHAR) END"
+        "WHEN x IS NULL THEN NULL "
+        "ELSE CAST(ws_not_carried('A date before year 1 or after 9999 as text') AS VARCHAR) END"
     ),
     "ws_time_text(x)": (
         "CASE WHEN year(x) BETWEEN 1 AND 9999 THEN CAST(x AS VARCHAR) WHEN x IS NULL THEN NULL "
         "ELSE CAST(ws_not_carried('A timestamp before year 1 or after 9999 as text') AS VARCHAR) END"
+    ),
+    "ws_as_double(x)": "x",
+    "ws_as_float(x)": (
+        "CASE WHEN isinf(x) OR isnan(x) OR abs(x) < 3.4028235677973366e38::DOUBLE THEN CAST(x AS FLOAT) "
+        "WHEN x > 0 THEN CAST('inf' AS FLOAT) WHEN x < 0 THEN CAST('-inf' AS FLOAT) END"
     ),
     "ws_whole(x)": (
         "CASE WHEN isnan(x) THEN 0 WHEN x >= 9223372036854775807 THEN 9223372036854775807 "
@@ -64,7 +72,8 @@ MACROS: dict[str, str] = {
         "ELSE substring(x, 1, ws_not_below_0(start + size)) END"
     ),
     "ws_substring(x, start, size)": (
-        "ws_substring_from(x, CASE WHEN start > 0 THEN start - 1 WHEN start < 0 THEN length(x) + start ELSE start END, size)"
+        "ws_substring_from(x, CASE WHEN start > 0 THEN start - 1 WHEN start < 0 THEN length(x) + start ELSE start END, "
+        "size)"
     ),
     "ws_upper(x)": (
         f"CASE WHEN regexp_matches(x, '{SPECIAL_UPPER}') "

@@ -6,12 +6,12 @@ import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.predicate.bounds import bounds_of
+from watersmeet.predicate.conditions import flat
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Conjunct, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Node, Source
-from watersmeet.predicate.conditions import flat
 from watersmeet.predicate.translate import Translator
 
 __all__ = ["PRELUDE", "parse_where"]
@@ -39,18 +39,18 @@ def parse_where(
     if tree is None:
         return ()
     translator = Translator(source, Scope(streams), predicates, dialect)
-    return tuple(_conjunct(translator, node) for node in flat(tree, exp.And))
+    spans = source.clauses()
+    return tuple(_conjunct(translator, node, span) for node, span in zip(flat(tree, exp.And), spans, strict=True))
 
 
-def _conjunct(translator: Translator, node: Node) -> Conjunct:
+def _conjunct(translator: Translator, node: Node, span: tuple[int, int]) -> Conjunct:
     source, first = translator.source, len(translator.calls)
     try:
         made = translator.boolean(node)
     except Refusal as refusal:
         raise source.error(refusal.problem, refusal.node or node) from None
-    start, end = source.clause(node)
     return Conjunct(
-        text=source.text[start:end],
+        text=source.text[slice(*span)],
         sql=made.sql,
         columns=tuple(sorted(made.columns)),
         calls=tuple(translator.calls[first:]),

@@ -1,5 +1,7 @@
 """The SQL text: parsed with sqlglot, and where in it each node stands."""
 
+from itertools import accumulate
+
 from sqlglot import exp
 from sqlglot.dialects import Spark
 from sqlglot.errors import ParseError, SqlglotError
@@ -10,10 +12,10 @@ from watersmeet.errors import SqlError
 Node = exp.Expr
 
 
-class PlainSpark(Spark):
+class PlainSpark(Spark):  # type: ignore[misc]
     """Spark's grammar with every function left as the user called it: its meaning is decided by our own tables."""
 
-    class Parser(Spark.Parser):  # type: ignore[misc, valid-type]
+    class Parser(Spark.Parser):  # type: ignore[misc]
         """Spark's parser without sqlglot's own rewrites of functions."""
 
         FUNCTIONS: dict[str, object] = {}  # noqa: RUF012
@@ -77,6 +79,9 @@ class Source:
             return self._keyword_span(node)
         start = min(place["start"] for place in places)
         end = max(place["end"] for place in places) + 1
+        opening = next((token for token in self.tokens if token.start >= end), None)
+        if isinstance(node, exp.Anonymous) and not node.expressions and opening is not None:
+            end = opening.end + 1
         return self._closed(start, end)
 
     def _keyword_span(self, node: Node) -> tuple[int, int]:
@@ -97,24 +102,40 @@ class Source:
                 start = token.start
         return start, end
 
-    def clause(self, node: Node) -> tuple[int, int]:
-        """Where a conjunct stands: the node's span, widened to the ANDs or parentheses round it."""
-        start, end = self.span(node)
-        depth = 0
-        for token in reversed(self.tokens):
-            if token.end < start:
-                depth -= _step(token)
-                if depth < 0 or (depth == 0 and token.token_type is TokenType.AND):
-                    break
-                start = token.start
-        depth = 0
-        for token in self.tokens:
-            if token.start >= end:
-                depth += _step(token)
-                if depth < 0 or (depth == 0 and token.token_type is TokenType.AND):
-                    break
-                end = token.end + 1
-        return start, end
+    def clauses(self) -> list[tuple[int, int]]:
+        """Where the conjuncts stand, in written order: the text between ANDs, parentheses looked through."""
+        return [(part[0].start, part[-1].end + 1) for part in _clauses(self.tokens)]
+
+
+def _clauses(tokens: list[Token]) -> list[list[Token]]:
+    parts = _between_ands(tokens)
+    if len(parts) > 1:
+        return [clause for part in parts for clause in _clauses(part)]
+    return _clauses(tokens[1:-1]) if _is_wrapped(tokens) else [tokens]
+
+
+def _between_ands(tokens: list[Token]) -> list[list[Token]]:
+    """The tokens cut at each AND that joins conditions; not cut at all if an OR does."""
+    parts: list[list[Token]] = [[]]
+    depth = betweens = 0
+    for token in tokens:
+        kind = token.token_type
+        depth += _step(token) + (kind is TokenType.CASE) - (kind is TokenType.END)
+        betweens += depth == 0 and kind is TokenType.BETWEEN
+        if depth == 0 and kind is TokenType.OR:
+            return [tokens]
+        if depth == 0 and kind is TokenType.AND and not betweens:
+            parts.append([])
+            continue
+        betweens -= depth == 0 and kind is TokenType.AND
+        parts[-1].append(token)
+    return parts
+
+
+def _is_wrapped(tokens: list[Token]) -> bool:
+    """Whether one pair of parentheses holds all the tokens."""
+    depths = list(accumulate(_step(token) for token in tokens))
+    return tokens[0].token_type is TokenType.L_PAREN and depths.index(0) == len(tokens) - 1
 
 
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET}

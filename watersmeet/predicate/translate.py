@@ -18,7 +18,10 @@ REFUSED: tuple[tuple[tuple[type, ...], str], ...] = (
     ((exp.Query, exp.Subquery, exp.Exists), "`where` can't hold a subquery; join the other table as a stream."),
     ((exp.Window,), "`where` looks at one combination of rows: window functions are not for it."),
     ((exp.Lambda,), "Lambdas can't be carried over; use a Python predicate, listed in predicates=[...]."),
-    ((exp.CurrentDate, exp.CurrentTimestamp), "The answer would change from run to run; `where` must be deterministic."),
+    (
+        (exp.CurrentDate, exp.CurrentTimestamp),
+        "The answer would change from run to run; `where` must be deterministic.",
+    ),
     ((exp.Placeholder, exp.Parameter), "Parameters are not filled in; put the value into the text."),
     ((exp.Command, exp.DDL, exp.DML, exp.Drop, exp.Block), "`where` is a condition, not a statement."),
 )
@@ -36,6 +39,7 @@ PARTS: dict[type[Node], set[str]] = {
     exp.DPipe: PLAIN_PARTS | {"safe"},
     exp.If: PLAIN_PARTS | {"true", "false"},
     exp.ILike: PLAIN_PARTS | {"negate"},
+    exp.In: PLAIN_PARTS | {"query"},
     exp.Interval: PLAIN_PARTS | {"unit"},
     exp.Like: PLAIN_PARTS | {"negate"},
     exp.Literal: PLAIN_PARTS | {"is_string"},

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from watersmeet.predicate.arithmetic import arithmetic, bitwise, inverted, negated
-from watersmeet.predicate.casts import cast, coerce, try_cast
+from watersmeet.predicate.casts import cast, try_cast
 from watersmeet.predicate.collections import item
+from watersmeet.predicate.comparisons import compare
 from watersmeet.predicate.conditionals import choose, if_then
 from watersmeet.predicate.datetimes import interval
 from watersmeet.predicate.expr import NULL, Expr, Refusal, merged, quote
@@ -18,8 +19,21 @@ from watersmeet.predicate.literals import number, string
 from watersmeet.predicate.model import Argument, Call, PythonPredicate
 from watersmeet.predicate.scope import field_of
 from watersmeet.predicate.source import Node
-from watersmeet.predicate.types import BINARY, BOOLEAN, BYTE, DATE, DOUBLE, FLOAT, INT, LONG, SHORT, STRING
-from watersmeet.predicate.types import TIMESTAMP, TIMESTAMP_NTZ, Type
+from watersmeet.predicate.types import (
+    BINARY,
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    SHORT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    Type,
+)
 
 if TYPE_CHECKING:
     from watersmeet.predicate.translate import Translator
@@ -95,8 +109,8 @@ def _target(node: exp.DataType) -> Type:
     if node.this in CAST_TARGETS and not node.expressions:
         return CAST_TARGETS[node.this]
     if node.this is exp.DType.DECIMAL:
-        digits = [int(part.name) for part in node.expressions]
-        type_ = Type("decimal", *(digits or [10]))
+        precision, scale, *_ = [*(int(part.name) for part in node.expressions), *([10] * (not node.expressions)), 0]
+        type_ = Type("decimal", precision, scale)
         if not 0 <= type_.scale <= type_.precision <= 38:
             raise Refusal("A decimal has at most 38 digits, and no more after the point than in all.", node)
         return type_
@@ -109,8 +123,6 @@ def _cast(self: Translator, node: exp.Cast) -> Expr:
 
 
 def _case(self: Translator, node: exp.Case) -> Expr:
-    from watersmeet.predicate.conditions import compare
-
     subject = node.this and self.expr(node.this)
     branches = []
     for branch in node.args["ifs"]:

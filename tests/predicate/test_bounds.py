@@ -1,0 +1,155 @@
+"""Whenever a conjunct is TRUE, the column lies within each bound the conjunct offers."""
+
+import math
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from watersmeet.predicate.model import Bound, Conjunct, Dialect
+from watersmeet.predicate.parse import PRELUDE, parse_where
+
+SCHEMA = pa.schema(
+    [
+        ("x", pa.float64()),
+        ("i", pa.int32()),
+        ("l", pa.int64()),
+        ("d", pa.decimal128(20, 2)),
+        ("day", pa.date32()),
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("b", pa.bool_()),
+        ("f", pa.float32()),
+        ("s", pa.string()),
+    ]
+)
+STREAMS = [("a", SCHEMA), ("b", SCHEMA), ("c", SCHEMA)]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+BOUNDED = [
+    "a.x = b.x", "a.x < b.x", "a.x >= b.x", "a.x = b.i", "a.i < b.x", "a.l = b.x", "a.l <= b.l", "a.d > b.x",
+    "a.d = b.d", "a.f = b.x", "abs(a.x - b.x) < 0.3",
+    "abs(a.x - b.x) <= 1", "1 >= abs(b.x - a.x)", "abs(a.i - b.i) < 5",
+    "abs(a.d - b.d) <= 0.5", "abs(a.l - b.x) < 2", "a.x - b.x < 1", "a.x - b.x > 1", "a.x - b.x BETWEEN -1 AND 1",
+    "a.x + b.x <= c.x", "a.x < b.x * 2 + c.x", "a.x BETWEEN b.x - 1 AND b.x + 1", "b.x BETWEEN a.x AND c.x",
+    "a.x > 0.1", "a.i BETWEEN 1 AND 3", "a.day = b.day", "a.day < b.day", "a.ts >= b.ts", "a.b = b.b",
+    "a.ts BETWEEN b.ts - INTERVAL 5 SECONDS AND b.ts", "abs(a.ts - b.ts) < INTERVAL 1 HOUR",
+    "a.ts > b.ts + INTERVAL 1 DAY", "abs(a.x - b.x) < c.x", "a.x - b.x >= c.x", "a.x = b.x + 0.1",
+]  # fmt: skip
+
+numbers = st.one_of(
+    st.sampled_from(
+        [0.0, -0.0, 0.1, 0.2, 0.3, 1.0, -1e-17, 1e16, 1e308, -1e308, math.nan, math.inf, -math.inf, 5e-324]
+    ),
+    st.integers(-40, 40).map(lambda n: n / 10),
+    st.floats(),
+)
+longs = st.one_of(st.integers(-5, 5), st.sampled_from([2**53 + 1, 2**63 - 1, -(2**63), 2**53]))
+rows = st.fixed_dictionaries(
+    {
+        "x": numbers,
+        "i": st.integers(-5, 5),
+        "l": longs,
+        "d": st.integers(-(10**19), 10**19).map(lambda n: Decimal(n).scaleb(-2)) | st.integers(-9, 9).map(Decimal),
+        "day": st.integers(-3, 3).map(lambda n: date(1970, 1, 1) + timedelta(days=n)),
+        "ts": st.integers(-(10**10), 10**10).map(lambda n: EPOCH + timedelta(microseconds=n)),
+        "b": st.booleans(),
+        "f": st.floats(width=32) | st.sampled_from([0.5, 1.0]),
+        "s": st.sampled_from(["", "a"]),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def connection() -> duckdb.DuckDBPyConnection:
+    made = duckdb.connect(config={"threads": 1})
+    made.execute("SET TimeZone = 'UTC'")
+    for statement in PRELUDE:
+        made.execute(statement)
+    return made
+
+
+def table(triples: list[tuple[dict[str, Any], ...]]) -> pa.Table:
+    return pa.table(
+        {
+            f"s{stream}_{field}": pa.array([triple[stream][column.name] for triple in triples], column.type)
+            for stream in range(len(STREAMS))
+            for field, column in enumerate(SCHEMA)
+        }
+    )
+
+
+def number(value: Any) -> float:
+    if isinstance(value, datetime):
+        return float((value - EPOCH) // timedelta(microseconds=1))
+    return float((value - date(1970, 1, 1)).days) if isinstance(value, date) else float(value)
+
+
+def above(one: float, two: float) -> bool:
+    """Whether one is greater than two, NaN above all."""
+    return not math.isnan(two) and (math.isnan(one) or one > two)
+
+
+@pytest.mark.parametrize("text", BOUNDED)
+def test_bounds_hold(text: str, connection: duckdb.DuckDBPyConnection) -> None:
+    (conjunct,) = parse_where(text, STREAMS, [], Dialect())
+    assert conjunct.bounds
+
+    @settings(max_examples=6, deadline=None, database=None)
+    @given(st.lists(st.tuples(rows, rows, rows), min_size=20, max_size=30))
+    def holds(triples: list[tuple[dict[str, Any], ...]]) -> None:
+        check(conjunct, triples, connection)
+
+    holds()
+
+
+def check(conjunct: Conjunct, triples: list[tuple[dict[str, Any], ...]], connection: duckdb.DuckDBPyConnection) -> None:
+    ends = [end or "NULL" for bound in conjunct.bounds for end in (bound.low, bound.high)]
+    connection.register("given", table(triples))
+    found = connection.execute(f"SELECT {conjunct.sql}, {', '.join(ends)} FROM given").fetchall()
+    for triple, (true, *values) in zip(triples, found, strict=True):
+        for place, bound in enumerate(conjunct.bounds if true else ()):
+            within(bound, triple, values[2 * place], values[2 * place + 1])
+
+
+def within(bound: Bound, triple: tuple[dict[str, Any], ...], low: float | None, high: float | None) -> None:
+    value = number(triple[bound.column.stream][SCHEMA.names[bound.column.field]])
+    assert (bound.low is None) == (low is None) and (bound.high is None) == (high is None)
+    assert low is None or not above(low, value)
+    assert high is None or not above(value, high)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a.x < 1 OR b.x < 1", "NOT a.x < b.x", "a.s = b.s", "a.x <> b.x", "a.x <=> b.x", "a.x < a.i", "a.f + b.f < 1",
+        "abs(a.x) > 1", "a.day < b.ts", "a.i * b.i < 5", "sqrt(a.x) < 2",
+    ],
+)  # fmt: skip
+def test_no_bounds_where_none_is_sure(text: str) -> None:
+    (conjunct,) = parse_where(text, STREAMS, [], Dialect())
+    assert conjunct.bounds == ()
+
+
+def test_wrapping_integers_and_moving_clocks_give_no_bounds() -> None:
+    assert parse_where("abs(a.i - b.i) < 5", STREAMS, [], Dialect(ansi=False))[0].bounds == ()
+    assert parse_where("a.f < b.i", STREAMS, [], Dialect(ansi=False))[0].bounds == ()
+    assert parse_where("a.ts - b.ts < INTERVAL 1 HOUR", STREAMS, [], Dialect("America/New_York"))[0].bounds == ()
+
+
+def test_a_bound_names_its_column_and_what_it_reads() -> None:
+    (conjunct,) = parse_where("b.x < a.x * 2 + c.i", STREAMS, [], Dialect())
+    by_column = {bound.column.name: bound for bound in conjunct.bounds}
+    assert [column.name for column in by_column["s1_0"].columns] == ["s0_0", "s2_1"]
+    assert by_column["s1_0"].low is None and not by_column["s1_0"].exact
+
+
+def test_exact_only_without_arithmetic() -> None:
+    assert [bound.exact for bound in parse_where("a.i = b.i", STREAMS, [], Dialect())[0].bounds] == [True, True]
+    assert [bound.exact for bound in parse_where("a.i = b.i + 1", STREAMS, [], Dialect())[0].bounds] == [False, False]
+    (constant,) = parse_where("a.x > 5", STREAMS, [], Dialect())[0].bounds
+    assert constant.exact and constant.columns == () and constant.high is None
