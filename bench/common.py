@@ -99,7 +99,7 @@ class MemorySampler:
 
     def _sample(self) -> None:
         me = psutil.Process()
-        descendants = me.children(recursive=True)
+        descendants = [p for p in me.children(recursive=True) if not _is_fork_of_jvm(p)]
         workers = sum(_rss_mb(p) for p in descendants if _is_python(p))
         everything = _rss_mb(me) + sum(_rss_mb(p) for p in descendants)
         self.peak_rss_mb = max(self.peak_rss_mb, everything)
@@ -114,10 +114,23 @@ def _rss_mb(process: psutil.Process) -> float:
 
 
 def _is_python(process: psutil.Process) -> bool:
+    return "python" in _name(process)
+
+
+def _is_fork_of_jvm(process: psutil.Process) -> bool:
+    """Hadoop runs chmod and the like; until the fork has turned into it, the JVM's memory would count twice."""
     try:
-        return "python" in process.name()
+        parent = process.parent()
     except psutil.Error:
-        return False
+        return True
+    return parent is not None and _name(process) == _name(parent) == "java"
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return str(process.name())
+    except psutil.Error:
+        return ""
 
 
 def environment() -> dict[str, str]:
