@@ -60,6 +60,7 @@ class Measurement:
         name: The competitor.
         seconds: From the start of the query to its end; the start of the session is not counted.
         rows: Results written.
+        cpu_seconds: CPU time of the whole process tree; tells more than seconds where others share the machine.
         peak_rss_mb: Most resident memory of the whole process tree, JVM included; shared pages count in each process.
         workers_rss_mb: The same of Spark's Python workers alone.
         note: Why there is no figure, if there is none.
@@ -68,34 +69,43 @@ class Measurement:
     name: str
     seconds: float | None = None
     rows: int | None = None
+    cpu_seconds: float | None = None
     peak_rss_mb: float | None = None
     workers_rss_mb: float | None = None
     note: str = ""
 
 
-class MemorySampler:
-    """Watches the resident memory of this process and all its descendants while the block runs."""
+class UsageSampler:
+    """Watches memory and CPU time of this process and all its descendants while the block runs."""
 
     def __init__(self, interval: float = 0.2) -> None:
         self.interval = interval
         self.peak_rss_mb = 0.0
         self.workers_rss_mb = 0.0
+        self._before: dict[int, float] = {}
+        self._cpu: dict[int, float] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> MemorySampler:
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time since the block began, processes that have ended included."""
+        return sum(self._cpu.values()) - sum(self._before.values())
+
+    def __enter__(self) -> UsageSampler:
+        self._sample()
+        self._before = dict(self._cpu)
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stop.set()
         self._thread.join()
+        self._sample()
 
     def _watch(self) -> None:
-        while True:
+        while not self._stop.wait(self.interval):
             self._sample()
-            if self._stop.wait(self.interval):
-                return
 
     def _sample(self) -> None:
         me = psutil.Process()
@@ -104,6 +114,16 @@ class MemorySampler:
         everything = _rss_mb(me) + sum(_rss_mb(p) for p in descendants)
         self.peak_rss_mb = max(self.peak_rss_mb, everything)
         self.workers_rss_mb = max(self.workers_rss_mb, workers)
+        for process in (me, *descendants):
+            self._cpu[process.pid] = max(self._cpu.get(process.pid, 0.0), _cpu_seconds(process))
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)
 
 
 def _rss_mb(process: psutil.Process) -> float:
@@ -213,15 +233,14 @@ def report(title: str, slug: str, measurements: Sequence[Measurement], base: str
 def _table(title: str, measurements: Sequence[Measurement], base: str) -> Table:
     table = Table(title=title)
     table.add_column("competitor")
-    for heading in ("seconds", f"× {base}", "results", "peak MB", "workers MB"):
+    for heading in ("seconds", f"× {base}", "results", "CPU s", "peak MB", "workers MB"):
         table.add_column(heading, justify="right")
     table.add_column("note")
     reference = next((m.seconds for m in measurements if m.name == base), None)
     for m in measurements:
         ratio = f"{m.seconds / reference:.2f}" if m.seconds and reference else "-"
-        table.add_row(
-            m.name, _text(m.seconds, 2), ratio, _text(m.rows), _text(m.peak_rss_mb), _text(m.workers_rss_mb), m.note
-        )
+        figures = (_text(m.rows), _text(m.cpu_seconds, 1), _text(m.peak_rss_mb), _text(m.workers_rss_mb))
+        table.add_row(m.name, _text(m.seconds, 2), ratio, *figures, m.note)
     return table
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from bench import references
-from bench.common import MemorySampler, Task
+from bench.common import Task, UsageSampler
 
 IN_PROCESS = {
     "duckdb": references.duckdb_band,
@@ -23,22 +24,14 @@ IN_PROCESS = {
 }
 
 
-def in_process(name: str, task: Task) -> float:
-    """Run a reference over the finished files; the seconds it took."""
-    start = time.perf_counter()
-    IN_PROCESS[name](task)
-    return time.perf_counter() - start
-
-
-def in_spark(name: str, task: Task, settings: Mapping[str, str]) -> float:
-    """Run one of Spark's workarounds; the seconds it took once the session was there."""
+def prepare(name: str, task: Task, settings: Mapping[str, str]) -> Callable[[], None]:
+    """What to time: the join alone, with the Spark session it needs already there."""
+    if name in IN_PROCESS:
+        return partial(IN_PROCESS[name], task)
     from bench.baselines import COMPETITORS, session
 
     competitor = COMPETITORS[name]
-    spark = session({**competitor.settings, **settings})
-    start = time.perf_counter()
-    competitor.join(spark, task)
-    return time.perf_counter() - start
+    return partial(competitor.join, session({**competitor.settings, **settings}), task)
 
 
 def count(folder: Path) -> int:
@@ -56,16 +49,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting to override")
     given = parser.parse_args(arguments)
     task = Task(given.files.resolve(), given.out.resolve(), given.epsilon)
-    with MemorySampler() as memory:
-        if given.name in IN_PROCESS:
-            seconds = in_process(given.name, task)
-        else:
-            seconds = in_spark(given.name, task, dict(setting.split("=", 1) for setting in given.set))
+    join = prepare(given.name, task, dict(setting.split("=", 1) for setting in given.set))
+    with UsageSampler() as usage:
+        start = time.perf_counter()
+        join()
+        seconds = time.perf_counter() - start
     result = {
         "seconds": round(seconds, 3),
         "rows": count(task.results),
-        "peak_rss_mb": round(memory.peak_rss_mb),
-        "workers_rss_mb": round(memory.workers_rss_mb),
+        "cpu_seconds": round(usage.cpu_seconds, 2),
+        "peak_rss_mb": round(usage.peak_rss_mb),
+        "workers_rss_mb": round(usage.workers_rss_mb),
     }
     print(json.dumps(result))
 

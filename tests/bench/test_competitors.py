@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench import common
-from bench.common import STREAMS, WINDOW, Measurement, MemorySampler, Task
+from bench.common import STREAMS, WINDOW, Measurement, Task, UsageSampler
 from bench.references import duckdb_band, numpy_band, numpy_images
 from tests import oracle
 from watersmeet.workload import similar
@@ -53,7 +53,7 @@ def band(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return common.image_files(tmp_path_factory.mktemp("images"), rate=3, seconds=30, pixels=50)
+    return common.image_files(tmp_path_factory.mktemp("images"), rate=2, seconds=25, pixels=50)
 
 
 @pytest.mark.parametrize("competitor", [duckdb_band, numpy_band])
@@ -109,19 +109,24 @@ def test_failures_and_timeouts_are_noted(tmp_path: Path) -> None:
     assert common.run("numpy", "bench.run_baseline", arguments, timeout=0.01).note == "not done after 0 s"
 
 
-def test_memory_of_a_process_is_seen() -> None:
-    with MemorySampler(0.01) as memory:
+def test_usage_of_a_process_is_seen() -> None:
+    with UsageSampler(0.01) as usage:
         ballast = bytearray(50 << 20)
-    assert memory.peak_rss_mb > len(ballast) / 2**20
-    assert memory.workers_rss_mb == 0
+        while usage.cpu_seconds < 0.05:
+            sum(range(10_000))
+    assert usage.peak_rss_mb > len(ballast) / 2**20
+    assert usage.workers_rss_mb == 0
+    assert 0.05 <= usage.cpu_seconds < 5
 
 
 def test_report_writes_csv_and_png(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common, "RESULTS", tmp_path)
-    common.report("Title", "slug", [Measurement("x", 1.5, 10, 100, 0), Measurement("y", note="not done")], base="x")
+    common.report(
+        "Title", "slug", [Measurement("x", 1.5, 10, 2.5, 100, 0), Measurement("y", note="not done")], base="x"
+    )
     assert (tmp_path / "slug.csv").read_text().splitlines() == [
-        "name,seconds,rows,peak_rss_mb,workers_rss_mb,note",
-        "x,1.5,10,100,0,",
-        "y,,,,,not done",
+        "name,seconds,rows,cpu_seconds,peak_rss_mb,workers_rss_mb,note",
+        "x,1.5,10,2.5,100,0,",
+        "y,,,,,,not done",
     ]
     assert (tmp_path / "slug.png").read_bytes().startswith(b"\x89PNG")
