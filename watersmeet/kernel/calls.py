@@ -18,8 +18,8 @@ from watersmeet.predicate.model import Argument, PythonPredicate
 
 Ints = NDArray[np.int64]
 Answers = NDArray[np.int8]
-Fetch = Callable[[Argument, Ints], pa.Array]
-"""Returns the values of an argument for references of rows of its stream."""
+Fetch = Callable[[Argument, Ints], tuple[pa.Array, Ints]]
+"""Returns values that hold those of an argument for references of rows of its stream, and where in them each is."""
 
 FALSE, TRUE, NULL, UNKNOWN = 0, 1, 2, 3
 MATRIX_CELLS = 1 << 20
@@ -126,7 +126,7 @@ def ask(predicate: PythonPredicate, arguments: Sequence[Argument], refs: dict[in
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """An argument's distinct values, and which of them each combination has."""
+    """Values that hold an argument's, and where in them that of each combination is."""
 
     values: pa.Array
     at: Ints
@@ -134,12 +134,13 @@ class _Column:
 
     @staticmethod
     def of(argument: Argument, refs: Ints, fetch: Fetch) -> "_Column":
-        unique, at = np.unique(refs, return_inverse=True)
-        return _Column(fetch(argument, unique), at, argument.text)
+        return _Column(*fetch(argument, refs), argument.text)
 
     @property
     def nulls(self) -> NDArray[np.bool_]:
-        return np.asarray(self.values.is_null())[self.at]
+        if not self.values.null_count:
+            return np.zeros(len(self.at), dtype=bool)
+        return self.values.is_null().to_numpy(zero_copy_only=False)[self.at]  # type: ignore[no-any-return]
 
     def one(self, row: int) -> Any:
         return self.values[int(self.at[row])].as_py()
@@ -190,15 +191,8 @@ def _array(predicate: PythonPredicate, columns: Sequence[_Column], leading: Sequ
 
 
 def _pair(predicate: PythonPredicate, columns: Sequence[_Column], leading: Sequence[bool], rows: Ints) -> Answers:
-    values = [column.values.to_pylist() for column in columns]
-    out = [
-        _truth(
-            _call(predicate, [column[at.at[row]] for column, at in zip(values, columns, strict=True)], columns),
-            predicate,
-        )
-        for row in rows
-    ]
-    return np.array(out, dtype=np.int8)
+    given = zip(*(column.values.take(pa.array(column.at[rows])).to_pylist() for column in columns), strict=True)
+    return np.array([_truth(_call(predicate, values, columns), predicate) for values in given], dtype=np.int8)
 
 
 def _matrix(predicate: PythonPredicate, columns: Sequence[_Column], leading: Sequence[bool], rows: Ints) -> Answers:

@@ -256,49 +256,51 @@ class Prober:
         return block.take(self._duck.filter(table, [conjunct.sql], len(block)))
 
     def _answer(self, block: Partials, call: Call) -> calls.Answers:
-        """Ask a call's predicate about each distinct combination of argument rows in the block."""
+        """Ask a call's predicate about each distinct combination of argument rows in the block, chunks by chunks."""
         streams = sorted({column.stream for argument in call.arguments for column in argument.columns})
         if not streams:
-            found = self._ask(block, call, {calls.CONSTANT: np.zeros(1, np.int64)})
-            return np.repeat(found, len(block))
+            return np.repeat(self._ask(block, call, {calls.CONSTANT: np.zeros(1, np.int64)}), len(block))
         keys, inverse = calls.distinct([block.rows[stream] for stream in streams])
-        if len(streams) == 2:
-            answers = self._remembered(block, call, streams, keys)
-        else:
-            answers = self._ask(block, call, dict(zip(streams, keys, strict=True)))
+        answers: calls.Answers = np.empty(len(keys[0]), dtype=np.int8)
+        for here in calls.groups([key >> ROW_BITS for key in keys]):
+            answers[here] = self._answer_chunks(
+                block, call, dict(zip(streams, (key[here] for key in keys), strict=True))
+            )
         return answers[inverse]
 
-    def _remembered(self, block: Partials, call: Call, streams: Sequence[int], keys: Sequence[Ints]) -> calls.Answers:
-        """Answer pairs of rows, those asked before from memory."""
-        answers: calls.Answers = np.full(len(keys[0]), calls.UNKNOWN, dtype=np.int8)
-        rows = tuple(key & ROW_MASK for key in keys)
-        known = []
-        for here in calls.groups([key >> ROW_BITS for key in keys]):
-            ends = [self._table.chunk(int(key[here[0]]) >> ROW_BITS) for key in keys]
-            if ends[0] is None or ends[1] is None:
-                continue
-            key = (call.predicate, tuple(a.text for a in call.arguments), ends[0].id, ends[1].id)
-            table = self._memory.table(key, (ends[0].rows, ends[1].rows))
-            answers[here] = table[rows[0][here], rows[1][here]]
-            known.append((here, table))
-        todo = np.flatnonzero(answers == calls.UNKNOWN)
+    def _answer_chunks(self, block: Partials, call: Call, refs: dict[int, Ints]) -> calls.Answers:
+        """Answer combinations of rows of one chunk per stream; for pairs, what was asked before from memory."""
+        chunks = [self._table.chunk(int(found[0]) >> ROW_BITS) for found in refs.values()]
+        if len(chunks) != 2 or chunks[0] is None or chunks[1] is None:
+            return self._ask(block, call, refs)
+        key = (call.predicate, tuple(argument.text for argument in call.arguments), chunks[0].id, chunks[1].id)
+        known = self._memory.table(key, (chunks[0].rows, chunks[1].rows))
+        pair = tuple(found & ROW_MASK for found in refs.values())
+        todo = np.flatnonzero(known[pair] == calls.UNKNOWN)
         if len(todo):
-            answers[todo] = self._ask(block, call, {s: key[todo] for s, key in zip(streams, keys, strict=True)})
-            for here, table in known:
-                table[rows[0][here], rows[1][here]] = answers[here]
-        return answers
+            found = self._ask(block, call, {stream: rows[todo] for stream, rows in refs.items()})
+            known[pair[0][todo], pair[1][todo]] = found
+        return known[pair]
 
     def _ask(self, block: Partials, call: Call, refs: dict[int, Ints]) -> calls.Answers:
-        def fetch(argument: Argument, asked: Ints) -> pa.Array:
-            columns = {c.name: block.lookup(c, asked, self._table.gather) for c in argument.columns}
-            if argument.sql in columns:
-                return columns[argument.sql]
-            return self._duck.values(columns, argument.sql, len(asked))
+        def fetch(argument: Argument, asked: Ints) -> tuple[pa.Array, Ints]:
+            if len(argument.columns) == 1 and argument.sql == argument.columns[0].name:
+                return self._values(block, argument.columns[0], asked)
+            unique, at = np.unique(asked, return_inverse=True)
+            found = {c.name: self._values(block, c, unique) for c in argument.columns}
+            columns = {name: values.take(pa.array(rows)) for name, (values, rows) in found.items()}
+            return self._duck.values(columns, argument.sql, len(unique)), at
 
         started = self._clock()
         answers = calls.ask(self._predicates[call.predicate], call.arguments, refs, fetch)
         self.work.costs[call.predicate].add(answers, self._clock() - started)
         return answers
+
+    def _values(self, block: Partials, column: Column, refs: Ints) -> tuple[pa.Array, Ints]:
+        """Return a column that holds the values of rows of one chunk, and where: the chunk's own, not a copy."""
+        if column in block.pinned:
+            return block.carried[column], block.positions(column.stream, refs)
+        return self._table.column(column, int(refs[0]) >> ROW_BITS), refs & ROW_MASK
 
     def _raising(self, block: Partials, step: Step) -> Partials:
         for conjunct in step.raising:

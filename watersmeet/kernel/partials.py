@@ -61,13 +61,11 @@ class Partials:
             self.carried[column] = gather(column, self.rows[column.stream])
         return self.carried[column]
 
-    def lookup(self, column: Column, refs: Ints, gather: Gather) -> pa.Array:
-        """Return a column for references of member rows, from the block itself where it is pinned."""
-        if column not in self.pinned:
-            return gather(column, refs)
-        members = self.rows[column.stream]
+    def positions(self, stream: int, refs: Ints) -> Ints:
+        """Return for each reference of a member row where in the block it is found."""
+        members = self.rows[stream]
         order = np.argsort(members, kind="stable")
-        return self.carried[column].take(pa.array(order[np.searchsorted(members, refs, sorter=order)]))
+        return order[np.searchsorted(members, refs, sorter=order)]
 
     def only(self, columns: Collection[Column], bulky: Callable[[pa.DataType], bool]) -> "Partials":
         """Return the block with just the given columns carried, and of the bulky ones just the pinned."""

@@ -62,6 +62,10 @@ class ChunkTable:
         found = self._by_number.get(number)
         return found.chunk if found else None
 
+    def column(self, column: Column, number: int) -> pa.Array:
+        """Return a column of a chunk, whole, as a view."""
+        return self.rows(self._by_number[number]).column(column)
+
     def width(self, stream: int) -> int:
         """Return the average bytes of a stream's row."""
         chunks = [target.chunk for target in self._by_stream[stream]]

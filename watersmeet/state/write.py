@@ -14,8 +14,9 @@ from watersmeet.state.store import Store
 
 Ints = NDArray[np.int64]
 CHUNKS = "chunks"
-SMALL = 1024
-"""Neighbouring cells of fewer rows share a chunk, so that a long history does not become a file of crumbs."""
+MANY, SMALL = 64, 1024
+"""Where rows span more slices than MANY, neighbours of fewer rows than SMALL share a chunk: a long history, read in one
+batch, must not become a file of crumbs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +135,12 @@ class _Cell:
 def _cut(starts: Ints, nodes: Callable[[int], tuple[int, ...]]) -> Iterator[tuple[int, int, int, int, tuple[int, ...]]]:
     """Yield (from row, to row, first slice, last slice, owners) for runs of rows in rising order of their slices."""
     edges = np.flatnonzero(np.diff(starts)) + 1
+    small = SMALL if len(edges) > MANY else 0
     run: tuple[int, int, int, int, tuple[int, ...]] | None = None
     for a, b in zip((0, *edges), (*edges, len(starts)), strict=True):
         start = int(starts[a])
         owners = nodes(start)
-        if run is not None and run[4] == owners and run[1] - run[0] < SMALL and b - a < SMALL:
+        if run is not None and run[4] == owners and run[1] - run[0] < small and b - a < small:
             run = (run[0], int(b), run[2], start, owners)
             continue
         if run is not None:
