@@ -1,0 +1,146 @@
+"""Python predicates are asked once per distinct combination of argument rows, and their answers checked."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.engine import Run
+from watersmeet.errors import PredicateError
+from watersmeet.kernel.window import Sliding
+from watersmeet.placement import PSP, Central
+from watersmeet.predicate.model import Dialect, PythonPredicate
+from watersmeet.predicate.parse import parse_where
+from watersmeet.predicate.python import predicate
+from watersmeet.query import Query, StreamSpec
+from watersmeet.state.store import Store
+
+SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("img", pa.binary())])
+
+
+def run_of(folder: Path, where: str, predicates: tuple[PythonPredicate, ...], names: str = "abc") -> Run:
+    streams = tuple(StreamSpec(name, SCHEMA, 1, Sliding(1000), 0) for name in names)
+    conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], predicates, Dialect())
+    return Run(Query(streams, conjuncts, where, (), predicates), Store(str(folder)))
+
+
+def rows(names: str, each: int, first: int = 0) -> list[tuple[int, dict[str, Any]]]:
+    return [
+        (at, {"id": 100 * at + first + i, "ts": first + i, "x": float(i), "img": bytes([i % 250])})
+        for at, _ in enumerate(names)
+        for i in range(each)
+    ]
+
+
+@pytest.mark.parametrize("exchange", ["local", "shuffle"])
+def test_partial_results_that_share_members_share_answers(tmp_path: Path, exchange: str) -> None:
+    asked: list[tuple[bytes, int]] = []
+
+    @predicate
+    def counted(x: bytes, ys: Any) -> Any:
+        asked.extend((x, y) for y in ys)
+        return np.ones(len(ys), dtype=bool)
+
+    run = run_of(tmp_path, "counted(b.img, c.img)", (counted,))
+    run.step(Central(), rows("abc", 6), exchange)
+    assert sum(run.results.values()) == 6**3
+    # 36 distinct pairs (b, c); without sharing, each of 216 partial results would ask. In one task every pair is asked
+    # once; hops in separate tasks (a tuple that probes first, one that was stored) can't share, so at most once a hop.
+    assert len(set(asked)) == 36
+    assert len(asked) <= 36 * {"local": 1, "shuffle": 2}[exchange]
+    assert run.progress[-1]["predicates"]["counted"]["pairs"] == len(asked)
+
+
+def test_answers_are_remembered_from_batch_to_batch(tmp_path: Path) -> None:
+    asked: list[tuple[bytes, bytes]] = []
+
+    @predicate(form="pair")
+    def counted(x: bytes, y: bytes) -> bool:
+        asked.append((x, y))
+        return True
+
+    run = run_of(tmp_path, "counted(b.img, c.img)", (counted,))
+    run.step(Central(), rows("abc", 4))
+    run.step(Central(), [(0, {"id": 99, "ts": 500, "x": 0.0, "img": b"new"})])
+    assert sum(run.results.values()) == 5 * 16
+    assert len(asked) == 16  # the new tuple of a meets only pairs (b, c) that were asked before
+
+
+def test_the_cheaper_and_more_selective_predicate_goes_first(tmp_path: Path) -> None:
+    clock = {"now": 0.0}
+    asked = {"slow": 0, "quick": 0}
+
+    @predicate
+    def slow(x: float, ys: Any) -> Any:
+        asked["slow"] += len(ys)
+        clock["now"] += 1.0 * len(ys)
+        return np.ones(len(ys), dtype=bool)
+
+    @predicate
+    def quick(x: float, ys: Any) -> Any:
+        asked["quick"] += len(ys)
+        return ys == x
+
+    run = run_of(tmp_path, "slow(a.x, b.x) AND quick(a.x, b.x)", (slow, quick), "ab")
+    from tests import engine
+    from watersmeet.engine.probe import Worker
+
+    worker, engine.WORKER = engine.WORKER, Worker(lambda: clock["now"])
+    try:
+        run.step(Central(), rows("ab", 20))
+    finally:
+        engine.WORKER = worker
+    assert sum(run.results.values()) == 20
+    # As written first; once its cost is known, slow sees only what quick lets through.
+    assert asked["quick"] == 400
+    assert asked["slow"] < 400
+
+
+@pytest.mark.parametrize(
+    ("form", "function", "message"),
+    [
+        ("array", lambda x, ys: 1 / 0, "Predicate 'bad' raised ZeroDivisionError: division by zero"),
+        ("array", lambda x, ys: [True], r"answered a mask of shape \(1,\); \(2,\) was expected"),
+        ("array", lambda x, ys: np.zeros(len(ys)), "answered float64 values; a mask holds booleans"),
+        ("pair", lambda x, y: 1, "answered int; form 'pair' answers True, False or None"),
+        ("matrix", lambda xs, ys: np.zeros((1, 1), bool), r"answered a mask of shape \(1, 1\)"),
+    ],
+)
+def test_a_bad_predicate_is_named(tmp_path: Path, form: Any, function: Any, message: str) -> None:
+    bad = PythonPredicate("bad", function, form)
+    run = run_of(tmp_path, "bad(a.x, b.img)", (bad,), "ab")
+    with pytest.raises(PredicateError, match=message):
+        run.step(PSP(1), rows("ab", 3))
+
+
+def test_an_error_names_the_arguments_types(tmp_path: Path) -> None:
+    @predicate(form="pair")
+    def typed(x: float, y: bytes) -> bool:
+        raise TypeError("no")
+
+    run = run_of(tmp_path, "typed(a.x, b.img)", (typed,), "ab")
+    with pytest.raises(PredicateError, match=r"a\.x: float \(double\), b\.img: bytes \(binary\)"):
+        run.step(Central(), rows("ab", 1))
+
+
+def test_arrow_arrays_and_expressions_as_arguments(tmp_path: Path) -> None:
+    @predicate(arrow=True)
+    def same_length(x: int, ys: pa.Array) -> pa.Array:
+        assert isinstance(ys, pa.Array)
+        return pa.array([y.as_py() == x for y in ys])
+
+    run = run_of(tmp_path, "same_length(length(a.img), length(b.img))", (same_length,), "ab")
+    run.step(PSP(2), rows("ab", 5))
+    assert sum(run.results.values()) == 25
+
+
+def test_three_streams_in_one_call_and_constants(tmp_path: Path) -> None:
+    @predicate(form="pair")
+    def sums(x: float, y: float, z: float, limit: int) -> bool:
+        return x + y + z < limit
+
+    run = run_of(tmp_path, "sums(a.x, b.x, c.x, 4)", (sums,))
+    run.step(PSP(3), rows("abc", 5), "shuffle")
+    assert sum(run.results.values()) == sum(x + y + z < 4 for x in range(5) for y in range(5) for z in range(5))
