@@ -8,7 +8,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 FOLDER = Path(__file__).parent / "figures"
 INK, PAPER, FAINT, SOFT = "#22303c", "#ffffff", "#c9ced2", "#eef1f3"
@@ -67,7 +67,7 @@ def box(
 
 def arrow(axis: Any, start: tuple[float, float], end: tuple[float, float], text: str = "", **style: Any) -> None:
     """Draw an arrow, with a word beside it."""
-    look = {"color": INK, "lw": 1.2, "mutation_scale": 11, "shrinkA": 0, "shrinkB": 0} | style
+    look: dict[str, Any] = {"color": INK, "lw": 1.2, "mutation_scale": 11, "shrinkA": 0, "shrinkB": 0} | style
     axis.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", **look))
     if text:
         axis.text((start[0] + end[0]) / 2, (start[1] + end[1]) / 2 + 0.8, text, ha="center", fontsize=8)
@@ -225,7 +225,7 @@ def ring() -> Any:
         axis.text(5, y + 2, f"stream {name}", ha="center", va="center", weight="bold", color=STREAM[name])
         for node, (low, high) in enumerate(pairwise(borders)):
             colour = RING[3 - node]
-            axis.add_patch(plt.Rectangle((low, y), high - low, 4, fc=colour, ec=PAPER, lw=1.6))
+            axis.add_patch(Rectangle((low, y), high - low, 4, fc=colour, ec=PAPER, lw=1.6))
             axis.text((low + high) / 2, y + 2, f"node {3 - node}", ha="center", va="center", fontsize=9)
     arrow(axis, (10, 6.3), (78, 6.3), lw=1)
     axis.text(10, 3.6, "oldest: the tail", ha="left", fontsize=9)

@@ -19,10 +19,11 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 def main(spark: SparkSession) -> None:
     """Stream three folders of files, join them, show some results."""
+    folder = tempfile.mkdtemp()
 
     def sensor(name: str, seed: int) -> DataFrame:
-        write(numbers(10, 30, np.random.default_rng(seed)), name, seconds_per_file=10)
-        return spark.readStream.schema("id long, ts timestamp, x double").parquet(name)
+        write(numbers(10, 30, np.random.default_rng(seed)), f"{folder}/{name}", seconds_per_file=10)
+        return spark.readStream.schema("id long, ts timestamp, x double").parquet(f"{folder}/{name}")
 
     join = wm.join(
         wm.stream("a", sensor("a", 1), time="ts", window="10 seconds"),
@@ -31,14 +32,13 @@ def main(spark: SparkSession) -> None:
         where="abs(a.x - b.x) < 2 AND abs(b.x - c.x) < 2",
         select="a.id AS a, b.id AS b, c.id AS c",
     )
-    writer = join.writeStream.option("path", "matches").option("checkpointLocation", "state")
+    writer = join.writeStream.option("path", f"{folder}/matches").option("checkpointLocation", f"{folder}/state")
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
-    spark.read.parquet("matches").orderBy("a", "b", "c").show(4)
+    spark.read.parquet(f"{folder}/matches").orderBy("a", "b", "c").show(4)
 
 
 if __name__ == "__main__":
-    os.chdir(tempfile.mkdtemp(prefix="watersmeet-quickstart-"))
     session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     main(session)
