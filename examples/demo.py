@@ -238,8 +238,14 @@ class View:
             ring.add_row(Text(f"node {node}", "bold"), bar, Text(f"{count:4} tuples{place}", "dim"))
         spark = Text.assemble(("results per batch ", "dim"), (_sparkline([b["outputRows"] for b in history]), "green"))
         done = ProgressBar(total=self.settings.batches, completed=len(history), width=None, complete_style="green")
-        body = Group(done, Text(), facts, Text(), ring, Text(), spark)
-        return Panel(body, title="three cameras, one join", border_style="cyan", padding=(1, 2), width=100)
+        body = Group(done, Text(), Text(), facts, Text(), ring, Text(), spark)
+        return Panel(
+            body,
+            title="three cameras, one join",
+            border_style="cyan",
+            padding=(1, 2),
+            width=min(100, self.console.width),
+        )
 
 
 def _fact(name: str, value: str) -> Any:

@@ -11,17 +11,18 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from examples import demo
+from watersmeet.workload import START
 
 TINY = demo.Settings(rate=3.0, seconds=4.0, pixels=100, nodes=2)
 
 
 def camera(times: list[float], shades: list[int]) -> demo.Camera:
-    ts = np.array([demo.START + round(time * demo.SECOND) for time in times], np.int64)
+    ts = np.array([START + round(time * demo.SECOND) for time in times], np.int64)
     return demo.Camera(ts, np.array([[shade] * 3 for shade in shades], np.uint8))
 
 
 def ids(results: demo.Ints) -> list[list[int]]:
-    return results[:, :3].tolist()
+    return [[int(number) for number in row[:3]] for row in results]
 
 
 def test_the_brute_force_knows_windows_and_similarity() -> None:
