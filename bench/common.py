@@ -231,10 +231,10 @@ def report(title: str, slug: str, measurements: Sequence[Measurement], base: str
 
 
 def _table(title: str, measurements: Sequence[Measurement], base: str) -> Table:
-    table = Table(title=title)
-    table.add_column("competitor")
-    for heading in ("seconds", f"× {base}", "results", "CPU s", "peak MB", "workers MB"):
-        table.add_column(heading, justify="right")
+    table = Table(title=title, caption=f"ratio: seconds against {base}")
+    table.add_column("competitor", no_wrap=True)
+    for heading in ("seconds", "ratio", "results", "CPU s", "peak MB", "workers MB"):
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("note")
     reference = next((m.seconds for m in measurements if m.name == base), None)
     for m in measurements:
@@ -266,7 +266,7 @@ def _draw(path: Path, title: str, measurements: Sequence[Measurement]) -> None:
     bars = axes.barh(list(shown), list(shown.values()))
     axes.bar_label(bars, [f"{seconds:.1f} s" for seconds in shown.values()], padding=3)
     axes.set(xscale="log", xlabel="seconds (log scale; less is better)", title=title)
-    axes.margins(x=0.2)
+    axes.set_xlim(0.1, 5 * max(shown.values(), default=1.0))
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

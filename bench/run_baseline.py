@@ -29,8 +29,9 @@ def prepare(name: str, task: Task, settings: Mapping[str, str]) -> Callable[[], 
     if name in IN_PROCESS:
         return partial(IN_PROCESS[name], task)
     from bench.baselines import COMPETITORS, session
+    from bench.ours import OURS
 
-    competitor = COMPETITORS[name]
+    competitor = (COMPETITORS | OURS)[name]
     return partial(competitor.join, session({**competitor.settings, **settings}), task)
 
 
