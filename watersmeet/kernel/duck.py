@@ -24,7 +24,8 @@ class Duck:
 
     def __init__(self, dialect: Dialect) -> None:
         self._connection = duckdb.connect(config={"threads": 1, "memory_limit": MEMORY})
-        for statement in (f"SET TimeZone = '{dialect.time_zone}'", *PRELUDE):
+        settings = (f"SET TimeZone = '{dialect.time_zone}'", "SET enable_progress_bar = false")
+        for statement in (*settings, *PRELUDE):
             self._connection.execute(statement)
         # Last, since neither can be undone: nothing the connection runs can reach a file or load an extension.
         self._connection.execute("SET enable_external_access = false")
