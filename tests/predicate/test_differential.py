@@ -20,7 +20,11 @@ def generated(seed: int, count: int) -> list[str]:
 def check(spark: Any, texts: list[str], dialect: Dialect, refusable: float, **options: int) -> None:
     from tests.predicate.engines import Comparison
 
-    outcome = Comparison(spark, dialect, **options).run(texts)
+    try:
+        outcome = Comparison(spark, dialect, **options).run(texts)
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
     assert outcome.disagreements == []
     assert outcome.not_spark == []
     assert len(outcome.refused) <= refusable * len(texts), outcome.refused

@@ -69,6 +69,15 @@ class Interval:
         """The interval of the negated subexpression."""
         return Interval(self.high and self.high.negated(), self.low and self.low.negated())
 
+    def mirrored_with_nan(self) -> "Interval":
+        """Likewise for DOUBLE, where a NaN lies in the interval unless `high` keeps it out: x - NaN > 5 is TRUE."""
+        mirrored = self.mirrored()
+        if self.high is None or mirrored.high is None:
+            return replace(mirrored, high=None)
+        sql = f"(CASE WHEN isnan({self.high.sql}) THEN {self.high.sql} ELSE {mirrored.high.sql} END)"
+        columns = self.high.columns | mirrored.high.columns
+        return replace(mirrored, high=replace(mirrored.high, sql=sql, columns=columns))
+
 
 def bounds_of(node: Node, translator: Translator) -> tuple[Bound, ...]:
     """The bounds a conjunct offers, one for each column it can look up."""
@@ -179,7 +188,7 @@ class _Search:
         if isinstance(node, exp.Column):
             yield from self._column(made, interval)
         elif type(node) in _SIGNS and self._adds_up(made):
-            yield from self._operands(node, interval)
+            yield from self._operands(node, interval, has_nan=made.type.kind == "double")
         elif isinstance(node, exp.Anonymous) and node.name.lower() == "abs" and interval.high and self._adds_up(made):
             yield from self.isolated(node.expressions[0], Interval(interval.high.negated(), interval.high))
 
@@ -188,7 +197,7 @@ class _Search:
         if made.sql == column.name and made.type.kind in _AS_DOUBLE:
             yield column, interval
 
-    def _operands(self, node: Node, interval: Interval) -> Iterator[tuple[Column, Interval]]:
+    def _operands(self, node: Node, interval: Interval, *, has_nan: bool) -> Iterator[tuple[Column, Interval]]:
         left, right = node.this, node.args["expression"]
         left_value, right_value = self.value(left), self.value(right)
         if isinstance(node, exp.Add):
@@ -200,7 +209,8 @@ class _Search:
             if right_value:
                 yield from self.isolated(left, interval.moved("+", right_value))
             if left_value:
-                yield from self.isolated(right, interval.mirrored().moved("+", left_value))
+                mirrored = interval.mirrored_with_nan() if has_nan else interval.mirrored()
+                yield from self.isolated(right, mirrored.moved("+", left_value))
 
 
 _NUMBERS: frozenset[Kind] = frozenset({"byte", "short", "int", "long", "float", "double", "decimal"})
