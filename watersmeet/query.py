@@ -47,6 +47,10 @@ class StreamSpec:
         return self.schema.field(self.time).type
 
 
+RESULT_TIME = Column(-1, 0)
+"""Stands for a result's own time, `_time`, in a SELECT list."""
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """A flat output column: its name and the column it shows."""
@@ -66,6 +70,7 @@ class Query:
         outputs: The flat columns of a SELECT list; empty for one struct column per stream and `_time`.
         predicates: The Python predicates that `where` calls.
         dialect: What the session's settings say expressions mean.
+        select: The text of the SELECT list, for people.
     """
 
     streams: tuple[StreamSpec, ...]
@@ -74,6 +79,7 @@ class Query:
     outputs: tuple[Output, ...] = ()
     predicates: tuple[PythonPredicate, ...] = ()
     dialect: Dialect = field(default_factory=Dialect)
+    select: str = ""
 
     def __post_init__(self) -> None:
         names = [stream.name for stream in self.streams]
@@ -110,7 +116,7 @@ class Query:
     def shown(self) -> tuple[Column, ...]:
         """The columns that the output shows."""
         if self.outputs:
-            return tuple(dict.fromkeys(output.column for output in self.outputs))
+            return tuple(dict.fromkeys(o.column for o in self.outputs if o.column != RESULT_TIME))
         return tuple(
             Column(position, field)
             for position, stream in enumerate(self.streams)
@@ -124,10 +130,14 @@ class Query:
 
     def type_of(self, column: Column) -> pa.DataType:
         """Return the Arrow type of a column."""
+        if column == RESULT_TIME:
+            return self.streams[0].time_type
         return self.streams[column.stream].schema.field(column.field).type
 
     def name_of(self, column: Column) -> str:
         """Return a column as the user writes it."""
+        if column == RESULT_TIME:
+            return "_time"
         stream = self.streams[column.stream]
         return f"{stream.name}.{stream.schema.field(column.field).name}"
 
@@ -147,7 +157,7 @@ class Query:
         """Return what must not change between two runs of one checkpoint, each part under a name people know."""
         parts: dict[str, Any] = {"where": self.where, "time zone": self.dialect.time_zone, "ANSI": self.dialect.ansi}
         parts["streams"] = [stream.name for stream in self.streams]
-        parts["select"] = [f"{self.name_of(output.column)} AS {output.name}" for output in self.outputs]
+        parts["select"] = self.select
         for stream in self.streams:
             parts[f"window of '{stream.name}'"] = stream.window.describe()
             parts[f"delay of '{stream.name}'"] = f"{stream.delay / 1e6:g} s"

@@ -10,7 +10,7 @@ from watersmeet.errors import SqlError
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.scope import Scope, same
-from watersmeet.query import Output, Query
+from watersmeet.query import RESULT_TIME, Output, Query
 
 PREFIX = "SELECT "
 
@@ -98,6 +98,8 @@ class _Reader:
     def _column(self, node: exp.Expr) -> tuple[Column, bool]:
         """Return the column a reference reads, and whether it is that column rather than a field inside it."""
         path = [part.name for part in node.parts] if isinstance(node, exp.Column | exp.Dot) else [node.name]
+        if path == ["_time"]:
+            return RESULT_TIME, True
         named_stream = len(path) > 1 and any(same(stream.name, path[0]) for stream in self._query.streams)
         top = path[: 2 if named_stream else 1]
         try:

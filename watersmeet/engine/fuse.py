@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from watersmeet.kernel.hop import is_bulky
 from watersmeet.kernel.partials import Gather, Partials
 from watersmeet.predicate.model import Column
-from watersmeet.query import Query
+from watersmeet.query import RESULT_TIME, Query
 from watersmeet.state.store import Store
 
 RESULTS = "results"
@@ -36,15 +36,18 @@ def _row_bytes(query: Query, block: Partials, gather: Gather) -> int:
 
 
 def _columns(query: Query, block: Partials, gather: Gather) -> list[pa.Array]:
+    time = pa.array(block.high).cast(query.streams[0].time_type)
     if query.outputs:
-        return [_cast(block.column(out.column, gather), query.type_of(out.column)) for out in query.outputs]
+        return [
+            time if out.column == RESULT_TIME else _cast(block.column(out.column, gather), query.type_of(out.column))
+            for out in query.outputs
+        ]
     structs = []
     for position, stream in enumerate(query.streams):
         columns = [Column(position, at) for at in range(len(stream.schema))]
         values = [_cast(block.column(column, gather), query.type_of(column)) for column in columns]
         structs.append(pa.StructArray.from_arrays(values, fields=list(stream.schema)))
-    time_type = query.streams[0].time_type
-    return [*structs, pa.array(block.high).cast(time_type)]
+    return [*structs, time]
 
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:

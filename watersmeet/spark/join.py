@@ -21,7 +21,7 @@ from watersmeet.kernel.window import Sliding, Window
 from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.model import Dialect, PythonPredicate
 from watersmeet.predicate.parse import parse_where
-from watersmeet.query import Output, Query, StreamSpec
+from watersmeet.query import RESULT_TIME, Output, Query, StreamSpec
 from watersmeet.select import parse_select
 from watersmeet.spark import checks, tasks
 from watersmeet.spark.frames import arrow_schema, check_frame, spark_schema, union
@@ -136,6 +136,7 @@ class Join:
             mine = [out for out in self.query.outputs if out.column.stream == position]
             fields = [F.col(out.name).alias(spec.schema.field(out.column.field).name) for out in mine]
             structs += [F.struct(*fields).alias(spec.name)] if fields else []
+        structs += [F.col(out.name).alias("_time") for out in self.query.outputs if out.column == RESULT_TIME]
         return frame.select(*structs).selectExpr(*parse_select(self.select, self.query).expressions)
 
     def toDF(self) -> DataFrame:
@@ -191,7 +192,7 @@ def join(
     schemas = [(spec.name, spec.schema) for spec in specs]
     conjuncts = parse_where(where, schemas, tuple(predicates), dialect)
     outputs, computed = _outputs(select, query, frames)
-    full = Query(specs, conjuncts, where or "", outputs, tuple(predicates), dialect)
+    full = Query(specs, conjuncts, where or "", outputs, tuple(predicates), dialect, select or "")
     return Join(full, frames, strategy or PSP(), computed)
 
 
@@ -224,7 +225,7 @@ def _outputs(select: str | None, query: Query, frames: Sequence[DataFrame]) -> t
     parsed = parse_select(select, query)
     if parsed.plain is not None:
         return parsed.plain, None
-    computed = tuple(Output(column.name, column) for column in parsed.columns)
+    computed = tuple(Output(column.name, column) for column in parsed.columns or (RESULT_TIME,))
     _analyse(select, Join(Query(query.streams, (), "", computed), tuple(frames), PSP(1), select))
     return computed, select
 

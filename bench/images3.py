@@ -1,0 +1,75 @@
+"""Three camera streams joined by the pixel similarity of their images, against Spark's workaround with a pandas UDF.
+
+python bench/images3.py            both settings
+python bench/images3.py --heavy    only the heavy setting: how much of the CPU time is spent inside the predicate
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench.band3 import MODULE, judge
+from bench.common import RESULTS, console, image_files, report, run_all
+
+CORES = 2
+
+
+def light(folder: Path) -> None:
+    files = image_files(folder / "files", 5, 60, 10_000)
+    names = {
+        "watersmeet": "watersmeet-images",
+        "watersmeet-shuffle": "watersmeet-images-shuffle",
+        "images-udf": "images-udf",
+        "numpy": "numpy-images",
+    }
+    runs = {name: (MODULE, [run, f"--files={files}", f"--out={folder / name}"]) for name, run in names.items()}
+    title = "Image join of three streams, 10,000 pixels, 5 images/s each, 60 s, 10 s windows"
+    done = run_all(title, runs)
+    report(title, "images3", done, "watersmeet")
+    judge(done, {"images-udf": 5.0})
+    asked = sum(p["predicates"]["similar"]["pairs"] for p in _progress(folder / "watersmeet"))
+    console.print(f"The similarity was asked about {asked:,} pairs.")
+
+
+def heavy(folder: Path) -> None:
+    files = image_files(folder / "heavy", 20, 30, 20_000)
+    out = folder / "heavy-out"
+    runs = {"watersmeet": (MODULE, ["watersmeet-images", f"--files={files}", f"--out={out}"])}
+    title = "Heavy image join: 20,000 pixels, 20 images/s each, 30 s"
+    (done,) = run_all(title, runs)
+    report(title, "images3-heavy", [done], "watersmeet")
+    warm = _progress(out)[2:]
+    rows = [(p["batchId"], p["predicates"]["similar"]["ms"], CORES * p["durationMs"]["job"]) for p in warm]
+    for batch, inside, available in rows:
+        console.print(f"batch {batch}: {inside:,.0f} ms inside the predicate of {available:,.0f} ms of all cores")
+    share = sum(inside for _, inside, _ in rows) / sum(available for *_, available in rows)
+    (RESULTS / "images3-heavy-share.csv").write_text(
+        "batch,inside_ms,available_ms\n" + "".join(f"{b},{i},{a}\n" for b, i, a in rows)
+    )
+    console.print(f"Once warm, {share:.0%} of the CPU time of {CORES} cores is inside the predicate; 85 % wanted.")
+    console.print(f"Workers together at most {done.workers_rss_mb:,.0f} MB; 3,072 MB allowed.")
+
+
+def _progress(out: Path) -> list[dict[str, dict[str, dict[str, float]]]]:
+    found: list[dict[str, dict[str, dict[str, float]]]] = json.loads((out / "progress.json").read_text())
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--heavy", action="store_true", help="only the heavy setting")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as folder:
+        if not given.heavy:
+            light(Path(folder))
+        heavy(Path(folder))
+
+
+if __name__ == "__main__":
+    main()
