@@ -15,6 +15,8 @@ from rich.table import Table
 import watersmeet as wm
 from bench.baselines import session
 from bench.common import RESULTS, STREAMS, band_files, console, progress
+from watersmeet.state.manifest import load
+from watersmeet.state.store import Store
 
 ROW_BYTES = 24
 """id, ts and x, eight bytes each."""
@@ -35,8 +37,10 @@ def run(spark: SparkSession, files: Path, out: Path, nodes: int) -> tuple[float,
     query = writer.start()
     query.awaitTermination()
     last = query.progress[-1]
-    # Files that only the manifest before names are kept until the next batch starts; what is live is what counts.
-    disk = last["stateDiskBytes"]
+    # The files of the batch before are kept until the next batch starts; those that the last manifest names count.
+    manifest = load(Store(f"{out}/watersmeet"), last["batchId"])
+    assert manifest is not None
+    disk = sum(Path(out, "watersmeet", name).stat().st_size for name in manifest.files)
     return last["stateRows"] / last["distinctRows"], disk / (ROW_BYTES * last["stateRows"]), last["stateChunks"]
 
 

@@ -117,7 +117,6 @@ def progress(
         "stateRows": sum(chunk.rows * len(chunk.copies) for chunk in chunks),
         "distinctRows": sum(chunk.rows for chunk in chunks),
         "stateBytes": sum(chunk.bytes * len(chunk.copies) for chunk in chunks),
-        "stateDiskBytes": sum(copy.length for chunk in chunks for copy in chunk.copies),
         "stateChunks": len(manifest.chunks),
         "purgedRows": purged,
         "nodes": _nodes(plan, manifest, tasks),

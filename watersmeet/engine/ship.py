@@ -88,7 +88,6 @@ class Wire:
     def receive(self, rows: pa.RecordBatch, joined: tuple[int, ...]) -> Partials:
         """Return rows of one origin that have come this far as a block of partial results, all columns pinned."""
         carried = {c: rows.column(c.name) for c in self.columns if c.stream in joined}
-        asof = {stream: rows.column(f"a{stream}") for stream in self.query.counted}
         ints = {name: rows.column(name).to_numpy() for name in ("moment", "high", "deadline")}
         return Partials(
             joined=joined,

@@ -17,6 +17,8 @@ CHUNKS = "chunks"
 MANY, SMALL = 64, 1024
 """Where rows span more slices than MANY, neighbours of fewer rows than SMALL share a chunk: a long history, read in one
 batch, must not become a file of crumbs."""
+FILE_BYTES, FILES = 8 << 10, 64
+"""Neighbouring cells share a file until it holds FILE_BYTES, or a FILES-th of all that is written at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,31 +85,23 @@ class Writer:
         return replace(chunk, ordinals=path, last_ordinal=int(ordinals.max()))
 
     def _save(self, stream: int, cells: "Sequence[_Cell]", part: int, sealed: bool) -> list[Chunk]:
-        path = f"{CHUNKS}/{self.name}-s{stream}-{part}.arrow"
-        batches = [with_orders(cell.rows, self.indexed[stream]) for cell in cells]
-        # One schema a file: a cell too small for sort orders would differ from its neighbours.
-        groups = (
-            [list(range(len(batches)))]
-            if len({b.schema for b in batches}) == 1
-            else [[at] for at in range(len(batches))]
-        )
+        """Write cells in as few files as is worth it: a file goes only when all its chunks have expired."""
+        cells = [replace(cell, rows=with_orders(cell.rows, self.indexed[stream])) for cell in cells]
         chunks: list[Chunk] = []
-        for number, group in enumerate(groups):
-            name = path if len(groups) == 1 else f"{path.removesuffix('.arrow')}-{number}.arrow"
-            data, places = encode([batches[at] for at in group])
-            self.store.write(name, data)
-            chunks += [
-                self._describe(stream, cells[at], f"{name}#{index}", name, index, place, sealed)
-                for index, (at, place) in enumerate(zip(group, places, strict=True))
-            ]
+        for number, group in enumerate(_grouped(cells)):
+            path = f"{CHUNKS}/{self.name}-s{stream}-{part}-{number}.arrow"
+            data, places = encode([cell.rows for cell in group])
+            self.store.write(path, data)
+            for index, (cell, place) in enumerate(zip(group, places, strict=True)):
+                chunks.append(self._describe(stream, cell, path, index, place, sealed))
         return chunks
 
     def _describe(
-        self, stream: int, cell: "_Cell", key: str, path: str, index: int, place: tuple[int, int, int], sealed: bool
+        self, stream: int, cell: "_Cell", path: str, index: int, place: tuple[int, int, int], sealed: bool
     ) -> Chunk:
         ts = cell.rows.column(TIME).to_numpy()
         return Chunk(
-            id=key.removeprefix(f"{CHUNKS}/"),
+            id=f"{path.removeprefix(f'{CHUNKS}/')}#{index}",
             stream=stream,
             batch=self.batch,
             start=cell.start,
@@ -130,6 +124,19 @@ class _Cell:
     start: int
     end: int
     owners: tuple[int, ...]
+
+
+def _grouped(cells: Sequence[_Cell]) -> list[list[_Cell]]:
+    """Return runs of cells of one schema that share a file."""
+    enough = max(FILE_BYTES, sum(cell.rows.nbytes for cell in cells) // FILES)
+    groups: list[list[_Cell]] = []
+    for cell in cells:
+        last = groups[-1] if groups else []
+        if last and last[0].rows.schema == cell.rows.schema and sum(c.rows.nbytes for c in last) < enough:
+            last.append(cell)
+        else:
+            groups.append([cell])
+    return groups
 
 
 def _cut(starts: Ints, nodes: Callable[[int], tuple[int, ...]]) -> Iterator[tuple[int, int, int, int, tuple[int, ...]]]:
