@@ -11,6 +11,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -56,8 +57,8 @@ def heavy(folder: Path) -> None:
     console.print(f"Workers together at most {done.workers_rss_mb:,.0f} MB; 3,072 MB allowed.")
 
 
-def _progress(out: Path) -> list[dict[str, dict[str, dict[str, float]]]]:
-    found: list[dict[str, dict[str, dict[str, float]]]] = json.loads((out / "progress.json").read_text())
+def _progress(out: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((out / "progress.json").read_text())
     return found
 
 

@@ -73,7 +73,7 @@ class Diffuse:
         store = np.zeros((len(ts), placement.nodes), dtype=bool)
         for start in np.unique(starts).tolist():
             here = np.flatnonzero(starts == start)
-            store[np.ix_(here, placement.owners(stream, start, 0))] = True
+            store[np.ix_(here, np.array(placement.owners(stream, start, 0)))] = True
         target = self._plan.query.streams[self._plan.steps(stream)[0].target].window
         deadline = self._plan.query.streams[stream].window.deadline(ts)
         return store, self._routers[stream].visits(target.earliest(ts), deadline, -1, starts)

@@ -41,29 +41,28 @@ class Router:
             segments: The slice of each one's probing tuple.
         """
         found = np.zeros((len(low), self._placement.nodes), dtype=bool)
-        for segment in np.unique(segments).tolist():
-            rows = np.flatnonzero(segments == segment)
-            for chunk in self._chunks:
-                node = self._placement.visit(chunk.owners, here, segment)
-                found[rows, node] |= (low[rows] <= chunk.high) & (high[rows] >= chunk.low)
-            self._fresh(found, rows, low[rows], high[rows], here, segment)
+        for chunk in self._chunks:
+            touched = np.flatnonzero((low <= chunk.high) & (high >= chunk.low))
+            self._mark(found, touched, chunk.owners, here, segments)
+        length = self._placement.slice_length(self._target)
+        spans, inverse = np.unique(np.stack([low // length, high // length]), axis=1, return_inverse=True)
+        for at, (first, last) in enumerate(spans.T.tolist()):
+            touched = np.flatnonzero(inverse.ravel() == at)
+            for owners in self._owners(first, last):
+                self._mark(found, touched, owners, here, segments)
         return found
 
-    def _fresh(self, found: Visits, rows: Ints, low: Ints, high: Ints, here: int, segment: int) -> None:
-        """Add the owners of this batch's cells between low and high."""
-        length = self._placement.slice_length(self._target)
-        spans = np.stack([low // length, high // length], axis=1)
-        for (first, last), group in _groups(spans):
-            for owners in self._owners(int(first), int(last)):
-                found[rows[group], self._placement.visit(owners, here, segment)] = True
+    def _mark(self, found: Visits, rows: Ints, owners: tuple[int, ...], here: int, segments: Ints) -> None:
+        """Note for some partial results the one owner they visit; with several, it may depend on the segment."""
+        if len(owners) == 1:
+            found[rows, owners[0]] = True
+            return
+        for segment in np.unique(segments[rows]).tolist():
+            mine = rows[segments[rows] == segment]
+            found[mine, self._placement.visit(owners, here, segment)] = True
 
     def _owners_between(self, first: int, last: int) -> tuple[tuple[int, ...], ...]:
         if last - first > MOST_SLICES:
             return tuple((node,) for node in range(self._placement.nodes))
         length = self._placement.slice_length(self._target)
         return tuple({self._placement.owners(self._target, at * length, 0) for at in range(first, last + 1)})
-
-
-def _groups(spans: Ints) -> list[tuple[Ints, Ints]]:
-    unique, inverse = np.unique(spans, axis=0, return_inverse=True)
-    return [(span, np.flatnonzero(inverse.ravel() == at)) for at, span in enumerate(unique)]

@@ -280,7 +280,8 @@ class Prober:
         if len(todo):
             found = self._ask(block, call, {stream: rows[todo] for stream, rows in refs.items()})
             known[pair[0][todo], pair[1][todo]] = found
-        return known[pair]
+        answers: calls.Answers = known[pair]
+        return answers
 
     def _ask(self, block: Partials, call: Call, refs: dict[int, Ints]) -> calls.Answers:
         def fetch(argument: Argument, asked: Ints) -> tuple[pa.Array, Ints]:
