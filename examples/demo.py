@@ -73,7 +73,7 @@ def make_join(cameras: Mapping[str, DataFrame], nodes: int) -> wm.Join:
             for name, frame in cameras.items()
         ),
         where="similar(gate.img, yard.img) AND similar(yard.img, road.img)",
-        select=", ".join(f"{name}.id AS {name}, {name}.ts AS {name}_ts" for name in CAMERAS),
+        select="gate.id AS gate, yard.id AS yard, road.id AS road, _time",
         predicates=[similar],
         strategy=wm.PSP(nodes=nodes),
     )
@@ -161,9 +161,8 @@ def read_results(folder: Path) -> Ints:
     if not any(folder.glob("*.parquet")):
         return np.empty((0, 4), np.int64)
     table = ds.dataset(folder).to_table()
-    times = np.stack([pc.cast(table[f"{name}_ts"], pa.int64()).to_numpy() for name in CAMERAS])
     ids = [table[name].to_numpy() for name in CAMERAS]
-    return in_order(np.stack([*ids, times.max(axis=0)], axis=1))
+    return in_order(np.stack([*ids, pc.cast(table["_time"], pa.int64()).to_numpy()], axis=1))
 
 
 def in_order(rows: Ints) -> Ints:
