@@ -9,6 +9,7 @@ import pytest
 
 from tests.engine import Run
 from watersmeet.errors import PredicateError
+from watersmeet.kernel.calls import UNKNOWN, Memory
 from watersmeet.kernel.window import Sliding
 from watersmeet.placement import PSP, Central
 from watersmeet.predicate.model import Dialect, PythonPredicate
@@ -144,3 +145,17 @@ def test_three_streams_in_one_call_and_constants(tmp_path: Path) -> None:
     run = run_of(tmp_path, "sums(a.x, b.x, c.x, 4)", (sums,))
     run.step(PSP(3), rows("abc", 5), "shuffle")
     assert sum(run.results.values()) == sum(x + y + z < 4 for x in range(5) for y in range(5) for z in range(5))
+
+
+def test_memory_keeps_to_its_limit() -> None:
+    memory = Memory(limit=400)
+    first = memory.table("first", (10, 10))
+    assert first is not None
+    first[:] = 1
+    assert memory.table("first", (10, 10)) is first
+    assert memory.table("too large", (100, 100)) is None
+    for key in range(4):
+        memory.table(key, (10, 10))
+    again = memory.table("first", (10, 10))
+    assert again is not None
+    assert (again == UNKNOWN).all()  # the oldest answers were dropped to make room

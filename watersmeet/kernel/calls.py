@@ -62,17 +62,17 @@ class Memory:
         self._limit, self._size = limit, 0
         self._answers: OrderedDict[Any, Answers] = OrderedDict()
 
-    def table(self, key: Any, shape: tuple[int, int]) -> Answers:
-        """Return the answers known for a pair of chunks, to be filled in place; empty-handed if it is too large."""
+    def table(self, key: Any, shape: tuple[int, int]) -> Answers | None:
+        """Return the answers known for a pair of chunks, to be filled in place; None if it is too large to keep."""
+        if shape[0] * shape[1] > self._limit // 4:
+            return None
         if key in self._answers:
             self._answers.move_to_end(key)
             return self._answers[key]
-        table: Answers = np.full(shape, UNKNOWN, dtype=np.int8)
-        if table.size <= self._limit // 4:
-            self._answers[key] = table
-            self._size += table.size
-            while self._size > self._limit:
-                self._size -= self._answers.popitem(last=False)[1].size
+        table = self._answers[key] = np.full(shape, UNKNOWN, dtype=np.int8)
+        self._size += table.size
+        while self._size > self._limit:
+            self._size -= self._answers.popitem(last=False)[1].size
         return table
 
 

@@ -275,6 +275,8 @@ class Prober:
             return self._ask(block, call, refs)
         key = (call.predicate, tuple(argument.text for argument in call.arguments), chunks[0].id, chunks[1].id)
         known = self._memory.table(key, (chunks[0].rows, chunks[1].rows))
+        if known is None:
+            return self._ask(block, call, refs)
         pair = tuple(found & ROW_MASK for found in refs.values())
         todo = np.flatnonzero(known[pair] == calls.UNKNOWN)
         if len(todo):
