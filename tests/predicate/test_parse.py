@@ -106,6 +106,10 @@ def test_calls_are_numbered_over_the_whole_where() -> None:
     assert second.calls[0].arguments[1].columns == ()
 
 
+def test_a_call_gives_no_bounds() -> None:
+    assert one("a.x < if(similar(a.img, b.img), b.x, 1)").bounds == ()
+
+
 def test_exact_names_of_predicates_come_first() -> None:
     predicates = [PythonPredicate("near", pretend), PythonPredicate("NEAR", pretend)]
     (conjunct,) = parse_where("NEAR(a.x, b.x)", STREAMS, predicates, Dialect())
@@ -272,6 +276,7 @@ REFUSED = [
     ("concat_ws(',', cast(a.x / b.x AS string)) = ''", "A cast from double to string"),
     ("concat_ws(',', cast(a.i + 1 AS string)) = ''", "concat_ws of what may raise"),
     ("1 IN (a.s, 1)", "A constant IN a list"),
+    ("a.x = 0 OR similar(1 / a.x, b.x)", "can't stand behind a condition"),
     ("9223372036854775808 > a.i", "beyond the range"),
     ("a.i IN ()", "was not expected|IN is followed by"),
     ("a.s -> 'x' = 1", "can't be carried over|was not expected|Lambdas"),

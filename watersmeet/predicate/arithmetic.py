@@ -107,11 +107,11 @@ def _checked(sql: str, type_: Type, left: Expr, right: Expr, dialect: Dialect, *
     """The quotient unless the divisor is zero; Spark evaluates the divisor first, and a NULL dividend hides a zero."""
     if right.is_literal and right.literal not in (None, 0):
         return strict(sql, type_, (right, left), raises=raises)
-    zero = fail("[DIVIDE_BY_ZERO] Division by zero.", type_) if dialect.ansi else "NULL"
-    checked = f"(CASE WHEN {left.sql} IS NULL THEN NULL WHEN {right.sql} = 0 THEN {zero} ELSE {sql} END)"
-    if not dialect.ansi and left.raises:
-        checked = f"(CASE WHEN {right.sql} = 0 THEN NULL ELSE {sql} END)"
-    return strict(checked, type_, (right, left), raises=raises or dialect.ansi)
+    if not dialect.ansi:
+        return strict(f"(CASE WHEN {right.sql} = 0 THEN NULL ELSE {sql} END)", type_, (right, left), raises=raises)
+    zero = fail("[DIVIDE_BY_ZERO] Division by zero.", type_)
+    nulls = f"WHEN {right.sql} IS NULL THEN NULL WHEN {left.sql} IS NULL THEN NULL"
+    return strict(f"(CASE {nulls} WHEN {right.sql} = 0 THEN {zero} ELSE {sql} END)", type_, (right, left), raises=True)
 
 
 def _zero(type_: Type) -> Expr:

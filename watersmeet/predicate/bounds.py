@@ -147,14 +147,10 @@ class _Search:
         return self.value(node) if (numbers and not as_floats) or one.type == other.type else None
 
     def _expr(self, node: Node) -> Expr | None:
-        calls = len(self.translator.calls)
         try:
-            made = self.translator.expr(node)
+            return self.translator.expr(node)
         except Refusal:
             return None
-        finally:
-            del self.translator.calls[calls:]
-        return made
 
     def value(self, node: Node) -> Value | None:
         """The node as a number that never raises, or None."""

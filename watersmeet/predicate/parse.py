@@ -49,11 +49,12 @@ def _conjunct(translator: Translator, node: Node, span: tuple[int, int]) -> Conj
         made = translator.boolean(node)
     except Refusal as refusal:
         raise source.error(refusal.problem, refusal.node or node) from None
+    calls = tuple(translator.calls[first:])
     return Conjunct(
         text=source.text[slice(*span)],
         sql=made.sql,
         columns=tuple(sorted(made.columns)),
-        calls=tuple(translator.calls[first:]),
-        bounds=bounds_of(node, translator),
+        calls=calls,
+        bounds=() if calls else bounds_of(node, translator),
         raises=made.raises,
     )

@@ -184,6 +184,8 @@ def _argument(self: Translator, node: Node) -> tuple[Argument, Expr]:
     made = self.expr(node)
     if len({column.stream for column in made.columns}) > 1:
         raise Refusal("An argument of a Python predicate reads one stream; split this one into two arguments.", node)
+    if made.raises and node.find_ancestor(exp.Or, exp.Case, exp.If) is not None:
+        raise Refusal("An argument that may raise can't stand behind a condition: it is computed before.", node)
     start, end = self.source.span(node)
     return Argument(made.sql, tuple(sorted(made.columns)), self.source.text[start:end]), made
 
