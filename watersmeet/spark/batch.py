@@ -47,6 +47,7 @@ class BatchRunner:
         plain: Whether result files hold the output as it is.
         exchange: How partial results travel.
         sides: Folders for late and rejected rows, by kind.
+        select: The SELECT list that Spark computes over the results, if any; part of what must not change.
         after: Called at each step of the protocol with its name; tests cut the run there.
     """
 
@@ -58,26 +59,34 @@ class BatchRunner:
     plain: bool
     exchange: str
     sides: Mapping[str, Folder] = field(default_factory=dict)
+    select: str | None = None
     after: Callable[[str], None] = lambda step: None
     history: list[Mapping[str, Any]] = field(default_factory=list)
     error: BaseException | None = None
     _run: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    _resumed: Manifest = field(default_factory=lambda: Manifest(-1, ()))
     _last: Manifest | None = None
     _garbage: frozenset[str] = frozenset()
 
     def open(self) -> None:
-        """Check that the store belongs to this query, and claim it if it is new.
+        """Check that the store belongs to this query, claim it if it is new, and read the state it holds.
 
         Raises:
             DefinitionError: If it belongs to another query; the message says what changed.
+            StateError: If its newest manifest is damaged.
         """
-        mine = self.query.description()
-        if self.store.publish(DESCRIPTION, json.dumps(mine).encode()):
-            return
-        theirs = json.loads(self.store.read(DESCRIPTION) or b"{}")
+        mine = self.query.description() | ({"select": self.select} if self.select else {})
+        if not self.store.publish(DESCRIPTION, json.dumps(mine).encode()):
+            self._compare(json.loads(self.store.read(DESCRIPTION) or b"{}"), mine)
+        newest = manifests.newest(self.store)
+        found = None if newest is None else manifests.load(self.store, newest)
+        self._resumed = found or start(self.query)
+        self.history = list(self._resumed.all_progress)
+
+    def _compare(self, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
         changed = [key for key in {**theirs, **mine} if theirs.get(key) != mine.get(key)]
         if changed:
-            what = "; ".join(f"{key} was {theirs.get(key)!r} and is {mine.get(key)!r}" for key in changed)
+            what = "; ".join(f"{key} was {_shown(theirs.get(key))} and is {_shown(mine.get(key))}" for key in changed)
             raise DefinitionError(
                 f"The checkpoint at {self.store.root} belongs to another query: {what}. "
                 "Use a new checkpointLocation, or the old query; nodes, strategy, order and trigger may change."
@@ -107,40 +116,47 @@ class BatchRunner:
         self.after("sink")
         times = {"plan": planned_at - began, "job": ran_at - planned_at, "commit": time.time() - ran_at}
         manifest = self._with_times(manifest, outcome[0], began, times)
-        manifests.publish(self.store, manifest, before)
+        if not manifests.publish(self.store, manifest, before):
+            raise StateError(
+                f"Batch {number} was committed by somebody else: two runs share the checkpoint at {self.store.root}; "
+                "stop one of them."
+            )
         self.after("manifest")
-        self._garbage |= before.files - manifest.files
+        # Still needed if Spark's own commit gets lost; gone once the next batch starts.
+        self._garbage |= before.files - manifest.files | manifests.superseded(number)
         self._last = manifest
         self.history = [*self.history, manifest.progress][-manifests.HISTORY :]
 
     def _before(self, number: int) -> Manifest | None:
         """Return the state the batch builds on, or None if the batch is already done."""
-        if self._last is not None and self._last.batch == number - 1:
-            self.store.remove(self._garbage)
-            self._garbage = frozenset()
-            return self._last
-        done = manifests.load(self.store, number)
-        if done is not None:
-            self._last = done
-            self.history = list(done.all_progress)
-            return None
-        before = start(self.query) if number == 0 else manifests.load(self.store, number - 1)
-        if before is None:
+        if self._last is None:
+            return self._first(number, self._resumed)
+        self.store.remove(self._garbage)
+        self._garbage = frozenset()
+        return self._last
+
+    def _first(self, number: int, found: Manifest) -> Manifest | None:
+        """Return the same for the first batch of a run, which an earlier run may have half done."""
+        if found.batch not in (number - 1, number):
+            newest = f"of batch {found.batch}" if found.batch >= 0 else "missing"
             raise StateError(
-                f"Spark runs batch {number}, but the state at {self.store.root} has no batch {number - 1}: "
-                "the checkpoint is incomplete; restore it or start a new one."
+                f"Spark runs batch {number}, but the newest state at {self.store.root} is {newest}: Spark's part of "
+                "the checkpoint and the join's do not belong together; restore both or start a new checkpoint."
             )
-        self.history = list(before.all_progress)
-        self._sweep(before)
+        self._sweep(found)
+        if found.batch == number:
+            self._last = found
+            return None
         self.sink.restarted(number)
         for folder in self.sides.values():
             folder.withdraw(number)
-        return before
+        return found
 
     def _sweep(self, live: Manifest) -> None:
-        """Remove what earlier runs left and no live manifest names."""
-        chunks = (name for name in self.store.names(CHUNKS) if name not in live.files)
-        self.store.remove([*chunks, *self.store.names(RESULTS), *self.store.names("sides")])
+        """Remove what earlier runs left and the live manifest does not need."""
+        needed = live.files | manifests.chain(live.batch)
+        for folder in (CHUNKS, RESULTS, "sides", manifests.FOLDER):
+            self.store.remove(name for name in self.store.names(folder) if name not in needed)
 
     def _job(self, batch: DataFrame, planned: BatchPlan) -> Outcome:
         session = batch.sparkSession
@@ -188,6 +204,10 @@ def latency(intakes: Sequence[IntakeReport], now: float) -> dict[str, float]:
                 shown[name] = round(1000 * waited, 1)
                 break
     return shown
+
+
+def _shown(part: Any) -> str:
+    return "not there" if part is None else repr(part)
 
 
 def side_folders(options: Mapping[str, str]) -> dict[str, Folder]:

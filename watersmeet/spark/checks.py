@@ -1,9 +1,12 @@
 """Checks before a join starts: what would fail later, amid a stack of JVM frames, said now in a sentence."""
 
 import os
+import shutil
+import subprocess
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import get_args
 
 from pyspark.sql import DataFrame, SparkSession
@@ -57,25 +60,96 @@ def exchange(given: str | None, local: bool) -> Exchange:
     raise DefinitionError(f"exchange '{given}' is unknown; it is one of {', '.join(known)}.")
 
 
+def partitions(wanted: Sequence[str], columns: Sequence[str]) -> None:
+    """Refuse to lay files out by a column that the results don't have."""
+    known, listed = {column.lower() for column in columns}, ", ".join(columns)
+    for name in wanted:
+        if name.lower() not in known:
+            raise DefinitionError(f"partitionBy('{name}'): the results have no such column; they have {listed}.")
+
+
 def workers(spark: SparkSession, store: Store) -> None:
-    """Let Python workers be this Python where they run here; elsewhere check that executors see the store."""
-    context = spark.sparkContext
-    if is_local(spark):
-        if "PYSPARK_PYTHON" not in os.environ and context.pythonExec in ("python", "python3"):
-            context.pythonExec = sys.executable
+    """Check that Python workers can run a join and see its store, before Spark says so amid a stack of JVM frames.
+
+    Where all tasks run on this host, workers are made this very Python unless PYSPARK_PYTHON names another.
+
+    Raises:
+        DefinitionError: If they can't; the message says what is missing where.
+    """
+    if not is_local(spark):
+        _check_executors(spark, store)
         return
+    context = spark.sparkContext
+    if "PYSPARK_PYTHON" not in os.environ and context.pythonExec in ("python", "python3"):
+        context.pythonExec = sys.executable
+    problem = _problem_of(context.pythonExec)
+    if problem:
+        raise DefinitionError(
+            f"Python workers run {context.pythonExec}, which {problem}; "
+            f"set PYSPARK_PYTHON to a Python that can run the join, such as {sys.executable}."
+        )
+
+
+@lru_cache
+def _problem_of(python: str) -> str | None:
+    """Return what keeps another Python of this host from running tasks, or None."""
+    if shutil.which(python) == sys.executable:
+        return None
+    try:
+        done = subprocess.run([python, "-c", _IMPORTS], capture_output=True, text=True, timeout=60)
+    except OSError as error:
+        return f"can't be started ({error.strerror})"
+    version, _, missing = done.stdout.strip().partition(" ")
+    if version != _VERSION:
+        return f"is Python {version or 'unknown'} while this is {_VERSION}"
+    return f"can't import {missing}" if missing else None
+
+
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+_IMPORTS = """
+import importlib, sys
+missing = ""
+for name in ("pyarrow", "duckdb", "numpy", "watersmeet"):
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        missing = missing or name
+print("%d.%d %s" % (sys.version_info[0], sys.version_info[1], missing))
+"""
+
+
+def _check_executors(spark: SparkSession, store: Store) -> None:
+    context = spark.sparkContext
     probe = f"probe-{uuid.uuid4().hex}"
     store.publish(probe, b"here")
     slots = max(2, context.defaultParallelism)
+    try:
+        answers = context.parallelize(range(slots), slots).map(_sees(store.root, probe)).collect()
+        problem = next((answer for answer in answers if answer), None)
+    except Exception as error:
+        problem = _of_failed(str(error))
+    finally:
+        store.remove([probe])
+    if problem:
+        raise DefinitionError(f"The checkpoint is at {store.root}, but an executor {problem}.")
 
+
+def _sees(root: str, probe: str) -> Callable[[object], str | None]:
+    # Takes plain strings and imports inside: an executor without watersmeet must still be able to unpickle it.
     def sees(_: object) -> str | None:
         try:
             from watersmeet.state.store import Store as RemoteStore
-        except ImportError:
-            return "can't import watersmeet: install it there"
-        return None if RemoteStore(store.root).read(probe) == b"here" else "can't see it: use a shared path"
+        except ImportError as error:
+            return f"can't import {error.name}: install watersmeet and what it needs there, too"
+        found = RemoteStore(root).read(probe) == b"here"
+        return None if found else "can't see it: use a path that all executors share"
 
-    problems = [found for found in context.parallelize(range(slots), slots).map(sees).collect() if found]
-    store.remove([probe])
-    if problems:
-        raise DefinitionError(f"The checkpoint is at {store.root}, but an executor {problems[0]}.")
+    return sees
+
+
+def _of_failed(text: str) -> str:
+    """Return the one line of a failed job that says why, without the JVM's frames."""
+    lines = [line.strip() for line in text.splitlines()]
+    named = [line for line in lines if "PYTHON_VERSION_MISMATCH" in line or "ModuleNotFoundError" in line]
+    said = [line for line in named or lines if line and not line.startswith("at ")]
+    return f"can't run Python tasks: {said[0] if said else 'it gave no reason'}"

@@ -1,5 +1,6 @@
 """Publishing a batch's files into an output folder so that a replay replaces what the first try left."""
 
+import errno
 import os
 import shutil
 import uuid
@@ -43,27 +44,20 @@ class Folder:
             _, dot, suffix = inside.name.partition(".")
             system.move(path, f"{target}/part-b{batch}-{moved:05d}-{uuid.uuid4().hex[:8]}{dot}{suffix or ending}")
             moved += 1
-        self._clear(system, source)
+        system.delete_dir(source)
         return moved
 
-    def _clear(self, system: pafs.FileSystem, source: str) -> None:
-        system.delete_dir(source)
-
     def take(self, files: Iterable[str], batch: int) -> int:
-        """Move finished local files in, as `part-b<batch>-*`; return how many.
+        """Move finished files in, as `part-b<batch>-*`; return how many.
 
-        Copies first where the files are on another device, so that a name appears only with all its bytes.
+        A name appears only with all its bytes: a rename on one device, a copy aside or a single put elsewhere.
         """
-        _, base = self._open()
-        os.makedirs(base, exist_ok=True)
+        system, base = self._open()
+        system.create_dir(base, recursive=True)
         moved = 0
         for file in files:
             name = f"part-b{batch}-{moved:05d}-{uuid.uuid4().hex[:8]}{PurePosixPath(file).suffix}"
-            try:
-                os.replace(file, f"{base}/{name}")
-            except OSError:
-                shutil.copyfile(file, f"{base}/.{name}")
-                os.replace(f"{base}/.{name}", f"{base}/{name}")
+            _move(Folder(file)._open(), (system, f"{base}/{name}"), f"{base}/.{name}")
             moved += 1
         return moved
 
@@ -71,13 +65,29 @@ class Folder:
         """Remove whatever an earlier try of a batch left behind."""
         system, base = self._open()
         for path in list(_files(system, base)):
-            if PurePosixPath(path).name.startswith(f"part-b{batch}-") or f"/{STAGING}/" in path:
+            if PurePosixPath(path).name.removeprefix(".").startswith(f"part-b{batch}-") or f"/{STAGING}/" in path:
                 system.delete_file(path)
 
     @property
     def is_local(self) -> bool:
         """Whether the folder is on this host's file system."""
         return isinstance(self._open()[0], pafs.LocalFileSystem)
+
+
+def _move(source: tuple[pafs.FileSystem, str], target: tuple[pafs.FileSystem, str], aside: str) -> None:
+    local = all(isinstance(system, pafs.LocalFileSystem) for system, _ in (source, target))
+    if not local:
+        pafs.copy_files(source[1], target[1], source[0], target[0])
+        source[0].delete_file(source[1])
+        return
+    try:
+        os.replace(source[1], target[1])
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copyfile(source[1], aside)
+        os.replace(aside, target[1])
+        os.unlink(source[1])
 
 
 def _files(system: pafs.FileSystem, base: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.errors import DefinitionError, WatersmeetError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from watersmeet.spark.join import Join
 
 OWN_OPTIONS = {"checkpointLocation", "path", "latePath", "rejectedPath", "exchange"}
+Consume = Callable[[DataFrame, int], None]
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class JoinWriter:
     _partitions: tuple[str, ...] = ()
     _trigger: Mapping[str, Any] = field(default_factory=dict)
     _name: str | None = None
-    _consume: Callable[[DataFrame, int], None] | None = None
+    _consume: Consume | None = None
 
     def format(self, source: str) -> "JoinWriter":
         """Set the sink's format: parquet, json, csv, orc, delta, console, memory, noop, or any that Spark writes."""
@@ -82,8 +83,8 @@ class JoinWriter:
         writer = self.options(**options)
 
         def consume(frame: DataFrame, batch: int) -> None:
-            mode = frame.write.mode("append").options(**writer._sink_options())
-            (mode.partitionBy(*writer._partitions) if writer._partitions else mode).saveAsTable(tableName)
+            appended = frame.write.mode("append").options(**writer._sink_options())
+            appended.partitionBy(*writer._partitions).saveAsTable(tableName)
 
         return writer.foreachBatch(consume).start()
 
@@ -101,6 +102,10 @@ class JoinWriter:
         location = checks.location(spark, self._options.get("checkpointLocation"), self._name)
         checks.streaming(join.frames, join.query)
         checks.output(self._format if self._consume is None else None, join.query, join.select)
+        if self._partitions:
+            checks.partitions(self._partitions, join.read_results(join.frames[0], []).columns)
+        chosen = checks.exchange(self._options.get("exchange"), is_local(spark))
+        sink = self._sink(location)
         store = check_location(location)
         checks.workers(spark, store)
         sides = side_folders(self._options)
@@ -109,11 +114,12 @@ class JoinWriter:
             query=query,
             strategy=join.strategy,
             store=store,
-            sink=self._sink(spark),
+            sink=sink,
             read=join.read_results,
             plain=join.select is None,
-            exchange=checks.exchange(self._options.get("exchange"), is_local(spark)),
+            exchange=chosen,
             sides=sides,
+            select=join.select,
         )
         runner.open()
         stream = union(query, join.frames, bool(sides)).writeStream.foreachBatch(runner)
@@ -127,55 +133,59 @@ class JoinWriter:
     def _sink_options(self) -> dict[str, str]:
         return {key: value for key, value in self._options.items() if key not in OWN_OPTIONS}
 
-    def _sink(self, spark: SparkSession) -> Sink:
+    def _sink(self, location: str) -> Sink:
         if self._consume is not None:
             return FrameSink(self._consume)
         if self._format in FILE_FORMATS:
-            folder = Folder(self._path())
-            return FileSink(self._format, folder, self._sink_options(), self._partitions)
-        return FrameSink(_CONSUMERS.get(self._format, JoinWriter._save)(self))
+            return FileSink(self._format, Folder(self._path()), self._sink_options(), self._partitions)
+        return FrameSink(_CONSUMERS.get(self._format, JoinWriter._save)(self, location))
 
     def _path(self) -> str:
         if "path" not in self._options:
             raise DefinitionError(f"format('{self._format}') needs a path: .option('path', ...) or .start(path).")
         return self._options["path"]
 
-    def _save(self) -> Callable[[DataFrame, int], None]:
+    def _save(self, location: str) -> Consume:
+        options = self._sink_options() | ({"path": self._options["path"]} if "path" in self._options else {})
+
         def consume(frame: DataFrame, batch: int) -> None:
-            options = self._sink_options() | ({"path": self._options["path"]} if "path" in self._options else {})
-            frame.write.format(self._format).mode("append").options(**options).save()
+            frame.write.format(self._format).mode("append").options(**options).partitionBy(*self._partitions).save()
 
         return consume
 
-    def _delta(self) -> Callable[[DataFrame, int], None]:
+    def _delta(self, location: str) -> Consume:
+        path = self._path()
+
         def consume(frame: DataFrame, batch: int) -> None:
-            once = {"txnAppId": self._options["checkpointLocation"], "txnVersion": str(batch)}
-            frame.write.format("delta").mode("append").options(**self._sink_options(), **once).save(self._path())
+            once = {"txnAppId": location, "txnVersion": str(batch)}
+            writer = frame.write.format("delta").mode("append").options(**self._sink_options(), **once)
+            writer.partitionBy(*self._partitions).save(path)
 
         return consume
 
-    def _console(self) -> Callable[[DataFrame, int], None]:
+    def _console(self, location: str) -> Consume:
+        rows, truncate = int(self._options.get("numRows", 20)), self._options.get("truncate", "true") == "true"
+
         def consume(frame: DataFrame, batch: int) -> None:
-            print(f"-------------------------------------------\nBatch: {batch}\n" + "-" * 43)
-            frame.show(int(self._options.get("numRows", 20)), self._options.get("truncate", "true") == "true")
+            line = "-" * 43
+            print(f"{line}\nBatch: {batch}\n{line}")
+            frame.show(rows, truncate)
 
         return consume
 
-    def _memory(self) -> Callable[[DataFrame, int], None]:
+    def _memory(self, location: str) -> Consume:
         if not self._name:
             raise DefinitionError("format('memory') needs a name: .queryName('...').")
-        name, kept = self._name, dict[int, pa.Table]()
+        name, spark, kept = self._name, self.join.spark, list[pa.Table]()
 
         def consume(frame: DataFrame, batch: int) -> None:
-            kept[batch] = frame.toArrow()
-            everything = pa.concat_tables(kept.values()) if kept else None
-            spark = SparkSession.active() if frame is None else self.join.spark
-            spark.createDataFrame(everything, frame.schema).createOrReplaceTempView(name)
+            kept.append(frame.toArrow())
+            spark.createDataFrame(pa.concat_tables(kept), frame.schema).createOrReplaceTempView(name)
 
         return consume
 
 
-_CONSUMERS: dict[str, Callable[[JoinWriter], Callable[[DataFrame, int], None]]] = {
+_CONSUMERS: dict[str, Callable[[JoinWriter, str], Consume]] = {
     "delta": JoinWriter._delta,
     "console": JoinWriter._console,
     "memory": JoinWriter._memory,

@@ -13,6 +13,7 @@ from watersmeet.errors import StateError
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.store import Store
 
+FOLDER = "manifests"
 SNAPSHOT_EVERY = 32
 HISTORY = 1000
 """Batches whose progress is kept."""
@@ -26,7 +27,7 @@ class StreamState:
         latest: The latest event time seen.
         arrived: How many tuples were accepted so far; the next arrival ordinal of a count window.
         idle: Whether the stream no longer holds the watermark.
-        silent: Batches' clock reading (microseconds) at which the stream was last heard; None before the first.
+        heard: The driver's clock (microseconds) when the stream last brought rows; None before the first batch.
         rows: Tuples that the batch brought.
         advance: How far event time advanced in the batch.
     """
@@ -55,7 +56,6 @@ class Manifest:
         frozen: What the strategy and the controller keep between batches.
         progress: The progress of this batch.
         history: The progress of the batches before it, the last first to go; only snapshots write it.
-        nodes: The number of nodes the batch ran on.
     """
 
     batch: int
@@ -84,13 +84,35 @@ class Manifest:
 
 def path_of(batch: int) -> str:
     """Return where the manifest of a batch stands."""
-    return f"manifests/{batch:012d}.json"
+    return f"{FOLDER}/{batch:012d}.json"
+
+
+def newest(store: Store) -> int | None:
+    """Return the last batch that has a manifest, or None.
+
+    The one place where a listing is believed: a run that starts must notice that state is further than Spark is.
+    """
+    found = [name for name in store.names(FOLDER) if name.endswith(".json")]
+    return max((int(name.removeprefix(f"{FOLDER}/").removesuffix(".json")) for name in found), default=None)
+
+
+def _is_snapshot(batch: int) -> bool:
+    return batch % SNAPSHOT_EVERY == 0
+
+
+def chain(batch: int) -> frozenset[str]:
+    """Return the files that the manifest of a batch consists of: itself and all back to the last snapshot."""
+    return frozenset(map(path_of, range(batch - batch % SNAPSHOT_EVERY, batch + 1))) if batch >= 0 else frozenset()
+
+
+def superseded(batch: int) -> frozenset[str]:
+    """Return the files that are needless once the manifest of a batch is written: those before a snapshot."""
+    return chain(batch - 1) if _is_snapshot(batch) else frozenset()
 
 
 def publish(store: Store, manifest: Manifest, before: Manifest) -> bool:
     """Write a manifest, if there is none for its batch yet; return whether it was written."""
-    snapshot = manifest.batch % SNAPSHOT_EVERY == 0 or before.batch < 0
-    body = _common(manifest) | (_snapshot(manifest) if snapshot else _delta(manifest, before))
+    body = _common(manifest) | (_snapshot(manifest) if _is_snapshot(manifest.batch) else _delta(manifest, before))
     return store.publish(path_of(manifest.batch), json.dumps(body).encode())
 
 

@@ -1,0 +1,85 @@
+"""A join as a program of its own, to be killed: reads a case, writes one output per format, says each step it takes.
+
+Run as `python -m tests.spark.crashing_join FOLDER SPEC`, where SPEC is JSON: formats, nodes (0 for Central), exchange,
+master, die ([step, how often it is seen before the program exits there] or null).
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import watersmeet as wm
+from tests.oracle import Count, Sliding, Stream
+from tests.spark.harness import Case, cuts, frames, join_of
+from watersmeet.spark.batch import BatchRunner
+
+CASE = Case(
+    [Stream("a", Sliding(12), 6), Stream("b", Sliding(12), 6), Stream("c", Count(6), 6)],
+    cuts(31, "abc", batches=5, rows=8, disorder=6, ties=False, nulls=0),
+    "a.x < b.x AND abs(b.x - c.x) < 2",
+    lambda a, b, c: a["x"] < b["x"] and abs(b["x"] - c["x"]) < 2,
+)
+SELECT = "a.id AS a, b.id AS b, c.id AS c"
+
+
+def session(master: str, folder: Path) -> SparkSession:
+    made = (
+        SparkSession.builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.local.dir", str(folder / "local"))
+        .config("spark.executorEnv.PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        .getOrCreate()
+    )
+    made.sparkContext.setLogLevel("OFF")
+    return made
+
+
+class Steps:
+    """Says each step of the batch protocol, and exits at the one asked for."""
+
+    def __init__(self, die: list[Any] | None) -> None:
+        self._at, self._left = die or (None, 0)
+
+    def __call__(self, step: str) -> None:
+        print("step", step, flush=True)
+        if step == self._at:
+            self._left -= 1
+            if self._left <= 0:
+                os._exit(9)
+
+
+def main(folder: Path, spec: dict[str, Any]) -> None:
+    steps, claim = Steps(spec.get("die")), BatchRunner.open
+
+    def watched(runner: BatchRunner) -> None:
+        runner.after = steps
+        claim(runner)
+
+    BatchRunner.open = watched  # type: ignore[method-assign]
+    spark = session(spec.get("master", "local[2]"), folder)
+    strategy = wm.PSP(spec["nodes"]) if spec["nodes"] else wm.Central()
+    joined = join_of(CASE, frames(spark, folder / "in", CASE.names), select=SELECT, strategy=strategy)
+    queries = [
+        joined.writeStream.format(format)
+        .option("checkpointLocation", str(folder / f"checkpoint-{format}"))
+        .option("exchange", spec["exchange"])
+        .trigger(availableNow=True)
+        .start(str(folder / f"out-{format}"))
+        for format in spec["formats"]
+    ]
+    print("started", flush=True)
+    for query in queries:
+        query.awaitTermination()
+    print("done", flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

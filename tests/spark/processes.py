@@ -1,0 +1,73 @@
+"""Runs the crashing join as a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from tests.spark.crashing_join import CASE
+from tests.spark.harness import expected, read
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def program(folder: Path, **spec: Any) -> Iterator[subprocess.Popen[str]]:
+    """Start the program in a process group of its own; whatever is left of it is killed at the end."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_HOME": os.path.dirname(pyspark.__file__)}
+    env |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, "-m", "tests.spark.crashing_join", str(folder), json.dumps(spec)]
+    with (folder / "log").open("a") as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        kill(process)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """Kill the driver, its JVM and its workers, at once and without a chance to tidy up."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def lines(process: subprocess.Popen[str]) -> Iterator[str]:
+    """Yield what the program says, line by line."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        yield line.strip()
+
+
+def run(folder: Path, **spec: Any) -> list[str]:
+    """Run the program to its end, wherever that is, and return what it said."""
+    with program(folder, **spec) as process:
+        return list(lines(process))
+
+
+def wanted() -> Counter[tuple[int, ...]]:
+    """Return the ids of the oracle's results."""
+    found = Counter[tuple[int, ...]]()
+    for (ids, _), times in expected(CASE).results.items():
+        found[ids] += times
+    return found
+
+
+def written(folder: Path, format: str) -> Counter[tuple[int, ...]]:
+    """Return the ids an output folder holds; reading it fails on a half-written file."""
+    if format == "csv":  # written without a header, as Spark does by default
+        files = (folder / "out-csv").glob("part-*.csv")
+        return Counter(tuple(map(int, line.split(","))) for file in files for line in file.read_text().splitlines())
+    return Counter(tuple(row.values()) for row in read(folder / f"out-{format}", format).to_pylist())

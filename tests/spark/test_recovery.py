@@ -1,0 +1,249 @@
+"""Crashes at any moment, and restarts: exact results; changed queries and damaged state: refused."""
+
+import json
+import random
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import watersmeet as wm
+from tests.oracle import Sliding, Stream
+from tests.spark import processes
+from tests.spark.crashing_join import CASE
+from tests.spark.harness import EXCHANGES, Case, cuts, expected, frames, join_of, results, run, write, write_batches
+from tests.spark.harness import table as to_table
+
+pytestmark = pytest.mark.spark
+STEPS = ("job", "reports", "sink", "manifest")
+STRATEGIES = (3, 0, 1, 2)
+
+
+# -- crashes
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_exits_between_any_two_steps_lose_and_double_nothing(tmp_path: Path, exchange: str) -> None:
+    write(tmp_path / "in", CASE.batches)
+    for at, step in enumerate(STEPS):
+        # The second time a step comes by: one whole batch, so that each run finds state of the run before.
+        said = processes.run(
+            tmp_path, formats=["parquet"], nodes=STRATEGIES[at], exchange=exchange, die=[step, 1 if at == 0 else 2]
+        )
+        assert said[-1] == f"step {step}" and "done" not in said
+    assert processes.run(tmp_path, formats=["parquet"], nodes=2, exchange=exchange)[-1] == "done"
+    assert processes.written(tmp_path, "parquet") == processes.wanted()
+
+
+def _killed_until_done(folder: Path, seed: int, kills: int, exchange: str) -> None:
+    """Kill three queries at once, each with a sink of its own, a little after a random step of one of them."""
+    write(folder / "in", CASE.batches)
+    rng, formats = random.Random(seed), ["parquet", "json", "csv"]
+    for at in range(kills + 1):
+        nodes, survives = STRATEGIES[at % len(STRATEGIES)], at == kills
+        with processes.program(folder, formats=formats, nodes=nodes, exchange=exchange) as process:
+            left, said = rng.randint(0, 16), ""
+            for said in processes.lines(process):
+                left -= said.startswith("step")
+                if left < 0 and not survives:
+                    time.sleep(rng.random() / 2)
+                    break
+    assert said == "done"
+    for format in formats:
+        assert processes.written(folder, format) == processes.wanted(), format
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES[:1])
+def test_kills_at_random_moments_lose_and_double_nothing(tmp_path: Path, exchange: str) -> None:
+    _killed_until_done(tmp_path, 1, 3, exchange)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("seed", range(10, 16))
+def test_kills_at_random_moments_at_length(tmp_path: Path, exchange: str, seed: int) -> None:
+    _killed_until_done(tmp_path, seed, 8, exchange)
+
+
+# -- what may change between two runs, and what may not
+
+PAIR = Case(
+    [Stream("a", Sliding(10), 5), Stream("b", Sliding(10), 5)],
+    cuts(32, "ab", batches=6, nulls=0),
+    "a.x < b.x",
+    lambda a, b: a["x"] < b["x"],
+    strategy=wm.PSP(3),
+)
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_nodes_and_strategy_may_change_between_runs(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
+    history: list[int] = []
+    for at, strategy in enumerate([wm.PSP(3), wm.PSP(1), wm.Central(), wm.PSP(4)]):
+        write(tmp_path / "in", PAIR.batches[at : at + 1] if at < 3 else PAIR.batches[3:])
+        joined = join_of(PAIR, frames(spark, tmp_path / "in", "ab"), strategy=strategy)
+        query = run(joined.writeStream, tmp_path, exchange)
+        history = [p["batchId"] for p in query.progress]
+        assert query.progress[-1]["strategy"] == strategy.describe()
+        assert len(query.progress[-1]["nodes"]) == strategy.nodes
+    assert results(tmp_path, "ab") == expected(PAIR).results
+    assert history == list(range(6))  # progress is kept across restarts
+
+
+def _first_run(spark: SparkSession, folder: Path, batches: int = 3, **options: Any) -> None:
+    write(folder / "in", PAIR.batches[:batches])
+    run(join_of(PAIR, frames(spark, folder / "in", "ab"), **options).writeStream, folder)
+
+
+@pytest.fixture(scope="module")
+def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A query that ran three batches; tests copy its checkpoint before they harm it."""
+    folder = tmp_path_factory.mktemp("ran")
+    _first_run(spark, folder)
+    return folder
+
+
+def _streams(folder: Path, spark: SparkSession, a: dict[str, Any], b: dict[str, Any]) -> list[Any]:
+    inputs = frames(spark, folder / "in", "ab")
+    usual: dict[str, Any] = {"time": "ts", "window": "10 seconds", "delay": "5 seconds"}
+    return [wm.stream("a", inputs["a"], **usual | a), wm.stream("b", inputs["b"], **usual | b)]
+
+
+CHANGED: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
+    "where": (lambda s: wm.join(*s, where="a.x <= b.x"), "where was 'a.x < b.x' and is 'a.x <= b.x'"),
+    "select": (lambda s: wm.join(*s, where="a.x < b.x", select="a.id"), r"select was \[\] and is \['a.id AS id'\]"),
+    "computed select": (
+        lambda s: wm.join(*s, where="a.x < b.x", select="a.id + b.id AS n"),
+        r"select was \[\] and is 'a.id \+ b.id AS n'",
+    ),
+    "order of streams": (
+        lambda s: wm.join(*reversed(s), where="a.x < b.x"),
+        r"streams was \['a', 'b'\] and is \['b', 'a'\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_another_query_is_refused(spark: SparkSession, ran: Path, what: str) -> None:
+    make, sentence = CHANGED[what]
+    changed = make(_streams(ran, spark, {}, {}))
+    with pytest.raises(wm.DefinitionError, match=sentence) as caught:
+        run(changed.writeStream, ran)
+    assert "belongs to another query" in str(caught.value) and "checkpointLocation" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("a", "sentence"),
+    [
+        ({"window": "11 seconds"}, "window of 'a' was 'sliding 10 s' and is 'sliding 11 s'"),
+        ({"window": wm.count(5)}, "window of 'a' was 'sliding 10 s' and is 'last 5 rows'"),
+        ({"delay": "4 seconds"}, "delay of 'a' was '5 s' and is '4 s'"),
+    ],
+)
+def test_another_window_or_delay_is_refused(spark: SparkSession, ran: Path, a: Any, sentence: str) -> None:
+    changed = wm.join(*_streams(ran, spark, a, {}), where="a.x < b.x")
+    with pytest.raises(wm.DefinitionError, match=sentence):
+        run(changed.writeStream, ran)
+
+
+def test_another_expression_over_the_same_columns_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    _first_run(spark, tmp_path, 1, select="a.id + b.id AS n")
+    with pytest.raises(wm.DefinitionError, match=r"select was 'a.id \+ b.id AS n' and is 'a.id - b.id AS n'"):
+        _first_run(spark, tmp_path, 1, select="a.id - b.id AS n")
+
+
+# -- damage
+
+
+def _again(spark: SparkSession, ran: Path, folder: Path, harm: Callable[[Path], None]) -> Path:
+    """Copy a run, harm the copy's store, add a batch and run again; a copy, since workers keep chunks mapped."""
+    shutil.copytree(ran / "checkpoint", folder / "checkpoint")
+    shutil.copytree(ran / "in", folder / "old")
+    harm(folder / "checkpoint")
+    for name in "ab":
+        write_batches(ran / "in" / name, [to_table(PAIR.batches[3][name])])
+    try:
+        run(join_of(PAIR, frames(spark, ran / "in", "ab")).writeStream, folder)
+    finally:
+        for name in "ab":
+            (ran / "in" / name / "00003.parquet").unlink()
+    return folder
+
+
+def _chunks(checkpoint: Path) -> list[Path]:
+    return sorted((checkpoint / "watersmeet" / "chunks").glob("*.arrow"))
+
+
+def test_a_missing_chunk_is_an_error(spark: SparkSession, ran: Path, tmp_path: Path) -> None:
+    def harm(checkpoint: Path) -> None:
+        for path in _chunks(checkpoint):
+            path.unlink()
+
+    with pytest.raises(wm.StateError, match="is missing or empty: a manifest names it"):
+        _again(spark, ran, tmp_path, harm)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_chunk_is_an_error(spark: SparkSession, ran: Path, tmp_path: Path) -> None:
+    def harm(checkpoint: Path) -> None:
+        for path in _chunks(checkpoint):
+            data = bytearray(path.read_bytes())
+            middle = len(data) // 2
+            data[middle : middle + 64] = bytes(64 * [255])
+            path.write_bytes(data)
+
+    with pytest.raises(wm.StateError, match="fails its checksum"):
+        _again(spark, ran, tmp_path, harm)
+
+
+def test_a_chunk_cut_short_is_an_error(spark: SparkSession, ran: Path, tmp_path: Path) -> None:
+    def harm(checkpoint: Path) -> None:
+        for path in _chunks(checkpoint):
+            path.write_bytes(path.read_bytes()[:100])
+
+    with pytest.raises(wm.StateError, match="fails its checksum"):
+        _again(spark, ran, tmp_path, harm)
+
+
+def test_state_ahead_of_spark_is_refused(spark: SparkSession, ran: Path, tmp_path: Path) -> None:
+    def harm(checkpoint: Path) -> None:
+        for log in ("offsets", "commits"):
+            for batch in ("1", "2"):
+                for path in (checkpoint / log).glob(f"*{batch}*"):
+                    path.unlink()
+
+    with pytest.raises(wm.StateError, match=r"Spark runs batch 1, but the newest state at .* is of batch 2"):
+        _again(spark, ran, tmp_path, harm)
+
+
+def test_state_behind_spark_is_refused(spark: SparkSession, ran: Path, tmp_path: Path) -> None:
+    def harm(checkpoint: Path) -> None:
+        (checkpoint / "watersmeet" / "manifests" / "000000000002.json").unlink()
+
+    with pytest.raises(wm.StateError, match=r"Spark runs batch 3, but the newest state at .* is of batch 1"):
+        _again(spark, ran, tmp_path, harm)
+
+
+def test_lost_state_is_refused(spark: SparkSession, ran: Path, tmp_path: Path) -> None:
+    with pytest.raises(wm.StateError, match=r"Spark runs batch 3, but the newest state at .* is missing"):
+        _again(spark, ran, tmp_path, lambda checkpoint: shutil.rmtree(checkpoint / "watersmeet"))
+
+
+def test_a_restart_sweeps_what_crashes_left(spark: SparkSession, ran: Path, tmp_path: Path) -> None:
+    left = ["chunks/orphan.arrow", "results/orphan.parquet", "sides/orphan.parquet", "manifests/x.json.1.draft"]
+
+    def harm(checkpoint: Path) -> None:
+        for name in left:
+            path = checkpoint / "watersmeet" / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(b"left over")
+
+    store = _again(spark, ran, tmp_path, harm) / "checkpoint" / "watersmeet"
+    assert not any((store / name).exists() for name in left)
+    newest = json.loads((store / "manifests" / "000000000003.json").read_bytes())
+    assert newest["batch"] == 3
+    assert len(_chunks(tmp_path / "checkpoint")) > 0
