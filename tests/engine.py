@@ -108,6 +108,8 @@ class Run:
         return len(block)
 
     def add(self, rows: pa.RecordBatch) -> None:
+        if self.query.outputs:
+            return
         for row in rows.to_pylist():
             ids = tuple(row[stream.name]["id"] for stream in self.query.streams)
             self.results[ids, _micros(row["_time"])] += 1

@@ -12,10 +12,10 @@ from tests import oracle
 from tests.engine import Run, content_key
 from watersmeet.kernel import window as windows
 from watersmeet.placement import PSP, Central
-from watersmeet.predicate.model import Dialect
+from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
-from watersmeet.query import Query, StreamSpec
+from watersmeet.query import Output, Query, StreamSpec
 from watersmeet.state.store import Store
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("k", pa.string())])
@@ -160,3 +160,23 @@ def test_the_engine_gives_the_oracles_results_at_length(case: dict[str, Any]) ->
     with TemporaryDirectory() as folder:
         run, wanted = run_case(case, folder)
         assert run.results == wanted.results
+
+
+@pytest.mark.parametrize("exchange", ["local", "shuffle"])
+def test_columns_that_only_predicates_read_reach_them(tmp_path: Any, exchange: str) -> None:
+    streams = tuple(StreamSpec(name, SCHEMA, 1, windows.Sliding(1000), 0) for name in "abc")
+    text = "near(a.x, b.x) AND a.k = c.k AND near(b.x, c.x) AND 1 / (a.x + c.x + 1) > 0"
+    conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (near,), Dialect())
+    shown = tuple(Output(s.name, Column(at, 0)) for at, s in enumerate(streams))
+    run = Run(Query(streams, conjuncts, text, shown, (near,)), Store(str(tmp_path)))
+    made = [(at % 3, {"id": at, "ts": at, "x": float(at % 7), "k": "pq"[at % 2]}) for at in range(60)]
+    run.step(PSP(3), made[:40], exchange)
+    run.step(PSP(2), made[40:], exchange)
+    rows = [row for _, row in made]
+    wanted = sum(
+        abs(a["x"] - b["x"]) < 3 and a["k"] == c["k"] and abs(b["x"] - c["x"]) < 3
+        for a in rows[0::3]
+        for b in rows[1::3]
+        for c in rows[2::3]
+    )
+    assert sum(p["outputRows"] for p in run.progress) == wanted > 0

@@ -17,7 +17,12 @@ from watersmeet.state.manifest import Manifest, StreamState
 
 
 def next_manifest(
-    before: Manifest, plan: BatchPlan, intakes: Sequence[IntakeReport], tasks: Sequence[TaskReport], now: int
+    before: Manifest,
+    plan: BatchPlan,
+    intakes: Sequence[IntakeReport],
+    tasks: Sequence[TaskReport],
+    now: int,
+    inner: Mapping[int, Manifest] | None = None,
 ) -> Manifest:
     """Return the state after a batch.
 
@@ -27,6 +32,7 @@ def next_manifest(
         intakes: What the intake tasks reported.
         tasks: What the probing tasks reported, one for each node.
         now: The driver's clock, in microseconds; only idle streams depend on it.
+        inner: The new state of the joins that are streams of this one, by position.
 
     Raises:
         StateError: If a node's report is missing: a batch without it is not done.
@@ -38,7 +44,8 @@ def next_manifest(
     streams = tuple(
         _stream(spec, old, new, now) for spec, old, new in zip(plan.query.streams, before.streams, taken, strict=True)
     )
-    watermark = join_watermark(before.watermark, plan.query, streams)
+    nested = {position: manifest.watermark for position, manifest in (inner or {}).items()}
+    watermark = join_watermark(before.watermark, plan.query, streams, nested)
     chunks = _merged(plan, tasks)
     live = {key: chunk for key, chunk in chunks.items() if not expired(chunk, plan.query, streams, watermark)}
     purged = sum(chunk.rows for key, chunk in chunks.items() if key not in live)
@@ -54,11 +61,16 @@ def _stream(spec: StreamSpec, old: StreamState, new: StreamIntake, now: int) -> 
     return StreamState(latest, old.arrived + new.accepted, idle, heard, new.accepted, advance)
 
 
-def join_watermark(before: int | None, query: Query, streams: Sequence[StreamState]) -> int | None:
-    """Return the join's watermark: the least of the streams that are not idle, never falling."""
+def join_watermark(
+    before: int | None, query: Query, streams: Sequence[StreamState], nested: Mapping[int, int | None]
+) -> int | None:
+    """Return the join's watermark: the least of the streams that are not idle, never falling.
+
+    A nested join is a stream whose watermark is the inner join's own: no later result of it can be earlier.
+    """
     held = [
-        None if state.latest is None else state.latest - stream.delay
-        for stream, state in zip(query.streams, streams, strict=True)
+        nested[position] if position in nested else None if state.latest is None else state.latest - stream.delay
+        for position, (stream, state) in enumerate(zip(query.streams, streams, strict=True))
         if not state.idle
     ]
     marks = [mark for mark in held if mark is not None]

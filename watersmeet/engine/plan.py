@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from watersmeet.kernel.steps import Step, steps
 from watersmeet.ordering import GivenOrder, JoinOrder
 from watersmeet.placement import Placement, StateView, Strategy, StreamView
-from watersmeet.query import Query
+from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.compact import Merge, merges
 from watersmeet.state.manifest import Manifest, StreamState
@@ -65,10 +65,15 @@ def start(query: Query) -> Manifest:
 def view(query: Query, manifest: Manifest) -> StateView:
     """Return what a strategy may know of the state."""
     streams = tuple(
-        StreamView(stream.window.span, state.latest, state.rows, state.advance)
+        StreamView(_kept_for(query, stream), state.latest, state.rows, state.advance)
         for stream, state in zip(query.streams, manifest.streams, strict=True)
     )
     return StateView(streams, tuple(manifest.chunks.values()), manifest.frozen)
+
+
+def _kept_for(query: Query, stream: StreamSpec) -> int | None:
+    """Return how long a stream's tuples are kept: their window, and as long as the watermark lags behind them."""
+    return None if stream.window.span is None else stream.window.span + max(s.delay for s in query.streams)
 
 
 def plan(

@@ -26,9 +26,10 @@ from watersmeet.kernel.steps import Step, entry_conjuncts
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.state.chunk import HASH, TIME, Chunk
 
-FRESH = 1 << 20
-"""Numbers of this batch's chunks begin here; below it are the positions of earlier ones in the plan."""
-PER_ATTEMPT = 1 << 8
+FRESH = 1 << 36
+"""Numbers given in this batch begin here; below it are the positions of earlier chunks in the plan."""
+ATTEMPTS, PER_ATTEMPT = 1 << 16, 1 << 20
+"""Task attempts of one batch that are told apart, and the chunks each may number."""
 
 
 @dataclass(slots=True)
@@ -39,6 +40,11 @@ class News:
     report: TaskReport | None = None
     intakes: list[IntakeReport] = field(default_factory=list)
     arrivals: dict[int, Arrivals] = field(default_factory=dict)
+
+
+def first_number(attempt: int) -> int:
+    """Return the first of the numbers that belong to a task attempt alone, for chunks and for rows not yet stored."""
+    return FRESH + attempt % ATTEMPTS * PER_ATTEMPT
 
 
 class Diffuse:
@@ -52,7 +58,7 @@ class Diffuse:
 
     def __init__(self, plan: BatchPlan, name: str, attempt: int) -> None:
         self._plan, self._wire, self.judge = plan, Wire(plan.query), Judge(plan, name)
-        self._next = (FRESH + attempt * PER_ATTEMPT) << ROW_BITS
+        self._next = first_number(attempt) << ROW_BITS
         self._routers = {s: Router(plan, plan.steps(s)[0].target) for s in range(len(plan.query.streams))}
 
     def rows(self, stream: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -138,7 +144,7 @@ class Relay:
     def __init__(self, plan: BatchPlan, hop: int, node: int, name: str, attempt: int, worker: Worker) -> None:
         self._plan, self._hop, self._node, self._name = plan, hop, node, name
         self._wire, self._worker = Wire(plan.query), worker
-        self._first = FRESH + attempt * PER_ATTEMPT
+        self._first = first_number(attempt)
         self._news = News()
         self._keys: dict[int, list[tuple[Any, Any]]] = {stream: [] for stream in plan.query.counted}
         self._spool = Spool(plan, name, node)

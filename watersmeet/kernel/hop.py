@@ -183,7 +183,8 @@ class Prober:
     def _extend(self, block: Partials, step: Step, target: Target, rows: Rows, partial: Ints, row: Ints) -> Partials:
         """Return the pairs as longer partial results, with the columns that are worth carrying."""
         needed = {c for conjunct in (*step.sql, *step.hopeful) for c in conjunct.columns} | set(step.carry)
-        longer = block.only(needed, is_bulky).take(partial)
+        decided_here = {c for conjunct in (*step.calls, *step.raising) for c in conjunct.columns}
+        longer = block.only(needed | (block.pinned & decided_here), is_bulky).take(partial)
         ts = rows.ts[row]
         longer.joined = (*block.joined, step.target)
         longer.rows[step.target] = references(target.number, row)

@@ -28,7 +28,7 @@ class StreamView:
     """What a strategy knows of a stream before a batch.
 
     Attributes:
-        span: How long a tuple stays, in microseconds; None if time alone never ends it.
+        span: How long a tuple stays, delay included, in microseconds; None if time alone never ends it.
         latest: The latest event time seen; None before the first tuple.
         rows: Tuples that the last batch brought.
         advance: How far event time advanced in the last batch.
@@ -73,7 +73,7 @@ class Placement(ABC):
         return here if here in owners else owners[0]
 
     def stays(self) -> bool:
-        """Tell whether a partial result, once on a node, finds all it still has to probe there: no hop needs a shuffle."""
+        """Tell whether a partial result finds all it still has to probe on the node it is on: no hop needs a shuffle."""
         return self.nodes == 1
 
     def stored_by(self, stream: int) -> Column | None:

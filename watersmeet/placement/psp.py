@@ -1,9 +1,9 @@
 """PSP: the state of each stream is cut by age into disjoint slices round a ring of nodes, newest at the head.
 
 Wang and Rundensteiner, "Scalable Stream Join Processing with Expensive Predicates" (EDBT 2009), sections 3-5. A tuple
-is kept once; a probe visits every node that holds part of its range. Build tuples that travel from head to tail (section
-4.1) are here chunks that change owner: no row is copied. Borders follow tuple counts, so that each node holds about
-the same number of tuples (sections 5.5 and 6, workload smoothing).
+is kept once; a probe visits every node that holds part of its range. Build tuples that travel from head to tail
+(section 4.1) are here chunks that change owner: no row is copied. Borders follow tuple counts, so that each node holds
+about the same number of tuples (sections 5.5 and 6, workload smoothing).
 """
 
 from dataclasses import dataclass
