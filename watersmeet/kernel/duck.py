@@ -37,6 +37,13 @@ class Duck:
         found = self._connection.execute(f"SELECT i FROM t WHERE {_all(conditions)}").fetchnumpy()["i"]
         return np.asarray(found, dtype=np.int64)
 
+    def attempt(self, columns: Table, condition: str, rows: int) -> Ints | None:
+        """Return the positions for which a condition is TRUE, or None if it raises for any of the rows."""
+        try:
+            return self.filter(columns, [condition], rows)
+        except duckdb.Error:
+            return None
+
     def numbers(self, columns: Table, expressions: Sequence[str], rows: int) -> list[NDArray[np.float64]]:
         """Return each expression's value per row as float64, NULL as NaN."""
         self._register("t", columns, "i", rows)

@@ -218,11 +218,11 @@ class Prober:
 
     def _hopeful(self, block: Partials, step: Step) -> Partials:
         """Drop what a conjunct that may raise already denies; where it raises, its guard may yet come."""
-        if not step.hopeful or not len(block):
-            return block
-        conditions = [f"TRY({conjunct.sql}) IS DISTINCT FROM FALSE" for conjunct in step.hopeful]
-        columns = {column for conjunct in step.hopeful for column in conjunct.columns}
-        return block.take(self._duck.filter(self._read(block, columns), conditions, len(block)))
+        for conjunct in step.hopeful:
+            if len(block):
+                kept = self._duck.attempt(self._read(block, conjunct.columns), conjunct.sql, len(block))
+                block = block if kept is None else block.take(kept)
+        return block
 
     def _true(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Ints:
         columns = {column for conjunct in conjuncts for column in conjunct.columns}

@@ -17,8 +17,8 @@ class Step:
         bounds: The access paths that the streams present can use.
         sql: Conjuncts in plain SQL that can't raise.
         calls: Conjuncts with Python predicates.
-        hopeful: Raising conjuncts that are ready before the last hop: what they already deny is dropped early, an
-            error counts as not denied, so that no conjunct raises before its guard.
+        hopeful: Raising conjuncts that are ready before the last hop: blocks for which they don't raise are filtered
+            early, others go on whole, so that no conjunct raises before its guard.
         raising: Raising conjuncts, decided on the last hop only, after all others, as written.
         carry: Columns that later hops or the output need.
     """

@@ -73,7 +73,7 @@ class Placement(ABC):
         return here if here in owners else owners[0]
 
     def stays(self) -> bool:
-        """Tell whether a partial result finds all it still has to probe on the node it is on: no hop needs a shuffle."""
+        """Tell whether a partial result finds all it still has to probe where it is, so that no hop needs a shuffle."""
         return self.nodes == 1
 
     def stored_by(self, stream: int) -> Column | None:
