@@ -24,6 +24,7 @@ def check(spark: Any, texts: list[str], dialect: Dialect, refusable: float, **op
         outcome = Comparison(spark, dialect, **options).run(texts)
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
+        spark.conf.unset("spark.sql.subexpressionElimination.enabled")
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     assert outcome.disagreements == []
     assert outcome.not_spark == []

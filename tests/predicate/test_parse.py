@@ -163,6 +163,18 @@ def test_no_text_of_the_user_reaches_duckdb_but_as_a_string() -> None:
     assert "read_csv" not in conjunct.sql.replace("'x OR read_csv(/etc/passwd) --'", "")
 
 
+@pytest.mark.parametrize(
+    "text", ["upper(a.s) = 'SS'", "lower(a.s) = 's'", "levenshtein(a.s, 'b') < 2", "a.s ILIKE 's'"]
+)
+def test_a_value_on_which_the_engines_differ_is_an_error_not_an_answer(text: str) -> None:
+    connection = duckdb.connect()
+    for statement in PRELUDE:
+        connection.execute(statement)
+    connection.execute("CREATE TABLE t AS SELECT 'ßΣ' AS s0_3")
+    with pytest.raises(duckdb.Error, match=r"NOT_CARRIED_OVER.*use a Python predicate"):
+        connection.execute(f"SELECT {one(text).sql} FROM t").fetchall()
+
+
 UNDERLINED = [
     ("a.x <", "The expression ends too early.\n  a.x <\n      ^"),
     ("a.x < )", "')' was not expected here.\n  a.x < )\n        ^"),

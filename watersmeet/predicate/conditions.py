@@ -82,8 +82,9 @@ def _in(self: Translator, node: exp.In) -> Expr:
     if node.args.get("query") is not None or not node.expressions:
         raise Refusal("IN is followed by a list of values; a subquery can't be carried over.")
     value, *items = alike([self.expr(child) for child in (node.this, *node.expressions)], self.dialect)
-    if not value.columns and any(item.raises for item in items):
-        raise Refusal("A constant IN a list that may raise can't be carried over; write the comparisons out.")
+    if not value.columns and len({bool(item.columns) for item in items}) > 1:
+        # DuckDB would decide by the constants alone, without a look at the columns, which may raise.
+        raise Refusal("A constant IN a list of both constants and columns can't be carried over; write it out.")
     return logic("OR", [compare("=", value, item, self.dialect) for item in items])
 
 

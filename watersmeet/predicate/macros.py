@@ -10,9 +10,14 @@ _BLANKS = " || ".join(f"chr({code})" for code in (*range(1, 33), 127))
 _NUMBER = "[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?[dDfF]?"
 _DATE = "([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?"
 
-# Letters whose upper or lower case is longer than one letter, or depends on what stands round them.
-SPECIAL_UPPER = "[ßŉǰΐΰևẖ-ẚᾀ-ᾯᾲ-ᾴᾶᾷᾼῂ-ῄῆῇῌῒΐῖῗῢ-ῤῦῧῲ-ῴῶῷῼﬀ-ﬆﬓ-ﬗὐὒὔὖ]"
-SPECIAL_LOWER = "[İΣ]"
+# Letters that Unicode has cased since DuckDB's tables were made; then those whose other case is more than one letter
+# (ß, ŉ, ligatures, Greek with iota) or depends on what stands round them (Σ).
+_YOUNG = r"\x{19B}\x{264}\x{1C89}\x{1C8A}\x{A7CB}-\x{A7DC}\x{10D50}-\x{10D85}\x{16EA0}-\x{16ED3}"
+SPECIAL_UPPER = (
+    rf"[{_YOUNG}ßŉǰ\x{{390}}\x{{3B0}}\x{{587}}\x{{1E96}}-\x{{1E9A}}\x{{1F50}}\x{{1F52}}\x{{1F54}}\x{{1F56}}"
+    r"\x{1F80}-\x{1FAF}\x{1FB2}-\x{1FFC}\x{FB00}-\x{FB17}]"
+)
+SPECIAL_LOWER = rf"[{_YOUNG}İΣ]"
 
 MACROS: dict[str, str] = {
     "ws_trim(x)": f"trim(x, {_BLANKS})",
