@@ -59,6 +59,10 @@ def _items(text: str) -> list[exp.Expr]:
         raise SqlError(f"select: {error}", text, 0, len(text)) from None
     if not isinstance(tree, exp.Select) or set(_clauses(tree)) - {"expressions"}:
         raise SqlError("select: only a list of output columns; what to join goes into where.", text, 0, len(text))
+    if not tree.expressions:
+        raise SqlError("select: the list is empty; leave select out for one struct column per stream.", text, 0, 1)
+    if text.split()[-1].upper() == "AS":  # sqlglot lets it pass
+        raise SqlError("select: a name is missing after AS.", text, len(text.rstrip()) - 2, len(text.rstrip()))
     return list(tree.expressions)
 
 
@@ -101,12 +105,11 @@ class _Reader:
         if path == ["_time"]:
             return RESULT_TIME, True
         named_stream = len(path) > 1 and any(same(stream.name, path[0]) for stream in self._query.streams)
-        top = path[: 2 if named_stream else 1]
         try:
-            column = self._scope.column(top)
+            column = self._scope.column(path)
         except Refusal as refusal:
             raise self._error(refusal.problem, node) from None
-        return column, len(top) == len(path)
+        return column, len(path) == (2 if named_stream else 1)
 
     def _error(self, problem: str, node: exp.Expr) -> SqlError:
         places = [part._meta for part in node.walk() if part._meta and "start" in part._meta]

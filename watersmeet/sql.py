@@ -68,6 +68,9 @@ def _clauses(text: str, tokens: Sequence[Token]) -> dict[str, list[Token]]:
             raise SqlError(
                 f"There is no {word} list; write SELECT .. FROM a [RANGE ..], b [RANGE ..] WHERE ..", text, 0, len(text)
             )
+    if clauses.get("WHERE") == []:
+        at = text.upper().rindex("WHERE")
+        raise SqlError("There is no condition after WHERE.", text, at, at + len("WHERE"))
     return clauses
 
 
@@ -111,7 +114,9 @@ def _window(text: str, name: str, tokens: Sequence[Token]) -> SourceStream:
     current = ""
     for token in tokens[1:-1]:
         word = token.text.upper()
-        if word in ("RANGE", "SLIDE", "WATTR", "ROWS") and word not in parts:
+        if word in ("RANGE", "SLIDE", "WATTR", "ROWS"):
+            if word in parts:
+                raise _bad_window(text, tokens)
             current = word
             parts[word] = []
         elif current:

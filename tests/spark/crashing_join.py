@@ -45,7 +45,8 @@ class Steps:
     """Says each step of the batch protocol, and exits at the one asked for."""
 
     def __init__(self, die: list[Any] | None) -> None:
-        self._at, self._left = die or (None, 0)
+        self._at: str | None = die[0] if die else None
+        self._left: int = die[1] if die else 0
 
     def __call__(self, step: str) -> None:
         print("step", step, flush=True)
@@ -62,7 +63,7 @@ def main(folder: Path, spec: dict[str, Any]) -> None:
         runner.after = steps
         claim(runner)
 
-    BatchRunner.open = watched  # type: ignore[method-assign]
+    BatchRunner.open = watched  # type: ignore[method-assign,assignment]
     spark = session(spec.get("master", "local[2]"), folder)
     strategy = wm.PSP(spec["nodes"]) if spec["nodes"] else wm.Central()
     joined = join_of(CASE, frames(spark, folder / "in", CASE.names), select=SELECT, strategy=strategy)

@@ -37,13 +37,14 @@ class Store:
 
     def remote(self, path: str) -> tuple[pafs.FileSystem, str]:
         """Return the file system of a store that isn't local, and a file's path there."""
-        system, base = pafs.FileSystem.from_uri(self.root)
+        system, base = _connect(self.root)
         return system, f"{base.rstrip('/')}/{path}"
 
     def write(self, path: str, data: Any) -> None:
         """Write a file whose name is new; readers learn its name only afterwards."""
         if self.local is None:
             system, full = self.remote(path)
+            system.create_dir(os.path.dirname(full), recursive=True)  # object stores have none, others want them
             with system.open_output_stream(full) as out:
                 out.write(data)
             return
@@ -95,6 +96,7 @@ class Store:
         for path in paths:
             try:
                 if self.local is None:
+                    self._cached(path).unlink(missing_ok=True)
                     system, full = self.remote(path)
                     system.delete_file(full)
                 else:
@@ -108,15 +110,18 @@ class Store:
             with pa.memory_map(str(self._on_this_host(path))) as source:
                 return source.read_buffer()
         except (FileNotFoundError, pa.ArrowInvalid):
-            raise StateError(
-                f"The state file {path} under {self.root} is missing or empty: a manifest names it, "
-                "so results would be lost; restore it or start a new checkpoint."
-            ) from None
+            raise self._damaged(path, "is missing or empty") from None
+
+    def _damaged(self, path: str, how: str) -> StateError:
+        return StateError(
+            f"The state file {path} under {self.root} {how}: a manifest names it, "
+            "so results would be lost; restore it or start a new checkpoint."
+        )
 
     def _on_this_host(self, path: str) -> Path:
         if self.local is not None:
             return Path(self.local, path)
-        cached = Path(tempfile.gettempdir(), f"watersmeet-{os.getuid()}", self.root.replace("/", "_"), path)
+        cached = self._cached(path)
         if not cached.exists():
             data = self.read(path)
             if data is None:
@@ -126,6 +131,10 @@ class Store:
             draft.write_bytes(data)
             draft.replace(cached)
         return cached
+
+    def _cached(self, path: str) -> Path:
+        """Return where this host keeps its copy of a remote file."""
+        return Path(tempfile.gettempdir(), f"watersmeet-{os.getuid()}", self.root.replace("/", "_"), path)
 
     def open(self, chunk: Chunk, time_type: pa.DataType, copy: Copy | None = None) -> Rows:
         """Return the rows of a chunk, from the copy given or any.
@@ -137,7 +146,10 @@ class Store:
         key = (self.root, chosen.path, chosen.index, chunk.ordinals, str(time_type))
         rows = _opened.get(key)
         if rows is None:
-            batch = read_batch(self._map(chosen.path), chosen)
+            source = self._map(chosen.path)
+            if source.size < chosen.offset + chosen.length:
+                raise self._damaged(chosen.path, "is cut short")
+            batch = read_batch(source, chosen)
             rows = Rows(batch, time_type, self._ordinals(chunk))
             _opened.put(key, rows)
         return rows
@@ -145,7 +157,15 @@ class Store:
     def _ordinals(self, chunk: Chunk) -> Any:
         if chunk.ordinals is None:
             return None
-        return pa.ipc.open_file(self._map(chunk.ordinals)).get_batch(0).column(0).to_numpy()
+        try:
+            return pa.ipc.open_file(self._map(chunk.ordinals)).get_batch(0).column(0).to_numpy()
+        except pa.ArrowInvalid:
+            raise self._damaged(chunk.ordinals, "is damaged") from None
+
+
+def _connect(root: str) -> tuple[pafs.FileSystem, str]:
+    system, base = pafs.FileSystem.from_uri(root)
+    return system, str(base)
 
 
 class _Opened:

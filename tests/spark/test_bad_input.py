@@ -1,0 +1,263 @@
+"""Bad input: one sentence that says what is wrong, where, and what to do; no JVM frames."""
+
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import watersmeet as wm
+from tests.oracle import Sliding, Stream
+from tests.spark.harness import Case, cuts, expected, frames, join_of, results, run, write
+from watersmeet.spark import checks
+from watersmeet.state.store import Store
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def static(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([], "id long, ts timestamp, x double, at timestamp_ntz, word string")
+
+
+def stream(name: str, frame: Any, **options: Any) -> Any:
+    return wm.stream(name, frame, **{"time": "ts", "window": "10 seconds", **options})
+
+
+def said(error: BaseException) -> str:
+    """Return an error's message, which must be one sentence of ours and not a stack."""
+    text = str(error)
+    assert "\tat " not in text and "Traceback" not in text and "JVM" not in text
+    return text
+
+
+# -- at definition time
+
+WHERE = {
+    "a.y < b.x": "Stream a has no column y; it has id, ts, x, at, word.",
+    "a.x < c.x": "There is no stream c; there is a, b.",
+    "x < 1": "x is ambiguous; write a.x or b.x.",
+}
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_names_in_where(static: DataFrame, where: str) -> None:
+    with pytest.raises(wm.SqlError) as caught:
+        wm.join(stream("a", static), stream("b", static), where=where)
+    lines = said(caught.value).splitlines()
+    assert lines[0] == WHERE[where]
+    assert lines[1] == f"  {where}" and set(lines[2].strip()) == {"^"}
+
+
+STREAMS = {
+    "a window that is none": (
+        {"window": "10 parsecs"},
+        "window of stream 'a': '10 parsecs' is not a duration; write it like '10 seconds', '500 ms' or "
+        "'1 hour 30 minutes'.",
+    ),
+    "a missing time column": ({"time": "when"}, "Stream 'a' has no time column 'when'; it has id, ts, x, at, word."),
+    "a bad delay": (
+        {"delay": "later"},
+        "delay of stream 'a': 'later' is not a duration; write it like '10 seconds', '500 ms' or '1 hour 30 minutes'.",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", STREAMS)
+def test_streams(static: DataFrame, what: str) -> None:
+    options, sentence = STREAMS[what]
+    with pytest.raises(wm.DefinitionError) as caught:
+        stream("a", static, **options)
+    assert said(caught.value) == sentence
+
+
+def test_a_stream_needs_a_name_and_a_frame(static: DataFrame) -> None:
+    with pytest.raises(wm.DefinitionError, match="'a b' can't name a stream: use letters, digits and underscores"):
+        stream("a b", static)
+    with pytest.raises(
+        wm.DefinitionError, match="Stream 'a' needs a Spark DataFrame, static or streaming; got builtins"
+    ):
+        stream("a", [1, 2])
+    with pytest.raises(wm.DefinitionError, match=r"wm.join takes streams made by wm.stream\(...\); got DataFrame"):
+        wm.join(stream("a", static), static)  # type: ignore[arg-type]
+
+
+def test_joins(static: DataFrame) -> None:
+    a = stream("a", static)
+    with pytest.raises(wm.DefinitionError, match="its time column 'word' is of type string; an event time is a time"):
+        wm.join(a, stream("b", static, time="word"))
+    with pytest.raises(wm.DefinitionError, match="Two streams are called 'A'; give each a name of its own"):
+        wm.join(a, stream("A", static))
+    with pytest.raises(wm.DefinitionError, match="Event times of timestamp and timestamp_ntz can't be mixed"):
+        wm.join(a, stream("b", static, time="at"))
+    with pytest.raises(wm.DefinitionError, match=r"A join needs at least two streams"):
+        wm.join(a)
+    with pytest.raises(wm.DefinitionError, match=r"strategy='PSP': use wm.PSP\(nodes=...\) or wm.Central"):
+        wm.join(a, stream("b", static), strategy="PSP")  # type: ignore[arg-type]
+    with pytest.raises(wm.DefinitionError, match=r"nodes=0: a strategy runs on a whole number of nodes from 1 to"):
+        wm.PSP(nodes=0)
+    with pytest.raises(wm.DefinitionError, match=r"select: \[.*"):
+        wm.join(a, stream("b", static), select="a.id + no_such_function(b.id) AS n")
+
+
+def test_sql_without_a_time_column(static: DataFrame) -> None:
+    with pytest.raises(wm.DefinitionError, match="Stream 'a' has no time column: pass time='...' or write WATTR"):
+        wm.sql("SELECT * FROM a, b", {"a": static, "b": static})
+
+
+# -- at the start
+
+CASE = Case(
+    [Stream("a", Sliding(10), 5), Stream("b", Sliding(10), 5)],
+    cuts(41, "ab", batches=3, nulls=0),
+    "a.x < b.x",
+    lambda a, b: a["x"] < b["x"],
+)
+
+
+@pytest.fixture(scope="module")
+def inputs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, DataFrame]:
+    folder = tmp_path_factory.mktemp("inputs")
+    write(folder, CASE.batches)
+    return frames(spark, folder, "ab")
+
+
+def test_what_start_refuses(static: DataFrame, inputs: dict[str, DataFrame], tmp_path: Path) -> None:
+    writer = join_of(CASE, inputs).writeStream
+    checkpoint = str(tmp_path / "checkpoint")
+    with pytest.raises(wm.DefinitionError, match=r"A streaming join needs a checkpoint: .option\('checkpointLocation'"):
+        writer.start(str(tmp_path / "out"))
+    writer = writer.option("checkpointLocation", checkpoint)
+    with pytest.raises(wm.DefinitionError, match=r"format\('parquet'\) needs a path"):
+        writer.start()
+    with pytest.raises(wm.DefinitionError, match="exchange 'pigeon' is unknown; it is one of local, shuffle"):
+        writer.option("exchange", "pigeon").start(str(tmp_path / "out"))
+    with pytest.raises(wm.DefinitionError, match=r"format\('csv'\) has flat columns only: give the join a select="):
+        writer.format("csv").start(str(tmp_path / "out"))
+    with pytest.raises(wm.DefinitionError, match=r"format\('memory'\) needs a name: .queryName"):
+        writer.format("memory").start()
+    with pytest.raises(
+        wm.DefinitionError, match=r"partitionBy\('no'\): the results have no such column; they have a, b"
+    ):
+        writer.partitionBy("no").start(str(tmp_path / "out"))
+    with pytest.raises(wm.DefinitionError, match=r"outputMode\('complete'\): a join only adds results"):
+        writer.outputMode("complete")
+    with pytest.raises(wm.DefinitionError, match=r"trigger\(continuous=...\): joins run in micro-batches"):
+        writer.trigger(continuous="1 second")
+    mixed = wm.join(stream("a", inputs["a"]), stream("b", static)).writeStream
+    with pytest.raises(wm.DefinitionError, match="Stream 'b' is a static frame among streaming ones"):
+        mixed.option("checkpointLocation", checkpoint).start(str(tmp_path / "out"))
+    both = wm.join(stream("a", static), stream("b", static)).writeStream
+    with pytest.raises(wm.DefinitionError, match=r"All inputs are static: use join.toDF\(\)"):
+        both.option("checkpointLocation", checkpoint).start(str(tmp_path / "out"))
+    with pytest.raises(wm.DefinitionError, match=r"toDF\(\) joins static inputs; use writeStream for streaming ones"):
+        join_of(CASE, inputs).toDF()
+    assert not (tmp_path / "out").exists()
+
+
+# -- while it runs
+
+
+@wm.predicate
+def broken(x: float, ys: Any) -> Any:
+    return ys.no_such_thing
+
+
+@wm.predicate
+def too_short(x: float, ys: Any) -> Any:
+    return (ys > x)[:-1]
+
+
+@wm.predicate(name="broken")
+def mended(x: float, ys: Any) -> Any:
+    return ys > x
+
+
+def _start(spark: SparkSession, folder: Path, predicate: Any) -> Any:
+    joined = join_of(
+        CASE, frames(spark, folder / "in", "ab"), where=f"{predicate.name}(a.x, b.x)", predicates=[predicate]
+    )
+    return run(joined.writeStream, folder)
+
+
+def test_a_predicate_that_raises_and_is_mended(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in", CASE.batches)
+    with pytest.raises(wm.PredicateError) as caught:
+        _start(spark, tmp_path, broken)
+    text = said(caught.value)
+    assert text.startswith("Predicate 'broken' raised AttributeError: 'numpy.ndarray' object has no attribute")
+    assert "a.x: float (double)" in text and "b.x: ndarray of" in text and text.endswith("the batch was not written.")
+    assert not (tmp_path / "out").exists()
+    _start(spark, tmp_path, mended)
+    assert results(tmp_path, "ab") == expected(CASE).results
+
+
+def test_a_mask_of_the_wrong_length(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in", CASE.batches)
+    with pytest.raises(
+        wm.PredicateError, match=r"Predicate 'too_short' answered a mask of shape \(\d+,\); \(\d+,\) was ex"
+    ):
+        _start(spark, tmp_path, too_short)
+
+
+def test_sql_that_raises_names_the_conjunct_and_the_values(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in", CASE.batches)
+    joined = join_of(CASE, frames(spark, tmp_path / "in", "ab"), where="a.x < 3 AND b.id / (a.x - a.x) > 1")
+    with pytest.raises(wm.PredicateError) as caught:
+        run(joined.writeStream, tmp_path)
+    text = said(caught.value)
+    assert "`b.id / (a.x - a.x) > 1` raised" in text and "a.x = " in text and "b.id = " in text
+    assert not (tmp_path / "out").exists()
+
+
+# -- workers
+
+
+def test_a_python_without_what_tasks_need(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')  # -S: no site-packages
+    bare.chmod(bare.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare))
+    with pytest.raises(wm.DefinitionError) as caught:
+        checks.workers(spark, Store(str(tmp_path)))
+    assert said(caught.value) == (
+        f"Python workers run {bare}, which can't import pyarrow; "
+        f"set PYSPARK_PYTHON to a Python that can run the join, such as {sys.executable}."
+    )
+
+
+def test_a_python_that_is_not_there(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python")
+    with pytest.raises(wm.DefinitionError, match=r"Python workers run /nowhere/python, which can't be started"):
+        checks.workers(spark, Store(str(tmp_path)))
+
+
+def test_executors_that_cannot_see_the_store(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "is_local", lambda session: False)
+    checks.workers(spark, Store(str(tmp_path)))
+    assert list(tmp_path.iterdir()) == []  # the probe is gone
+    monkeypatch.setattr(Store, "publish", lambda self, path, data: True)  # seen by the driver only
+    with pytest.raises(wm.DefinitionError) as caught:
+        checks.workers(spark, Store(str(tmp_path)))
+    assert said(caught.value) == (
+        f"The checkpoint is at {tmp_path}, but an executor can't see it: use a path that all executors share."
+    )
+
+
+def test_jobs_that_fail_are_told_in_a_line() -> None:
+    stack = "An error\n  File x\nModuleNotFoundError: No module named 'pyarrow'\n\tat org.apache.spark.X"
+    assert checks._of_failed(stack) == "can't run Python tasks: ModuleNotFoundError: No module named 'pyarrow'"
+
+
+def test_rows_without_an_event_time_are_shown(spark: SparkSession, tmp_path: Path) -> None:
+    batches = cuts(42, "ab", batches=1, null_times=0.5)
+    write(tmp_path / "in", batches)
+    query = run(join_of(CASE, frames(spark, tmp_path / "in", "ab")).writeStream, tmp_path)
+    rejected = sum(row["ts"] is None for rows in batches[0].values() for row in rows)
+    assert query.progress[0]["rejectedRows"] == rejected > 0
+    sample = query.progress[0]["samples"][0]
+    assert sample["kind"] == "rejected" and sample["stream"] in "ab" and "id" in sample["row"]

@@ -1,0 +1,229 @@
+"""Where results go: files of each kind, tables, the user's own function; and what a running join tells of itself."""
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import watersmeet as wm
+from tests.oracle import Sliding, Stream
+from tests.spark.harness import (
+    EPOCH,
+    EXCHANGES,
+    SECOND,
+    Case,
+    cuts,
+    expected,
+    frames,
+    join_of,
+    results,
+    run,
+    table,
+    write,
+)
+from watersmeet.testing import write_batches
+
+pytestmark = pytest.mark.spark
+
+CASE = Case(
+    [Stream("a", Sliding(10), 5), Stream("b", Sliding(10), 5)],
+    cuts(51, "ab", batches=2, nulls=0),
+    "a.x < b.x",
+    lambda a, b: a["x"] < b["x"],
+)
+SELECT = "a.id AS a, b.id AS b, a.k AS k"
+
+
+@pytest.fixture(scope="module")
+def inputs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, DataFrame]:
+    folder = tmp_path_factory.mktemp("inputs")
+    write(folder, CASE.batches)
+    return frames(spark, folder, "ab")
+
+
+@pytest.fixture(scope="module")
+def flat(inputs: dict[str, DataFrame]) -> wm.Join:
+    return join_of(CASE, inputs, select=SELECT)
+
+
+def wanted() -> Counter[Any]:
+    rows = {row["id"]: row for batch in CASE.batches for found in batch.values() for row in found}
+    return Counter((a, b, rows[a]["k"]) for (a, b), _ in expected(CASE).results.elements())
+
+
+def found(frame: DataFrame) -> Counter[Any]:
+    return Counter((row.a, row.b, row.k) for row in frame.collect())
+
+
+@pytest.mark.parametrize("format", ["json", "orc", "parquet"])
+def test_files_of_each_kind_in_folders_by_column(
+    spark: SparkSession, flat: wm.Join, tmp_path: Path, format: str
+) -> None:
+    run(flat.writeStream.format(format).partitionBy("k"), tmp_path)
+    out = tmp_path / "out"
+    assert {path.name for path in out.iterdir() if "=" in path.name} == {
+        "k=p",
+        "k=q",
+        "k=__HIVE_DEFAULT_PARTITION__",
+    }
+    assert all(path.name.startswith(("part-b0-", "part-b1-")) for path in out.rglob("*") if path.is_file())
+    read = spark.read.schema("a long, b long, k string").format(format).load(str(out))
+    assert found(read) == wanted()
+
+
+def test_csv_with_options(spark: SparkSession, flat: wm.Join, tmp_path: Path) -> None:
+    run(flat.writeStream.format("csv").option("header", True).options(sep="|"), tmp_path)
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert all(path.read_text().startswith("a|b|k\n") for path in files)
+    assert (
+        found(spark.read.csv(str(tmp_path / "out"), header=True, sep="|", schema="a long, b long, k string"))
+        == wanted()
+    )
+
+
+def test_structs_in_json(spark: SparkSession, inputs: dict[str, DataFrame], tmp_path: Path) -> None:
+    run(join_of(CASE, inputs).writeStream.format("json"), tmp_path)
+    read = spark.read.json(str(tmp_path / "out"))
+    got = Counter((row.a.id, row.b.id) for row in read.select("a", "b").collect())
+    assert got == Counter(ids for ids, _ in expected(CASE).results.elements())
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_each_batch_is_materialised_before_user_code_sees_it(flat: wm.Join, tmp_path: Path, exchange: str) -> None:
+    """[!] A lazy frame would lose state: take runs one node, filter(false) none, orderBy and count each twice."""
+    rows, batches = list[Any](), list[int]()
+
+    def consume(frame: DataFrame, batch: int) -> None:
+        batches.append(batch)
+        frame.take(1)
+        assert frame.filter("false").count() == 0
+        rows.extend(frame.orderBy("a").collect())
+        assert frame.count() == frame.count()
+
+    run(flat.writeStream.foreachBatch(consume), tmp_path, exchange)
+    assert batches == [0, 1]
+    assert Counter((row.a, row.b, row.k) for row in rows) == wanted()
+
+
+def test_foreach_batch_that_ignores_a_frame_loses_nothing(flat: wm.Join, tmp_path: Path) -> None:
+    """[!] The first batch's rows must be in the state although nobody looked at the first batch's results."""
+    rows = list[Any]()
+
+    def consume(frame: DataFrame, batch: int) -> None:
+        if batch:
+            rows.extend(frame.collect())
+
+    query = run(flat.writeStream.foreachBatch(consume), tmp_path)
+    assert sum(p["outputRows"] for p in query.progress) == wanted().total()
+    assert len(rows) == query.progress[1]["outputRows"] > 0
+
+
+def test_a_table(spark: SparkSession, flat: wm.Join, tmp_path: Path) -> None:
+    spark.sql("DROP TABLE IF EXISTS joined")
+    writer = flat.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    try:
+        writer.toTable("joined", path=str(tmp_path / "table")).awaitTermination()
+        assert found(spark.table("joined")) == wanted()
+    finally:
+        spark.sql("DROP TABLE IF EXISTS joined")
+
+
+def test_memory_and_names(spark: SparkSession, flat: wm.Join, tmp_path: Path) -> None:
+    writer = flat.writeStream.format("memory").queryName("remembered").outputMode("append")
+    query = run(writer, tmp_path)
+    assert found(spark.table("remembered")) == wanted()
+    assert query.name == "remembered" and not query.isActive and query.exception() is None
+
+
+def test_console(flat: wm.Join, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(flat.writeStream.format("console").option("numRows", 2), tmp_path)
+    shown = capsys.readouterr().out
+    assert "Batch: 0" in shown and "Batch: 1" in shown and "|  a|  b|" in shown
+
+
+def test_other_formats_are_sparks_own(flat: wm.Join, tmp_path: Path) -> None:
+    assert run(flat.writeStream.format("noop"), tmp_path).progress[-1]["batchId"] == 1
+
+
+# -- progress
+
+KEYS = ["batchId", "inputRows", "lateRows", "rejectedRows", "outputRows", "stateRows", "distinctRows", "purgedRows", "nodes", "hops", "order", "strategy", "watermark", "heldBackBy", "latencyMs", "durationMs"]
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_progress(inputs: dict[str, DataFrame], tmp_path: Path, exchange: str) -> None:
+    query = run(join_of(CASE, inputs, strategy=wm.PSP(2)).writeStream, tmp_path, exchange)
+    assert [p["batchId"] for p in query.progress] == [0, 1]
+    for at, p in enumerate(query.progress):
+        assert set(KEYS) <= set(p)
+        assert p["inputRows"] == {name: len(rows) for name, rows in CASE.batches[at].items()}
+        assert (p["lateRows"], p["rejectedRows"]) == (0, 0)
+        assert p["stateRows"] == p["distinctRows"] == sum(node["rows"] for node in p["nodes"])
+        assert len(p["nodes"]) == 2 and all(set(node) >= {"rows", "bytes", "cpuMs", "pairs"} for node in p["nodes"])
+        (hop,) = p["hops"]
+        assert hop["rowsIn"] == sum(p["inputRows"].values()) and hop["matches"] == p["outputRows"] <= hop["pairs"]
+        assert (hop["rowsShuffled"] > 0) == (exchange == "shuffle")
+        assert p["order"] == {"a": ["b"], "b": ["a"]} and p["strategy"] == "PSP(nodes=2)"
+        assert p["heldBackBy"] in "ab"
+        assert set(p["durationMs"]) == {"plan", "job", "commit", "total"}
+        parts = p["durationMs"]["plan"] + p["durationMs"]["job"] + p["durationMs"]["commit"]
+        assert 0 < parts <= p["durationMs"]["total"] + 1
+        assert 0 < p["latencyMs"]["p50"] <= p["latencyMs"]["p95"] <= p["latencyMs"]["p99"] <= p["durationMs"]["total"]
+    first, second = query.progress
+    taken = sum(second["inputRows"].values())
+    assert second["stateRows"] == first["stateRows"] + taken - second["purgedRows"]
+
+
+# -- triggers that go on
+
+
+def _seconds(watermark: int | None) -> float | None:
+    return None if watermark is None else (watermark - EPOCH) / SECOND
+
+
+def test_files_that_come_later_and_a_stream_that_falls_silent(spark: SparkSession, tmp_path: Path) -> None:
+    """Once 'b' has been silent for longer than its timeout, 'a' alone moves the watermark; never before."""
+    write(tmp_path / "in", CASE.batches[:1])
+    inputs = frames(spark, tmp_path / "in", "ab")
+    streams = [
+        wm.stream("a", inputs["a"], time="ts", window="10 seconds", delay="5 seconds"),
+        wm.stream("b", inputs["b"], time="ts", window="10 seconds", delay="5 seconds", idle="1 second"),
+    ]
+    writer = wm.join(*streams, where="a.x < b.x").writeStream.trigger(processingTime="200 milliseconds")
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "out"))
+    try:
+        query.processAllAvailable()
+        write(tmp_path / "in", CASE.batches[1:2])
+        query.processAllAvailable()
+        assert results(tmp_path, "ab") == expected(CASE).results
+        held = query.progress[-1]
+        assert held["idle"] == []
+        time.sleep(1.2)
+        write_batches(tmp_path / "in" / "a", [table([{"id": 900, "ts": 50, "x": 0.0, "k": None}])])
+        query.processAllAvailable()
+        assert query.progress[-1]["idle"] == ["b"] and query.progress[-1]["heldBackBy"] == "a"
+        assert _seconds(query.progress[-1]["watermark"]) == 45
+        # It is heard again: its rows behind the watermark are late, the watermark does not fall.
+        rows = [{"id": 901, "ts": 44, "x": 1.0, "k": None}, {"id": 902, "ts": 46, "x": 1.0, "k": None}]
+        write_batches(tmp_path / "in" / "b", [table(rows)])
+        query.processAllAvailable()
+        assert query.progress[-1]["lateRows"] == 1 and query.progress[-1]["idle"] == []
+        assert _seconds(query.progress[-1]["watermark"]) == 45
+        assert results(tmp_path, "ab") - expected(CASE).results == Counter({((900, 902), EPOCH + 50 * SECOND): 1})
+    finally:
+        query.stop()
+
+
+def test_no_stream_is_idle_under_available_now(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in", CASE.batches)
+    write_batches(tmp_path / "in" / "a", [table([{"id": 900, "ts": 50, "x": 0.0, "k": None}])])
+    inputs = frames(spark, tmp_path / "in", "ab")
+    options: dict[str, Any] = {"time": "ts", "window": "10 seconds", "delay": "5 seconds", "idle": "0 seconds"}
+    joined = wm.join(*(wm.stream(name, inputs[name], **options) for name in "ab"))
+    query = run(joined.writeStream, tmp_path)
+    assert [p["idle"] for p in query.progress] == [[], [], []]
+    latest = max(row["ts"] for batch in CASE.batches for row in batch["b"])
+    assert _seconds(query.progress[-1]["watermark"]) == latest - 5

@@ -1,0 +1,108 @@
+"""Manifests: deltas on snapshots, written once, never half."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from watersmeet.errors import StateError
+from watersmeet.state import manifest as manifests
+from watersmeet.state.chunk import Chunk, Copy, Zone
+from watersmeet.state.manifest import SNAPSHOT_EVERY, Manifest, StreamState
+from watersmeet.state.store import Store
+
+START = Manifest(-1, (StreamState(), StreamState()))
+
+
+def chunk(name: str, node: int = 0, **changes: Any) -> Chunk:
+    copies = (Copy(node, f"chunks/{name}.arrow", 0, 8, 16, 77),)
+    plain = {"id": name, "stream": 1, "batch": 3, "start": 0, "end": 10, "bucket": 0, "rows": 5, "bytes": 40}
+    return Chunk(**{**plain, "low": 1, "high": 9, "copies": copies, **changes})
+
+
+def chain(store: Store, batches: int) -> list[Manifest]:
+    """Publish manifests in which every batch adds a chunk, drops the one of four batches ago and moves another."""
+    made = [START]
+    for batch in range(batches):
+        before = made[-1]
+        chunks = {key: c for key, c in before.chunks.items() if key != f"c{batch - 4}"}
+        if f"c{batch - 1}" in chunks:
+            chunks[f"c{batch - 1}"] = chunks[f"c{batch - 1}"].owned_by([batch % 3])
+        chunks[f"c{batch}"] = chunk(f"c{batch}", zones={"s1_2": Zone(-1.5, 2.5, True)}, ordinals=f"chunks/{batch}.o")
+        state = StreamState(latest=batch, arrived=10 * batch, idle=batch % 2 == 0, heard=batch, rows=3, advance=1)
+        after = before.follow(
+            chunks=chunks, streams=(state, StreamState()), watermark=batch, progress={"batchId": batch}
+        )
+        assert manifests.publish(store, after, before)
+        made.append(after)
+    return made[1:]
+
+
+def test_what_is_loaded_is_what_was_published(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    for wanted in chain(store, 2 * SNAPSHOT_EVERY + 5):
+        found = manifests.load(store, wanted.batch)
+        assert found is not None
+        assert (found.chunks, found.streams) == (wanted.chunks, wanted.streams)
+        assert (found.watermark, found.progress, found.history) == (wanted.watermark, wanted.progress, wanted.history)
+
+
+def test_most_manifests_hold_only_what_changed(tmp_path: Path) -> None:
+    """A commit must not grow with the number of chunks."""
+    store, many = Store(str(tmp_path)), {f"c{n}": chunk(f"c{n}") for n in range(2000)}
+    first = START.follow(chunks=many)
+    manifests.publish(store, first, START)
+    manifests.publish(store, first.follow(chunks={**many, "new": chunk("new")}), first)
+    sizes = [(tmp_path / manifests.path_of(batch)).stat().st_size for batch in (0, 1)]
+    assert sizes[0] > 300_000 and sizes[1] < 2_000
+
+
+def test_a_manifest_is_written_once(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    first, _ = chain(store, 2)
+    assert not manifests.publish(store, first.follow(watermark=99), first)
+    assert manifests.load(store, 1).watermark == 1  # type: ignore[union-attr]
+
+
+def test_no_manifest_is_none_but_a_missing_link_is_an_error(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    chain(store, 4)
+    assert manifests.load(store, 4) is None
+    store.remove([manifests.path_of(1)])
+    with pytest.raises(StateError, match=r"The manifest of batch 1 under .* is missing, and batch 3 builds on it"):
+        manifests.load(store, 3)
+
+
+def test_a_damaged_manifest_is_an_error(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    chain(store, 1)
+    path = tmp_path / manifests.path_of(0)
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(StateError, match=r"The manifest of batch 0 under .* is damaged"):
+        manifests.load(store, 0)
+
+
+def test_newest(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    assert manifests.newest(store) is None
+    chain(store, 12)
+    (tmp_path / "manifests" / "000000000099.json.0.draft").touch()
+    assert manifests.newest(store) == 11
+
+
+def test_a_snapshot_makes_the_manifests_before_it_needless(tmp_path: Path) -> None:
+    store, last = Store(str(tmp_path)), SNAPSHOT_EVERY + 2
+    wanted = chain(store, last + 1)[-1]
+    assert manifests.superseded(SNAPSHOT_EVERY - 1) == frozenset()
+    store.remove(manifests.superseded(SNAPSHOT_EVERY))
+    kept = frozenset(store.names("manifests"))
+    assert kept == manifests.chain(last) == frozenset(map(manifests.path_of, (last - 2, last - 1, last)))
+    found = manifests.load(store, last)
+    assert found is not None and found.chunks == wanted.chunks and found.history == wanted.history
+    assert manifests.chain(-1) == frozenset()
+
+
+def test_history_is_kept_for_the_last_batches_only() -> None:
+    old = tuple({"batchId": n} for n in range(manifests.HISTORY))
+    after = Manifest(manifests.HISTORY, (), history=old, progress={"batchId": manifests.HISTORY}).follow()
+    assert [p["batchId"] for p in after.history] == list(range(1, manifests.HISTORY + 1))

@@ -1,0 +1,82 @@
+"""Joins as text."""
+
+import pytest
+
+from watersmeet.errors import SqlError
+from watersmeet.kernel.window import Count, Hopping, Sliding, Window
+from watersmeet.sql import SourceStream, parse_statement
+
+AB = {"a": 1, "b": 2}
+SECOND = 1_000_000
+
+
+def test_every_window() -> None:
+    text = """
+        select a.id, b.id AS other
+        from a [RANGE 10 SECONDS], b [Range 1 minute Slide 20 seconds WATTR at], c [rows 100], d, e [ROWS 5 WATTR seen]
+        where a.x < b.y AND a.s[0] = 'FROM here, WHERE'
+    """
+    found = parse_statement(text, dict.fromkeys("abcde"))
+    assert found.select == "a.id, b.id AS other"
+    assert found.where == "a.x < b.y AND a.s[0] = 'FROM here, WHERE'"
+    assert found.streams == (
+        SourceStream("a", Sliding(10 * SECOND), None),
+        SourceStream("b", Hopping(60 * SECOND, 20 * SECOND), "at"),
+        SourceStream("c", Count(100), None),
+        SourceStream("d", Window(), None),
+        SourceStream("e", Count(5), "seen"),
+    )
+
+
+def test_star_is_one_struct_a_stream() -> None:
+    found = parse_statement("SELECT * FROM a, b", AB)
+    assert found.select is None and found.where is None
+
+
+def test_clauses_inside_brackets_and_quotes_are_not_clauses() -> None:
+    found = parse_statement("SELECT (a.x), 'where' AS `from` FROM a, b WHERE (a.x IN (1, 2))", AB)
+    assert found.select == "(a.x), 'where' AS `from`"
+    assert found.where == "(a.x IN (1, 2))"
+
+
+WINDOW = (
+    "A window is [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS] or [ROWS 100], with WATTR column if need be."
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "underlined"),
+    [
+        ("SELECT * FROM a, bb", "There is no stream bb; there is b.", "bb"),
+        ("SELECT * FROM a, zzz", "There is no stream zzz; there is a, b.", "zzz"),
+        ("FROM a SELECT *", "FROM was not expected here.", "FROM"),
+        ("SELECT * WHERE a.x = 1", "WHERE was not expected here.", "WHERE"),
+        ("SELECT * FROM a, b WHERE a.x = 1 WHERE 2", "WHERE was not expected here.", "WHERE"),
+        ("a.x < b.x", "A join as text begins with SELECT.", "a"),
+        ("SELECT FROM a, b", "There is no SELECT list; write SELECT .. FROM a [RANGE ..], b [RANGE ..] WHERE ..", None),
+        ("SELECT *", "There is no FROM list; write SELECT .. FROM a [RANGE ..], b [RANGE ..] WHERE ..", None),
+        ("", "There is no SELECT list; write SELECT .. FROM a [RANGE ..], b [RANGE ..] WHERE ..", None),
+        ("SELECT * FROM a, b WHERE", "There is no condition after WHERE.", "WHERE"),
+        ("SELECT * FROM a,, b", "A stream is missing between two commas.", "a,, b"),
+        (
+            "SELECT * FROM a [RANGE soon], b",
+            "RANGE: 'soon' is not a duration; write it like '10 seconds', '500 ms' or '1 hour 30 minutes'.",
+            "[RANGE soon]",
+        ),
+        ("SELECT * FROM a [RANGE 0 SECONDS], b", "A sliding window must be longer than zero.", "[RANGE 0 SECONDS]"),
+        ("SELECT * FROM a [ROWS 0], b", "A count window holds a whole number of rows, at least 1; got 0.", "[ROWS 0]"),
+        ("SELECT * FROM a [ROWS many], b", WINDOW, "[ROWS many]"),
+        ("SELECT * FROM a [SLIDE 5 SECONDS], b", WINDOW, "[SLIDE 5 SECONDS]"),
+        ("SELECT * FROM a [10 SECONDS], b", WINDOW, "[10 SECONDS]"),
+        ("SELECT * FROM a RANGE 10 SECONDS, b", WINDOW, "RANGE 10 SECONDS"),
+        ("SELECT * FROM a [ROWS 5 RANGE 10 SECONDS], b", WINDOW, "[ROWS 5 RANGE 10 SECONDS]"),
+        ("SELECT * FROM a [RANGE 10 SECONDS RANGE 2 SECONDS], b", WINDOW, "[RANGE 10 SECONDS RANGE 2 SECONDS]"),
+    ],
+)
+def test_what_is_wrong_is_underlined(text: str, problem: str, underlined: str | None) -> None:
+    with pytest.raises(SqlError) as caught:
+        parse_statement(text, AB)
+    assert caught.value.problem == problem
+    start, end = caught.value.span
+    if underlined is not None:
+        assert text[start:end] == underlined

@@ -1,0 +1,73 @@
+"""The windows a user names, and what they admit."""
+
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+import watersmeet as wm
+from watersmeet.errors import DefinitionError
+from watersmeet.kernel.window import FOREVER, Hopping, Sliding, Window
+
+
+def test_what_users_write() -> None:
+    assert wm.count(3).rows == 3
+    assert wm.hopping("1 minute", "20 seconds") == Hopping(60_000_000, 20_000_000)
+
+
+@pytest.mark.parametrize("rows", [0, -1, 2.5, "3", True, None])
+def test_count_windows_hold_whole_rows(rows: Any) -> None:
+    with pytest.raises(DefinitionError, match="A count window holds a whole number of rows, at least 1; got "):
+        wm.count(rows)
+
+
+@pytest.mark.parametrize(
+    ("size", "step", "said"),
+    [
+        ("0 seconds", "1 second", "needs a size and a step longer than zero"),
+        ("1 second", "0 seconds", "needs a size and a step longer than zero"),
+        ("soon", "1 second", "size of a hopping window: 'soon' is not a duration"),
+        ("1 second", "often", "step of a hopping window: 'often' is not a duration"),
+    ],
+)
+def test_hopping_windows_have_a_size_and_a_step(size: str, step: str, said: str) -> None:
+    with pytest.raises(DefinitionError, match=said):
+        wm.hopping(size, step)
+
+
+def test_a_sliding_window_is_longer_than_zero() -> None:
+    with pytest.raises(DefinitionError, match="A sliding window must be longer than zero"):
+        Sliding(0)
+
+
+def test_sliding_is_strict() -> None:
+    assert Sliding(10).deadline(np.array([5])).tolist() == [14]
+
+
+def test_unbounded_windows_never_end() -> None:
+    assert Window().deadline(np.array([0])).tolist() == [FOREVER]
+    assert Window().span is None and Window().rows is None
+
+
+@given(st.integers(-100, 100), st.integers(1, 30), st.integers(1, 30))
+def test_a_hopping_deadline_is_the_end_of_the_last_window_that_holds_the_tuple(ts: int, size: int, step: int) -> None:
+    window = Hopping(size, step)
+    held = [k * step for k in range(-200, 200) if k * step < ts <= k * step + size]
+    admitted = bool(window.admits(np.array([ts]))[0])
+    assert admitted == bool(held)
+    if held:
+        assert int(window.deadline(np.array([ts]))[0]) == max(held) + size
+
+
+@given(
+    st.integers(-50, 50),
+    st.one_of(st.builds(Sliding, st.integers(1, 20)), st.builds(Hopping, st.integers(1, 20), st.integers(1, 20))),
+)
+def test_earliest_is_the_first_tuple_still_admitted(high: int, window: Window) -> None:
+    """Probes look no further back than this, so it must not be later than any tuple whose deadline still holds."""
+    times = np.arange(high - 100, high + 1)
+    alive = times[(window.deadline(times) >= high) & window.admits(times)]
+    earliest = int(window.earliest(np.array([high]))[0])
+    assert not len(alive) or earliest <= alive.min()
