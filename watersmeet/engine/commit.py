@@ -49,7 +49,7 @@ def next_manifest(
     chunks = _merged(plan, tasks)
     live = {key: chunk for key, chunk in chunks.items() if not expired(chunk, plan.query, streams, watermark)}
     purged = sum(chunk.rows for key, chunk in chunks.items() if key not in live)
-    manifest = before.follow(streams=streams, watermark=watermark, chunks=live)
+    manifest = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
     return replace(manifest, progress=progress(manifest, plan, intakes, taken, tasks, purged))
 
 

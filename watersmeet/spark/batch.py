@@ -19,13 +19,12 @@ from pyspark.sql import DataFrame
 from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import RESULTS
 from watersmeet.engine.intake import SIDES, IntakeReport
-from watersmeet.engine.plan import BatchPlan, plan, start
+from watersmeet.engine.plan import plan, start
 from watersmeet.errors import DefinitionError, StateError
-from watersmeet.placement import Strategy
-from watersmeet.query import Query
-from watersmeet.spark.exchange import EXCHANGES, Outcome
+from watersmeet.spark.exchange import EXCHANGES
 from watersmeet.spark.files import Folder
 from watersmeet.spark.sinks import Results, Sink
+from watersmeet.spark.tree import Node
 from watersmeet.state import manifest as manifests
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
@@ -39,27 +38,21 @@ class BatchRunner:
     """Runs the batches of one start of a query; what Spark's foreachBatch calls.
 
     Attributes:
-        query: The join.
-        strategy: Where tuples are kept.
+        tree: The join, with its inner joins.
         store: Where state is kept.
         sink: Where results go.
-        read: Reads result files as a frame of the output's schema.
         plain: Whether result files hold the output as it is.
         exchange: How partial results travel.
         sides: Folders for late and rejected rows, by kind.
-        select: The SELECT list that Spark computes over the results, if any; part of what must not change.
         after: Called at each step of the protocol with its name; tests cut the run there.
     """
 
-    query: Query
-    strategy: Strategy
+    tree: Node
     store: Store
     sink: Sink
-    read: Callable[[DataFrame, Sequence[str]], DataFrame]
     plain: bool
     exchange: str
     sides: Mapping[str, Folder] = field(default_factory=dict)
-    select: str | None = None
     after: Callable[[str], None] = lambda step: None
     history: list[Mapping[str, Any]] = field(default_factory=list)
     error: BaseException | None = None
@@ -75,12 +68,12 @@ class BatchRunner:
             DefinitionError: If it belongs to another query; the message says what changed.
             StateError: If its newest manifest is damaged.
         """
-        mine = self.query.description() | ({"select": self.select} if self.select else {})
+        mine = description(self.tree)
         if not self.store.publish(DESCRIPTION, json.dumps(mine).encode()):
             self._compare(json.loads(self.store.read(DESCRIPTION) or b"{}"), mine)
         newest = manifests.newest(self.store)
         found = None if newest is None else manifests.load(self.store, newest)
-        self._resumed = found or start(self.query)
+        self._resumed = found or start(self.tree.query)
         self.history = list(self._resumed.all_progress)
 
     def _compare(self, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
@@ -105,17 +98,16 @@ class BatchRunner:
         before = self._before(number)
         if before is None:
             return
-        planned = plan(self.query, before, self.strategy, self.store, self._run, bool(self.sides))
-        planned_at = time.time()
-        outcome = self._job(batch, planned)
-        self.after("job")
-        manifest = next_manifest(before, planned, *outcome, now=int(began * 1e6))
+        batch.sparkSession.conf.set("spark.sql.adaptive.enabled", "false")
+        ran = self._ran(self.tree, batch, before, began)
+        manifest = ran[0].manifest
         self.after("reports")
         ran_at = time.time()
-        self._publish(batch, number, outcome)
+        self._publish(batch, number, ran)
         self.after("sink")
-        times = {"plan": planned_at - began, "job": ran_at - planned_at, "commit": time.time() - ran_at}
-        manifest = self._with_times(manifest, outcome[0], began, times)
+        planned = sum(part.planning for part in ran)
+        times = {"plan": planned, "job": ran_at - began - planned, "commit": time.time() - ran_at}
+        manifest = self._with_times(manifest, [intake for part in ran for intake in part.intakes], began, times)
         if not manifests.publish(self.store, manifest, before):
             raise StateError(
                 f"Batch {number} was committed by somebody else: two runs share the checkpoint at {self.store.root}; "
@@ -158,22 +150,37 @@ class BatchRunner:
         for folder in (CHUNKS, RESULTS, "sides", manifests.FOLDER):
             self.store.remove(name for name in self.store.names(folder) if name not in needed)
 
-    def _job(self, batch: DataFrame, planned: BatchPlan) -> Outcome:
-        session = batch.sparkSession
-        session.conf.set("spark.sql.adaptive.enabled", "false")
-        return EXCHANGES[self.exchange](batch, planned)
+    def _ran(self, node: Node, batch: DataFrame, before: Manifest, began: float) -> "list[Ran]":
+        """Run a join's part of a batch, its inner joins first; return what each did, this one's first."""
+        inner = {
+            at: self._ran(child, batch, before.inner.get(at) or start(child.query), began)
+            for at, child in node.inner.items()
+        }
+        results = {at: node.inner[at].read(batch, self._paths(ran[0].files)) for at, ran in inner.items()}
+        rows = node.rows(batch, results, bool(self.sides))
+        planning = time.time()
+        planned = plan(node.query, before, node.strategy, self.store, f"{self._run}{node.path}", bool(self.sides))
+        planning = time.time() - planning
+        intakes, tasks = EXCHANGES[self.exchange](rows, planned)
+        self.after("job")
+        states = {at: ran[0].manifest for at, ran in inner.items()}
+        manifest = next_manifest(before, planned, intakes, tasks, int(began * 1e6), states)
+        files = [file for task in tasks for file in task.files]
+        return [Ran(node, manifest, intakes, files, planning), *(part for ran in inner.values() for part in ran)]
 
-    def _publish(self, batch: DataFrame, number: int, outcome: Outcome) -> None:
-        intakes, tasks = outcome
-        root = self.store.local or self.store.root
-        names = [file for task in tasks for file in task.files]
-        paths = [f"{root}/{name}" for name in names]
-        self.sink.write(Results(batch.sparkSession, number, paths, lambda: self.read(batch, paths), self.plain))
+    def _paths(self, files: Sequence[str]) -> list[str]:
+        return [f"{self.store.local or self.store.root}/{file}" for file in files]
+
+    def _publish(self, batch: DataFrame, number: int, ran: "Sequence[Ran]") -> None:
+        paths = self._paths(ran[0].files)
+        read = self.tree.read
+        self.sink.write(Results(batch.sparkSession, number, paths, lambda: read(batch, paths), self.plain))
         for kind, folder in self.sides.items():
-            for at, stream in enumerate(self.query.streams):
-                files = [f"{root}/{f}" for report in intakes for k, s, f in report.files if k == kind and s == at]
-                Folder(f"{folder.path}/{stream.name}").take(files, number)
-        self.store.remove(names)
+            for part in ran:
+                for at, stream in enumerate(part.node.query.streams):
+                    files = [f for report in part.intakes for k, s, f in report.files if k == kind and s == at]
+                    Folder(f"{folder.path}/{stream.name}").take(self._paths(files), number)
+        self.store.remove(file for part in ran for file in part.files)
 
     def _with_times(
         self, manifest: Manifest, intakes: Sequence[IntakeReport], began: float, times: Mapping[str, float]
@@ -182,13 +189,30 @@ class BatchRunner:
         progress = {
             **manifest.progress,
             "timestamp": datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds"),
-            "strategy": self.strategy.describe(),
+            "strategy": self.tree.strategy.describe(),
             "exchange": self.exchange,
             "latencyMs": latency(intakes, now),
             "durationMs": {name: round(1000 * took, 1) for name, took in times.items()}
             | {"total": round(1000 * (now - began), 1)},
         }
         return replace(manifest, progress=progress)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a join of the tree did in a batch: its new state, intake reports, result files, and seconds of planning."""
+
+    node: Node
+    manifest: Manifest
+    intakes: Sequence[IntakeReport]
+    files: Sequence[str]
+    planning: float
+
+
+def description(tree: Node) -> dict[str, Any]:
+    """Return what must not change between two runs of one checkpoint, inner joins included."""
+    inner = {f"join '{tree.query.streams[at].name}'": description(node) for at, node in tree.inner.items()}
+    return tree.query.description() | inner
 
 
 def latency(intakes: Sequence[IntakeReport], now: float) -> dict[str, float]:

@@ -32,10 +32,10 @@ def location(spark: SparkSession, given: str | None, name: str | None) -> str:
     )
 
 
-def streaming(frames: Sequence[DataFrame], query: Query) -> None:
+def streaming(inputs: Sequence[tuple[str, DataFrame]]) -> None:
     """Refuse static inputs in a streaming join."""
-    static = [stream.name for stream, frame in zip(query.streams, frames, strict=True) if not frame.isStreaming]
-    if len(static) == len(frames):
+    static = [name for name, frame in inputs if not frame.isStreaming]
+    if len(static) == len(inputs):
         raise DefinitionError("All inputs are static: use join.toDF(); writeStream is for streaming inputs.")
     if static:
         raise DefinitionError(

@@ -60,20 +60,19 @@ def _nullable(kind: Any) -> Any:
     return kind
 
 
-def union(query: Query, frames: Sequence[DataFrame], everything: bool) -> DataFrame:
+def union(query: Query, frames: Sequence[DataFrame | None], everything: bool) -> DataFrame:
     """Return all inputs as one frame: the stream's position, a content hash, each stream's columns by generated name.
 
     Pruned here, before the union: the frame that foreachBatch gets is an opaque scan, nothing is pruned behind it.
 
     Args:
         query: The join.
-        frames: One per stream.
+        frames: One per stream; None where the stream is an inner join.
         everything: Whether late and rejected rows are written, which takes every column.
     """
-    needed = [_needed(query, position, everything) for position in range(len(frames))]
-    tagged = [_tagged(query, position, frame, needed) for position, frame in enumerate(frames)]
-    one = tagged[0]
-    for other in tagged[1:]:
+    parts = [tagged(query, position, frame, everything) for position, frame in enumerate(frames) if frame is not None]
+    one = parts[0]
+    for other in parts[1:]:
         one = one.union(other)
     return one
 
@@ -85,7 +84,9 @@ def _needed(query: Query, position: int, everything: bool) -> list[int]:
     return sorted({stream.time, *(column.field for column in query.kept[position])})
 
 
-def _tagged(query: Query, position: int, frame: DataFrame, needed: Sequence[Sequence[int]]) -> DataFrame:
+def tagged(query: Query, position: int, frame: DataFrame, everything: bool) -> DataFrame:
+    """Return a frame as rows of one stream of a join, with the columns of the others NULL."""
+    needed = [_needed(query, other, everything) for other in range(len(query.streams))]
     columns: list[Column] = []
     for other, fields in enumerate(needed):
         types = spark_schema(query.streams[other].schema)

@@ -5,10 +5,10 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -25,6 +25,7 @@ from watersmeet.query import RESULT_TIME, Output, Query, StreamSpec
 from watersmeet.select import parse_select
 from watersmeet.spark import checks, tasks
 from watersmeet.spark.frames import arrow_schema, check_frame, spark_schema, union
+from watersmeet.spark.tree import Node
 from watersmeet.spark.writer import JoinWriter
 from watersmeet.sql import parse_statement
 from watersmeet.state.store import Store
@@ -37,7 +38,8 @@ class Stream:
     """A frame with its part in a join; made by `wm.stream`."""
 
     name: str
-    frame: DataFrame
+    frame: "DataFrame | Join"
+    schema: pa.Schema
     time: str
     window: Window
     delay: int | None
@@ -46,9 +48,9 @@ class Stream:
 
 def stream(
     name: str,
-    frame: DataFrame,
+    frame: "DataFrame | Join",
     *,
-    time: str,
+    time: str = "_time",
     window: str | timedelta | Window | None = None,
     delay: str | timedelta | None = None,
     idle: str | timedelta | None = None,
@@ -57,8 +59,8 @@ def stream(
 
     Args:
         name: Its name in `where`, `select` and the results.
-        frame: A streaming frame of any source, or a static one.
-        time: The event-time column: timestamp or timestamp_ntz.
+        frame: A streaming frame of any source, a static one, or a join, whose results are then the tuples.
+        time: The event-time column: timestamp or timestamp_ntz; of a join, its results' `_time`.
         window: A duration for a sliding window, `wm.count(n)`, `wm.hopping(size, step)`, or None for unbounded.
         delay: How far out of order its tuples may come; by default as far as the join's largest time window.
         idle: After what silence the stream no longer holds the watermark; by default never.
@@ -68,20 +70,28 @@ def stream(
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")
-    checked = check_frame(name, frame)
-    if time not in checked.columns:
-        found = [column for column in checked.columns if column.lower() == str(time).lower()]
-        if not found:
-            raise DefinitionError(f"Stream '{name}' has no time column '{time}'; it has {', '.join(checked.columns)}.")
-        time = found[0]
+    if isinstance(frame, Join) and any(part.isStreaming for _, part in frame.leaves):
+        frame = frame.with_time()
+        schema = frame.schema
+    else:
+        frame = check_frame(name, frame.toDF() if isinstance(frame, Join) else frame)
+        schema = arrow_schema(frame)
     return Stream(
         name,
-        checked,
-        time,
+        frame,
+        schema,
+        _time_column(name, schema.names, time),
         _window(window, f"window of stream '{name}'"),
         None if delay is None else microseconds(delay, f"delay of stream '{name}'"),
         None if idle is None else microseconds(idle, f"idle timeout of stream '{name}'"),
     )
+
+
+def _time_column(stream: str, columns: Sequence[str], time: str) -> str:
+    found = [column for column in columns if column == time] or [c for c in columns if c.lower() == str(time).lower()]
+    if not found:
+        raise DefinitionError(f"Stream '{stream}' has no time column '{time}'; it has {', '.join(columns)}.")
+    return found[0]
 
 
 def _window(window: str | timedelta | Window | None, what: str) -> Window:
@@ -96,20 +106,60 @@ class Join:
 
     Attributes:
         query: The join as the core knows it.
-        frames: The inputs, in the order of the streams.
+        frames: The inputs, in the order of the streams; None where the stream is itself a join.
         strategy: Where tuples are kept.
         select: A SELECT list that Spark computes over the results; None if the engine's own output is it.
+        inner: The joins that are streams of this one, by position.
     """
 
     query: Query
-    frames: tuple[DataFrame, ...]
+    frames: tuple[DataFrame | None, ...]
     strategy: Strategy
     select: str | None = None
+    inner: Mapping[int, "Join"] = field(default_factory=dict)
+
+    @property
+    def leaves(self) -> list[tuple[str, DataFrame]]:
+        """All streams that are frames, those of inner joins included."""
+        named = zip(self.query.streams, self.frames, strict=True)
+        own = [(stream.name, frame) for stream, frame in named if frame is not None]
+        return own + [leaf for join in self.inner.values() for leaf in join.leaves]
 
     @property
     def spark(self) -> SparkSession:
         """The session of the inputs."""
-        return self.frames[0].sparkSession
+        return self.leaves[0][1].sparkSession
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the results."""
+        if self.select is None:
+            return self.query.output_schema
+        return arrow_schema(self._selected(self._no_results()))
+
+    def _no_results(self) -> DataFrame:
+        return self.spark.createDataFrame([], spark_schema(self.query.output_schema))
+
+    def with_time(self) -> "Join":
+        """Return the join with `_time` among its output columns, as an outer join needs it."""
+        if "_time" in self.schema.names:
+            return self
+        if self.select is not None:
+            raise DefinitionError(f"A join that is a stream of another needs its time: add _time to '{self.select}'.")
+        outputs = (*self.query.outputs, Output("_time", RESULT_TIME))
+        return replace(self, query=replace(self.query, outputs=outputs))
+
+    def tree(self, path: str = "j", never_idle: bool = False) -> Node:
+        """Return the join and its inner joins as the runtime takes them.
+
+        Args:
+            path: Where the join stands in the tree.
+            never_idle: Whether idle timeouts are left out: under availableNow a silent stream has ended.
+        """
+        inner = {at: join.tree(f"{path}_{at}", never_idle) for at, join in self.inner.items()}
+        streams = tuple(replace(s, idle=None) if never_idle else s for s in self.query.streams)
+        query = replace(self.query, streams=streams)
+        return Node(query, self.frames, self.strategy, self.read_results, inner, path)
 
     @property
     def writeStream(self) -> JoinWriter:
@@ -145,7 +195,7 @@ class Join:
         Raises:
             DefinitionError: If an input is streaming.
         """
-        if any(frame.isStreaming for frame in self.frames):
+        if any(frame.isStreaming for _, frame in self.leaves):
             raise DefinitionError("toDF() joins static inputs; use writeStream for streaming ones.")
         folder = tempfile.mkdtemp(prefix="watersmeet-")
         store = Store(folder)
@@ -185,15 +235,16 @@ def join(
             raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(given).__name__}.")
     if strategy is not None and not isinstance(strategy, Strategy):
         raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...) or wm.Central().")
-    frames = tuple(given.frame for given in streams)
+    frames = tuple(None if isinstance(given.frame, Join) else given.frame for given in streams)
+    inner = {at: given.frame for at, given in enumerate(streams) if isinstance(given.frame, Join)}
     specs = _specs(streams)
     query = Query(specs)
-    dialect = dialect_of(frames[0].sparkSession)
+    dialect = dialect_of(Join(query, frames, PSP(1), inner=inner).spark)
     schemas = [(spec.name, spec.schema) for spec in specs]
     conjuncts = parse_where(where, schemas, tuple(predicates), dialect)
-    outputs, computed = _outputs(select, query, frames)
+    outputs, computed = _outputs(select, Join(query, frames, PSP(1), inner=inner))
     full = Query(specs, conjuncts, where or "", outputs, tuple(predicates), dialect, select or "")
-    return Join(full, frames, strategy or PSP(), computed)
+    return Join(full, frames, strategy or PSP(), computed, inner)
 
 
 def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
@@ -202,8 +253,8 @@ def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
     return tuple(
         StreamSpec(
             given.name,
-            arrow_schema(given.frame),
-            given.frame.columns.index(given.time),
+            given.schema,
+            given.schema.names.index(given.time),
             given.window,
             default if given.delay is None else given.delay,
             given.idle,
@@ -218,23 +269,22 @@ def dialect_of(spark: SparkSession) -> Dialect:
     return Dialect(str(spark.conf.get("spark.sql.session.timeZone")), ansi)
 
 
-def _outputs(select: str | None, query: Query, frames: Sequence[DataFrame]) -> tuple[tuple[Output, ...], str | None]:
+def _outputs(select: str | None, join: Join) -> tuple[tuple[Output, ...], str | None]:
     """Return the engine's output columns, and the SELECT list itself if Spark must compute it from them."""
     if select is None:
         return (), None
-    parsed = parse_select(select, query)
+    parsed = parse_select(select, join.query)
     if parsed.plain is not None:
         return parsed.plain, None
     computed = tuple(Output(column.name, column) for column in parsed.columns or (RESULT_TIME,))
-    _analyse(select, Join(Query(query.streams, (), "", computed), tuple(frames), PSP(1), select))
+    _analyse(replace(join, query=replace(join.query, outputs=computed), select=select))
     return computed, select
 
 
-def _analyse(select: str, probe: Join) -> None:
+def _analyse(probe: Join) -> None:
     """Let Spark itself check a SELECT list of expressions."""
-    empty: Any = probe.spark.createDataFrame([], spark_schema(probe.query.output_schema))
     try:
-        probe._selected(empty)
+        probe._selected(probe._no_results())
     except AnalysisException as error:
         raise DefinitionError(f"select: {str(error).splitlines()[0]}") from None
 

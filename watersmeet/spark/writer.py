@@ -10,11 +10,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.errors import DefinitionError, WatersmeetError
-from watersmeet.query import Query
 from watersmeet.spark import checks
 from watersmeet.spark.batch import BatchRunner, check_location, side_folders
 from watersmeet.spark.files import Folder
-from watersmeet.spark.frames import is_local, union
+from watersmeet.spark.frames import is_local
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
 
 if TYPE_CHECKING:
@@ -100,29 +99,26 @@ class JoinWriter:
     def _start(self) -> "JoinQuery":
         join, spark = self.join, self.join.spark
         location = checks.location(spark, self._options.get("checkpointLocation"), self._name)
-        checks.streaming(join.frames, join.query)
+        checks.streaming(join.leaves)
         checks.output(self._format if self._consume is None else None, join.query, join.select)
         if self._partitions:
-            checks.partitions(self._partitions, join.read_results(join.frames[0], []).columns)
+            checks.partitions(self._partitions, join.schema.names)
         chosen = checks.exchange(self._options.get("exchange"), is_local(spark))
         sink = self._sink(location)
         store = check_location(location)
         checks.workers(spark, store)
         sides = side_folders(self._options)
-        query = _never_idle(join.query) if self._trigger.get("availableNow") else join.query
+        tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
         runner = BatchRunner(
-            query=query,
-            strategy=join.strategy,
+            tree=tree,
             store=store,
             sink=sink,
-            read=join.read_results,
             plain=join.select is None,
             exchange=chosen,
             sides=sides,
-            select=join.select,
         )
         runner.open()
-        stream = union(query, join.frames, bool(sides)).writeStream.foreachBatch(runner)
+        stream = tree.input(bool(sides)).writeStream.foreachBatch(runner)
         stream = stream.option("checkpointLocation", location)
         if self._name:
             stream = stream.queryName(self._name)
@@ -190,11 +186,6 @@ _CONSUMERS: dict[str, Callable[[JoinWriter, str], Consume]] = {
     "console": JoinWriter._console,
     "memory": JoinWriter._memory,
 }
-
-
-def _never_idle(query: Query) -> Query:
-    """Return the query with no idle timeouts: under availableNow all data is there, a silent stream has ended."""
-    return replace(query, streams=tuple(replace(stream, idle=None) for stream in query.streams))
 
 
 class JoinQuery:

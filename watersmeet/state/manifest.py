@@ -56,6 +56,8 @@ class Manifest:
         frozen: What the strategy and the controller keep between batches.
         progress: The progress of this batch.
         history: The progress of the batches before it, the last first to go; only snapshots write it.
+        inner: The state of the joins that are streams of this one, by position; one file holds them all, so that
+            they are committed together.
     """
 
     batch: int
@@ -65,11 +67,13 @@ class Manifest:
     frozen: Mapping[str, Any] = field(default_factory=dict)
     progress: Mapping[str, Any] = field(default_factory=dict)
     history: tuple[Mapping[str, Any], ...] = ()
+    inner: Mapping[int, "Manifest"] = field(default_factory=dict)
 
     @property
     def files(self) -> frozenset[str]:
         """Every chunk file the manifest names."""
-        return frozenset(file for chunk in self.chunks.values() for file in chunk.files)
+        own = frozenset(file for chunk in self.chunks.values() for file in chunk.files)
+        return own.union(*(manifest.files for manifest in self.inner.values()))
 
     @property
     def all_progress(self) -> tuple[Mapping[str, Any], ...]:
@@ -112,17 +116,18 @@ def superseded(batch: int) -> frozenset[str]:
 
 def publish(store: Store, manifest: Manifest, before: Manifest) -> bool:
     """Write a manifest, if there is none for its batch yet; return whether it was written."""
-    body = _common(manifest) | (_snapshot(manifest) if _is_snapshot(manifest.batch) else _delta(manifest, before))
-    return store.publish(path_of(manifest.batch), json.dumps(body).encode())
+    return store.publish(path_of(manifest.batch), json.dumps(_body(manifest, before)).encode())
 
 
-def _common(manifest: Manifest) -> dict[str, Any]:
-    return {
+def _body(manifest: Manifest, before: Manifest) -> dict[str, Any]:
+    state = _snapshot(manifest) if _is_snapshot(manifest.batch) else _delta(manifest, before)
+    return state | {
         "batch": manifest.batch,
         "streams": [stream.to_json() for stream in manifest.streams],
         "watermark": manifest.watermark,
         "frozen": manifest.frozen,
         "progress": manifest.progress,
+        "inner": {str(at): _body(inner, before.inner.get(at, inner)) for at, inner in manifest.inner.items()},
     }
 
 
@@ -158,11 +163,9 @@ def load(store: Store, batch: int) -> Manifest | None:
                 "it; restore it or start a new checkpoint."
             )
         body = before
-    manifest = _with_chunks(
-        body, {plain["id"]: Chunk.from_json(plain) for plain in body["chunks"]}, tuple(body["history"])
-    )
+    manifest = _manifest(body, None)
     for delta in reversed(deltas):
-        manifest = _with_chunks(delta, _apply(delta, manifest.chunks), manifest.all_progress)
+        manifest = _manifest(delta, manifest)
     return manifest
 
 
@@ -186,9 +189,13 @@ def _apply(delta: Mapping[str, Any], chunks: Mapping[str, Chunk]) -> dict[str, C
     return live | {plain["id"]: Chunk.from_json(plain) for plain in delta["added"]}
 
 
-def _with_chunks(
-    body: Mapping[str, Any], chunks: Mapping[str, Chunk], history: tuple[Mapping[str, Any], ...]
-) -> Manifest:
+def _manifest(body: Mapping[str, Any], before: Manifest | None) -> Manifest:
+    """Return the manifest that a file's body describes, on top of the one before if it is a delta."""
+    if before is None:
+        chunks, history = {plain["id"]: Chunk.from_json(plain) for plain in body["chunks"]}, tuple(body["history"])
+    else:
+        chunks, history = _apply(body, before.chunks), before.all_progress
+    inner = {int(at): _manifest(found, before and before.inner[int(at)]) for at, found in body["inner"].items()}
     return Manifest(
         batch=body["batch"],
         streams=tuple(StreamState(*stream) for stream in body["streams"]),
@@ -197,4 +204,5 @@ def _with_chunks(
         frozen=body["frozen"],
         progress=body["progress"],
         history=history,
+        inner=inner,
     )

@@ -1,0 +1,142 @@
+"""Joins whose streams are joins: linear, bushy and semi-bushy plans give what the flat definition says."""
+
+from collections import Counter
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import watersmeet as wm
+from tests.spark import harness
+from tests.spark.harness import EPOCH, EXCHANGES, SECOND, cuts, micros
+
+pytestmark = pytest.mark.spark
+NAMES = "abcd"
+
+
+def _rows(batches: Any, name: str) -> list[dict[str, Any]]:
+    return [{**row, "ts": micros(row["ts"])} for batch in batches for row in batch[name]]
+
+
+def _joined(
+    left: list[dict[str, Any]], right: list[dict[str, Any]], sizes: tuple[int, int], width: float
+) -> list[dict[str, Any]]:
+    """The results of a band join of two inputs as rows: ids, values of the right one, and the time T."""
+    found = []
+    for one, two in product(left, right):
+        last = max(one["ts"], two["ts"])
+        in_time = last - one["ts"] < sizes[0] * SECOND and last - two["ts"] < sizes[1] * SECOND
+        if in_time and None not in (one["x"], two["x"]) and abs(one["x"] - two["x"]) < width:
+            found.append({"id": (one["id"], two["id"]), "x": two["x"], "ts": last})
+    return found
+
+
+def _stream(name: str, frame: Any, **more: Any) -> Any:
+    return wm.stream(name, frame, window="10 seconds", delay="60 seconds", **more)
+
+
+def _pair(frames: dict[str, Any], left: str, right: str) -> wm.Join:
+    return wm.join(
+        _stream(left, frames[left], time="ts"),
+        _stream(right, frames[right], time="ts"),
+        where=f"abs({left}.x - {right}.x) < 2",
+        select=f"{left}.id AS l, {right}.id AS r, {right}.x AS x",
+        strategy=wm.PSP(2),
+    )
+
+
+def _run(join: wm.Join, folder: Path, exchange: str) -> tuple[Counter[Any], list[Any]]:
+    writer = join.writeStream.option("path", str(folder / "out")).option("checkpointLocation", str(folder / "ck"))
+    query = writer.option("exchange", exchange).trigger(availableNow=True).start()
+    query.awaitTermination()
+    rows = join.spark.read.parquet(str(folder / "out")).collect() if (folder / "out").exists() else []
+    return Counter(tuple(row) for row in rows), query.progress
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_a_linear_plan(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
+    batches = cuts(5, "abc", batches=3)
+    harness.write(tmp_path / "in", batches)
+    frames = harness.frames(spark, tmp_path / "in", "abc")
+    outer = wm.join(
+        _stream("ab", _pair(frames, "a", "b")),
+        _stream("c", frames["c"], time="ts"),
+        where="abs(ab.x - c.x) < 2",
+        select="ab.l, ab.r, c.id AS c",
+    )
+    found, progress = _run(outer, tmp_path, exchange)
+    inner = _joined(_rows(batches, "a"), _rows(batches, "b"), (10, 10), 2)
+    wanted = _joined(inner, _rows(batches, "c"), (10, 10), 2)
+    assert found == Counter((*row["id"][0], row["id"][1]) for row in wanted)
+    assert len(wanted) > 20
+    assert progress[-1]["outputRows"] >= 0
+
+
+def test_a_bushy_plan_survives_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    batches = cuts(6, NAMES, batches=4, rows=6)
+    harness.write(tmp_path / "in", batches[:2])
+
+    def run() -> Counter[Any]:
+        frames = harness.frames(spark, tmp_path / "in", NAMES)
+        outer = wm.join(
+            _stream("ab", _pair(frames, "a", "b")),
+            _stream("cd", _pair(frames, "c", "d")),
+            where="abs(ab.x - cd.x) < 2",
+            select="ab.l AS a, ab.r AS b, cd.l AS c, cd.r AS d",
+        )
+        return _run(outer, tmp_path, "local")[0]
+
+    run()
+    harness.write(tmp_path / "in", batches[2:])
+    found = run()
+    left = _joined(_rows(batches, "a"), _rows(batches, "b"), (10, 10), 2)
+    right = _joined(_rows(batches, "c"), _rows(batches, "d"), (10, 10), 2)
+    wanted = _joined(left, right, (10, 10), 2)
+    assert found == Counter((*row["id"][0], *row["id"][1]) for row in wanted)
+    assert len(wanted) > 20
+
+
+def test_the_watermark_of_a_nested_join_is_the_inner_ones_own(spark: SparkSession, tmp_path: Path) -> None:
+    # a and b far apart in time: the inner join has no results, and yet its watermark moves on and lets c's state go.
+    batches = [
+        {
+            "a": [{"id": at, "ts": 20 * at, "x": 0.0, "k": None}],
+            "b": [{"id": at, "ts": 20 * at, "x": 100.0, "k": None}],
+            "c": [{"id": at, "ts": 20 * at, "x": 0.0, "k": None}],
+        }
+        for at in range(4)
+    ]
+    harness.write(tmp_path / "in", batches)
+    frames = harness.frames(spark, tmp_path / "in", "abc")
+    streams = [wm.stream(n, frames[n], time="ts", window="10 seconds", delay="0 seconds") for n in "abc"]
+    inner = wm.join(streams[0], streams[1], where="a.x = b.x")
+    outer = wm.join(wm.stream("ab", inner, window="10 seconds"), streams[2], select="c.id AS c")
+    found, progress = _run(outer, tmp_path, "local")
+    assert not found
+    assert [p["watermark"] for p in progress] == [EPOCH + 20 * at * SECOND for at in range(4)]
+    assert progress[-1]["stateRows"] == 1
+
+
+def test_static_joins_nest(spark: SparkSession, tmp_path: Path) -> None:
+    batches = cuts(7, "abc", batches=2)
+    frames = {n: spark.createDataFrame(harness.table([r for b in batches for r in b[n]])) for n in "abc"}
+    outer = wm.join(
+        _stream("ab", _pair(frames, "a", "b").with_time()),
+        _stream("c", frames["c"], time="ts"),
+        where="abs(ab.x - c.x) < 2",
+        select="ab.l, ab.r, c.id AS c",
+    )
+    found = Counter(tuple(row) for row in outer.toDF().collect())
+    inner = _joined(_rows(batches, "a"), _rows(batches, "b"), (10, 10), 2)
+    assert found == Counter((*r["id"][0], r["id"][1]) for r in _joined(inner, _rows(batches, "c"), (10, 10), 2))
+
+
+def test_an_inner_join_without_its_time_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    harness.write(tmp_path / "in", cuts(7, "ab", batches=1))
+    frames = harness.frames(spark, tmp_path / "in", "ab")
+    streams = [_stream(name, frames[name], time="ts") for name in "ab"]
+    inner = wm.join(*streams, select="a.x + b.x AS total")
+    with pytest.raises(wm.DefinitionError, match=r"add _time to 'a.x \+ b.x AS total'"):
+        wm.stream("ab", inner, window="10 seconds")

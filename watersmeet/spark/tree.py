@@ -1,0 +1,73 @@
+"""Joins of joins: one frame feeds them all; inner joins run first, and their results are rows of the outer one."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from watersmeet.placement import Strategy
+from watersmeet.query import Query
+from watersmeet.spark.frames import tagged, union
+
+JOIN = "_join"
+Read = Callable[[DataFrame, Sequence[str]], DataFrame]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A join of the tree; runs as one job a batch.
+
+    Attributes:
+        query: The join.
+        frames: Its inputs by position; None where the stream is an inner join.
+        strategy: Where tuples are kept.
+        read: Reads result files as a frame of the output's schema.
+        inner: The joins that are streams of this one, by position.
+        path: Where the join stands in the tree; part of the names of its files.
+    """
+
+    query: Query
+    frames: tuple[DataFrame | None, ...]
+    strategy: Strategy
+    read: Read
+    inner: Mapping[int, "Node"] = field(default_factory=dict)
+    path: str = "j"
+
+    def walk(self) -> Iterator["Node"]:
+        """Yield the joins of the tree, this one first."""
+        yield self
+        for node in self.inner.values():
+            yield from node.walk()
+
+    def input(self, everything: bool) -> DataFrame:
+        """Return all inputs of the tree as one frame, for Spark to cut into batches."""
+        if not self.inner:
+            return union(self.query, self.frames, everything)
+        parts = {node.path: union(node.query, node.frames, everything) for node in self.walk() if any(node.frames)}
+        wrapped = [
+            frame.select(F.lit(path).alias(JOIN), *(_struct(other, at, at == path) for at, other in parts.items()))
+            for path, frame in parts.items()
+        ]
+        one = wrapped[0]
+        for other in wrapped[1:]:
+            one = one.union(other)
+        return one
+
+    def rows(self, batch: DataFrame, results: Mapping[int, DataFrame], everything: bool) -> DataFrame:
+        """Return this join's rows of a batch: its own inputs', and the results of its inner joins."""
+        if JOIN not in batch.columns:
+            return batch
+        parts = [tagged(self.query, position, frame, everything) for position, frame in results.items()]
+        if any(self.frames):
+            parts.append(batch.where(F.col(JOIN) == self.path).select(f"{self.path}.*"))
+        one = parts[0]
+        for other in parts[1:]:
+            one = one.union(other)
+        return one
+
+
+def _struct(frame: DataFrame, path: str, own: bool) -> Column:
+    """Return the columns of a join's rows as one struct; NULL in the rows of another join."""
+    value = F.struct(*(F.col(name) for name in frame.columns)) if own else F.lit(None)
+    return value.cast(frame.schema).alias(path)
