@@ -5,7 +5,6 @@ replaces), or the manifest, and returns at once: then only Spark's own commit wa
 """
 
 import json
-import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -179,7 +178,7 @@ class BatchRunner:
             for part in ran:
                 for at, stream in enumerate(part.node.query.streams):
                     files = [f for report in part.intakes for k, s, f in report.files if k == kind and s == at]
-                    Folder(f"{folder.path}/{stream.name}").take(self._paths(files), number)
+                    folder.inside(stream.name).take(self._paths(files), number)
         self.store.remove(file for part in ran for file in part.files)
 
     def _with_times(
@@ -234,15 +233,20 @@ def _shown(part: Any) -> str:
     return "not there" if part is None else repr(part)
 
 
-def side_folders(options: Mapping[str, str]) -> dict[str, Folder]:
+def side_folders(options: Mapping[str, str], owner: str) -> dict[str, Folder]:
     """Return the folders for late and rejected rows that the options `latePath` and `rejectedPath` name."""
-    return {kind: Folder(options[f"{kind}Path"]) for kind in SIDES if f"{kind}Path" in options}
+    return {kind: Folder(options[f"{kind}Path"], owner) for kind in SIDES if f"{kind}Path" in options}
+
+
+def checkpoint_id(store: Store) -> str:
+    """Return the name of a checkpoint, given to it when it is first used."""
+    store.publish("id", uuid.uuid4().hex[:8].encode())
+    return (store.read("id") or b"").decode()
 
 
 def check_location(location: str) -> Store:
-    """Return the store under a checkpoint location."""
-    root = location.removeprefix("file:") if location.startswith("file:/") else location
-    if "://" not in location:
-        root = os.path.abspath("/" + root.lstrip("/") if location.startswith("file:") else root)
-        Path(root).mkdir(parents=True, exist_ok=True)
-    return Store(f"{root.rstrip('/')}/watersmeet")
+    """Return the store under a checkpoint location, made if need be."""
+    store = Store(f"{location.rstrip('/')}/watersmeet")
+    if store.local is not None:
+        Path(store.local).mkdir(parents=True, exist_ok=True)
+    return store

@@ -5,7 +5,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 import pyarrow.fs as pafs
@@ -15,9 +15,15 @@ STAGING = "_watersmeet_staging"
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """An output folder on any file system that pyarrow opens."""
+    """An output folder on any file system that pyarrow opens.
+
+    Attributes:
+        path: The folder.
+        owner: The checkpoint whose files these are; part of their names, so that a replay touches no others.
+    """
 
     path: str
+    owner: str = ""
 
     def _open(self) -> tuple[pafs.FileSystem, str]:
         if "://" in self.path or self.path.startswith("file:"):
@@ -28,7 +34,7 @@ class Folder:
 
     def staging(self, batch: int) -> str:
         """Return a new hidden folder, as Spark is to be given it, for a batch's files."""
-        return f"{self.path.rstrip('/')}/{STAGING}/b{batch}-{uuid.uuid4().hex}"
+        return f"{self.path.rstrip('/')}/{STAGING}/{self.owner}-b{batch}-{uuid.uuid4().hex}"
 
     def publish(self, staged: str, batch: int, ending: str) -> int:
         """Move the data files of a staged folder in, as `part-b<batch>-*`, partition folders kept; return how many."""
@@ -42,7 +48,7 @@ class Folder:
             target = f"{base}/{inside.parent}" if str(inside.parent) != "." else base
             system.create_dir(target, recursive=True)
             _, dot, suffix = inside.name.partition(".")
-            system.move(path, f"{target}/part-b{batch}-{moved:05d}-{uuid.uuid4().hex[:8]}{dot}{suffix or ending}")
+            system.move(path, f"{target}/{self._name(batch, moved)}{dot}{suffix or ending}")
             moved += 1
         system.delete_dir(source)
         return moved
@@ -56,7 +62,7 @@ class Folder:
         system.create_dir(base, recursive=True)
         moved = 0
         for file in files:
-            name = f"part-b{batch}-{moved:05d}-{uuid.uuid4().hex[:8]}{PurePosixPath(file).suffix}"
+            name = f"{self._name(batch, moved)}{PurePosixPath(file).suffix}"
             _move(Folder(file)._open(), (system, f"{base}/{name}"), f"{base}/.{name}")
             moved += 1
         return moved
@@ -65,8 +71,19 @@ class Folder:
         """Remove whatever an earlier try of a batch left behind."""
         system, base = self._open()
         for path in list(_files(system, base)):
-            if PurePosixPath(path).name.removeprefix(".").startswith(f"part-b{batch}-") or f"/{STAGING}/" in path:
+            name = PurePosixPath(path).name.removeprefix(".")
+            if name.startswith(self._prefix(batch)) or f"/{STAGING}/{self.owner}" in path:
                 system.delete_file(path)
+
+    def inside(self, name: str) -> "Folder":
+        """Return a folder of this one."""
+        return replace(self, path=f"{self.path.rstrip('/')}/{name}")
+
+    def _prefix(self, batch: int) -> str:
+        return f"part-b{batch}-{self.owner}-"
+
+    def _name(self, batch: int, number: int) -> str:
+        return f"{self._prefix(batch)}{number:05d}-{uuid.uuid4().hex[:8]}"
 
     @property
     def is_local(self) -> bool:

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.errors import DefinitionError, WatersmeetError
 from watersmeet.spark import checks
-from watersmeet.spark.batch import BatchRunner, check_location, side_folders
+from watersmeet.spark.batch import BatchRunner, check_location, checkpoint_id, side_folders
 from watersmeet.spark.files import Folder
 from watersmeet.spark.frames import is_local
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
@@ -104,10 +104,12 @@ class JoinWriter:
         if self._partitions:
             checks.partitions(self._partitions, join.schema.names)
         chosen = checks.exchange(self._options.get("exchange"), is_local(spark))
-        sink = self._sink(location)
+        if self._consume is None and self._format in (*FILE_FORMATS, "delta"):
+            self._path()
         store = check_location(location)
+        sink = self._sink(location, checkpoint_id(store))
         checks.workers(spark, store)
-        sides = side_folders(self._options)
+        sides = side_folders(self._options, checkpoint_id(store))
         tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
         runner = BatchRunner(
             tree=tree,
@@ -129,11 +131,11 @@ class JoinWriter:
     def _sink_options(self) -> dict[str, str]:
         return {key: value for key, value in self._options.items() if key not in OWN_OPTIONS}
 
-    def _sink(self, location: str) -> Sink:
+    def _sink(self, location: str, owner: str) -> Sink:
         if self._consume is not None:
             return FrameSink(self._consume)
         if self._format in FILE_FORMATS:
-            return FileSink(self._format, Folder(self._path()), self._sink_options(), self._partitions)
+            return FileSink(self._format, Folder(self._path(), owner), self._sink_options(), self._partitions)
         return FrameSink(_CONSUMERS.get(self._format, JoinWriter._save)(self, location))
 
     def _path(self) -> str:
