@@ -20,11 +20,11 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def program(folder: Path, **spec: Any) -> Iterator[subprocess.Popen[str]]:
-    """Start the program in a process group of its own; whatever is left of it is killed at the end."""
+def program(folder: Path, name: str = "crashing_join", **spec: Any) -> Iterator[subprocess.Popen[str]]:
+    """Start a program in a process group of its own; whatever is left of it is killed at the end."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_HOME": os.path.dirname(pyspark.__file__)}
     env |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    command = [sys.executable, "-m", "tests.spark.crashing_join", str(folder), json.dumps(spec)]
+    command = [sys.executable, "-m", f"tests.spark.{name}", str(folder), json.dumps(spec)]
     with (folder / "log").open("a") as log:
         process = subprocess.Popen(
             command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
@@ -65,9 +65,9 @@ def wanted() -> Counter[tuple[int, ...]]:
     return found
 
 
-def written(folder: Path, format: str) -> Counter[tuple[int, ...]]:
+def written(folder: Path, format: str, name: str | None = None) -> Counter[tuple[int, ...]]:
     """Return the ids an output folder holds; reading it fails on a half-written file."""
     if format == "csv":  # written without a header, as Spark does by default
         files = (folder / "out-csv").glob("part-*.csv")
         return Counter(tuple(map(int, line.split(","))) for file in files for line in file.read_text().splitlines())
-    return Counter(tuple(row.values()) for row in read(folder / f"out-{format}", format).to_pylist())
+    return Counter(tuple(row.values()) for row in read(folder / f"out-{name or format}", format).to_pylist())

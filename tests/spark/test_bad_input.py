@@ -103,7 +103,7 @@ def test_joins(static: DataFrame) -> None:
 
 
 def test_sql_without_a_time_column(static: DataFrame) -> None:
-    with pytest.raises(wm.DefinitionError, match="Stream 'a' has no time column: pass time='...' or write WATTR"):
+    with pytest.raises(wm.DefinitionError, match=r"Stream 'a' has no time column: pass time='...' or write WATTR"):
         wm.sql("SELECT * FROM a, b", {"a": static, "b": static})
 
 

@@ -150,7 +150,10 @@ def test_other_formats_are_sparks_own(flat: wm.Join, tmp_path: Path) -> None:
 
 # -- progress
 
-KEYS = ["batchId", "inputRows", "lateRows", "rejectedRows", "outputRows", "stateRows", "distinctRows", "purgedRows", "nodes", "hops", "order", "strategy", "watermark", "heldBackBy", "latencyMs", "durationMs"]
+KEYS = {
+    *("batchId", "inputRows", "lateRows", "rejectedRows", "outputRows", "stateRows", "distinctRows", "purgedRows"),
+    *("nodes", "hops", "order", "strategy", "watermark", "heldBackBy", "latencyMs", "durationMs"),
+}
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
@@ -158,14 +161,16 @@ def test_progress(inputs: dict[str, DataFrame], tmp_path: Path, exchange: str) -
     query = run(join_of(CASE, inputs, strategy=wm.PSP(2)).writeStream, tmp_path, exchange)
     assert [p["batchId"] for p in query.progress] == [0, 1]
     for at, p in enumerate(query.progress):
-        assert set(KEYS) <= set(p)
+        assert set(p) >= KEYS
         assert p["inputRows"] == {name: len(rows) for name, rows in CASE.batches[at].items()}
         assert (p["lateRows"], p["rejectedRows"]) == (0, 0)
         assert p["stateRows"] == p["distinctRows"] == sum(node["rows"] for node in p["nodes"])
         assert len(p["nodes"]) == 2 and all(set(node) >= {"rows", "bytes", "cpuMs", "pairs"} for node in p["nodes"])
         (hop,) = p["hops"]
-        assert hop["rowsIn"] == sum(p["inputRows"].values()) and hop["matches"] == p["outputRows"] <= hop["pairs"]
-        assert (hop["rowsShuffled"] > 0) == (exchange == "shuffle")
+        taken = sum(p["inputRows"].values())
+        # A tuple visits each node that holds part of its range; where nothing travels it comes by once.
+        assert hop["rowsIn"] == taken if exchange == "local" else taken <= hop["rowsIn"] <= 2 * taken
+        assert hop["matches"] == p["outputRows"] <= hop["pairs"]
         assert p["order"] == {"a": ["b"], "b": ["a"]} and p["strategy"] == "PSP(nodes=2)"
         assert p["heldBackBy"] in "ab"
         assert set(p["durationMs"]) == {"plan", "job", "commit", "total"}

@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame
 from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import RESULTS
 from watersmeet.engine.intake import SIDES, IntakeReport
-from watersmeet.engine.plan import plan, start
+from watersmeet.engine.plan import BatchPlan, plan, start
 from watersmeet.errors import DefinitionError, StateError
-from watersmeet.spark.exchange import EXCHANGES
+from watersmeet.spark.exchange import EXCHANGES, Outcome
 from watersmeet.spark.files import Folder
 from watersmeet.spark.sinks import Results, Sink
 from watersmeet.spark.tree import Node
@@ -30,6 +30,8 @@ from watersmeet.state.store import Store
 from watersmeet.state.write import CHUNKS
 
 DESCRIPTION = "query.json"
+JOB_TRIES = 4
+CANNOT_ROLL_BACK = "A shuffle map stage with indeterminate output was failed and retried"
 
 
 @dataclass
@@ -160,12 +162,27 @@ class BatchRunner:
         planning = time.time()
         planned = plan(node.query, before, node.strategy, self.store, f"{self._run}{node.path}", bool(self.sides))
         planning = time.time() - planning
-        intakes, tasks = EXCHANGES[self.exchange](rows, planned)
+        intakes, tasks = self._job(rows, planned)
         self.after("job")
         states = {at: ran[0].manifest for at, ran in inner.items()}
         manifest = next_manifest(before, planned, intakes, tasks, int(began * 1e6), states)
         files = [file for task in tasks for file in task.files]
         return [Ran(node, manifest, intakes, files, planning), *(part for ran in inner.values() for part in ran)]
+
+    def _job(self, rows: DataFrame, planned: BatchPlan) -> Outcome:
+        """Run a join's job, from the start again if Spark gave it up.
+
+        [!] Reports name the files of the task attempt, so a stage that runs again (its shuffle files were lost) answers
+        in other words than the first time. Spark sees that by checksum and, since it can't undo tasks that have
+        finished meanwhile, gives the whole job up. A new try shares nothing with the old one: all file names are new.
+        """
+        for left in reversed(range(JOB_TRIES)):
+            try:
+                return EXCHANGES[self.exchange](rows, planned)
+            except Exception as error:
+                if not left or CANNOT_ROLL_BACK not in str(error):
+                    raise
+        raise AssertionError("unreachable")
 
     def _paths(self, files: Sequence[str]) -> list[str]:
         return [f"{self.store.local or self.store.root}/{file}" for file in files]
