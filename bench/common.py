@@ -134,23 +134,22 @@ def _rss_mb(process: psutil.Process) -> float:
 
 
 def _is_python(process: psutil.Process) -> bool:
-    return "python" in _name(process)
+    try:
+        return "python" in process.name()
+    except psutil.Error:
+        return False
 
 
 def _is_fork_of_jvm(process: psutil.Process) -> bool:
-    """Hadoop runs chmod and the like; until the fork has turned into it, the JVM's memory would count twice."""
+    """Hadoop runs chmod and the like; until the fork has turned into it, the JVM's memory would count twice.
+
+    Such a fork bears the name of the thread that made it; only its executable tells.
+    """
     try:
         parent = process.parent()
+        return parent is not None and process.exe() == parent.exe() and Path(process.exe()).name == "java"
     except psutil.Error:
-        return True
-    return parent is not None and _name(process) == _name(parent) == "java"
-
-
-def _name(process: psutil.Process) -> str:
-    try:
-        return str(process.name())
-    except psutil.Error:
-        return ""
+        return True  # it has ended
 
 
 def environment() -> dict[str, str]:
