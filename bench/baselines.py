@@ -128,9 +128,10 @@ def similar_pairs(xs: pd.Series, ys: pd.Series) -> pd.Series:
     return pd.Series([similar(x, [y])[0] for x, y in zip(xs, ys, strict=True)])
 
 
-# Spark's default state store, in memory with deltas on disk. RocksDB with the newest format of join state (4) took as long
-# for 100 tuples/s and a third longer for 1,000 (formats 2 and 3 a third longer already for 100), four partitions for two
-# cores an eighth longer or more; smaller Arrow batches and Arrow instead of pandas UDFs cost the same CPU time.
+# Settings tried, a run or two each on two shared cores, so small differences say little. State store: Spark's default.
+# RocksDB with the newest format of join state (4) took as long for 100 tuples/s and a third longer for 1,000; formats 2
+# and 3 took a third longer already for 100. Four partitions instead of two took longer. Smaller Arrow batches, and Arrow
+# instead of pandas UDFs, cost about the same CPU time.
 COMPETITORS = {
     "dummy-key": Competitor(dummy_key, {"spark.sql.shuffle.partitions": "1"}),
     "buckets": Competitor(buckets, {"spark.sql.shuffle.partitions": "2"}),
