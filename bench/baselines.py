@@ -130,8 +130,8 @@ def similar_pairs(xs: pd.Series, ys: pd.Series) -> pd.Series:
 
 # Settings tried, a run or two each on two shared cores, so small differences say little. State store: Spark's default.
 # RocksDB with the newest format of join state (4) took as long for 100 tuples/s and a third longer for 1,000; formats 2
-# and 3 took a third longer already for 100. Four partitions instead of two took longer. Smaller Arrow batches, and Arrow
-# instead of pandas UDFs, cost about the same CPU time.
+# and 3 took a third longer already for 100. Four partitions instead of two took longer. Smaller Arrow batches, and
+# Arrow instead of pandas UDFs, cost about the same CPU time.
 COMPETITORS = {
     "dummy-key": Competitor(dummy_key, {"spark.sql.shuffle.partitions": "1"}),
     "buckets": Competitor(buckets, {"spark.sql.shuffle.partitions": "2"}),
