@@ -37,7 +37,7 @@ def test_an_executor_that_dies_loses_nothing(tmp_path: Path, exchange: str) -> N
                 executors[0].kill()
                 killed = executors[0].pid
     assert killed and said == "done"
-    assert processes.written(tmp_path, "parquet") == processes.wanted()
+    assert processes.written(tmp_path, "parquet") == processes.wanted(tmp_path / "checkpoint-parquet")
 
 
 def test_partial_results_are_shuffled_unless_all_tasks_are_on_this_host() -> None:
@@ -52,4 +52,4 @@ def test_a_fetch_failure_that_runs_hop_1_again_loses_and_doubles_nothing(tmp_pat
     assert said[-1] == "done"
     for line, exchange in zip(said, EXCHANGES, strict=False):
         assert line.startswith(f"{exchange} again ") and int(line.split()[-1]) > 0
-        assert processes.written(tmp_path, "parquet", exchange) == processes.wanted()
+        assert processes.written(tmp_path, "parquet", exchange) == processes.wanted(tmp_path / f"checkpoint-{exchange}")
