@@ -21,7 +21,7 @@ def local(batch: DataFrame, plan: BatchPlan) -> Outcome:
     What is shuffled is only the news of which chunks were written; rows are read from the memory-mapped chunks.
     """
     nodes = plan.placement.nodes
-    told = batch.mapInArrow(tasks.intake(plan), tasks.REPORT_DDL).repartitionById(nodes, F.col("node"))
+    told = _compact(batch).mapInArrow(tasks.intake(plan), tasks.REPORT_DDL).repartitionById(nodes, F.col("node"))
     return tasks.outcome(row.body for row in told.mapInArrow(tasks.probe(plan), tasks.REPORT_DDL).collect())
 
 
@@ -30,11 +30,16 @@ def shuffle(batch: DataFrame, plan: BatchPlan) -> Outcome:
     nodes = plan.placement.nodes
     wire = spark_schema(Wire(plan.query).schema)
     last = 0 if plan.placement.stays() else len(plan.query.streams) - 2
-    frame = batch.mapInArrow(tasks.diffuse(plan), wire).repartitionById(nodes, F.col("node"))
+    frame = _compact(batch).mapInArrow(tasks.diffuse(plan), wire).repartitionById(nodes, F.col("node"))
     for hop in range(last):
         frame = frame.mapInArrow(tasks.relay(plan, hop), wire).repartitionById(nodes, F.col("node"))
     done = frame.mapInArrow(tasks.last_relay(plan, last), tasks.REPORT_DDL)
     return tasks.outcome(row.body for row in done.collect())
+
+
+def _compact(batch: DataFrame) -> DataFrame:
+    """Return a batch in no more partitions than run at once: a task that starts Python costs more than a few rows."""
+    return batch.coalesce(batch.sparkSession.sparkContext.defaultParallelism)
 
 
 EXCHANGES: dict[str, Callable[[DataFrame, BatchPlan], Outcome]] = {"local": local, "shuffle": shuffle}
