@@ -169,7 +169,9 @@ def test_columns_that_only_predicates_read_reach_them(tmp_path: Any, exchange: s
     conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (near,), Dialect())
     shown = tuple(Output(s.name, Column(at, 0)) for at, s in enumerate(streams))
     run = Run(Query(streams, conjuncts, text, shown, (near,)), Store(str(tmp_path)))
-    made = [(at % 3, {"id": at, "ts": at, "x": float(at % 7), "k": "pq"[at % 2]}) for at in range(60)]
+    made: list[tuple[int, dict[str, Any]]] = [
+        (at % 3, {"id": at, "ts": at, "x": float(at % 7), "k": "pq"[at % 2]}) for at in range(60)
+    ]
     run.step(PSP(3), made[:40], exchange)
     run.step(PSP(2), made[40:], exchange)
     rows = [row for _, row in made]
