@@ -357,10 +357,6 @@ def test_event_times_without_a_zone(spark: SparkSession, tmp_path: Path, exchang
     assert found == {(a, b, times[b]) for a, b in [(0, 0), (0, 1), (1, 1), (2, 2)]}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the content hash stands before the columns it hashes: Spark derives 2^columns constraints from that",
-)
 def test_wide_streams_do_not_blow_up_sparks_optimiser(spark: SparkSession) -> None:
     """[!] For each alias Spark copies every constraint on what it renames, `_hash = xxhash64(..)` among them.
 

@@ -1,8 +1,10 @@
 """How a batch's job runs on Spark: one function per exchange, all with the same result."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from watersmeet.engine.intake import IntakeReport
@@ -35,6 +37,19 @@ def shuffle(batch: DataFrame, plan: BatchPlan) -> Outcome:
         frame = frame.mapInArrow(tasks.relay(plan, hop), wire).repartitionById(nodes, F.col("node"))
     done = frame.mapInArrow(tasks.last_relay(plan, last), tasks.REPORT_DDL)
     return tasks.outcome(row.body for row in done.collect())
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Start the Python workers in the background, by a job shaped like a batch's: Spark plans the stream meanwhile."""
+    slots = spark.sparkContext.defaultParallelism
+
+    def run() -> None:
+        none = spark.range(0, slots, 1, slots).select(F.lit(0).alias("node"), F.lit(b"").alias("body"))
+        first = none.mapInArrow(tasks.warm_up, tasks.REPORT_DDL).repartitionById(slots, F.col("node"))
+        with suppress(Exception):  # whatever is wrong, the first batch will say it
+            first.mapInArrow(tasks.warm_up, tasks.REPORT_DDL).collect()
+
+    Thread(target=run, name="watersmeet-warm-up", daemon=True).start()
 
 
 def _compact(batch: DataFrame) -> DataFrame:

@@ -96,7 +96,8 @@ def tagged(query: Query, position: int, frame: DataFrame, everything: bool) -> D
     hashed = [
         frame[_quoted(frame.columns[field])] for field in needed[position] if _hashable(frame.schema[field].dataType)
     ]
-    return frame.select(F.lit(position).cast("byte").alias(STREAM), F.xxhash64(*hashed).alias(HASH), *columns)
+    # The hash stands last: before the columns it reads, Spark's constraints would double with each of them.
+    return frame.select(F.lit(position).cast("byte").alias(STREAM), *columns, F.xxhash64(*hashed).alias(HASH))
 
 
 def _quoted(name: str) -> str:

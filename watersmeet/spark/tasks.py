@@ -227,6 +227,12 @@ def show(plan: BatchPlan) -> Task:
     return run
 
 
+def warm_up(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+    """Let a worker process import what tasks need before the first batch waits for it."""
+    worker()
+    yield from blocks
+
+
 def sorted_reports(blocks: Blocks) -> tuple[list[IntakeReport], list[Failure]]:
     """Return what the tasks upstream reported: intakes, and errors."""
     found = list(reports(blocks))

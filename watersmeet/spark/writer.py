@@ -12,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from watersmeet.errors import DefinitionError, WatersmeetError
 from watersmeet.spark import checks
 from watersmeet.spark.batch import BatchRunner, check_location, checkpoint_id, side_folders
+from watersmeet.spark.exchange import warm_up
 from watersmeet.spark.files import Folder
 from watersmeet.spark.frames import is_local
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
@@ -110,6 +111,7 @@ class JoinWriter:
         sink = self._sink(location, checkpoint_id(store))
         checks.workers(spark, store)
         sides = side_folders(self._options, checkpoint_id(store))
+        warm_up(spark)
         tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
         runner = BatchRunner(
             tree=tree,
