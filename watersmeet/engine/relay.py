@@ -149,7 +149,7 @@ class Relay:
         self._keys: dict[int, list[tuple[Any, Any]]] = {stream: [] for stream in plan.query.counted}
         self._spool = Spool(plan, name, node)
         self._draft: Any = None
-        self._waiting = 0
+        self._waiting = self._taken = 0
         self.report = TaskReport(node)
 
     # -- taking everything in before the first probe: what may be probed is known only then
@@ -173,6 +173,7 @@ class Relay:
             for found in body.drop_null():
                 self._tell(pickle.loads(found.as_py()))
             block = block.filter(body.is_null())
+        self._taken += block.num_rows
         if self._hop == 0:
             self._store(block)
         probing = block.filter(block.column("probe"))
@@ -272,12 +273,12 @@ class Relay:
         segments = self._plan.placement.starts(block.origin, block.moment)
         router = Router(self._plan, following.target)
         to = router.visits(window.earliest(block.high), block.deadline, self._node, segments)
-        self.report.hops[self._hop].rows_shuffled += int(to.sum())
         yield from self._wire.ship(block, to, self._node, done.carry, self.table.gather)
 
     def finish(self) -> None:
         """Add the hop's work to the report, which travels on, and remove what was put aside."""
         os.unlink(self._draft)
+        self.report.hops[self._hop].rows_shuffled += self._taken
         work = self._prober.work
         for hop in set(work.rows_in) | set(work.pairs):
             seen = self.report.hops[hop]

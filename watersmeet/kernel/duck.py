@@ -9,8 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.errors import PredicateError
+from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Conjunct, Dialect
-from watersmeet.predicate.parse import PRELUDE
 
 Ints = NDArray[np.int64]
 Table = Mapping[str, pa.Array]
@@ -37,10 +37,10 @@ class Duck:
         found = self._connection.execute(f"SELECT i FROM t WHERE {_all(conditions)}").fetchnumpy()["i"]
         return np.asarray(found, dtype=np.int64)
 
-    def attempt(self, columns: Table, condition: str, rows: int) -> Ints | None:
-        """Return the positions for which a condition is TRUE, or None if it raises for any of the rows."""
+    def attempt(self, columns: Table, conditions: Sequence[str], rows: int) -> Ints | None:
+        """Return the positions for which every condition is TRUE, or None if one raises for any of the rows."""
         try:
-            return self.filter(columns, [condition], rows)
+            return self.filter(columns, conditions, rows)
         except duckdb.Error:
             return None
 
@@ -66,8 +66,11 @@ class Duck:
         self._register("r", right, "j", sizes[1])
         # [!] Not execute().to_arrow_reader(): that gathers the whole result before the first block.
         relation = self._connection.sql(f"SELECT i, j FROM l, r WHERE {_all(conditions)}")
-        for block in relation.to_arrow_reader(STREAM_ROWS):
-            yield block.column(0).to_numpy(), block.column(1).to_numpy()
+        try:
+            for block in relation.to_arrow_reader(STREAM_ROWS):
+                yield block.column(0).to_numpy(), block.column(1).to_numpy()
+        except (duckdb.Error, pa.ArrowException) as error:
+            raise PredicateError(f"`where` raised {_reason(error)}; the batch was not written.") from None
 
     def check(self, columns: Table, conjunct: Conjunct, rows: int, names: Mapping[str, str]) -> Ints:
         """Return the positions for which a conjunct that may raise is TRUE.

@@ -220,13 +220,25 @@ class Prober:
         """Drop what a conjunct that may raise already denies; where it raises, its guard may yet come."""
         for conjunct in step.hopeful:
             if len(block):
-                kept = self._duck.attempt(self._read(block, conjunct.columns), conjunct.sql, len(block))
+                kept = self._duck.attempt(self._read(block, conjunct.columns), [conjunct.sql], len(block))
                 block = block if kept is None else block.take(kept)
         return block
 
     def _true(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Ints:
+        """Return where all conjuncts hold; should one of them raise, they are tried one by one, to name it."""
         columns = {column for conjunct in conjuncts for column in conjunct.columns}
-        return self._duck.filter(self._read(block, columns), [conjunct.sql for conjunct in conjuncts], len(block))
+        found = self._duck.attempt(self._read(block, columns), [conjunct.sql for conjunct in conjuncts], len(block))
+        if found is not None:
+            return found
+        found = np.arange(len(block))
+        for conjunct in conjuncts:
+            found = found[self._check(block.take(found), conjunct)]
+        return found
+
+    def _check(self, block: Partials, conjunct: Conjunct) -> Ints:
+        names = {column.name: self._query.name_of(column) for column in conjunct.columns}
+        answers = {call.name: _booleans(self._answer(block, call)) for call in conjunct.calls}
+        return self._duck.check(self._read(block, conjunct.columns) | answers, conjunct, len(block), names)
 
     def _read(self, block: Partials, columns: Iterable[Column]) -> dict[str, pa.Array]:
         return {column.name: block.column(column, self._table.gather) for column in sorted(columns)}
@@ -310,10 +322,7 @@ class Prober:
         for conjunct in step.raising:
             if not len(block):
                 break
-            answers = {call.name: _booleans(self._answer(block, call)) for call in conjunct.calls}
-            names = {column.name: self._query.name_of(column) for column in conjunct.columns}
-            table = self._read(block, conjunct.columns) | answers
-            block = block.take(self._duck.check(table, conjunct, len(block), names))
+            block = block.take(self._check(block, conjunct))
         return block
 
 

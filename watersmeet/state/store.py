@@ -3,6 +3,7 @@
 import os
 import tempfile
 import uuid
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -157,10 +158,10 @@ class Store:
     def _ordinals(self, chunk: Chunk) -> Any:
         if chunk.ordinals is None:
             return None
-        try:
-            return pa.ipc.open_file(self._map(chunk.ordinals)).get_batch(0).column(0).to_numpy()
-        except pa.ArrowInvalid:
-            raise self._damaged(chunk.ordinals, "is damaged") from None
+        data = self._map(chunk.ordinals)
+        if not chunk.ordinals.endswith(f"-{zlib.crc32(data):08x}.ordinals"):
+            raise self._damaged(chunk.ordinals, "fails its checksum")
+        return pa.ipc.open_file(data).get_batch(0).column(0).to_numpy()
 
 
 def _connect(root: str) -> tuple[pafs.FileSystem, str]:

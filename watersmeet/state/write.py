@@ -1,5 +1,6 @@
 """Writing chunks: rows of one stream, sorted canonically, cut into cells, one file for many cells."""
 
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -79,8 +80,8 @@ class Writer:
 
     def write_ordinals(self, chunk: Chunk, ordinals: Ints) -> Chunk:
         """Write the arrival ordinals of a chunk's rows beside it; return the chunk that names them."""
-        path = f"{CHUNKS}/{self.name}-{chunk.id.replace('/', '-')}.ordinals"
         data, _ = encode([pa.record_batch([pa.array(ordinals)], names=[ORDINAL])])
+        path = f"{CHUNKS}/{self.name}-{chunk.id.replace('/', '-')}-{zlib.crc32(data):08x}.ordinals"
         self.store.write(path, data)
         return replace(chunk, ordinals=path, last_ordinal=int(ordinals.max()))
 
