@@ -1,7 +1,5 @@
 """A join as the core knows it: streams, windows, conjuncts, output. Immutable, and free of Spark."""
 
-import hashlib
-import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -164,9 +162,3 @@ class Query:
             parts[f"time column of '{stream.name}'"] = stream.schema.field(stream.time).name
             parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in stream.schema]
         return parts
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A short digest of the description."""
-        text = json.dumps(self.description(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]

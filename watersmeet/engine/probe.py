@@ -19,6 +19,7 @@ from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.predicate.model import Dialect
 from watersmeet.query import Query
 from watersmeet.state.chunk import Chunk
+from watersmeet.state.write import Writer
 
 
 @dataclass(slots=True)
@@ -153,9 +154,7 @@ class Probe:
             keeper: Whether this task is the one that reports the fresh chunks.
         """
         write = writer(self.plan, name)
-        report = TaskReport(node)
-        for at, merge in enumerate(merge for merge in self.plan.merges if merge.node == node):
-            report.merged.append((write.merge(merge, at), tuple(chunk.id for chunk in merge.chunks)))
+        report = TaskReport(node, merged=merged(self.plan, node, write))
         if keeper:
             report.chunks = [
                 write.write_ordinals(chunk, self._ordinals[chunk.id]) if chunk.id in self._ordinals else chunk
@@ -166,6 +165,12 @@ class Probe:
             report.hops[hop] = HopWork(work.rows_in[hop], 0, work.pairs[hop], work.matches[hop])
         report.node_pairs, report.costs = dict(work.node_pairs), dict(work.costs)
         return report
+
+
+def merged(plan: BatchPlan, node: int, write: Writer) -> list[tuple[Chunk, tuple[str, ...]]]:
+    """Do a node's merges of a batch; return each new chunk with the ids of those it replaces."""
+    mine = [merge for merge in plan.merges if merge.node == node]
+    return [(write.merge(merge, at), tuple(chunk.id for chunk in merge.chunks)) for at, merge in enumerate(mine)]
 
 
 def finished(report: TaskReport, rows: int, files: list[str], seconds: float) -> TaskReport:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from watersmeet.engine.arrival import Arrivals, arrivals, as_of_all
 from watersmeet.engine.intake import IntakeReport, Judge, Spool, writer
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.probe import HopWork, TaskReport, Worker
+from watersmeet.engine.probe import HopWork, TaskReport, Worker, merged
 from watersmeet.engine.route import Router
 from watersmeet.engine.ship import Wire
 from watersmeet.kernel.hop import BLOCK
@@ -299,9 +299,7 @@ class Relay:
 
     def closing(self) -> tuple[TaskReport, list[IntakeReport]]:
         """Do the node's merges; return its report, and the intake reports that came this way."""
-        write = writer(self._plan, self._name)
-        for at, merge in enumerate(merge for merge in self._plan.merges if merge.node == self._node):
-            self.report.merged.append((write.merge(merge, at), tuple(chunk.id for chunk in merge.chunks)))
+        self.report.merged = merged(self._plan, self._node, writer(self._plan, self._name))
         self.report.chunks = [chunk for _, chunk in self._news.chunks]
         return self.report, self._news.intakes
 

@@ -6,7 +6,6 @@ passed its deadline. Times are integer microseconds.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +47,7 @@ class Window:
         return None
 
     def describe(self) -> str:
-        """Return the window in words, as `explain` and the query's fingerprint show it."""
+        """Return the window in words, as `explain` and the checkpoint's description show it."""
         return "unbounded"
 
 
@@ -135,10 +134,3 @@ class Count(Window):
     def describe(self) -> str:
         """See Window."""
         return f"last {self.size} rows"
-
-
-def of(window: Any) -> Window:
-    """Return the window that a user's word means: a Window, a duration's microseconds, or None for unbounded."""
-    if window is None:
-        return Window()
-    return window if isinstance(window, Window) else Sliding(int(window))

@@ -30,8 +30,6 @@ from watersmeet.spark.writer import JoinWriter
 from watersmeet.sql import parse_statement
 from watersmeet.state.store import Store
 
-DEFAULT_DELAY = 0
-
 
 @dataclass(frozen=True)
 class Stream:
@@ -249,7 +247,7 @@ def join(
 
 def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
     spans = [given.window.span for given in streams if given.window.span is not None]
-    default = max(spans, default=DEFAULT_DELAY)
+    default = max(spans, default=0)
     return tuple(
         StreamSpec(
             given.name,
