@@ -6,6 +6,8 @@ one between b and c, and write the three ids to Parquet. They stream one file of
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +30,9 @@ class Competitor:
 
 
 def session(settings: Mapping[str, str]) -> SparkSession:
-    """A local Spark on all cores, with what helps any of the workarounds."""
+    """A local Spark on all cores, its Python workers this Python, with what helps any of the workarounds."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = (
         SparkSession.builder.master("local[*]")
         .config("spark.ui.enabled", "false")

@@ -23,28 +23,23 @@ CORES = 2
 
 def light(folder: Path) -> None:
     files = image_files(folder / "files", 5, 60, 10_000)
-    names = {
-        "watersmeet": "watersmeet-images",
-        "watersmeet-shuffle": "watersmeet-images-shuffle",
-        "images-udf": "images-udf",
-        "numpy": "numpy-images",
-    }
-    runs = {name: (MODULE, [run, f"--files={files}", f"--out={folder / name}"]) for name, run in names.items()}
+    names = ("watersmeet-images", "watersmeet-images-shuffle", "images-udf", "numpy-images")
+    runs = {name: (MODULE, [f"--files={files}", f"--out={folder / name}"]) for name in names}
     title = "Image join of three streams, 10,000 pixels, 5 images/s each, 60 s, 10 s windows"
     done = run_all(title, runs)
-    report(title, "images3", done, "watersmeet")
+    report(title, "images3", done, "watersmeet-images")
     judge(done, {"images-udf": 5.0})
-    asked = sum(p["predicates"]["similar"]["pairs"] for p in _progress(folder / "watersmeet"))
+    asked = sum(p["predicates"]["similar"]["pairs"] for p in _progress(folder / "watersmeet-images"))
     console.print(f"The similarity was asked about {asked:,} pairs.")
 
 
 def heavy(folder: Path) -> None:
     files = image_files(folder / "heavy", 20, 30, 20_000)
     out = folder / "heavy-out"
-    runs = {"watersmeet": (MODULE, ["watersmeet-images", f"--files={files}", f"--out={out}"])}
+    runs = {"watersmeet-images": (MODULE, [f"--files={files}", f"--out={out}"])}
     title = "Heavy image join: 20,000 pixels, 20 images/s each, 30 s"
     (done,) = run_all(title, runs)
-    report(title, "images3-heavy", [done], "watersmeet")
+    report(title, "images3-heavy", [done], "watersmeet-images")
     warm = _progress(out)[2:]
     rows = [(p["batchId"], p["predicates"]["similar"]["ms"], CORES * p["durationMs"]["job"]) for p in warm]
     for batch, inside, available in rows:
