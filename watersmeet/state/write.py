@@ -18,7 +18,7 @@ CHUNKS = "chunks"
 MANY, SMALL = 64, 1024
 """Where rows span more slices than MANY, neighbours of fewer rows than SMALL share a chunk: a long history, read in one
 batch, must not become a file of crumbs."""
-FILE_BYTES, FILES = 8 << 10, 64
+FILE_BYTES, FILES = 4 << 10, 64
 """Neighbouring cells share a file until it holds FILE_BYTES, or a FILES-th of all that is written at once."""
 
 
