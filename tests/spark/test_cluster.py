@@ -1,6 +1,7 @@
 """Executors that are processes of their own, one of them killed; shuffle files that vanish in mid-job."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ pytestmark = pytest.mark.spark
 
 
 def _executors(driver: int) -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.Process(driver).children(recursive=True)
-        if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())
-    ]
+    found = []
+    for process in psutil.Process(driver).children(recursive=True):
+        with suppress(psutil.Error):  # short-lived children may end while we look
+            if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
+                found.append(process)
+    return found
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES[-1:])
