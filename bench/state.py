@@ -32,7 +32,8 @@ def run(spark: SparkSession, files: Path, out: Path, nodes: int) -> tuple[float,
         for name in STREAMS
     ]
     where = "abs(a.x - b.x) < 0.5 AND abs(b.x - c.x) < 0.5"
-    join = wm.join(*streams, where=where, select="a.id AS a_id, b.id AS b_id, c.id AS c_id", strategy=wm.PSP(nodes=nodes))
+    select = "a.id AS a_id, b.id AS b_id, c.id AS c_id"
+    join = wm.join(*streams, where=where, select=select, strategy=wm.PSP(nodes=nodes))
     writer = join.writeStream.format("noop").option("checkpointLocation", str(out)).trigger(availableNow=True)
     query = writer.start()
     query.awaitTermination()
