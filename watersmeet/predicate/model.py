@@ -78,8 +78,8 @@ class Bound:
         column: The column to look up: a number, date, timestamp or boolean.
         low: DuckDB expression of type DOUBLE over columns of *other* streams, or None for no lower bound.
         high: Likewise, the upper bound.
-        streams: The streams that `low` and `high` read.
-        exact: False where computing the bound may round (x - 5), so that the kernel must widen it.
+        columns: The columns that `low` and `high` read.
+        exact: False where computing the bound may round (x - 5); `low` and `high` then hold their own margin.
     """
 
     column: Column

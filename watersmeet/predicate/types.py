@@ -11,7 +11,6 @@ Kind = Literal[
 ]  # fmt: skip
 
 MAX_PRECISION = 38
-MINIMUM_ADJUSTED_SCALE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +94,6 @@ def decimal_of(kind_or_type: Type) -> Type:
     if kind_or_type.kind == "decimal":
         return kind_or_type
     return Type("decimal", _DIGITS[kind_or_type.kind], 0)
-
-
-def adjusted(precision: int, scale: int) -> Type:
-    """A decimal result cut to 38 digits as Spark does when precision loss is allowed."""
-    if precision <= MAX_PRECISION:
-        return Type("decimal", precision, scale)
-    kept = max(MAX_PRECISION - (precision - scale), min(scale, MINIMUM_ADJUSTED_SCALE))
-    return Type("decimal", MAX_PRECISION, kept)
 
 
 def wider_decimal(one: Type, two: Type) -> Type | None:
