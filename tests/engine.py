@@ -1,5 +1,6 @@
 """Drives the engine without Spark: the same plan, intake, probe and commit, task by task, in one process."""
 
+import pickle
 import time
 import uuid
 import zlib
@@ -14,9 +15,10 @@ from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import output
 from watersmeet.engine.intake import Intake, IntakeReport
 from watersmeet.engine.plan import BatchPlan, plan, start
-from watersmeet.engine.probe import Probe, TaskReport, Worker, finished
-from watersmeet.engine.relay import Diffuse, Relay
+from watersmeet.engine.probe import Probe, TaskReport, Worker
+from watersmeet.engine.relay import Relay
 from watersmeet.kernel.partials import Gather, Partials
+from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.query import Query
 from watersmeet.state import manifest as manifests
@@ -25,7 +27,6 @@ from watersmeet.state.store import Store
 WORKER = Worker(time.perf_counter)
 TASKS = 2
 Rows = Sequence[tuple[int, Mapping[str, Any]]]
-Outcome = tuple[list[IntakeReport], list[TaskReport]]
 
 
 def content_key(row: Mapping[str, Any]) -> int:
@@ -43,64 +44,68 @@ class Run:
     progress: list[dict[str, Any]] = field(default_factory=list)
     batch: int = -1
 
-    def step(self, strategy: Strategy, arrivals: Rows, exchange: str = "local") -> None:
+    def step(
+        self, strategy: Strategy, arrivals: Rows, exchange: str = "local", ordering: Ordering | None = None
+    ) -> None:
         """Run one batch of (stream, row), committing through the stored manifest."""
         before = start(self.query) if self.batch < 0 else manifests.load(self.store, self.batch)
         assert before is not None
-        batch = plan(self.query, before, strategy, self.store, uuid.uuid4().hex)
-        after = next_manifest(
-            before, batch, *{"local": self.local, "shuffle": self.shuffle}[exchange](batch, arrivals), 0
-        )
+        batch = plan(self.query, before, strategy, self.store, uuid.uuid4().hex, False, ordering)
+        ran = {"local": self.local, "shuffle": self.shuffle}[exchange]
+        after = next_manifest(before, batch, strategy, ran(batch, self.intake(batch, arrivals)), 0, None, ordering)
         assert manifests.publish(self.store, after, before)
         self.batch = after.batch
         self.progress.append(dict(after.progress))
         self.store.remove(before.files - after.files)
 
-    def local(self, batch: BatchPlan, arrivals: Rows) -> Outcome:
-        intakes = [Intake(batch, f"t{task}") for task in range(TASKS)]
+    def intake(self, batch: BatchPlan, arrivals: Rows) -> list[IntakeReport]:
+        intakes = [Intake(batch, f"t{task}", task) for task in range(TASKS)]
         for at, (stream, row) in enumerate(arrivals):
             intakes[at % TASKS].add(stream, record(self.query, stream, [row]))
-        reports = [intake.finish() for intake in intakes]
-        fresh = [chunk for report in reports for chunk in report.chunks]
+        return [intake.finish() for intake in intakes]
+
+    def local(self, batch: BatchPlan, intakes: list[IntakeReport]) -> list[TaskReport]:
         done = []
         for node in range(batch.placement.nodes):
-            probe = Probe(batch, fresh, WORKER)
+            probe = Probe(batch, intakes, WORKER)
             rows = sum(self.fuse(block, probe.table.gather) for block in probe.results(node, batch.placement.nodes))
-            done.append(finished(probe.report(node, f"p{node}", node == 0), rows, [], 0.0))
-        return reports, done
+            report = probe.report(node)
+            probe.keep(report, f"p{node}")
+            report.rows = rows
+            done.append(report)
+        return done
 
-    def shuffle(self, batch: BatchPlan, arrivals: Rows) -> Outcome:
+    def shuffle(self, batch: BatchPlan, intakes: list[IntakeReport]) -> list[TaskReport]:
         """Hop by hop, the blocks between hops handed to their nodes as Spark's shuffle would."""
-        blocks: list[pa.RecordBatch] = []
-        for task in range(TASKS):
-            diffuse = Diffuse(batch, f"t{task}", task)
-            for stream, row in arrivals[task::TASKS]:
-                blocks += diffuse.rows(stream, record(self.query, stream, [row]))
-            blocks.append(diffuse.finish())
-        done, intakes = [], []
-        attempt = TASKS
-        last = 0 if batch.placement.stays() else len(self.query.streams) - 2
+        nodes, last = range(batch.placement.nodes), batch.stages - 1
+        bodies = pa.array([pickle.dumps(report) for report in intakes], pa.binary())
+        told = [
+            pa.record_batch([pa.array([node] * len(intakes), pa.int32()), bodies], ["node", "body"]) for node in nodes
+        ]
+        blocks, done = told, []
         for hop in range(last + 1):
             following: list[pa.RecordBatch] = []
-            for node in range(batch.placement.nodes):
-                relay = Relay(batch, hop, node, f"h{hop}n{node}", attempt, WORKER)
-                attempt += 1
+            seen: Counter[Any] = Counter()
+            for node in nodes:
+                relay = Relay(batch, hop, node, f"h{hop}n{node}", WORKER)
                 relay.take(block.filter(pa.array(block.column("node").to_numpy() == node)) for block in blocks)
                 rows = 0
-                for partials in relay.probe():
+                for kind, partials in relay.probe():
+                    seen.update(zip(*partials.rows.values(), strict=True))
                     if hop == last:
-                        rows += self.fuse(partials, relay.table.gather)
+                        rows += self.fuse(partials, relay.probing.table.gather)
                     else:
-                        following += relay.ship(partials)
-                relay.finish()
+                        following += relay.ship(kind, partials)
                 if hop < last:
-                    following.append(relay.message())
+                    following.append(relay.message(0.0))
                 else:
-                    report, told = relay.closing()
-                    done.append(finished(report, rows, [], 0.0))
-                    intakes += told
+                    report = relay.closing()
+                    report.rows = rows
+                    done.append(report)
+            # The invariant: after each hop every partial result exists on exactly one node.
+            assert all(times == 1 for times in seen.values())
             blocks = following
-        return intakes, done
+        return done
 
     def fuse(self, block: Partials, gather: Gather) -> int:
         for part in output(self.query, block, gather):

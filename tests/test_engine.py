@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 
 from tests import oracle
 from tests.engine import Run, content_key
+from tests.scatter import Scatter, ScatterOrdering
 from watersmeet.kernel import window as windows
-from watersmeet.placement import PSP, Central
+from watersmeet.placement import PSP, Central, Strategy
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
@@ -75,6 +76,7 @@ PREDICATES: dict[str, Any] = {
 THIRD: dict[str, Any] = {
     "": lambda r: True,
     "abs(b.x - c.x) < 3": lambda r: _band(r["b"]["x"], r["c"]["x"]),
+    "b.x = c.x": lambda r: _eq(r["b"]["x"], r["c"]["x"]),
     "a.x + b.x > c.x": lambda r: _sum(r["a"]["x"], r["b"]["x"], r["c"]["x"]),
     "a.k = c.k AND near(b.x, c.x)": lambda r: _and(_eq(r["a"]["k"], r["c"]["k"]), _band(r["b"]["x"], r["c"]["x"])),
 }
@@ -94,6 +96,13 @@ ENGINE_WINDOW: dict[type, Any] = {
 }
 
 
+strategies_of: st.SearchStrategy[Strategy] = st.one_of(
+    st.just(Central()),
+    st.integers(1, 5).map(PSP),
+    st.builds(Scatter, st.integers(1, 5), st.integers(0, 1000)),
+)
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> dict[str, Any]:
     m = draw(st.integers(2, 4))
@@ -111,10 +120,14 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         batches = [
             [(n, None if t is None else 8 * b + t // 4, x, k) for n, t, x, k in rows] for b, rows in enumerate(batches)
         ]
-    nodes = [draw(st.one_of(st.none(), st.integers(1, 5))) for _ in batches]
+    strategies = [draw(strategies_of) for _ in batches]
+    orderings = [draw(st.sampled_from([None, ScatterOrdering()])) for _ in batches]
     where = [draw(st.sampled_from(sorted(PREDICATES))), draw(st.sampled_from(sorted(THIRD))) if m > 2 else ""]
     exchanges = [draw(st.sampled_from(["local", "shuffle"])) for _ in batches]
-    return {"streams": specs, "batches": batches, "nodes": nodes, "where": where, "exchanges": exchanges}
+    return {"streams": specs, "batches": batches, "where": where, "exchanges": exchanges} | {
+        "strategies": strategies,
+        "orderings": orderings,
+    }
 
 
 def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
@@ -134,8 +147,7 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
             number += 1
             made.append((position[name], row))
             arrivals.append(oracle.Arrival(batch, name, ts, content_key(row), row))
-        nodes = case["nodes"][batch]
-        run.step(Central() if nodes is None else PSP(nodes), made, case["exchanges"][batch])
+        run.step(case["strategies"][batch], made, case["exchanges"][batch], case["orderings"][batch])
     parts = [PREDICATES[case["where"][0]], THIRD[case["where"][1]]]
     return run, oracle.join(case["streams"], arrivals, lambda r: _and(*(part(r) for part in parts)))
 
@@ -150,7 +162,34 @@ def test_the_engine_gives_the_oracles_results(case: dict[str, Any]) -> None:
         assert sum(p["rejectedRows"] for p in run.progress) == len(wanted.rejected)
         for p in run.progress:
             assert p["watermark"] == wanted.watermarks.get(p["batchId"], p["watermark"])
-            assert p["stateRows"] == p["distinctRows"]  # PSP and Central keep one copy of a tuple
+            if not any(isinstance(strategy, Scatter) for strategy in case["strategies"]):
+                assert p["stateRows"] == p["distinctRows"]  # PSP and Central keep one copy of a tuple
+
+
+@st.composite
+def scattered(draw: st.DrawFn) -> dict[str, Any]:
+    """Cases in which many results meet, under placements and orders by dice alone."""
+    row = st.tuples(
+        st.sampled_from("abc"), st.integers(0, 9), st.integers(0, 3).map(float), st.sampled_from(["p", "q"])
+    )
+    batches = draw(st.lists(st.lists(row, min_size=8, max_size=24), min_size=2, max_size=4))
+    strategy = st.builds(Scatter, st.integers(2, 5), st.integers(0, 10_000))
+    return {
+        "streams": [oracle.Stream(name, draw(st.one_of(windows_of, st.just(oracle.Sliding(9)))), 10) for name in "abc"],
+        "batches": batches,
+        "where": [draw(st.sampled_from(["a.k = b.k", "near(a.x, b.x)"])), draw(st.sampled_from(["b.x = c.x", ""]))],
+        "exchanges": [draw(st.sampled_from(["local", "shuffle", "shuffle"])) for _ in batches],
+        "strategies": [draw(strategy) for _ in batches],
+        "orderings": [draw(st.sampled_from([None, ScatterOrdering()])) for _ in batches],
+    }
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(case=scattered())
+def test_no_placement_and_no_order_changes_the_results(case: dict[str, Any]) -> None:
+    with TemporaryDirectory() as folder:
+        run, wanted = run_case(case, folder)
+        assert run.results == wanted.results
 
 
 @pytest.mark.slow

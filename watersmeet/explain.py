@@ -1,7 +1,7 @@
 """How a join runs, in words."""
 
-from watersmeet.engine.plan import order_of
 from watersmeet.kernel.steps import Step, entry_conjuncts, steps
+from watersmeet.ordering import Given
 from watersmeet.placement import Strategy
 from watersmeet.predicate.model import Conjunct
 from watersmeet.query import Query
@@ -13,12 +13,13 @@ def explain(query: Query, strategy: Strategy) -> str:
     for stream in query.streams:
         time = stream.schema.field(stream.time).name
         lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, delay {stream.delay / 1e6:g} s")
-    order = order_of(query)
+    order = Given().plan(query)
     for origin, stream in enumerate(query.streams):
-        names = [query.streams[at].name for at in (origin, *order.order(origin))]
+        (course,) = order.orders(origin)
+        names = [query.streams[at].name for at in (origin, *course)]
         lines.append(f"  a new tuple of {stream.name}: {' -> '.join(names)}")
         lines += [f"    first   {conjunct.text}" for conjunct in entry_conjuncts(query, origin)]
-        for step in steps(query, origin, order.order(origin)):
+        for step in steps(query, origin, course):
             lines += _hop(query, step)
     return "\n".join(lines)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from watersmeet.errors import DefinitionError
+from watersmeet.kernel.buckets import hashable
 from watersmeet.kernel.window import Window
 from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
 
@@ -119,6 +120,18 @@ class Query:
             Column(position, field)
             for position, stream in enumerate(self.streams)
             for field in range(len(stream.schema))
+        )
+
+    @cached_property
+    def equalities(self) -> tuple[tuple[Column, Column], ...]:
+        """The pairs of columns of two streams that must be equal, and by whose hash both can be found."""
+        pairs = (conjunct.equality for conjunct in self.conjuncts if conjunct.equality is not None)
+        return tuple(
+            (one, two)
+            for one, two in pairs
+            if one.stream != two.stream
+            and not (self.is_time(one) or self.is_time(two))
+            and hashable(self.type_of(one), self.type_of(two))
         )
 
     @cached_property

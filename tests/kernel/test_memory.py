@@ -28,13 +28,13 @@ shown = tuple(Output(f"o{s}{f}", Column(s, f)) for s in (0, 1) for f in (0, 3))
 query = Query(streams, conjuncts, where, shown)
 store = Store(folder)
 batch = plan(query, start(query), Central(), store, uuid.uuid4().hex)
-intake = Intake(batch, "t")
+intake = Intake(batch, "t", 0)
 for stream in (0, 1):
     ids = np.arange(size)
     names = pa.array([f"key {i % 100:030d}" for i in range(size)])
     columns = {"ts": ids, "hash": ids, f"s{stream}_0": ids, f"s{stream}_2": ids.astype(float), f"s{stream}_3": names}
     intake.add(stream, pa.record_batch(columns))
-probe = Probe(batch, intake.finish().chunks, Worker(time.perf_counter))
+probe = Probe(batch, [intake.finish()], Worker(time.perf_counter))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 writer = ResultWriter(store, query.output_schema, "results")
 for block in probe.results(0, 1):

@@ -7,7 +7,7 @@ import pytest
 
 from watersmeet.errors import StateError
 from watersmeet.state import manifest as manifests
-from watersmeet.state.chunk import Chunk, Copy, Zone
+from watersmeet.state.chunk import WHOLE, Chunk, Place, Zone
 from watersmeet.state.manifest import SNAPSHOT_EVERY, Manifest, StreamState
 from watersmeet.state.store import Store
 
@@ -15,9 +15,9 @@ START = Manifest(-1, (StreamState(), StreamState()))
 
 
 def chunk(name: str, node: int = 0, **changes: Any) -> Chunk:
-    copies = (Copy(node, f"chunks/{name}.arrow", 0, 8, 16, 77),)
-    plain = {"id": name, "stream": 1, "batch": 3, "start": 0, "end": 10, "bucket": 0, "rows": 5, "bytes": 40}
-    return Chunk(**{**plain, "low": 1, "high": 9, "copies": copies, **changes})
+    place = Place(f"chunks/{name}.arrow", 0, 8, 16, 77)
+    plain = {"id": name, "stream": 1, "batch": 3, "start": 0, "end": 10, "bucket": WHOLE, "rows": 5, "bytes": 40}
+    return Chunk(**{**plain, "low": 1, "high": 9, "owners": (node,), "place": place, **changes})
 
 
 def chain(store: Store, batches: int) -> list[Manifest]:

@@ -34,7 +34,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 def written(store: Store, name: str = "r-b0-p0a1") -> Chunk:
     rows = pa.record_batch({"ts": pa.array([5, 1, 3]), "hash": pa.array([0, 0, 0]), "s0_1": pa.array([50, 10, 30])})
     writer = Writer(store, name, 0, ((),), frozenset())
-    (chunk,) = writer.write(0, rows, np.zeros(3, np.int64), 10, lambda start: (0,), 0)
+    (chunk,) = writer.write(0, rows, np.zeros(3, np.int64), 10, lambda start, bucket: (0,), 0)
     return chunk
 
 
@@ -62,7 +62,7 @@ def test_chunks_are_read_back_sorted_by_time(store: Store) -> None:
 
 def test_a_missing_chunk_is_an_error(store: Store) -> None:
     chunk = written(store, "r-b0-p0a2")
-    store.remove([chunk.copies[0].path])
+    store.remove([chunk.place.path])
     with pytest.raises(StateError, match="is missing or empty: a manifest names it"):
         store.open(chunk, pa.int64())
 
@@ -71,10 +71,10 @@ def test_a_missing_chunk_is_an_error(store: Store) -> None:
 def test_a_damaged_chunk_is_an_error(tmp_path: Path, damage: str) -> None:
     store = Store(str(tmp_path))
     chunk = written(store, f"r-b0-{damage}")
-    path, copy = tmp_path / chunk.copies[0].path, chunk.copies[0]
+    path, place = tmp_path / chunk.place.path, chunk.place
     data = bytearray(path.read_bytes())
-    data[copy.offset + copy.length - 9] ^= 1
-    path.write_bytes({"flipped": bytes(data), "cut": bytes(data)[: copy.offset + 9], "empty": b""}[damage])
+    data[place.offset + place.length - 9] ^= 1
+    path.write_bytes({"flipped": bytes(data), "cut": bytes(data)[: place.offset + 9], "empty": b""}[damage])
     said = {"flipped": "fails its checksum", "cut": "is cut short", "empty": "is cut short|is missing or empty"}
     with pytest.raises(StateError, match=said[damage]):
         store.open(chunk, pa.int64())
@@ -125,6 +125,6 @@ def test_remote_chunks_are_cached_on_this_host_until_removed(tmp_path: Path, mon
     store = Store("far://cached")
     chunk = written(store, "r-b0-p0a3")
     store.open(chunk, pa.int64())
-    assert [path.name for path in (tmp_path / "cache").rglob("*.arrow")] == [Path(chunk.copies[0].path).name]
+    assert [path.name for path in (tmp_path / "cache").rglob("*.arrow")] == [Path(chunk.place.path).name]
     store.remove(chunk.files)
     assert not list((tmp_path / "cache").rglob("*.arrow"))

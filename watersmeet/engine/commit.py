@@ -1,16 +1,21 @@
 """Commit: from the reports of a batch's tasks to the next manifest, and the progress that people read."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
 
 from watersmeet.engine.intake import IntakeReport, StreamIntake, total
-from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.probe import HopWork, TaskReport
+from watersmeet.engine.plan import BatchPlan, view
+from watersmeet.engine.probe import TaskReport
 from watersmeet.errors import StateError
+from watersmeet.kernel.hop import HopWork
+from watersmeet.kernel.steps import Hop
+from watersmeet.ordering import Given, Ordering
+from watersmeet.placement import Strategy, Usage
+from watersmeet.placement.load import smoothed
 from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.manifest import Manifest, StreamState
@@ -19,20 +24,22 @@ from watersmeet.state.manifest import Manifest, StreamState
 def next_manifest(
     before: Manifest,
     plan: BatchPlan,
-    intakes: Sequence[IntakeReport],
+    strategy: Strategy,
     tasks: Sequence[TaskReport],
     now: int,
     inner: Mapping[int, Manifest] | None = None,
+    ordering: Ordering | None = None,
 ) -> Manifest:
     """Return the state after a batch.
 
     Args:
         before: The state before it.
         plan: Its plan.
-        intakes: What the intake tasks reported.
+        strategy: The strategy that it came from.
         tasks: What the probing tasks reported, one for each node.
         now: The driver's clock, in microseconds; only idle streams depend on it.
         inner: The new state of the joins that are streams of this one, by position.
+        ordering: What chose the plan's join orders.
 
     Raises:
         StateError: If a node's report is missing: a batch without it is not done.
@@ -40,7 +47,8 @@ def next_manifest(
     missing = set(range(plan.placement.nodes)) - {task.node for task in tasks}
     if missing:
         raise StateError(f"Batch {plan.batch}: no report from nodes {sorted(missing)}; the batch was not written.")
-    taken = total(list(intakes), len(plan.query.streams))
+    intakes = [intake for task in tasks for intake in task.intakes]
+    taken = total(intakes, len(plan.query.streams))
     streams = tuple(
         _stream(spec, old, new, now) for spec, old, new in zip(plan.query.streams, before.streams, taken, strict=True)
     )
@@ -50,7 +58,30 @@ def next_manifest(
     live = {key: chunk for key, chunk in chunks.items() if not expired(chunk, plan.query, streams, watermark)}
     purged = sum(chunk.rows for key, chunk in chunks.items() if key not in live)
     manifest = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
-    return replace(manifest, progress=progress(manifest, plan, intakes, taken, tasks, purged))
+    used = usage(plan, live.values(), tasks)
+    shown = progress(manifest, plan, intakes, taken, tasks, purged, used)
+    return replace(manifest, frozen=_frozen(manifest, plan, strategy, ordering or Given(), tasks, used), progress=shown)
+
+
+def _frozen(
+    after: Manifest,
+    plan: BatchPlan,
+    strategy: Strategy,
+    ordering: Ordering,
+    tasks: Sequence[TaskReport],
+    used: Sequence[Usage],
+) -> dict[str, Any]:
+    """Return what the strategy and the join order keep between batches."""
+    state = view(plan.query, after, strategy)
+    hops: dict[Hop, HopWork] = defaultdict(HopWork)
+    for task in tasks:
+        for hop, work in task.hops.items():
+            hops[hop].add(work)
+    return {
+        type(strategy).__name__: strategy.freeze(plan.placement, state),
+        "usage": [astuple(node) for node in smoothed(state.usage, used)],
+        "order": ordering.learn(after.frozen.get("order", {}), hops),
+    }
 
 
 def _stream(spec: StreamSpec, old: StreamState, new: StreamIntake, now: int) -> StreamState:
@@ -58,7 +89,8 @@ def _stream(spec: StreamSpec, old: StreamState, new: StreamIntake, now: int) -> 
     advance = 0 if latest is None else latest - (old.latest if old.latest is not None else (new.earliest or latest))
     heard = now if new.rows or old.heard is None else old.heard
     idle = spec.idle is not None and now - heard > spec.idle
-    return StreamState(latest, old.arrived + new.accepted, idle, heard, new.accepted, advance)
+    rate = old.rate if not advance else (new.accepted / advance * 1e6 + (old.rate or new.accepted / advance * 1e6)) / 2
+    return StreamState(latest, old.arrived + new.accepted, idle, heard, new.accepted, advance, rate)
 
 
 def join_watermark(
@@ -114,6 +146,7 @@ def progress(
     taken: Sequence[StreamIntake],
     tasks: Sequence[TaskReport],
     purged: int,
+    used: Sequence[Usage],
 ) -> dict[str, Any]:
     """Return what a batch did, as `q.progress` shows it."""
     chunks = manifest.chunks.values()
@@ -126,38 +159,54 @@ def progress(
         "rejectedRows": sum(seen.rejected for seen in taken),
         "samples": samples[:6],
         "outputRows": sum(task.rows for task in tasks),
-        "stateRows": sum(chunk.rows * len(chunk.copies) for chunk in chunks),
-        "distinctRows": sum(chunk.rows for chunk in chunks),
-        "stateBytes": sum(chunk.bytes * len(chunk.copies) for chunk in chunks),
+        "stateRows": sum(chunk.rows * len(chunk.owners) for chunk in chunks),
+        "distinctRows": sum(chunk.rows for chunk in chunks if chunk.bucket.replica <= 0),
+        "stateBytes": sum(chunk.bytes * len(chunk.owners) for chunk in chunks),
         "stateChunks": len(manifest.chunks),
         "purgedRows": purged,
-        "nodes": _nodes(plan, manifest, tasks),
+        "nodes": _nodes(manifest, tasks, used),
         "hops": _hops(plan, tasks),
         "predicates": _predicates(tasks),
-        "order": {name: [names[at] for at in plan.order.order(origin)] for origin, name in enumerate(names)},
+        "order": {name: _orders(plan, origin) for origin, name in enumerate(names)},
         "watermark": manifest.watermark,
         "heldBackBy": held_back_by(plan.query, manifest.streams),
         "idle": [name for name, state in zip(names, manifest.streams, strict=True) if state.idle],
         "merges": sum(len(task.merged) for task in tasks),
+        "strays": sum(task.strays for task in tasks),
     }
 
 
-def _nodes(plan: BatchPlan, manifest: Manifest, tasks: Sequence[TaskReport]) -> list[dict[str, Any]]:
-    """Return rows, bytes, CPU and pairs per node; CPU follows the pairs, since one task may work for several nodes."""
-    pairs: Mapping[int, int] = _sum(task.node_pairs for task in tasks)
-    seconds, tested = sum(task.seconds for task in tasks), max(1, sum(pairs.values()))
+def usage(plan: BatchPlan, chunks: Iterable[Chunk], tasks: Sequence[TaskReport]) -> list[Usage]:
+    """Return what each node used; a task's CPU goes to the nodes for which it looked at pairs, by their number."""
+    nodes = range(plan.placement.nodes)
+    cpu, memory, network = ([0.0] * len(nodes) for _ in range(3))
+    for chunk in chunks:
+        for owner in chunk.owners:
+            memory[owner] += chunk.bytes
+    for task in tasks:
+        network[task.node] += sum(work.shuffled for work in task.hops.values())
+        pairs = task.node_pairs if sum(task.node_pairs.values()) else {task.node: 1}
+        for node, looked_at in pairs.items():
+            cpu[node] += task.seconds * looked_at / sum(pairs.values())
+    return [Usage(*used) for used in zip(cpu, memory, network, strict=True)]
+
+
+def _nodes(manifest: Manifest, tasks: Sequence[TaskReport], used: Sequence[Usage]) -> list[dict[str, Any]]:
+    pairs = _sum(task.node_pairs for task in tasks)
+    chunks = manifest.chunks.values()
     return [
         {
-            "rows": sum(chunk.rows for chunk in manifest.chunks.values() if node in chunk.owners),
-            "bytes": sum(chunk.bytes for chunk in manifest.chunks.values() if node in chunk.owners),
-            "cpuMs": round(1000 * seconds * pairs.get(node, 0) / tested, 1),
+            "rows": sum(chunk.rows for chunk in chunks if node in chunk.owners),
+            "bytes": int(found.memory),
+            "cpuMs": round(1000 * found.cpu, 1),
             "pairs": pairs.get(node, 0),
+            "rowsIn": int(found.network),
         }
-        for node in range(plan.placement.nodes)
+        for node, found in enumerate(used)
     ]
 
 
-def _sum(counts: Any) -> dict[int, int]:
+def _sum(counts: Iterable[Mapping[int, int]]) -> dict[int, int]:
     totals: dict[int, int] = defaultdict(int)
     for count in counts:
         for key, value in count.items():
@@ -165,12 +214,18 @@ def _sum(counts: Any) -> dict[int, int]:
     return totals
 
 
+def _orders(plan: BatchPlan, origin: int) -> list[str]:
+    """Return the order in which a stream's tuples probe the others; the first class's, where they differ."""
+    return [plan.query.streams[step.target].name for step in plan.courses(origin)[0]]
+
+
 def _hops(plan: BatchPlan, tasks: Sequence[TaskReport]) -> list[dict[str, int]]:
-    work = [[task.hops.get(hop, HopWork()) for task in tasks] for hop in range(len(plan.query.streams) - 1)]
+    hops = range(1, len(plan.query.streams))
+    work = [[part for task in tasks for (joined, _), part in task.hops.items() if len(joined) == at] for at in hops]
     return [
         {
             "rowsIn": sum(part.rows_in for part in parts),
-            "rowsShuffled": sum(part.rows_shuffled for part in parts),
+            "rowsShuffled": sum(part.shuffled for part in parts),
             "pairs": sum(part.pairs for part in parts),
             "matches": sum(part.matches for part in parts),
         }

@@ -3,22 +3,27 @@
 Rows come in blocks and are spooled to disk as they pile up: a batch may be a whole history.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.state.chunk import HASH, TIME, Chunk
+from watersmeet.kernel.buckets import bucket
+from watersmeet.state.chunk import HASH, TIME, WHOLE, Bucket, Chunk
 from watersmeet.state.write import Writer
 
 SPOOL_BYTES = 48 << 20
 SAMPLES = 3
 SIDES = ("late", "rejected")
+FRESH = 1 << 36
+"""Numbers given in this batch begin here; below it are the positions of earlier chunks in the plan."""
+ATTEMPTS, PER_ATTEMPT = 1 << 16, 1 << 20
+"""Task attempts of one batch that are told apart, and the chunks each may number."""
 
 
 @dataclass(slots=True)
@@ -48,11 +53,18 @@ class IntakeReport:
 
     streams: list[StreamIntake]
     chunks: list[Chunk] = field(default_factory=list)
+    attempt: int = 0
+    """The task attempt's number, unique in the application: the chunks are numbered by it."""
     samples: list[dict[str, Any]] = field(default_factory=list)
     files: list[tuple[str, int, str]] = field(default_factory=list)
     """Side outputs: (late or rejected, stream, file)."""
     read: list[tuple[float, int]] = field(default_factory=list)
     """When blocks of input were read (seconds since the epoch), and their rows."""
+
+    @property
+    def numbered(self) -> Iterator[tuple[int, Chunk]]:
+        """The chunks with their numbers in this batch's plan."""
+        return enumerate(self.chunks, FRESH + self.attempt % ATTEMPTS * PER_ATTEMPT)
 
 
 class Judge:
@@ -134,11 +146,10 @@ class Spool:
     Args:
         plan: The batch's plan.
         name: Unique to this task attempt.
-        node: The node the task works for; None if it writes for all nodes.
     """
 
-    def __init__(self, plan: BatchPlan, name: str, node: int | None = None) -> None:
-        self._plan, self._node = plan, node
+    def __init__(self, plan: BatchPlan, name: str) -> None:
+        self._plan = plan
         self._writer = writer(plan, name)
         self._waiting: dict[int, list[pa.RecordBatch]] = {}
         self._parts = 0
@@ -161,24 +172,36 @@ class Spool:
         return self.chunks
 
     def _flush(self, stream: int) -> None:
+        placement = self._plan.placement
+        length, owners = placement.slice_length(stream), partial(placement.owners, stream)
         for rows in pa.Table.from_batches(self._waiting.pop(stream)).combine_chunks().to_batches():
-            placement = self._plan.placement
             starts = placement.starts(stream, rows.column(TIME).to_numpy())
-            owners = {start: self._owners(stream, start) for start in np.unique(starts).tolist()}
-            length = placement.slice_length(stream)
-            self.chunks += self._writer.write(stream, rows, starts, length, owners.__getitem__, self._parts)
-            self._parts += 1
+            for kind, buckets in self._bucketings(stream, rows):
+                self.chunks += self._writer.write(stream, rows, starts, length, owners, self._parts, buckets, kind)
+                self._parts += 1
 
-    def _owners(self, stream: int, start: int) -> tuple[int, ...]:
-        return self._plan.placement.owners(stream, start, 0) if self._node is None else (self._node,)
+    def _bucketings(self, stream: int, rows: pa.RecordBatch) -> Iterator[tuple[Bucket, Any]]:
+        """Yield how rows are cut into buckets: not at all, or once for each column that they are stored by."""
+        columns, nodes = self._plan.placement.stored_by(stream), self._plan.placement.nodes
+        if not columns:
+            yield WHOLE, None
+        for replica, column in enumerate(columns):
+            yield Bucket(replica, nodes, 0), bucket(rows.column(column.name), nodes)
 
 
 class Intake:
-    """Judges and stores the rows of one task attempt."""
+    """Judges and stores the rows of one task attempt.
 
-    def __init__(self, plan: BatchPlan, name: str) -> None:
+    Args:
+        plan: The batch's plan.
+        name: Unique to this task attempt.
+        attempt: The attempt's number, unique in the application.
+    """
+
+    def __init__(self, plan: BatchPlan, name: str, attempt: int) -> None:
         self._judge, self._spool = Judge(plan, name), Spool(plan, name)
         self.report = self._judge.report
+        self.report.attempt = attempt
 
     def add(self, stream: int, rows: pa.RecordBatch) -> None:
         """Take rows of a stream."""
@@ -196,7 +219,7 @@ def writer(plan: BatchPlan, name: str) -> Writer:
     return Writer(plan.store, f"{plan.name}-{name}", plan.batch, query.indexed, frozenset(query.counted))
 
 
-def total(reports: Iterator[IntakeReport] | list[IntakeReport], streams: int) -> list[StreamIntake]:
+def total(reports: Iterable[IntakeReport], streams: int) -> list[StreamIntake]:
     """Return what all tasks together took in, per stream."""
     totals = [StreamIntake() for _ in range(streams)]
     for report in reports:

@@ -1,10 +1,11 @@
 """The plan of a batch: all that tasks need to know, made on the driver before the batch's rows are seen."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from watersmeet.kernel.steps import Step, steps
-from watersmeet.ordering import GivenOrder, JoinOrder
-from watersmeet.placement import Placement, StateView, Strategy, StreamView
+from watersmeet.ordering import Given, JoinOrder, Ordering
+from watersmeet.placement import Placement, StateView, Strategy, StreamView, Usage
 from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.compact import Merge, merges
@@ -47,14 +48,31 @@ class BatchPlan:
         """The prefix of every file that the batch's tasks write."""
         return f"{self.run}-b{self.batch}"
 
-    def steps(self, origin: int) -> tuple[Step, ...]:
-        """Return the hops of a new tuple of a stream."""
-        return steps(self.query, origin, self.order.order(origin))
+    def courses(self, origin: int) -> tuple[tuple[Step, ...], ...]:
+        """Return the hops of a stream's new tuples, for each of their classes."""
+        return self._courses[origin]
+
+    @cached_property
+    def _courses(self) -> tuple[tuple[tuple[Step, ...], ...], ...]:
+        return tuple(
+            tuple(steps(self.query, origin, led(order, self.placement.lead(origin))) for order in orders)
+            for origin, orders in enumerate(map(self.order.orders, range(len(self.query.streams))))
+        )
+
+    @property
+    def stages(self) -> int:
+        """How many hops run as tasks of their own where rows travel; the last such task runs all hops that follow."""
+        hops = len(self.query.streams) - 1
+        return min(self.placement.stays_after() or hops, hops)
 
 
-def order_of(query: Query) -> GivenOrder:
-    """Return the order in which the streams were given, connected ones first."""
-    return GivenOrder(len(query.streams), tuple(c.streams for c in query.conjuncts if len(c.streams) > 1))
+def led(order: tuple[int, ...], lead: tuple[int, ...]) -> tuple[int, ...]:
+    """Return an order that begins as the placement wants it.
+
+    >>> led((1, 2, 3), (3,))
+    (3, 1, 2)
+    """
+    return (*lead, *(stream for stream in order if stream not in lead))
 
 
 def start(query: Query) -> Manifest:
@@ -62,13 +80,20 @@ def start(query: Query) -> Manifest:
     return Manifest(batch=-1, streams=tuple(StreamState() for _ in query.streams))
 
 
-def view(query: Query, manifest: Manifest) -> StateView:
+def view(query: Query, manifest: Manifest, strategy: Strategy) -> StateView:
     """Return what a strategy may know of the state."""
     streams = tuple(
-        StreamView(_kept_for(query, stream), state.latest, state.rows, state.advance)
-        for stream, state in zip(query.streams, manifest.streams, strict=True)
+        StreamView(_kept_for(query, spec), state.latest, state.rows, state.advance, spec.window.span, state.rate)
+        for spec, state in zip(query.streams, manifest.streams, strict=True)
     )
-    return StateView(streams, tuple(manifest.chunks.values()), manifest.frozen)
+    return StateView(
+        streams,
+        tuple(manifest.chunks.values()),
+        manifest.frozen.get(type(strategy).__name__, {}),
+        tuple(Usage(*used) for used in manifest.frozen.get("usage", ())),
+        tuple(conjunct.streams for conjunct in query.conjuncts if len(conjunct.streams) > 1),
+        query.equalities,
+    )
 
 
 def _kept_for(query: Query, stream: StreamSpec) -> int | None:
@@ -77,10 +102,16 @@ def _kept_for(query: Query, stream: StreamSpec) -> int | None:
 
 
 def plan(
-    query: Query, manifest: Manifest, strategy: Strategy, store: Store, run: str, sides: bool = False
+    query: Query,
+    manifest: Manifest,
+    strategy: Strategy,
+    store: Store,
+    run: str,
+    sides: bool = False,
+    ordering: Ordering | None = None,
 ) -> BatchPlan:
     """Plan the batch after the one whose manifest is given."""
-    state = view(query, manifest)
+    state = view(query, manifest, strategy)
     placement = strategy.plan(state)
     moves = strategy.move(state, placement)
     chunks = tuple(chunk.owned_by(moves[chunk.id]) if chunk.id in moves else chunk for chunk in state.chunks)
@@ -90,7 +121,7 @@ def plan(
         query=query,
         store=store,
         placement=placement,
-        order=order_of(query),
+        order=(ordering or Given()).plan(query, chunks, manifest.frozen.get("order", {})),
         chunks=chunks,
         watermark=manifest.watermark,
         arrived=tuple(stream.arrived for stream in manifest.streams),

@@ -1,35 +1,25 @@
-"""Probing within one task: all hops of its share of the new tuples, over chunks that the task can open itself."""
+"""Probing within one task: hops over the chunks of earlier batches and of this one."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from watersmeet.engine.arrival import Arrivals, arrivals, as_of_all
-from watersmeet.engine.intake import writer
+from watersmeet.engine.intake import IntakeReport, writer
 from watersmeet.engine.plan import BatchPlan
+from watersmeet.engine.route import NOWHERE, Routes
 from watersmeet.kernel.calls import Cost, Memory
 from watersmeet.kernel.duck import Duck
-from watersmeet.kernel.hop import BLOCK, Prober
+from watersmeet.kernel.hop import BLOCK, HopWork, Prober
 from watersmeet.kernel.partials import Partials, references, regroup
-from watersmeet.kernel.steps import Step, entry_conjuncts
+from watersmeet.kernel.steps import Hop, Step, entry_conjuncts
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.predicate.model import Dialect
 from watersmeet.query import Query
 from watersmeet.state.chunk import Chunk
-from watersmeet.state.write import Writer
-
-
-@dataclass(slots=True)
-class HopWork:
-    """What a hop did."""
-
-    rows_in: int = 0
-    rows_shuffled: int = 0
-    pairs: int = 0
-    matches: int = 0
 
 
 @dataclass(slots=True)
@@ -39,24 +29,39 @@ class TaskReport:
     Attributes:
         node: The task's number.
         hops: Work per hop.
-        node_pairs: Pairs tested, by the node that owns the chunk.
+        node_pairs: Pairs looked at, by the node at which they meet.
         costs: What each Python predicate cost.
+        strays: See Work.
         rows: Results written.
         files: Where they are.
-        chunks: The batch's fresh chunks, as this task saw them; each is reported by one task.
+        intakes: What the intake tasks reported; only from one task.
+        chunks: The batch's fresh chunks; only from that task.
         merged: Chunks this task made, each with the ids of those it replaces.
         seconds: CPU seconds used.
     """
 
     node: int
-    hops: dict[int, HopWork] = field(default_factory=lambda: defaultdict(HopWork))
+    hops: dict[Hop, HopWork] = field(default_factory=dict)
     node_pairs: dict[int, int] = field(default_factory=dict)
     costs: dict[str, Cost] = field(default_factory=dict)
+    strays: int = 0
     rows: int = 0
     files: list[str] = field(default_factory=list)
+    intakes: list[IntakeReport] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     merged: list[tuple[Chunk, tuple[str, ...]]] = field(default_factory=list)
     seconds: float = 0.0
+
+    def add(self, earlier: "TaskReport") -> None:
+        """Add what the tasks of earlier hops did on the same node."""
+        for hop, work in earlier.hops.items():
+            self.hops.setdefault(hop, HopWork()).add(work)
+        for node, pairs in earlier.node_pairs.items():
+            self.node_pairs[node] = self.node_pairs.get(node, 0) + pairs
+        for name, cost in earlier.costs.items():
+            self.costs[name] = cost.plus(self.costs.get(name))
+        self.strays += earlier.strays
+        self.seconds += earlier.seconds
 
 
 class Worker:
@@ -67,43 +72,49 @@ class Worker:
         self._memory = Memory()
         self._ducks: dict[Dialect, Duck] = {}
 
-    def prober(self, query: Query, table: ChunkTable) -> Prober:
+    def prober(self, query: Query, table: ChunkTable, routes: Routes) -> Prober:
         """Return what runs the hops of a task over some chunks."""
         if query.dialect not in self._ducks:
             self._ducks[query.dialect] = Duck(query.dialect)
-        return Prober(query, table, self._ducks[query.dialect], self._memory, self._clock)
+        return Prober(query, table, self._ducks[query.dialect], self._memory, self._clock, routes)
 
 
 class Probe:
-    """One task's probing over old and fresh chunks.
+    """One task's probing.
 
     Args:
         plan: The batch's plan.
-        fresh: The batch's fresh chunks that the task can open.
+        intakes: What the intake tasks wrote.
         worker: The process's connections.
     """
 
-    def __init__(self, plan: BatchPlan, fresh: Sequence[Chunk], worker: Worker) -> None:
-        self.plan = plan
-        self.fresh = sorted(fresh, key=lambda chunk: (chunk.stream, chunk.low, chunk.id))
-        old = [Target(at, chunk, False, chunk.copies[0].node) for at, chunk in enumerate(plan.chunks)]
-        self._fresh = [Target(len(old) + at, chunk, True, chunk.copies[0].node) for at, chunk in enumerate(self.fresh)]
+    def __init__(self, plan: BatchPlan, intakes: Sequence[IntakeReport], worker: Worker) -> None:
+        self._plan, self._intakes = plan, intakes
+        old = [Target(at, chunk, False) for at, chunk in enumerate(plan.chunks)]
+        self._fresh = [Target(number, chunk, True) for report in intakes for number, chunk in report.numbered]
+        self._fresh.sort(key=lambda target: (target.chunk.stream, target.chunk.low, target.chunk.id))
+        self._routes = Routes(plan.placement)
         self.table = ChunkTable(plan.store, plan.query, [*old, *self._fresh])
-        self.prober = worker.prober(plan.query, self.table)
+        self._prober = worker.prober(plan.query, self.table, self._routes)
+        self.work = self._prober.work
         self._arrivals: dict[int, Arrivals] = {}
         self._ordinals: dict[str, NDArray[np.int64]] = {}
         for stream in plan.query.counted:
             self._number(stream)
 
     def _number(self, stream: int) -> None:
-        """Give the fresh tuples of a count-windowed stream their arrival ordinals."""
-        targets = [target for target in self._fresh if target.chunk.stream == stream]
-        opened = [self.table.rows(target) for target in targets]
-        keys = [(rows.ts, rows.hashes) for rows in opened]
-        self._arrivals[stream] = arrivals(stream, self.plan.arrived[stream], keys)
-        for target, rows, found in zip(targets, opened, self._arrivals[stream].ordinals(keys), strict=False):
-            rows.ordinals = found
-            self._ordinals[target.chunk.id] = found
+        """Give the fresh tuples of a count-windowed stream their arrival ordinals, the same in every bucketing."""
+        bucketings: dict[int, list[Target]] = defaultdict(list)
+        for target in self._fresh:
+            if target.chunk.stream == stream:
+                bucketings[target.chunk.bucket.replica].append(target)
+        opened = [[self.table.rows(target) for target in targets] for targets in bucketings.values()]
+        keys = [[(rows.ts, rows.hashes) for rows in found] for found in opened]
+        self._arrivals[stream] = arrivals(stream, self._plan.arrived[stream], keys[0] if keys else [])
+        for targets, found, mine in zip(bucketings.values(), opened, keys, strict=True):
+            for target, rows, ordinals in zip(targets, found, self._arrivals[stream].ordinals(mine), strict=True):
+                rows.ordinals = ordinals
+                self._ordinals[target.chunk.id] = ordinals
 
     def results(self, share: int, shares: int) -> Iterator[Partials]:
         """Yield the results whose last-arrived member is in this task's share of the fresh tuples.
@@ -111,68 +122,87 @@ class Probe:
         The share is a run of each chunk's rows. Rows stand in canonical order, so that a task that runs again, over
         chunks written again, takes the same tuples.
         """
-        for stream in range(len(self.plan.query.streams)):
-            blocks = regroup(self._probing(stream, share, shares), BLOCK)
-            yield from self._hops(blocks, self.plan.steps(stream))
+        for origin in range(len(self._plan.query.streams)):
+            for kind, steps in enumerate(self._plan.courses(origin)):
+                yield from self.hops(regroup(self.entering(origin, kind, share, shares), BLOCK), steps)
 
-    def _probing(self, stream: int, share: int, shares: int) -> Iterator[Partials]:
-        conjuncts = entry_conjuncts(self.plan.query, stream)
-        window = self.plan.query.streams[stream].window
+    def entering(self, origin: int, kind: int, share: int = 0, shares: int = 1) -> Iterator[Partials]:
+        """Yield the new tuples of a stream and class that pass the conjuncts over their own stream alone."""
+        conjuncts = entry_conjuncts(self._plan.query, origin)
+        window = self._plan.query.streams[origin].window
         for target in self._fresh:
-            if target.chunk.stream != stream:
+            if target.chunk.stream != origin or target.chunk.bucket.replica > 0:
                 continue
             size = target.chunk.rows
             rows = np.arange(size * share // shares, size * (share + 1) // shares)
             ts = self.table.rows(target).ts[rows]
             block = Partials(
-                joined=(stream,),
-                rows={stream: references(target.number, rows)},
+                joined=(origin,),
+                rows={origin: references(target.number, rows)},
                 moment=ts,
                 high=ts,
                 deadline=window.deadline(ts),
-                asof=as_of_all(self._arrivals, stream, ts),
+                here=np.full(len(ts), NOWHERE),
+                asof=as_of_all(self._arrivals, origin, ts),
+                times={origin: ts} if origin in self._routes.tracked else {},
             )
-            block = self.prober.enter(block, conjuncts)
+            block = self._of_class(self._prober.enter(block, conjuncts), kind)
             if len(block):
                 yield block
 
-    def _hops(self, blocks: Iterator[Partials], steps: Sequence[Step]) -> Iterator[Partials]:
+    def _of_class(self, block: Partials, kind: int) -> Partials:
+        order = self._plan.order
+        columns = order.reads(block.origin)
+        if not columns or not len(block):
+            return block
+        classes = order.classes(block.origin, {c: block.column(c, self.table.gather) for c in columns})
+        return block.take(np.flatnonzero(classes == kind))
+
+    def hops(self, blocks: Iterator[Partials], steps: Sequence[Step], node: int | None = None) -> Iterator[Partials]:
+        """Yield what partial results become by some steps, probing at one node, or None for at all of them."""
         for step in steps:
-            blocks = regroup(self._hop(blocks, step), BLOCK)
+            blocks = regroup(self._hop(blocks, step, node), BLOCK)
         return blocks
 
-    def _hop(self, blocks: Iterator[Partials], step: Step) -> Iterator[Partials]:
+    def _hop(self, blocks: Iterator[Partials], step: Step, node: int | None) -> Iterator[Partials]:
         for block in blocks:
-            yield from self.prober.hop(block, step)
+            yield from self._prober.hop(block, step, node)
 
-    def report(self, node: int, name: str, keeper: bool) -> TaskReport:
-        """Do the task's merges and return its report.
+    def visits(self, block: Partials, step: Step) -> NDArray[np.bool_]:
+        """Return a row per partial result and a column per node: whether it must be visited for the step."""
+        low = self._plan.query.streams[step.target].window.earliest(block.high)
+        if not len(block):
+            return np.zeros((0, self._plan.placement.nodes), dtype=bool)
+        targets = self.table.overlapping(step.target, int(low.min()), int(block.deadline.max()))
+        return self._routes.visits(block, step, targets, low, self.table.gather)
+
+    def visiting(self, blocks: Iterator[Partials], step: Step, node: int) -> Iterator[Partials]:
+        """Yield the partial results that must visit a node for the step."""
+        for block in blocks:
+            mine = block.take(np.flatnonzero(self.visits(block, step)[:, node]))
+            self.work.hops[step.hop].shuffled += len(mine)
+            if len(mine):
+                yield mine
+
+    def report(self, node: int) -> TaskReport:
+        """Return what the task did so far, as that of a node."""
+        work = self._prober.work
+        return TaskReport(node, dict(work.hops), dict(work.node_pairs), dict(work.costs), work.strays)
+
+    def keep(self, report: TaskReport, name: str) -> None:
+        """Do a node's merges; as node 0, also say what the batch wrote.
 
         Args:
-            node: The task's number, and the node whose chunks it merges.
+            report: The node's report, to be added to.
             name: Unique to the task attempt.
-            keeper: Whether this task is the one that reports the fresh chunks.
         """
-        write = writer(self.plan, name)
-        report = TaskReport(node, merged=merged(self.plan, node, write))
-        if keeper:
-            report.chunks = [
-                write.write_ordinals(chunk, self._ordinals[chunk.id]) if chunk.id in self._ordinals else chunk
-                for chunk in self.fresh
-            ]
-        work = self.prober.work
-        for hop in set(work.rows_in) | set(work.pairs):
-            report.hops[hop] = HopWork(work.rows_in[hop], 0, work.pairs[hop], work.matches[hop])
-        report.node_pairs, report.costs = dict(work.node_pairs), dict(work.costs)
-        return report
-
-
-def merged(plan: BatchPlan, node: int, write: Writer) -> list[tuple[Chunk, tuple[str, ...]]]:
-    """Do a node's merges of a batch; return each new chunk with the ids of those it replaces."""
-    mine = [merge for merge in plan.merges if merge.node == node]
-    return [(write.merge(merge, at), tuple(chunk.id for chunk in merge.chunks)) for at, merge in enumerate(mine)]
-
-
-def finished(report: TaskReport, rows: int, files: list[str], seconds: float) -> TaskReport:
-    """Return a report with what fusing added."""
-    return replace(report, rows=rows, files=files, seconds=seconds)
+        write = writer(self._plan, name)
+        mine = [merge for merge in self._plan.merges if merge.node == report.node]
+        report.merged = [
+            (write.merge(merge, at), tuple(chunk.id for chunk in merge.chunks)) for at, merge in enumerate(mine)
+        ]
+        if report.node == 0:
+            report.intakes = list(self._intakes)
+            fresh = [target.chunk for target in self._fresh]
+            numbers = self._ordinals
+            report.chunks = [write.write_ordinals(c, numbers[c.id]) if c.id in numbers else c for c in fresh]

@@ -1,68 +1,108 @@
-"""Routes: which nodes a partial result must visit to see every chunk of the next stream that may hold a match.
+"""Routes: for each partial result and chunk the one node at which they meet, and the nodes to visit for that.
 
-Chunks of earlier batches are visited at the owners the manifest gives them, this batch's cells at those the placement
-gives. A node too many costs a wasted visit; a node too few would lose results, so every doubt adds one.
+A chunk is probed at exactly one of its owners, which sender and receiver find by the same function. A placement that
+routes badly costs visits, never results.
 """
 
-from functools import lru_cache
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from watersmeet.engine.plan import BatchPlan
+from watersmeet.kernel.buckets import hashes
+from watersmeet.kernel.partials import Gather, Partials
+from watersmeet.kernel.route import Seat
+from watersmeet.kernel.steps import Step
+from watersmeet.kernel.table import Target
+from watersmeet.placement import Placement
+from watersmeet.state.chunk import ALL, Bucket
 
 Ints = NDArray[np.int64]
-Visits = NDArray[np.bool_]
-
-MOST_SLICES = 256
-"""Where an interval spans more slices than this, every node is visited rather than each slice asked for its owners."""
+NOWHERE = -1
 
 
-class Router:
-    """Routes of one batch to one target stream.
+class Routes:
+    """The routes of one batch.
 
     Args:
-        plan: The batch's plan.
-        target: The stream to be probed next.
+        placement: The batch's placement.
     """
 
-    def __init__(self, plan: BatchPlan, target: int) -> None:
-        self._placement, self._target = plan.placement, target
-        self._chunks = [chunk for chunk in plan.chunks if chunk.stream == target]
-        self._owners = lru_cache(maxsize=65536)(self._owners_between)
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self.tracked = placement.tracked
 
-    def visits(self, low: Ints, high: Ints, here: int, segments: Ints) -> Visits:
-        """Return a row per partial result and a column per node: whether it must be visited.
+    def seats(self, block: Partials, step: Step, gather: Gather) -> Callable[[Target], Seat]:
+        """See kernel.route.Router."""
+        placement = self._placement
+        in_bucket = self._buckets(block, step, gather)
+        choices = _Choices(placement, block, step.target)
+
+        def seat(target: Target) -> Seat:
+            owners = target.chunk.owners
+            at: Seat = owners[0] if len(owners) == 1 else choices.among(owners)
+            mine = in_bucket(target.chunk.bucket)
+            return at if mine is True else NOWHERE if mine is False else np.where(mine, at, NOWHERE)
+
+        return seat
+
+    def _buckets(self, block: Partials, step: Step, gather: Gather) -> Callable[[Bucket], bool | NDArray[np.bool_]]:
+        """Return which partial results must look into a bucket; each looks into one bucketing of the stream alone."""
+        asked = self._placement.probed_by(step.target, frozenset(step.joined))
+        replica, column = asked or (0, None)
+        hashed = None if column is None else hashes(block.column(column, gather))
+
+        def concerned(bucket: Bucket) -> bool | NDArray[np.bool_]:
+            if bucket.replica not in (ALL, replica):
+                return False
+            if bucket.of == 1 or hashed is None:
+                return True
+            return np.asarray(hashed % np.uint64(bucket.of) == bucket.number)
+
+        return concerned
+
+    def visits(
+        self, block: Partials, step: Step, targets: Iterable[Target], low: Ints, gather: Gather
+    ) -> NDArray[np.bool_]:
+        """Return a row per partial result and a column per node: whether it must be visited for the step.
 
         Args:
-            low: The earliest time that each partial result asks for.
-            high: The latest.
-            here: The node they are on.
-            segments: The slice of each one's probing tuple.
+            block: The partial results.
+            step: Their next step.
+            targets: The chunks of its target.
+            low: The earliest time that each of them asks for; the latest is its deadline.
+            gather: Looks up columns.
         """
-        found = np.zeros((len(low), self._placement.nodes), dtype=bool)
-        for chunk in self._chunks:
-            touched = np.flatnonzero((low <= chunk.high) & (high >= chunk.low))
-            self._mark(found, touched, chunk.owners, here, segments)
-        length = self._placement.slice_length(self._target)
-        spans, inverse = np.unique(np.stack([low // length, high // length]), axis=1, return_inverse=True)
-        for at, (first, last) in enumerate(spans.T.tolist()):
-            touched = np.flatnonzero(inverse.ravel() == at)
-            for owners in self._owners(first, last):
-                self._mark(found, touched, owners, here, segments)
+        found = np.zeros((len(block), self._placement.nodes), dtype=bool)
+        seat_of = self.seats(block, step, gather)
+        for target in targets:
+            in_time = (low <= target.chunk.high) & (block.deadline >= target.chunk.low)
+            seat = np.where(in_time, seat_of(target), NOWHERE)
+            there = np.flatnonzero(seat >= 0)
+            found[there, seat[there]] = True
         return found
 
-    def _mark(self, found: Visits, rows: Ints, owners: tuple[int, ...], here: int, segments: Ints) -> None:
-        """Note for some partial results the one owner they visit; with several, it may depend on the segment."""
-        if len(owners) == 1:
-            found[rows, owners[0]] = True
-            return
-        for segment in np.unique(segments[rows]).tolist():
-            mine = rows[segments[rows] == segment]
-            found[mine, self._placement.visit(owners, here, segment)] = True
 
-    def _owners_between(self, first: int, last: int) -> tuple[tuple[int, ...], ...]:
-        if last - first > MOST_SLICES:
-            return tuple((node,) for node in range(self._placement.nodes))
-        length = self._placement.slice_length(self._target)
-        return tuple({self._placement.owners(self._target, at * length, 0) for at in range(first, last + 1)})
+class _Choices:
+    """Which of several owners each partial result of a block visits; asked once for each group and node."""
+
+    def __init__(self, placement: Placement, block: Partials, target: int) -> None:
+        self._placement, self._block, self._target = placement, block, target
+        self._known: dict[tuple[int, ...], Ints] = {}
+        self._kinds: tuple[NDArray[np.int64], Ints] | None = None
+
+    def among(self, owners: tuple[int, ...]) -> Ints:
+        """Return for each partial result the owner at which it probes."""
+        if owners not in self._known:
+            kinds, inverse = self._groups()
+            chosen = [self._placement.visit(group, self._target, owners, here) for group, here in kinds.tolist()]
+            self._known[owners] = np.array(chosen, dtype=np.int64)[inverse]
+        return self._known[owners]
+
+    def _groups(self) -> tuple[NDArray[np.int64], Ints]:
+        if self._kinds is None:
+            block = self._block
+            groups = self._placement.groups(block.origin, block.moment, block.times)
+            kinds, inverse = np.unique(np.stack([groups, block.here], axis=1), axis=0, return_inverse=True)
+            self._kinds = kinds, inverse.ravel()
+        return self._kinds

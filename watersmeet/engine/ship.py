@@ -13,32 +13,38 @@ from watersmeet.predicate.model import Column
 from watersmeet.query import Query
 
 Ints = NDArray[np.int64]
+WIDTH = 128
+"""About how many bytes the fixed columns of a row take."""
 
 
 @dataclass(frozen=True)
 class Wire:
     """The schema of what travels between hops: bookkeeping, row references, as-of counts, columns, messages.
 
+    Columns of variable length stay behind: whoever needs one looks the row up in the store.
+
     Attributes:
         query: The join.
+        tracked: Streams whose members' times travel along.
     """
 
     query: Query
+    tracked: tuple[int, ...] = ()
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """Every column that may have to travel."""
         needed = {c for conjunct in self.query.conjuncts for c in conjunct.columns} | set(self.query.shown)
-        return tuple(sorted(needed))
+        return tuple(sorted(column for column in needed if not is_bulky(self.query.type_of(column))))
 
     @property
     def schema(self) -> pa.Schema:
         """The schema."""
-        fields = [("node", pa.int32()), ("here", pa.int32()), ("origin", pa.int8())]
-        fields += [("store", pa.bool_()), ("probe", pa.bool_()), ("hash", pa.int64())]
+        fields = [("node", pa.int32()), ("here", pa.int64()), ("origin", pa.int8()), ("kind", pa.int16())]
         fields += [(name, pa.int64()) for name in ("moment", "high", "deadline")]
         fields += [(f"r{stream}", pa.int64()) for stream in range(len(self.query.streams))]
         fields += [(f"a{stream}", pa.int64()) for stream in self.query.counted]
+        fields += [(f"t{stream}", pa.int64()) for stream in self.tracked]
         fields += [(column.name, self.query.type_of(column)) for column in self.columns]
         return pa.schema([*fields, ("body", pa.binary())])
 
@@ -57,52 +63,47 @@ class Wire:
         return self.block(size, {"node": pa.array(nodes, pa.int32()), "body": pa.array([body] * size, pa.binary())})
 
     def ship(
-        self, block: Partials, to: NDArray[np.bool_], here: int, carry: Sequence[Column], gather: Gather
+        self, block: Partials, to: NDArray[np.bool_], kind: int, carry: Sequence[Column], gather: Gather
     ) -> Iterator[pa.RecordBatch]:
-        """Yield partial results, each once for every node it must visit, in blocks of bounded size."""
-        width = 64 + sum(_width(block, column, gather) for column in carry)
-        size = max(64, BLOCK_BYTES // width)
+        """Yield partial results of one class, each once for every node it must visit, in blocks of bounded size."""
+        size = BLOCK_BYTES // (WIDTH + 16 * len(carry))
         rows, nodes = np.nonzero(to)
         for start in range(0, len(rows), size):
             part = block.take(rows[start : start + size])
-            yield self._encode(part, nodes[start : start + size], here, carry, gather)
+            yield self._encode(part, nodes[start : start + size], kind, carry, gather)
 
     def _encode(
-        self, part: Partials, nodes: Ints, here: int, carry: Sequence[Column], gather: Gather
+        self, part: Partials, nodes: Ints, kind: int, carry: Sequence[Column], gather: Gather
     ) -> pa.RecordBatch:
         values = {
             "node": pa.array(nodes, pa.int32()),
-            "here": pa.array(np.full(len(part), here), pa.int32()),
+            "here": pa.array(part.here),
             "origin": pa.array(np.full(len(part), part.origin), pa.int8()),
-            "store": pa.array(np.zeros(len(part), bool)),
-            "probe": pa.array(np.ones(len(part), bool)),
+            "kind": pa.array(np.full(len(part), kind), pa.int16()),
             "moment": pa.array(part.moment),
             "high": pa.array(part.high),
             "deadline": pa.array(part.deadline),
         }
         values |= {f"r{stream}": pa.array(refs) for stream, refs in part.rows.items()}
         values |= {f"a{stream}": pa.array(counts) for stream, counts in part.asof.items()}
-        values |= {column.name: part.column(column, gather) for column in carry}
+        values |= {f"t{stream}": pa.array(times) for stream, times in part.times.items()}
+        values |= {c.name: part.column(c, gather) for c in carry if not is_bulky(self.query.type_of(c))}
         return self.block(len(part), values)
 
-    def receive(self, rows: pa.RecordBatch, joined: tuple[int, ...]) -> Partials:
-        """Return rows of one origin that have come this far as a block of partial results, all columns pinned."""
-        carried = {c: rows.column(c.name) for c in self.columns if c.stream in joined}
-        ints = {name: rows.column(name).to_numpy() for name in ("moment", "high", "deadline")}
+    def receive(self, rows: pa.RecordBatch, joined: tuple[int, ...], carry: Sequence[Column]) -> Partials:
+        """Return rows of one origin and class that have come this far as a block of partial results."""
+
+        def ints(name: str) -> Ints:
+            return rows.column(name).to_numpy()  # type: ignore[no-any-return]
+
         return Partials(
             joined=joined,
-            rows={stream: rows.column(f"r{stream}").to_numpy() for stream in joined},
-            asof={
-                s: rows.column(f"a{s}").to_numpy() for s in self.query.counted if not rows.column(f"a{s}").null_count
-            },
-            carried=carried,
-            pinned=frozenset(carried),
-            **ints,
+            rows={stream: ints(f"r{stream}") for stream in joined},
+            moment=ints("moment"),
+            high=ints("high"),
+            deadline=ints("deadline"),
+            here=ints("here"),
+            asof={s: ints(f"a{s}") for s in self.query.counted if s != joined[0]},
+            times={s: ints(f"t{s}") for s in self.tracked if s in joined},
+            carried={c: rows.column(c.name) for c in carry if not is_bulky(self.query.type_of(c))},
         )
-
-
-def _width(block: Partials, column: Column, gather: Gather) -> int:
-    """Return about how many bytes a value of a column takes, from the first rows."""
-    few = block.slice(0, min(16, len(block)))
-    values = few.column(column, gather)
-    return 8 if not is_bulky(values.type) else values.nbytes // max(1, len(few))

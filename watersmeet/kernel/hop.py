@@ -16,7 +16,8 @@ from watersmeet.kernel import calls
 from watersmeet.kernel.candidates import Path, Range, pairs, time_path, value_path
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.partials import ROW_BITS, ROW_MASK, Partials, concat, references, regroup
-from watersmeet.kernel.steps import Step
+from watersmeet.kernel.route import Router, Seat
+from watersmeet.kernel.steps import Hop, Step
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.predicate.model import Argument, Bound, Call, Column, Conjunct
 from watersmeet.query import Query
@@ -33,14 +34,46 @@ SCAN_SETUP, SCAN_PAIR, PAIR = 1.5e-3, 3e-9, 60e-9
 
 
 @dataclass(slots=True)
-class Work:
-    """What a task did: counted per hop and per node, reported to the driver."""
+class HopWork:
+    """What probing one stream from certain others did; `pairs` are those in time, `shuffled` rows that came far."""
 
-    rows_in: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    pairs: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    matches: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    rows_in: int = 0
+    shuffled: int = 0
+    pairs: int = 0
+    matches: int = 0
+
+    def add(self, other: "HopWork") -> None:
+        """Add what another task did."""
+        self.rows_in += other.rows_in
+        self.shuffled += other.shuffled
+        self.pairs += other.pairs
+        self.matches += other.matches
+
+
+@dataclass(slots=True)
+class Work:
+    """What a task did, reported to the driver.
+
+    Attributes:
+        hops: By the streams joined and the stream probed.
+        node_pairs: Pairs looked at, by the node at which they meet.
+        costs: What each Python predicate cost.
+        strays: Partial results that were to stay where they are and yet had to look at another node's chunk.
+    """
+
+    hops: dict[Hop, HopWork] = field(default_factory=lambda: defaultdict(HopWork))
     node_pairs: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    strays: int = 0
     costs: dict[str, calls.Cost] = field(default_factory=lambda: defaultdict(calls.Cost))
+
+    def count(self, step: Step, seat: Seat, path: Path) -> None:
+        """Note the pairs that partial results look at in one chunk, for the nodes at which they do."""
+        self.hops[step.hop].pairs += path.pairs
+        if isinstance(seat, int):
+            self.node_pairs[seat] += path.pairs
+            return
+        for node, tested in enumerate(np.bincount(np.maximum(seat, 0), path.count).astype(int).tolist()):
+            self.node_pairs[node] += tested
 
 
 class Prober:
@@ -52,12 +85,20 @@ class Prober:
         duck: The process's DuckDB connection.
         memory: The process's memory of Python predicates' answers.
         clock: Returns seconds; injected so that the core has no clock of its own.
+        router: Says at which copy of a chunk a partial result probes it.
     """
 
     def __init__(
-        self, query: Query, table: ChunkTable, duck: Duck, memory: calls.Memory, clock: Callable[[], float]
+        self,
+        query: Query,
+        table: ChunkTable,
+        duck: Duck,
+        memory: calls.Memory,
+        clock: Callable[[], float],
+        router: Router,
     ) -> None:
         self._query, self._table, self._duck, self._memory, self._clock = query, table, duck, memory, clock
+        self._router = router
         self._predicates = {predicate.name: predicate for predicate in query.predicates}
         self.work = Work()
 
@@ -70,25 +111,24 @@ class Prober:
             block = self._called(block, conjunct)
         return block
 
-    def hop(self, block: Partials, step: Step, targets: Iterable[Target] | None = None) -> Iterator[Partials]:
+    def hop(self, block: Partials, step: Step, node: int | None = None) -> Iterator[Partials]:
         """Yield what the partial results of a block become by probing `step.target`.
 
         Args:
             block: Partial results over `step.joined`.
             step: What to do.
-            targets: The chunks to probe; all that overlap, if None.
+            node: Probe only what is to be probed at this node; None for all that is to be probed anywhere.
         """
         if not len(block):
             return
-        number = len(step.joined) - 1
-        self.work.rows_in[number] += len(block)
-        candidates = self._candidates(block, step, targets)
+        self.work.hops[step.hop].rows_in += len(block)
+        candidates = self._candidates(block, step, node)
         size = self._block_size(step)
         passed = (self._hopeful(found, step) for found in self._sql(candidates, step, size))
         for found in self._calls(passed, step):
             found = self._raising(found, step)
             if len(found):
-                self.work.matches[number] += len(found)
+                self.work.hops[step.hop].matches += len(found)
                 yield found
 
     def _block_size(self, step: Step) -> int:
@@ -100,20 +140,20 @@ class Prober:
 
     # -- candidates
 
-    def _candidates(
-        self, block: Partials, step: Step, targets: Iterable[Target] | None
-    ) -> Iterator[tuple[Partials, bool]]:
+    def _candidates(self, block: Partials, step: Step, node: int | None) -> Iterator[tuple[Partials, bool]]:
         """Yield candidate results, each with whether the step's plain SQL is already decided."""
         window = self._query.streams[step.target].window
         low, high = window.earliest(block.high), block.deadline
-        if targets is None:
-            targets = self._table.overlapping(step.target, int(low.min()), int(high.max()))
         ranges = self._ranges(block, step.bounds)
-        for target in targets:
-            if any(_zone_misses(target, asked) for asked in ranges):
+        seat_of = self._router.seats(block, step, self._table.gather)
+        for target in self._table.overlapping(step.target, int(low.min()), int(high.max())):
+            seat = seat_of(target)
+            mine = seat >= 0 if node is None else seat == node
+            if not np.any(mine) or any(_zone_misses(target, asked) for asked in ranges):
                 continue
             latest = high if not target.fresh else np.minimum(high, block.moment - (step.target > block.origin))
-            yield from self._probe(block, step, target, low, latest, ranges)
+            latest = latest if np.all(mine) else np.where(mine, latest, low - 1)
+            yield from self._probe(block, step, target, seat, low, latest, ranges)
 
     def _ranges(self, block: Partials, bounds: Sequence[Bound]) -> list[Range]:
         """Return for each bound the interval that each partial result asks for."""
@@ -132,11 +172,18 @@ class Prober:
         return made
 
     def _probe(
-        self, block: Partials, step: Step, target: Target, low: Ints, high: Ints, ranges: Sequence[Range]
+        self,
+        block: Partials,
+        step: Step,
+        target: Target,
+        seat: Seat,
+        low: Ints,
+        high: Ints,
+        ranges: Sequence[Range],
     ) -> Iterator[tuple[Partials, bool]]:
         rows = self._table.rows(target)
         by_time = time_path(rows, low, high)
-        self._count(len(step.joined) - 1, target, by_time.pairs)
+        self.work.count(step, seat, by_time)
         if not by_time.pairs:
             return
         path = min([by_time, *(value_path(rows, asked) for asked in ranges)], key=lambda path: path.pairs)
@@ -145,11 +192,7 @@ class Prober:
         for partial, row in found:
             keep = self._in_time(block, step, rows, partial, row, low, high, path if not scan else None)
             if len(keep[0]):
-                yield self._extend(block, step, target, rows, *keep), bool(scan)
-
-    def _count(self, hop: int, target: Target, tested: int) -> None:
-        self.work.pairs[hop] += tested
-        self.work.node_pairs[target.node] += tested
+                yield self._extend(block, step, target, seat, rows, *keep), bool(scan)
 
     def _scan(self, block: Partials, step: Step, rows: Rows) -> Iterator[tuple[Ints, Ints]]:
         """Let DuckDB join the block with the chunk: a hash join for equalities, a vectorised loop otherwise."""
@@ -180,19 +223,24 @@ class Prober:
             keep &= rows.ordinals[row] > block.asof[step.target][partial] - size
         return (partial, row) if keep.all() else (partial[keep], row[keep])
 
-    def _extend(self, block: Partials, step: Step, target: Target, rows: Rows, partial: Ints, row: Ints) -> Partials:
+    def _extend(
+        self, block: Partials, step: Step, target: Target, seat: Seat, rows: Rows, partial: Ints, row: Ints
+    ) -> Partials:
         """Return the pairs as longer partial results, with the columns that are worth carrying."""
-        needed = {c for conjunct in (*step.sql, *step.hopeful) for c in conjunct.columns} | set(step.carry)
-        decided_here = {c for conjunct in (*step.calls, *step.raising) for c in conjunct.columns}
-        longer = block.only(needed | (block.pinned & decided_here), is_bulky).take(partial)
+        read = {c for conjunct in (*step.sql, *step.hopeful) for c in conjunct.columns} | set(step.carry)
+        needed = {column for column in read if not is_bulky(self._query.type_of(column))}
+        longer = block.only(needed).take(partial)
         ts = rows.ts[row]
         longer.joined = (*block.joined, step.target)
         longer.rows[step.target] = references(target.number, row)
+        longer.here = np.full(len(row), seat) if isinstance(seat, int) else seat[partial]
+        if step.target in self._router.tracked:
+            longer.times[step.target] = ts
         longer.high = np.maximum(longer.high, ts)
         longer.deadline = np.minimum(longer.deadline, self._query.streams[step.target].window.deadline(ts))
         index = pa.array(row)
         for column in needed:
-            if column.stream == step.target and not is_bulky(self._query.type_of(column)):
+            if column.stream == step.target:
                 longer.carried[column] = rows.column(column).take(index)
         return longer
 
@@ -272,38 +320,36 @@ class Prober:
         """Ask a call's predicate about each distinct combination of argument rows in the block, chunks by chunks."""
         streams = sorted({column.stream for argument in call.arguments for column in argument.columns})
         if not streams:
-            return np.repeat(self._ask(block, call, {calls.CONSTANT: np.zeros(1, np.int64)}), len(block))
+            return np.repeat(self._ask(call, {calls.CONSTANT: np.zeros(1, np.int64)}), len(block))
         keys, inverse = calls.distinct([block.rows[stream] for stream in streams])
         answers: calls.Answers = np.empty(len(keys[0]), dtype=np.int8)
         for here in calls.groups([key >> ROW_BITS for key in keys]):
-            answers[here] = self._answer_chunks(
-                block, call, dict(zip(streams, (key[here] for key in keys), strict=True))
-            )
+            answers[here] = self._answer_chunks(call, dict(zip(streams, (key[here] for key in keys), strict=True)))
         return answers[inverse]
 
-    def _answer_chunks(self, block: Partials, call: Call, refs: dict[int, Ints]) -> calls.Answers:
+    def _answer_chunks(self, call: Call, refs: dict[int, Ints]) -> calls.Answers:
         """Answer combinations of rows of one chunk per stream; for pairs, what was asked before from memory."""
         chunks = [self._table.chunk(int(found[0]) >> ROW_BITS) for found in refs.values()]
-        if len(chunks) != 2 or chunks[0] is None or chunks[1] is None:
-            return self._ask(block, call, refs)
+        if len(chunks) != 2:
+            return self._ask(call, refs)
         key = (call.predicate, tuple(argument.text for argument in call.arguments), chunks[0].id, chunks[1].id)
         known = self._memory.table(key, (chunks[0].rows, chunks[1].rows))
         if known is None:
-            return self._ask(block, call, refs)
+            return self._ask(call, refs)
         pair = tuple(found & ROW_MASK for found in refs.values())
         todo = np.flatnonzero(known[pair] == calls.UNKNOWN)
         if len(todo):
-            found = self._ask(block, call, {stream: rows[todo] for stream, rows in refs.items()})
+            found = self._ask(call, {stream: rows[todo] for stream, rows in refs.items()})
             known[pair[0][todo], pair[1][todo]] = found
         answers: calls.Answers = known[pair]
         return answers
 
-    def _ask(self, block: Partials, call: Call, refs: dict[int, Ints]) -> calls.Answers:
+    def _ask(self, call: Call, refs: dict[int, Ints]) -> calls.Answers:
         def fetch(argument: Argument, asked: Ints) -> tuple[pa.Array, Ints]:
             if len(argument.columns) == 1 and argument.sql == argument.columns[0].name:
-                return self._values(block, argument.columns[0], asked)
+                return self._values(argument.columns[0], asked)
             unique, at = np.unique(asked, return_inverse=True)
-            found = {c.name: self._values(block, c, unique) for c in argument.columns}
+            found = {c.name: self._values(c, unique) for c in argument.columns}
             columns = {name: values.take(pa.array(rows)) for name, (values, rows) in found.items()}
             return self._duck.values(columns, argument.sql, len(unique)), at
 
@@ -312,10 +358,8 @@ class Prober:
         self.work.costs[call.predicate].add(answers, self._clock() - started)
         return answers
 
-    def _values(self, block: Partials, column: Column, refs: Ints) -> tuple[pa.Array, Ints]:
+    def _values(self, column: Column, refs: Ints) -> tuple[pa.Array, Ints]:
         """Return a column that holds the values of rows of one chunk, and where: the chunk's own, not a copy."""
-        if column in block.pinned:
-            return block.carried[column], block.positions(column.stream, refs)
         return self._table.column(column, int(refs[0]) >> ROW_BITS), refs & ROW_MASK
 
     def _raising(self, block: Partials, step: Step) -> Partials:

@@ -34,8 +34,9 @@ class Partials:
         high: The latest event time of the members.
         deadline: The earliest deadline of the members: no later member may lie beyond it.
         asof: For each count-windowed stream the number of its tuples that arrived no later than the probing tuple.
+        here: The node that each of them is on; -1 before the first hop.
+        times: The event times of the members of streams that the placement tracks.
         carried: Column values that travel with the block; others are looked up by reference.
-        pinned: Carried columns that can't be looked up here, since their rows are another task's.
     """
 
     joined: tuple[int, ...]
@@ -43,9 +44,10 @@ class Partials:
     moment: Ints
     high: Ints
     deadline: Ints
+    here: Ints
     asof: dict[int, Ints] = field(default_factory=dict)
+    times: dict[int, Ints] = field(default_factory=dict)
     carried: dict[Column, pa.Array] = field(default_factory=dict)
-    pinned: frozenset[Column] = frozenset()
 
     def __len__(self) -> int:
         return len(self.moment)
@@ -61,16 +63,9 @@ class Partials:
             self.carried[column] = gather(column, self.rows[column.stream])
         return self.carried[column]
 
-    def positions(self, stream: int, refs: Ints) -> Ints:
-        """Return for each reference of a member row where in the block it is found."""
-        members = self.rows[stream]
-        order = np.argsort(members, kind="stable")
-        return order[np.searchsorted(members, refs, sorter=order)]
-
-    def only(self, columns: Collection[Column], bulky: Callable[[pa.DataType], bool]) -> "Partials":
-        """Return the block with just the given columns carried, and of the bulky ones just the pinned."""
-        kept = {c: v for c, v in self.carried.items() if c in columns and (c in self.pinned or not bulky(v.type))}
-        return replace(self, carried=kept, pinned=self.pinned & kept.keys())
+    def only(self, columns: Collection[Column]) -> "Partials":
+        """Return the block with just the given columns carried."""
+        return replace(self, carried={c: v for c, v in self.carried.items() if c in columns})
 
     def take(self, at: NDArray[np.integer[Any]]) -> "Partials":
         """Return the partial results at the given positions."""
@@ -81,9 +76,10 @@ class Partials:
             moment=self.moment[at],
             high=self.high[at],
             deadline=self.deadline[at],
+            here=self.here[at],
             asof={stream: counts[at] for stream, counts in self.asof.items()},
+            times={stream: times[at] for stream, times in self.times.items()},
             carried={column: values.take(index) for column, values in self.carried.items()},
-            pinned=self.pinned,
         )
 
     def slice(self, start: int, length: int) -> "Partials":
@@ -95,9 +91,10 @@ class Partials:
             moment=self.moment[start:end],
             high=self.high[start:end],
             deadline=self.deadline[start:end],
+            here=self.here[start:end],
             asof={stream: counts[start:end] for stream, counts in self.asof.items()},
+            times={stream: times[start:end] for stream, times in self.times.items()},
             carried={column: values.slice(start, length) for column, values in self.carried.items()},
-            pinned=self.pinned,
         )
 
 
@@ -113,9 +110,10 @@ def concat(blocks: Sequence[Partials]) -> Partials:
         moment=np.concatenate([block.moment for block in blocks]),
         high=np.concatenate([block.high for block in blocks]),
         deadline=np.concatenate([block.deadline for block in blocks]),
+        here=np.concatenate([block.here for block in blocks]),
         asof={stream: np.concatenate([block.asof[stream] for block in blocks]) for stream in first.asof},
+        times={stream: np.concatenate([block.times[stream] for block in blocks]) for stream in first.times},
         carried={column: pa.concat_arrays([block.carried[column] for block in blocks]) for column in columns},
-        pinned=first.pinned,
     )
 
 

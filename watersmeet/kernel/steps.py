@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from watersmeet.predicate.model import Bound, Column, Conjunct
 from watersmeet.query import Query
 
+Hop = tuple[tuple[int, ...], int]
+"""The streams joined, in rising order, and the stream they probe."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -32,6 +35,11 @@ class Step:
     hopeful: tuple[Conjunct, ...]
     raising: tuple[Conjunct, ...]
     carry: tuple[Column, ...]
+
+    @property
+    def hop(self) -> Hop:
+        """What the step is counted as, whichever of the streams joined came first."""
+        return tuple(sorted(self.joined)), self.target
 
 
 def step(query: Query, joined: tuple[int, ...], target: int) -> Step:

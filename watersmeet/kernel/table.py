@@ -22,13 +22,11 @@ class Target:
         number: Its number in this batch's plan; part of every reference to its rows.
         chunk: What is known of it.
         fresh: Whether this batch wrote it, so that only tuples which arrived earlier in the batch are admitted.
-        node: The node whose copy is probed, which the work is counted for.
     """
 
     number: int
     chunk: Chunk
     fresh: bool
-    node: int
 
 
 class ChunkTable:
@@ -52,15 +50,12 @@ class ChunkTable:
         return [t for t in self._by_stream[stream][first:last] if t.chunk.high >= low]
 
     def rows(self, target: Target) -> Rows:
-        """Open a chunk, from the copy of the node that probes it."""
-        stream = self._query.streams[target.chunk.stream]
-        copy = next((copy for copy in target.chunk.copies if copy.node == target.node), None)
-        return self._store.open(target.chunk, stream.time_type, copy)
+        """Open a chunk."""
+        return self._store.open(target.chunk, self._query.streams[target.chunk.stream].time_type)
 
-    def chunk(self, number: int) -> Chunk | None:
-        """Return a chunk by its number, or None if it is another task's."""
-        found = self._by_number.get(number)
-        return found.chunk if found else None
+    def chunk(self, number: int) -> Chunk:
+        """Return a chunk by its number."""
+        return self._by_number[number].chunk
 
     def column(self, column: Column, number: int) -> pa.Array:
         """Return a column of a chunk, whole, as a view."""

@@ -1,6 +1,6 @@
 """In which order the streams are probed."""
 
-from watersmeet.ordering.base import JoinOrder
-from watersmeet.ordering.given import GivenOrder
+from watersmeet.ordering.base import JoinOrder, Ordering
+from watersmeet.ordering.given import FixedOrder, Given, given_order
 
-__all__ = ["GivenOrder", "JoinOrder"]
+__all__ = ["FixedOrder", "Given", "JoinOrder", "Ordering", "given_order"]

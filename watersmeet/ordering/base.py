@@ -1,20 +1,57 @@
-"""The interface of a join order."""
+"""The interface of join orders: an `Ordering` is what the user names, a `JoinOrder` its answers for one batch."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from watersmeet.kernel.hop import HopWork
+from watersmeet.kernel.steps import Hop
+from watersmeet.predicate.model import Column
+from watersmeet.query import Query
+from watersmeet.state.chunk import Chunk
 
 
 class JoinOrder(ABC):
-    """Answers in which order a new tuple probes the other streams; pure, planned per batch."""
+    """Answers in which order a new tuple probes the other streams; pure, planned per batch.
+
+    Tuples of a stream fall into classes by their values; each class has an order of its own.
+    """
 
     @abstractmethod
-    def order(self, origin: int, histogram_class: int = 0) -> tuple[int, ...]:
-        """Return the streams other than `origin`, in the order to probe them.
+    def orders(self, origin: int) -> tuple[tuple[int, ...], ...]:
+        """Return for each class of a stream's tuples the other streams, in the order to probe them."""
+
+    def reads(self, origin: int) -> tuple[Column, ...]:
+        """Return the columns that tell a tuple's class; none where there is but one class."""
+        return ()
+
+    def classes(self, origin: int, values: Mapping[Column, pa.Array]) -> NDArray[np.int64]:
+        """Return each tuple's class from the columns that `reads` names; only asked where it names some."""
+        raise NotImplementedError
+
+
+class Ordering(ABC):
+    """A way to choose join orders; free to plan each batch anew."""
+
+    @abstractmethod
+    def plan(self, query: Query, chunks: tuple[Chunk, ...], learned: Mapping[str, Any]) -> JoinOrder:
+        """Return the orders of the next batch.
 
         Args:
-            origin: The stream of the new tuple.
-            histogram_class: The class of the tuple's values, for orders chosen per class; 0 where there are none.
+            query: The join.
+            chunks: The live chunks, with their histograms.
+            learned: What `learn` made of the batches before; empty at first.
         """
 
-    def classes(self, origin: int) -> int:
-        """Return how many histogram classes the tuples of a stream fall into."""
-        return 1
+    def learn(self, learned: Mapping[str, Any], hops: Mapping[Hop, HopWork]) -> dict[str, Any]:
+        """Return what is to be known of the batches so far, as JSON can hold it.
+
+        Args:
+            learned: What was known before the batch.
+            hops: What the batch's hops did.
+        """
+        return {}

@@ -1,33 +1,44 @@
 """The order in which the streams were given, connected ones first."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from watersmeet.ordering.base import JoinOrder
+from watersmeet.ordering.base import JoinOrder, Ordering
+from watersmeet.query import Query
+from watersmeet.state.chunk import Chunk
 
 
 @dataclass(frozen=True, slots=True)
-class GivenOrder(JoinOrder):
-    """Probes the streams as given, but a stream that some conjunct ties to those joined before one that none does.
+class FixedOrder(JoinOrder):
+    """One order for each stream, whatever the values of its tuples."""
 
-    Attributes:
-        streams: How many streams there are.
-        ties: For each conjunct over two or more streams, the streams it reads.
+    by_origin: tuple[tuple[int, ...], ...]
 
-    >>> GivenOrder(3, (frozenset({0, 1}), frozenset({1, 2}))).order(2)
+    def orders(self, origin: int) -> tuple[tuple[int, ...], ...]:
+        """See JoinOrder."""
+        return (self.by_origin[origin],)
+
+
+@dataclass(frozen=True, slots=True)
+class Given(Ordering):
+    """Probes the streams as given, but a stream that some conjunct ties to those joined before one that none does."""
+
+    def plan(self, query: Query, chunks: tuple[Chunk, ...] = (), learned: Mapping[str, Any] | None = None) -> JoinOrder:
+        """See Ordering."""
+        streams, ties = len(query.streams), [c.streams for c in query.conjuncts if len(c.streams) > 1]
+        return FixedOrder(tuple(given_order(origin, streams, ties) for origin in range(streams)))
+
+
+def given_order(origin: int, streams: int, ties: Sequence[frozenset[int]]) -> tuple[int, ...]:
+    """Return the other streams, those that a conjunct can already be decided with first.
+
+    >>> given_order(2, 3, [frozenset({0, 1}), frozenset({1, 2})])
     (1, 0)
     """
-
-    streams: int
-    ties: tuple[frozenset[int], ...]
-
-    def order(self, origin: int, histogram_class: int = 0) -> tuple[int, ...]:
-        """See JoinOrder."""
-        joined = [origin]
-        while len(joined) < self.streams:
-            rest = [stream for stream in range(self.streams) if stream not in joined]
-            joined.append(next((stream for stream in rest if self._tied(stream, joined)), rest[0]))
-        return tuple(joined[1:])
-
-    def _tied(self, stream: int, joined: list[int]) -> bool:
-        """Tell whether a conjunct can be decided once `stream` joins, or failing that, begins to bind."""
-        return any(stream in tie and tie - {stream} <= set(joined) for tie in self.ties)
+    joined = [origin]
+    while len(joined) < streams:
+        rest = [stream for stream in range(streams) if stream not in joined]
+        tied = (s for s in rest if any(s in tie and tie - {s} <= set(joined) for tie in ties))
+        joined.append(next(tied, rest[0]))
+    return tuple(joined[1:])

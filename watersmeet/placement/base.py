@@ -1,8 +1,8 @@
-"""The interface that every strategy of the papers answers: owners of a cell, route of a partial result.
+"""The interface that every strategy of the papers answers: who keeps a tuple, and whom a partial result must visit.
 
 A `Strategy` is what the user names. Before each batch it looks at the state and returns a `Placement`: a frozen, pure,
 total function for that batch, which travels to every task. Tasks ask it two things: who keeps a new tuple, and at which
-copy of a chunk a partial result probes it. Everything else about routes follows from these.
+copy of a chunk a partial result probes it. Everything else about routes follows from these two.
 """
 
 from abc import ABC, abstractmethod
@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 
 from watersmeet.errors import DefinitionError
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import Chunk
+from watersmeet.state.chunk import WHOLE, Bucket, Chunk
 
 Ints = NDArray[np.int64]
 
 LONGEST_SLICE = 3_600_000_000
 """Slices of streams whose window says nothing about time are an hour long."""
+ANYWHERE = -1
+"""The group of partial results that no node is meant for more than another; the place of those that are nowhere yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,68 +34,122 @@ class StreamView:
         latest: The latest event time seen; None before the first tuple.
         rows: Tuples that the last batch brought.
         advance: How far event time advanced in the last batch.
+        window: How far a result's time may lie behind a tuple's, in microseconds; None if time sets no limit.
+        rate: Tuples a second of event time, smoothed over the batches so far.
     """
 
     span: int | None
     latest: int | None = None
     rows: int = 0
     advance: int = 0
+    window: int | None = None
+    rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a node used in a batch: CPU seconds, bytes of state, and rows that came to it."""
+
+    cpu: float = 0.0
+    memory: float = 0.0
+    network: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class StateView:
-    """What a strategy knows before a batch: streams, live chunks, and what it froze itself in earlier batches."""
+    """What a strategy knows before a batch.
+
+    Attributes:
+        streams: Each stream.
+        chunks: The live chunks.
+        frozen: What the strategy itself kept from the batch before; empty after a change of strategy.
+        usage: What each node used in the last batches, smoothed; empty before the first.
+        ties: For each conjunct over two or more streams, the streams it reads.
+        equalities: The pairs of columns that some conjunct asks to be equal.
+    """
 
     streams: tuple[StreamView, ...]
     chunks: tuple[Chunk, ...] = ()
     frozen: Mapping[str, Any] = field(default_factory=dict)
+    usage: tuple[Usage, ...] = ()
+    ties: tuple[frozenset[int], ...] = ()
+    equalities: tuple[tuple[Column, Column], ...] = ()
 
 
 class Placement(ABC):
-    """A batch's answers; pure and total, so that the driver and every task agree without asking each other."""
+    """A batch's answers; pure and total, so that the driver and every task agree without asking each other.
+
+    Attributes:
+        nodes: How many nodes there are.
+        tracked: Streams whose members' times `groups` wants to see.
+    """
 
     nodes: int
+    tracked: tuple[int, ...] = ()
+
+    # -- where a tuple is kept
 
     @abstractmethod
     def slice_length(self, stream: int) -> int:
         """Return the length of the stream's slices of time; slices start at multiples of it."""
 
     @abstractmethod
-    def owners(self, stream: int, start: int, bucket: int) -> tuple[int, ...]:
+    def owners(self, stream: int, start: int, bucket: Bucket) -> tuple[int, ...]:
         """Return the nodes, each in 0..nodes-1, that keep this batch's tuples of a cell; also beyond any horizon."""
 
-    def visit(self, owners: Sequence[int], here: int, segment: int) -> int:
-        """Return the one owner at which a partial result probes a chunk.
-
-        Args:
-            owners: The nodes that hold a copy of the chunk.
-            here: The node the partial result is on.
-            segment: The slice its probing tuple belongs to.
-        """
-        return here if here in owners else owners[0]
-
-    def stays(self) -> bool:
-        """Tell whether a partial result finds all it still has to probe where it is, so that no hop needs a shuffle."""
-        return self.nodes == 1
-
-    def stored_by(self, stream: int) -> Column | None:
-        """Return the column whose hash is the bucket of a stored tuple; None where there is one bucket."""
-        return None
-
-    def probed_by(self, target: int, joined: frozenset[int]) -> Column | None:
-        """Return the carried column whose hash names the only bucket to probe; None to probe all buckets."""
-        return None
+    def stored_by(self, stream: int) -> tuple[Column, ...]:
+        """Return the columns by whose hash the stream is cut into buckets, once for each; none for one whole bucket."""
+        return ()
 
     def starts(self, stream: int, ts: Ints) -> Ints:
         """Return the start of each tuple's slice."""
         length = self.slice_length(stream)
         return ts // length * length
 
+    # -- whom a partial result visits
+
+    def lead(self, origin: int) -> tuple[int, ...]:
+        """Return the streams that a tuple of `origin` must probe first, in this order, whatever the join order says."""
+        return ()
+
+    def groups(self, origin: int, moment: Ints, times: Mapping[int, Ints]) -> Ints:
+        """Return a number for each partial result; those of one number and at one node visit the same copies.
+
+        Args:
+            origin: The stream of the probing tuples.
+            moment: Their event times.
+            times: For tracked streams that are joined already, the times of the members.
+        """
+        return np.full(len(moment), ANYWHERE)
+
+    def visit(self, group: int, target: int, owners: Sequence[int], here: int) -> int:
+        """Return the one owner at which partial results probe a chunk.
+
+        Args:
+            group: Their group.
+            target: The chunk's stream.
+            owners: The nodes that hold a copy of the chunk.
+            here: The node the partial results are on; ANYWHERE before the first hop.
+        """
+        return here if here in owners else owners[0]
+
+    def probed_by(self, target: int, joined: frozenset[int]) -> tuple[int, Column] | None:
+        """Return which of the target's bucketings to probe and the column whose hash names the bucket; None for all."""
+        return None
+
+    def stays_after(self) -> int | None:
+        """Return after how many hops a partial result finds all it still has to probe where it is; None for never."""
+        return 1 if self.nodes == 1 else None
+
 
 class Strategy(ABC):
     """A strategy with its options; serialisable, and free to plan each batch anew."""
 
     nodes: int
+
+    def refusal(self, state: StateView) -> str | None:
+        """Return why the strategy can't serve a join of these streams, as a sentence; None if it can."""
+        return None
 
     @abstractmethod
     def plan(self, state: StateView) -> Placement:
@@ -105,10 +161,19 @@ class Strategy(ABC):
         Chunks that stay are left out. The default sees to it that every owner exists when `nodes` has shrunk.
         """
         return {
-            chunk.id: tuple(owner % placement.nodes for owner in chunk.owners)
+            chunk.id: tuple(dict.fromkeys(owner % placement.nodes for owner in chunk.owners))
             for chunk in state.chunks
             if max(chunk.owners) >= placement.nodes
         }
+
+    def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
+        """Return what the next batch's plan must know of this one's, as JSON can hold it.
+
+        Args:
+            placement: This batch's placement.
+            after: The state after the batch; `after.frozen` is what the plan of this batch was given.
+        """
+        return {}
 
     def describe(self) -> str:
         """Return the strategy in words."""
@@ -124,3 +189,17 @@ def check_nodes(nodes: Any, limit: int = 4096) -> int:
     if not isinstance(nodes, int) or isinstance(nodes, bool) or not 1 <= nodes <= limit:
         raise DefinitionError(f"nodes={nodes!r}: a strategy runs on a whole number of nodes from 1 to {limit}.")
     return nodes
+
+
+__all__ = [
+    "ANYWHERE",
+    "LONGEST_SLICE",
+    "WHOLE",
+    "Bucket",
+    "Placement",
+    "StateView",
+    "Strategy",
+    "StreamView",
+    "Usage",
+    "check_nodes",
+]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from watersmeet.placement.base import LONGEST_SLICE, Placement, StateView, Strategy
+from watersmeet.state.chunk import Bucket
 
 SLICES = 4
 """Slices per window: expiry drops whole slices, so more of them hold less that is already dead."""
@@ -19,7 +20,7 @@ class CentralPlacement(Placement):
         """See Placement."""
         return self.lengths[stream]
 
-    def owners(self, stream: int, start: int, bucket: int) -> tuple[int, ...]:
+    def owners(self, stream: int, start: int, bucket: Bucket) -> tuple[int, ...]:
         """See Placement."""
         return (0,)
 

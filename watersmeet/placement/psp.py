@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from watersmeet.placement.base import LONGEST_SLICE, Placement, StateView, Strategy, StreamView, check_nodes
-from watersmeet.state.chunk import Chunk
+from watersmeet.state.chunk import Bucket, Chunk
 
 SLICES_PER_NODE = 2
 """Slices of time per node and window: the grain at which state moves along the ring."""
@@ -36,7 +36,7 @@ class PspPlacement(Placement):
         """See Placement."""
         return self.lengths[stream]
 
-    def owners(self, stream: int, start: int, bucket: int) -> tuple[int, ...]:
+    def owners(self, stream: int, start: int, bucket: Bucket) -> tuple[int, ...]:
         """See Placement."""
         return (self.node(stream, start),)
 

@@ -100,6 +100,7 @@ class Conjunct:
         calls: The Python predicates it calls; empty for plain SQL.
         bounds: The access paths it offers.
         raises: Whether evaluating it may raise (1/0 in ANSI mode); such conjuncts run after the others, as written.
+        equality: The two columns, where it asks for nothing but that they be equal.
     """
 
     text: str
@@ -108,6 +109,7 @@ class Conjunct:
     calls: tuple[Call, ...] = ()
     bounds: tuple[Bound, ...] = ()
     raises: bool = False
+    equality: tuple[Column, Column] | None = None
 
     @property
     def streams(self) -> frozenset[int]:

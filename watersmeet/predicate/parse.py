@@ -9,7 +9,7 @@ from watersmeet.predicate.bounds import bounds_of
 from watersmeet.predicate.conditions import flat
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.macros import PRELUDE
-from watersmeet.predicate.model import Conjunct, Dialect, PythonPredicate
+from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Node, Source
 from watersmeet.predicate.translate import Translator
@@ -57,4 +57,14 @@ def _conjunct(translator: Translator, node: Node, span: tuple[int, int]) -> Conj
         calls=calls,
         bounds=() if calls else bounds_of(node, translator),
         raises=made.raises,
+        equality=_equality(node.unnest(), translator),
     )
+
+
+def _equality(node: Node, translator: Translator) -> tuple[Column, Column] | None:
+    """Return the columns of a condition that is nothing but `column = column`."""
+    if not isinstance(node, exp.EQ):
+        return None
+    sides = [translator.expr(side.unnest()) for side in (node.this, node.expression)]
+    bare = [column for side in sides for column in side.columns if side.sql == column.name]
+    return (bare[0], bare[1]) if len(bare) == 2 else None

@@ -19,8 +19,9 @@ from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import RESULTS
 from watersmeet.engine.intake import SIDES, IntakeReport
 from watersmeet.engine.plan import BatchPlan, plan, start
+from watersmeet.engine.probe import TaskReport
 from watersmeet.errors import DefinitionError, StateError
-from watersmeet.spark.exchange import EXCHANGES, Outcome
+from watersmeet.spark.exchange import EXCHANGES
 from watersmeet.spark.files import Folder
 from watersmeet.spark.sinks import Results, Sink
 from watersmeet.spark.tree import Node
@@ -162,14 +163,15 @@ class BatchRunner:
         planning = time.time()
         planned = plan(node.query, before, node.strategy, self.store, f"{self._run}{node.path}", bool(self.sides))
         planning = time.time() - planning
-        intakes, tasks = self._job(rows, planned)
+        tasks = self._job(rows, planned)
         self.after("job")
         states = {at: ran[0].manifest for at, ran in inner.items()}
-        manifest = next_manifest(before, planned, intakes, tasks, int(began * 1e6), states)
+        manifest = next_manifest(before, planned, node.strategy, tasks, int(began * 1e6), states)
         files = [file for task in tasks for file in task.files]
+        intakes = [intake for task in tasks for intake in task.intakes]
         return [Ran(node, manifest, intakes, files, planning), *(part for ran in inner.values() for part in ran)]
 
-    def _job(self, rows: DataFrame, planned: BatchPlan) -> Outcome:
+    def _job(self, rows: DataFrame, planned: BatchPlan) -> list[TaskReport]:
         """Run a join's job, from the start again if Spark gave it up.
 
         [!] Reports name the files of the task attempt, so a stage that runs again (its shuffle files were lost) answers

@@ -7,36 +7,43 @@ from threading import Thread
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from watersmeet.engine.intake import IntakeReport
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.probe import TaskReport
 from watersmeet.engine.ship import Wire
 from watersmeet.spark import tasks
 from watersmeet.spark.frames import spark_schema
 
-Outcome = tuple[list[IntakeReport], list[TaskReport]]
 
-
-def local(batch: DataFrame, plan: BatchPlan) -> Outcome:
+def local(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
     """Run a batch where all tasks see the store on one host: write chunks, one small shuffle, all hops in one task.
 
     What is shuffled is only the news of which chunks were written; rows are read from the memory-mapped chunks.
     """
-    nodes = plan.placement.nodes
-    told = _compact(batch).mapInArrow(tasks.intake(plan), tasks.REPORT_DDL).repartitionById(nodes, F.col("node"))
+    told = _told(batch, plan)
     return tasks.outcome(row.body for row in told.mapInArrow(tasks.probe(plan), tasks.REPORT_DDL).collect())
 
 
-def shuffle(batch: DataFrame, plan: BatchPlan) -> Outcome:
-    """Run a batch with a Spark shuffle before each hop; hops that need none run in one task."""
-    nodes = plan.placement.nodes
-    wire = spark_schema(Wire(plan.query).schema)
-    last = 0 if plan.placement.stays() else len(plan.query.streams) - 2
-    frame = _compact(batch).mapInArrow(tasks.diffuse(plan), wire).repartitionById(nodes, F.col("node"))
+def shuffle(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
+    """Run a batch with partial results sent from hop to hop by Spark's shuffle; hops that need none run in one task.
+
+    New rows reach the nodes that they visit first through the store.
+    """
+    nodes, last = plan.placement.nodes, plan.stages - 1
+    wire = spark_schema(Wire(plan.query, plan.placement.tracked).schema)
+    frame = _told(batch, plan)
     for hop in range(last):
         frame = frame.mapInArrow(tasks.relay(plan, hop), wire).repartitionById(nodes, F.col("node"))
     done = frame.mapInArrow(tasks.last_relay(plan, last), tasks.REPORT_DDL)
     return tasks.outcome(row.body for row in done.collect())
+
+
+def _told(batch: DataFrame, plan: BatchPlan) -> DataFrame:
+    """Return the reports of the intake tasks, for every node."""
+    return (
+        _compact(batch)
+        .mapInArrow(tasks.intake(plan), tasks.REPORT_DDL)
+        .repartitionById(plan.placement.nodes, F.col("node"))
+    )
 
 
 def warm_up(spark: SparkSession) -> None:
@@ -57,4 +64,4 @@ def _compact(batch: DataFrame) -> DataFrame:
     return batch.coalesce(batch.sparkSession.sparkContext.defaultParallelism)
 
 
-EXCHANGES: dict[str, Callable[[DataFrame, BatchPlan], Outcome]] = {"local": local, "shuffle": shuffle}
+EXCHANGES: dict[str, Callable[[DataFrame, BatchPlan], list[TaskReport]]] = {"local": local, "shuffle": shuffle}

@@ -12,10 +12,11 @@ from pyspark import TaskContext
 from watersmeet.engine.fuse import ResultWriter, output
 from watersmeet.engine.intake import Intake, IntakeReport
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.probe import Probe, TaskReport, Worker, finished
-from watersmeet.engine.relay import Diffuse, Relay
+from watersmeet.engine.probe import Probe, TaskReport, Worker
+from watersmeet.engine.relay import Relay
 from watersmeet.engine.ship import Wire
 from watersmeet.errors import WatersmeetError
+from watersmeet.kernel.partials import Gather, Partials
 from watersmeet.spark.frames import HASH, STREAM
 from watersmeet.state.chunk import HASH as CHUNK_HASH
 from watersmeet.state.chunk import TIME
@@ -77,13 +78,6 @@ def messages(rows: Iterable[tuple[int, Any]]) -> pa.RecordBatch:
     )
 
 
-def reports(blocks: Blocks) -> Iterator[Any]:
-    """Yield the reports in blocks of messages."""
-    for block in blocks:
-        for body in block.column("body"):
-            yield pickle.loads(body.as_py())
-
-
 def guarded(task: Task, nodes: Iterable[int]) -> Task:
     """Return a task that sends an error of ours on as a report: Spark need not try again what can't succeed."""
 
@@ -114,7 +108,7 @@ def intake(plan: BatchPlan) -> Task:
     """Return the task that stores its share of the input and tells every probing task what it stored."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
-        taken = Intake(plan, attempt())
+        taken = Intake(plan, attempt(), attempt_number())
         for block in blocks:
             taken.report.read.append((time.time(), block.num_rows))
             for stream, rows in rows_of(block, plan):
@@ -131,35 +125,30 @@ def probe(plan: BatchPlan) -> Task:
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
         started = time.process_time()
         node = partition()
-        told, failed = sorted_reports(blocks)
-        if failed:
-            yield messages([(node, failed[0])])
-            return
-        probing = Probe(plan, [chunk for report in told for chunk in report.chunks], worker())
-        writer = ResultWriter(plan.store, plan.query.output_schema, f"{plan.name}-{attempt()}")
-        for block in probing.results(node, plan.placement.nodes):
-            for rows in output(plan.query, block, probing.table.gather):
-                writer.write(rows)
-        writer.close()
-        report = probing.report(node, attempt(), keeper=node == 0)
-        done = finished(report, writer.rows, writer.files, time.process_time() - started)
-        yield messages([(node, (done, told if node == 0 else []))])
+        probing = Probe(plan, intakes(blocks), worker())
+        written = write(plan, probing.results(node, plan.placement.nodes), probing.table.gather)
+        report = probing.report(node)
+        probing.keep(report, attempt())
+        yield messages([(node, finished(report, written, started))])
 
     return guarded(run, [-1])
 
 
-def diffuse(plan: BatchPlan) -> Task:
-    """Return the task that sends each new row to the nodes that keep it or that it must probe first."""
+def write(plan: BatchPlan, results: Iterable[Partials], gather: Gather) -> ResultWriter:
+    """Write results to the store."""
+    writer = ResultWriter(plan.store, plan.query.output_schema, f"{plan.name}-{attempt()}")
+    for block in results:
+        for rows in output(plan.query, block, gather):
+            writer.write(rows)
+    writer.close()
+    return writer
 
-    def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
-        diffusing = Diffuse(plan, attempt(), attempt_number())
-        for block in blocks:
-            diffusing.judge.report.read.append((time.time(), block.num_rows))
-            for stream, rows in rows_of(block, plan):
-                yield from diffusing.rows(stream, rows)
-        yield diffusing.finish()
 
-    return _wired(run, plan)
+def finished(report: TaskReport, written: ResultWriter, started: float) -> TaskReport:
+    """Return a report with what writing added, and the CPU seconds since the task started."""
+    report.rows, report.files = written.rows, written.files
+    report.seconds += time.process_time() - started
+    return report
 
 
 def relay(plan: BatchPlan, hop: int) -> Task:
@@ -167,13 +156,11 @@ def relay(plan: BatchPlan, hop: int) -> Task:
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
         started = time.process_time()
-        relaying = Relay(plan, hop, partition(), attempt(), attempt_number(), worker())
+        relaying = Relay(plan, hop, partition(), attempt(), worker())
         relaying.take(blocks)
-        for block in relaying.probe():
-            yield from relaying.ship(block)
-        relaying.finish()
-        relaying.report.seconds += time.process_time() - started
-        yield relaying.message()
+        for kind, block in relaying.probe():
+            yield from relaying.ship(kind, block)
+        yield relaying.message(time.process_time() - started)
 
     return _wired(run, plan)
 
@@ -184,24 +171,18 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
         started = time.process_time()
         node = partition()
-        relaying = Relay(plan, hop, node, attempt(), attempt_number(), worker())
+        relaying = Relay(plan, hop, node, attempt(), worker())
         relaying.take(blocks)
-        writer = ResultWriter(plan.store, plan.query.output_schema, f"{plan.name}-{attempt()}")
-        for block in relaying.probe():
-            for rows in output(plan.query, block, relaying.table.gather):
-                writer.write(rows)
-        writer.close()
-        relaying.finish()
-        report, told = relaying.closing()
-        seconds = report.seconds + time.process_time() - started
-        yield messages([(node, (finished(report, writer.rows, writer.files, seconds), told))])
+        results = (block for _, block in relaying.probe())
+        written = write(plan, results, relaying.probing.table.gather)
+        yield messages([(node, finished(relaying.closing(), written, started))])
 
     return guarded(run, [-1])
 
 
 def _wired(task: Task, plan: BatchPlan) -> Task:
     """Return a task whose output crosses the wire, errors of ours included."""
-    wire = Wire(plan.query)
+    wire = Wire(plan.query, plan.placement.tracked)
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
         try:
@@ -217,10 +198,7 @@ def show(plan: BatchPlan) -> Task:
     """Return the task that runs all hops of its share and yields the results themselves, for static frames."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
-        told, failed = sorted_reports(blocks)
-        if failed:
-            raise failed[0].error()
-        probing = Probe(plan, [chunk for report in told for chunk in report.chunks], worker())
+        probing = Probe(plan, intakes(blocks), worker())
         for block in probing.results(partition(), plan.placement.nodes):
             yield from output(plan.query, block, probing.table.gather)
 
@@ -233,14 +211,13 @@ def warm_up(blocks: Blocks) -> Iterator[pa.RecordBatch]:
     yield from blocks
 
 
-def sorted_reports(blocks: Blocks) -> tuple[list[IntakeReport], list[Failure]]:
-    """Return what the tasks upstream reported: intakes, and errors."""
-    found = list(reports(blocks))
-    return [r for r in found if isinstance(r, IntakeReport)], [r for r in found if isinstance(r, Failure)]
+def intakes(blocks: Blocks) -> list[IntakeReport]:
+    """Return what the intake tasks reported."""
+    return outcome(body.as_py() for block in blocks for body in block.column("body"))
 
 
-def outcome(bodies: Iterable[bytes]) -> tuple[list[IntakeReport], list[TaskReport]]:
-    """Return the reports that reached the driver.
+def outcome(bodies: Iterable[bytes]) -> list[Any]:
+    """Return the reports that tasks sent.
 
     Raises:
         WatersmeetError: The first error that a task reported.
@@ -249,4 +226,4 @@ def outcome(bodies: Iterable[bytes]) -> tuple[list[IntakeReport], list[TaskRepor
     for report in found:
         if isinstance(report, Failure):
             raise report.error()
-    return [intake for _, told in found for intake in told], [task for task, _ in found]
+    return found

@@ -7,7 +7,7 @@ columns under their generated names and, for large chunks, a permutation `o_<col
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +24,30 @@ ORDER_FROM = 4096
 """Chunks of fewer rows store no sort order: sorting them at the first probe is cheaper than reading it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """One stored copy of a chunk: the node that owns it and the record batch that holds it."""
+class Bucket(NamedTuple):
+    """The hash bucket of a cell.
 
-    node: int
+    Attributes:
+        replica: Which bucketing of the stream it belongs to, where tuples are stored once per join attribute; ALL for
+            a bucket that stands for every bucketing.
+        of: Into how many buckets the hashes are cut.
+        number: Which of them it is.
+    """
+
+    replica: int
+    of: int
+    number: int
+
+
+ALL = -1
+WHOLE = Bucket(ALL, 1, 0)
+"""The one bucket of a stream that isn't hashed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a chunk's rows are: a record batch of a file."""
+
     path: str
     index: int
     offset: int
@@ -62,12 +81,13 @@ class Chunk:
         batch: The batch that wrote it.
         start: Start of its slice of time.
         end: End of its slice, exclusive.
-        bucket: The hash bucket; 0 but for hashing.
+        bucket: The hash bucket; WHOLE but for hashing.
         rows: How many rows.
         bytes: Their Arrow bytes.
         low: The earliest time in it.
         high: The latest.
-        copies: Where it is kept; one copy but for replicated placements.
+        owners: The nodes that keep a copy, the first of them the chunk's home; one but for replicated placements.
+        place: Where its rows are: written once, whoever keeps them.
         sealed: Whether it holds all of its slice that there will ever be.
         ordinals: For count windows: the file with the rows' arrival ordinals, unless the chunk itself holds them.
         last_ordinal: The largest arrival ordinal in it.
@@ -79,45 +99,40 @@ class Chunk:
     batch: int
     start: int
     end: int
-    bucket: int
+    bucket: Bucket
     rows: int
     bytes: int
     low: int
     high: int
-    copies: tuple[Copy, ...]
+    owners: tuple[int, ...]
+    place: Place
     sealed: bool = False
     ordinals: str | None = None
     last_ordinal: int = 0
     zones: Mapping[str, Zone] = field(default_factory=dict)
 
     @property
-    def owners(self) -> tuple[int, ...]:
-        """The nodes that hold a copy."""
-        return tuple(copy.node for copy in self.copies)
-
-    @property
     def files(self) -> frozenset[str]:
         """Every file that the chunk needs."""
-        return frozenset({copy.path for copy in self.copies} | ({self.ordinals} if self.ordinals else set()))
+        return frozenset({self.place.path, self.ordinals} - {None})  # type: ignore[arg-type]
 
     def owned_by(self, nodes: Sequence[int]) -> "Chunk":
-        """Return the chunk with its copies handed to other nodes; the rows stay where they are."""
-        moved = tuple(replace(copy, node=node) for copy, node in zip(self.copies, nodes, strict=True))
-        return replace(self, copies=moved)
+        """Return the chunk handed to other nodes; the rows stay where they are."""
+        return replace(self, owners=tuple(nodes))
 
     def to_json(self) -> dict[str, Any]:
         """Return the chunk as the manifest writes it."""
-        plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("copies", "zones")}
-        plain["copies"] = [list(astuple(copy)) for copy in self.copies]
+        plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("place", "zones")}
+        plain["place"] = list(astuple(self.place))
         plain["zones"] = {name: [zone.low, zone.high, zone.nan] for name, zone in self.zones.items()}
         return plain
 
     @staticmethod
     def from_json(plain: Mapping[str, Any]) -> "Chunk":
         """Return the chunk that `to_json` wrote."""
-        copies = tuple(Copy(*copy) for copy in plain["copies"])
         zones = {name: Zone(*zone) for name, zone in plain["zones"].items()}
-        return Chunk(**{**plain, "copies": copies, "zones": zones})
+        parts = {"bucket": Bucket(*plain["bucket"]), "owners": tuple(plain["owners"]), "place": Place(*plain["place"])}
+        return Chunk(**{**plain, **parts, "zones": zones})
 
 
 def numbers(values: pa.Array) -> NDArray[np.float64]:
@@ -201,15 +216,15 @@ class Rows:
         return values[order], order
 
 
-def read_batch(source: pa.Buffer, copy: Copy) -> pa.RecordBatch:
-    """Return the record batch of an IPC file that holds a copy of a chunk.
+def read_batch(source: pa.Buffer, place: Place) -> pa.RecordBatch:
+    """Return the record batch of an IPC file that holds a chunk's rows.
 
     Raises:
         StateError: If it does not match the checksum the manifest holds.
     """
-    if zlib.crc32(source.slice(copy.offset, copy.length)) != copy.checksum:
-        raise StateError(f"The state file {copy.path} fails its checksum; restore it or start a new checkpoint.")
-    return pa.ipc.open_file(source).get_batch(copy.index)
+    if zlib.crc32(source.slice(place.offset, place.length)) != place.checksum:
+        raise StateError(f"The state file {place.path} fails its checksum; restore it or start a new checkpoint.")
+    return pa.ipc.open_file(source).get_batch(place.index)
 
 
 def encode(batches: Sequence[pa.RecordBatch]) -> tuple[pa.Buffer, list[tuple[int, int, int]]]:

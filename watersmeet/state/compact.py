@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from watersmeet.state.chunk import Chunk
+from watersmeet.state.chunk import Bucket, Chunk
 
 FANOUT = 8
 """Chunks of one tier that make one of the next."""
@@ -28,7 +28,7 @@ class Merge:
 
 def merges(chunks: Iterable[Chunk], batch: int, watermark: int | None) -> list[Merge]:
     """Return the merges worth doing in a batch: all of a slice that is closed or quiet, else full tiers."""
-    slices: dict[tuple[int, int, int, tuple[int, ...]], list[Chunk]] = defaultdict(list)
+    slices: dict[tuple[int, int, Bucket, tuple[int, ...]], list[Chunk]] = defaultdict(list)
     for chunk in chunks:
         if not chunk.sealed:
             slices[chunk.stream, chunk.start, chunk.bucket, chunk.owners].append(chunk)

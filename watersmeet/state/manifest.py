@@ -30,6 +30,7 @@ class StreamState:
         heard: The driver's clock (microseconds) when the stream last brought rows; None before the first batch.
         rows: Tuples that the batch brought.
         advance: How far event time advanced in the batch.
+        rate: Tuples a second of event time, smoothed.
     """
 
     latest: int | None = None
@@ -38,6 +39,7 @@ class StreamState:
     heard: int | None = None
     rows: int = 0
     advance: int = 0
+    rate: float = 0.0
 
     def to_json(self) -> list[Any]:
         """Return it as the manifest writes it."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from watersmeet.errors import StateError
-from watersmeet.state.chunk import Chunk, Copy, Rows, read_batch
+from watersmeet.state.chunk import Chunk, Rows, read_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,20 +137,20 @@ class Store:
         """Return where this host keeps its copy of a remote file."""
         return Path(tempfile.gettempdir(), f"watersmeet-{os.getuid()}", self.root.replace("/", "_"), path)
 
-    def open(self, chunk: Chunk, time_type: pa.DataType, copy: Copy | None = None) -> Rows:
-        """Return the rows of a chunk, from the copy given or any.
+    def open(self, chunk: Chunk, time_type: pa.DataType) -> Rows:
+        """Return the rows of a chunk.
 
         Raises:
             StateError: If the file is missing or damaged; never "no rows".
         """
-        chosen = copy or chunk.copies[0]
-        key = (self.root, chosen.path, chosen.index, chunk.ordinals, str(time_type))
+        place = chunk.place
+        key = (self.root, place.path, place.index, chunk.ordinals, str(time_type))
         rows = _opened.get(key)
         if rows is None:
-            source = self._map(chosen.path)
-            if source.size < chosen.offset + chosen.length:
-                raise self._damaged(chosen.path, "is cut short")
-            batch = read_batch(source, chosen)
+            source = self._map(place.path)
+            if source.size < place.offset + place.length:
+                raise self._damaged(place.path, "is cut short")
+            batch = read_batch(source, place)
             rows = Rows(batch, time_type, self._ordinals(chunk))
             _opened.put(key, rows)
         return rows

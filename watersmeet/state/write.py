@@ -9,11 +9,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import HASH, ORDINAL, TIME, Chunk, Copy, encode, with_orders, zone_of
+from watersmeet.state.chunk import HASH, ORDINAL, TIME, WHOLE, Bucket, Chunk, Place, encode, with_orders, zone_of
 from watersmeet.state.compact import Merge
 from watersmeet.state.store import Store
 
 Ints = NDArray[np.int64]
+Owners = Callable[[int, Bucket], tuple[int, ...]]
 CHUNKS = "chunks"
 MANY, SMALL = 64, 1024
 """Where rows span more slices than MANY, neighbours of fewer rows than SMALL share a chunk: a long history, read in one
@@ -46,8 +47,10 @@ class Writer:
         rows: pa.RecordBatch,
         starts: Ints,
         length: int,
-        nodes: Callable[[int], tuple[int, ...]],
+        owners: Owners,
         part: int,
+        buckets: Ints | None = None,
+        kind: Bucket = WHOLE,
     ) -> list[Chunk]:
         """Write new rows of a stream; return their chunks.
 
@@ -56,16 +59,19 @@ class Writer:
             rows: Its kept columns, `ts` and `hash`.
             starts: The start of each row's slice.
             length: The length of the stream's slices.
-            nodes: The owners of a slice.
+            owners: The owners of a cell, by the start of its slice and its bucket.
             part: A number that this attempt uses once.
+            buckets: The number of each row's bucket; None if they have but one.
+            kind: One of these buckets.
         """
-        order = np.lexsort((rows.column(HASH).to_numpy(), rows.column(TIME).to_numpy()))
+        buckets = np.zeros(rows.num_rows, np.int64) if buckets is None else buckets
+        order = np.lexsort((rows.column(HASH).to_numpy(), rows.column(TIME).to_numpy(), buckets))
         rows = rows.take(pa.array(order))
         if stream not in self.hashed:
             rows = rows.drop_columns([HASH])
         cells = [
-            _Cell(rows.slice(a, b - a), first, last + length, owners)
-            for a, b, first, last, owners in _cut(starts[order], nodes)
+            _Cell(rows.slice(run.first, run.end - run.first), run.start, run.last + length, run.bucket, run.owners)
+            for run in _cut(starts[order], buckets[order], kind, owners)
         ]
         return self._save(stream, cells, part, sealed=False)
 
@@ -75,7 +81,7 @@ class Writer:
         table = pa.Table.from_batches([self.store.open(chunk, pa.int64()).to_merge() for chunk in merge.chunks])
         keys = [(name, "ascending") for name in (TIME, ORDINAL) if name in table.schema.names]
         rows = table.sort_by(keys).combine_chunks().to_batches()[0]
-        cell = _Cell(rows, first.start, max(chunk.end for chunk in merge.chunks), first.owners)
+        cell = _Cell(rows, first.start, max(chunk.end for chunk in merge.chunks), first.bucket, first.owners)
         return self._save(first.stream, [cell], part, merge.sealed)[0]
 
     def write_ordinals(self, chunk: Chunk, ordinals: Ints) -> Chunk:
@@ -107,12 +113,13 @@ class Writer:
             batch=self.batch,
             start=cell.start,
             end=cell.end,
-            bucket=0,
+            bucket=cell.bucket,
             rows=cell.rows.num_rows,
             bytes=int(cell.rows.nbytes),
             low=int(ts[0]),
             high=int(ts[-1]),
-            copies=tuple(Copy(node, path, index, *place) for node in cell.owners),
+            owners=cell.owners,
+            place=Place(path, index, *place),
             sealed=sealed,
             last_ordinal=int(cell.rows.column(ORDINAL).to_numpy().max()) if ORDINAL in cell.rows.schema.names else 0,
             zones={c.name: zone_of(cell.rows.column(c.name)) for c in self.indexed[stream]},
@@ -124,6 +131,7 @@ class _Cell:
     rows: pa.RecordBatch
     start: int
     end: int
+    bucket: Bucket
     owners: tuple[int, ...]
 
 
@@ -140,19 +148,36 @@ def _grouped(cells: Sequence[_Cell]) -> list[list[_Cell]]:
     return groups
 
 
-def _cut(starts: Ints, nodes: Callable[[int], tuple[int, ...]]) -> Iterator[tuple[int, int, int, int, tuple[int, ...]]]:
-    """Yield (from row, to row, first slice, last slice, owners) for runs of rows in rising order of their slices."""
-    edges = np.flatnonzero(np.diff(starts)) + 1
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Rows `first` up to `end`, of the slices that begin from `start` to `last`."""
+
+    first: int
+    end: int
+    start: int
+    last: int
+    bucket: Bucket
+    owners: tuple[int, ...]
+
+    def takes(self, other: "_Run", small: int) -> bool:
+        """Tell whether a neighbour is to share this run's chunk."""
+        alike = self.owners == other.owners and self.bucket == other.bucket
+        return alike and self.end - self.first < small and other.end - other.first < small
+
+
+def _cut(starts: Ints, buckets: Ints, kind: Bucket, owners: Owners) -> Iterator[_Run]:
+    """Yield the runs of rows that are cells; rows are in rising order of their buckets, then slices."""
+    edges = np.flatnonzero((np.diff(starts) != 0) | (np.diff(buckets) != 0)) + 1
     small = SMALL if len(edges) > MANY else 0
-    run: tuple[int, int, int, int, tuple[int, ...]] | None = None
-    for a, b in zip((0, *edges), (*edges, len(starts)), strict=True):
-        start = int(starts[a])
-        owners = nodes(start)
-        if run is not None and run[4] == owners and run[1] - run[0] < small and b - a < small:
-            run = (run[0], int(b), run[2], start, owners)
+    run: _Run | None = None
+    for a, b in zip((0, *edges.tolist()), (*edges.tolist(), len(starts)), strict=True):
+        start, bucket = int(starts[a]), kind._replace(number=int(buckets[a]))
+        cell = _Run(a, b, start, start, bucket, owners(start, bucket))
+        if run is not None and run.takes(cell, small):
+            run = replace(run, end=b, last=start)
             continue
         if run is not None:
             yield run
-        run = (int(a), int(b), start, start, owners)
+        run = cell
     if run is not None:
         yield run

@@ -1,0 +1,23 @@
+"""What the kernel knows of routes: somebody says at which copy of a chunk a partial result probes it."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from watersmeet.kernel.partials import Gather, Partials
+from watersmeet.kernel.steps import Step
+from watersmeet.kernel.table import Target
+
+Seat = int | NDArray[np.int64]
+"""The node at which each partial result of a block probes a chunk, or one node for all of them; -1 where none does."""
+
+
+class Router(Protocol):
+    """Names for each partial result and chunk the one node at which they meet."""
+
+    tracked: tuple[int, ...]
+
+    def seats(self, block: Partials, step: Step, gather: Gather) -> Callable[[Target], Seat]:
+        """Return the seats of a block's partial results at each chunk of `step.target`."""

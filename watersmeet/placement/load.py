@@ -1,0 +1,37 @@
+"""The load of a node: a weighted sum of what its tasks really used.
+
+`w = w1 * cpu + w2 * memory + w3 * network`: equation 1 of the paper on ATR and CTR, equation 2 of the one on DSJ. Each
+resource counts as the node's share of what all nodes used, so that the weights compare like with like.
+"""
+
+from collections.abc import Sequence
+
+from watersmeet.placement.base import Usage
+
+DECAY = 0.5
+"""How much of the usage remembered still counts after one more batch."""
+
+
+def loads(
+    usage: Sequence[Usage], nodes: int, weights: Sequence[float] = (1, 1, 1), capacities: Sequence[float] = ()
+) -> list[float]:
+    """Return the load of each node, relative to its capacity; 0 for nodes that nothing is known of.
+
+    >>> loads([Usage(3, 10, 0), Usage(1, 10, 0)], 3)
+    [1.25, 0.75, 0.0]
+    """
+    totals = [sum(getattr(used, name) for used in usage) or 1.0 for name in ("cpu", "memory", "network")]
+    found = [0.0] * nodes
+    for node, used in enumerate(usage[:nodes]):
+        parts = zip(weights, (used.cpu, used.memory, used.network), totals, strict=True)
+        found[node] = sum(weight * part / total for weight, part, total in parts) / (capacities or [1.0] * nodes)[node]
+    return found
+
+
+def smoothed(before: Sequence[Usage], now: Sequence[Usage]) -> list[Usage]:
+    """Return the usage to remember after a batch."""
+    old = [*before, *(Usage() for _ in now)]
+    return [
+        Usage(*(DECAY * getattr(was, name) + (1 - DECAY) * getattr(used, name) for name in Usage.__slots__))
+        for was, used in zip(old, now, strict=False)
+    ]
