@@ -20,7 +20,7 @@ from watersmeet.placement import Strategy
 from watersmeet.spark.writer import JoinQuery, JoinWriter
 from watersmeet.testing import stream_batches, write_batches
 
-EXCHANGES = ("local", "shuffle")
+EXCHANGES = ("driver", "local", "shuffle")
 """Every join of these tests runs through each of them."""
 
 SECOND = 1_000_000

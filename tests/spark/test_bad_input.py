@@ -132,7 +132,7 @@ def test_what_start_refuses(static: DataFrame, inputs: dict[str, DataFrame], tmp
     writer = writer.option("checkpointLocation", checkpoint)
     with pytest.raises(wm.DefinitionError, match=r"format\('parquet'\) needs a path"):
         writer.start()
-    with pytest.raises(wm.DefinitionError, match="exchange 'pigeon' is unknown; it is one of local, shuffle"):
+    with pytest.raises(wm.DefinitionError, match="exchange 'pigeon' is unknown; it is one of driver, local, shuffle"):
         writer.option("exchange", "pigeon").start(str(tmp_path / "out"))
     with pytest.raises(wm.DefinitionError, match=r"format\('csv'\) has flat columns only: give the join a select="):
         writer.format("csv").start(str(tmp_path / "out"))

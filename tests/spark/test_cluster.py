@@ -43,15 +43,15 @@ def test_an_executor_that_dies_loses_nothing(tmp_path: Path, exchange: str) -> N
 
 
 def test_partial_results_are_shuffled_unless_all_tasks_are_on_this_host() -> None:
-    assert checks.exchange(None, local=True) == "local"
+    assert checks.exchange(None, local=True) == "driver"
     assert checks.exchange(None, local=False) == "shuffle"
     assert checks.exchange("local", local=False) == "local"
 
 
 def test_a_fetch_failure_that_runs_hop_1_again_loses_and_doubles_nothing(tmp_path: Path) -> None:
     write(tmp_path / "in", CASE.batches)
-    said = processes.run(tmp_path, name="losing_join", exchanges=EXCHANGES, nodes=4)
+    said = processes.run(tmp_path, name="losing_join", exchanges=EXCHANGES[1:], nodes=4)
     assert said[-1] == "done"
-    for line, exchange in zip(said, EXCHANGES, strict=False):
+    for line, exchange in zip(said, EXCHANGES[1:], strict=False):
         assert line.startswith(f"{exchange} again ") and int(line.split()[-1]) > 0
         assert processes.written(tmp_path, "parquet", exchange) == processes.wanted(tmp_path / f"checkpoint-{exchange}")

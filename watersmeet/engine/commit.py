@@ -164,6 +164,7 @@ def progress(
         "stateBytes": sum(chunk.bytes * len(chunk.owners) for chunk in chunks),
         "stateChunks": len(manifest.chunks),
         "purgedRows": purged,
+        "process": tasks[0].process,
         "nodes": _nodes(manifest, tasks, used),
         "hops": _hops(plan, tasks),
         "predicates": _predicates(tasks),

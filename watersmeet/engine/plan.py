@@ -27,6 +27,7 @@ class BatchPlan:
         chunks: The live chunks, with their owners for this batch; a chunk's number is its position.
         watermark: What lateness is judged by: the watermark after the batch before; None for minus infinity.
         arrived: For each stream how many tuples were accepted before this batch.
+        seconds: CPU seconds that the last batches took, smoothed.
         merges: Chunks to merge in this batch; what they become is visible from the next.
         sides: Whether late and rejected rows are to be written.
     """
@@ -40,6 +41,7 @@ class BatchPlan:
     chunks: tuple[Chunk, ...] = ()
     watermark: int | None = None
     arrived: tuple[int, ...] = ()
+    seconds: float = 0.0
     merges: tuple[Merge, ...] = ()
     sides: bool = False
 
@@ -125,6 +127,7 @@ def plan(
         chunks=chunks,
         watermark=manifest.watermark,
         arrived=tuple(stream.arrived for stream in manifest.streams),
+        seconds=sum(used.cpu for used in state.usage),
         merges=tuple(merges(chunks, manifest.batch + 1, manifest.watermark)),
         sides=sides,
     )

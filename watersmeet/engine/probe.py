@@ -38,6 +38,7 @@ class TaskReport:
         chunks: The batch's fresh chunks; only from that task.
         merged: Chunks this task made, each with the ids of those it replaces.
         seconds: CPU seconds used.
+        process: What did the work: `task`, or `driver`.
     """
 
     node: int
@@ -51,6 +52,7 @@ class TaskReport:
     chunks: list[Chunk] = field(default_factory=list)
     merged: list[tuple[Chunk, tuple[str, ...]]] = field(default_factory=list)
     seconds: float = 0.0
+    process: str = "task"
 
     def add(self, earlier: "TaskReport") -> None:
         """Add what the tasks of earlier hops did on the same node."""

@@ -56,7 +56,7 @@ def exchange(given: str | None, local: bool) -> Exchange:
     """Return how partial results travel: as asked, or what measures faster where the join runs."""
     known: tuple[Exchange, ...] = get_args(Exchange)
     if given is None:
-        return "local" if local else "shuffle"
+        return "driver" if local else "shuffle"
     for name in known:
         if name == given:
             return name

@@ -10,8 +10,14 @@ from pyspark.sql import functions as F
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.probe import TaskReport
 from watersmeet.engine.ship import Wire
+from watersmeet.spark import driver as small
 from watersmeet.spark import tasks
 from watersmeet.spark.frames import spark_schema
+
+
+def driver(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
+    """Run a small batch in the driver's process, any other as `local` does."""
+    return small.run(batch, plan) or local(batch, plan)
 
 
 def local(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
@@ -64,4 +70,8 @@ def _compact(batch: DataFrame) -> DataFrame:
     return batch.coalesce(batch.sparkSession.sparkContext.defaultParallelism)
 
 
-EXCHANGES: dict[str, Callable[[DataFrame, BatchPlan], list[TaskReport]]] = {"local": local, "shuffle": shuffle}
+EXCHANGES: dict[str, Callable[[DataFrame, BatchPlan], list[TaskReport]]] = {
+    "driver": driver,
+    "local": local,
+    "shuffle": shuffle,
+}

@@ -126,7 +126,7 @@ def probe(plan: BatchPlan) -> Task:
         started = time.process_time()
         node = partition()
         probing = Probe(plan, intakes(blocks), worker())
-        written = write(plan, probing.results(node, plan.placement.nodes), probing.table.gather)
+        written = write(plan, attempt(), probing.results(node, plan.placement.nodes), probing.table.gather)
         report = probing.report(node)
         probing.keep(report, attempt())
         yield messages([(node, finished(report, written, started))])
@@ -134,9 +134,9 @@ def probe(plan: BatchPlan) -> Task:
     return guarded(run, [-1])
 
 
-def write(plan: BatchPlan, results: Iterable[Partials], gather: Gather) -> ResultWriter:
-    """Write results to the store."""
-    writer = ResultWriter(plan.store, plan.query.output_schema, f"{plan.name}-{attempt()}")
+def write(plan: BatchPlan, name: str, results: Iterable[Partials], gather: Gather) -> ResultWriter:
+    """Write results to the store, under a name unique to the task attempt."""
+    writer = ResultWriter(plan.store, plan.query.output_schema, f"{plan.name}-{name}")
     for block in results:
         for rows in output(plan.query, block, gather):
             writer.write(rows)
@@ -174,7 +174,7 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
         relaying = Relay(plan, hop, node, attempt(), worker())
         relaying.take(blocks)
         results = (block for _, block in relaying.probe())
-        written = write(plan, results, relaying.probing.table.gather)
+        written = write(plan, attempt(), results, relaying.probing.table.gather)
         yield messages([(node, finished(relaying.closing(), written, started))])
 
     return guarded(run, [-1])

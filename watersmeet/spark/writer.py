@@ -111,7 +111,8 @@ class JoinWriter:
         sink = self._sink(location, checkpoint_id(store))
         checks.workers(spark, store)
         sides = side_folders(self._options, checkpoint_id(store))
-        warm_up(spark)
+        if chosen != "driver":
+            warm_up(spark)
         tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
         runner = BatchRunner(
             tree=tree,

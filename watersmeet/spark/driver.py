@@ -1,0 +1,60 @@
+"""Small batches run in the driver's own process: to start tasks would take longer than the work."""
+
+import time
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from watersmeet.engine.intake import Intake
+from watersmeet.engine.plan import BatchPlan
+from watersmeet.engine.probe import Probe, TaskReport
+from watersmeet.kernel.hop import is_bulky
+from watersmeet.spark.tasks import finished, rows_of, worker, write
+
+MOST_ROWS, MOST_BYTES = 20_000, 32 << 20
+"""A batch of this size or more is not small."""
+MOST_SECONDS = 0.4
+"""Nor is one expected to take this long: two tasks would gain more than it costs to start them."""
+BULKY = 1 << 16
+"""How many bytes a value of variable length is taken for as long as none was seen."""
+NAME = "driver"
+
+
+def run(batch: DataFrame, plan: BatchPlan) -> list[TaskReport] | None:
+    """Run a batch here and now; None, with nothing done, if it isn't small.
+
+    Nodes are what they are elsewhere: owners of chunks. Only who does their work differs.
+    """
+    most = limit(plan)
+    if plan.seconds >= MOST_SECONDS or most < 1:
+        return None
+    # One partition and a limit: where the batch turns out to be large, Spark stops reading.
+    rows = batch.coalesce(1).limit(most).toArrow()
+    return None if rows.num_rows >= most else _run(rows, plan)
+
+
+def limit(plan: BatchPlan) -> int:
+    """Return how many rows a small batch has fewer than, as wide as the rows in state are."""
+    rows = sum(chunk.rows for chunk in plan.chunks)
+    if rows:
+        width = sum(chunk.bytes for chunk in plan.chunks) // rows
+    else:
+        kinds = [plan.query.type_of(column) for kept in plan.query.kept for column in kept]
+        width = sum(BULKY if is_bulky(kind) else 8 for kind in kinds)
+    return min(MOST_ROWS, MOST_BYTES // max(1, width))
+
+
+def _run(rows: pa.Table, plan: BatchPlan) -> list[TaskReport]:
+    started = time.process_time()
+    intake = Intake(plan, NAME, 0)
+    for block in rows.to_batches():
+        intake.report.read.append((time.time(), block.num_rows))
+        for stream, part in rows_of(block, plan):
+            intake.add(stream, part)
+    probing = Probe(plan, [intake.finish()], worker())
+    written = write(plan, NAME, probing.results(0, 1), probing.table.gather)
+    reports = [probing.report(0), *(TaskReport(node) for node in range(1, plan.placement.nodes))]
+    for report in reports:
+        probing.keep(report, f"{NAME}{report.node}")
+        report.process = "driver"
+    return [finished(reports[0], written, started), *reports[1:]]
