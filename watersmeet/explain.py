@@ -1,19 +1,19 @@
 """How a join runs, in words."""
 
 from watersmeet.kernel.steps import Step, entry_conjuncts, steps
-from watersmeet.ordering import Given
+from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.predicate.model import Conjunct
 from watersmeet.query import Query
 
 
-def explain(query: Query, strategy: Strategy) -> str:
+def explain(query: Query, strategy: Strategy, ordering: Ordering) -> str:
     """Return the streams, the strategy, and for each stream the hops of its tuples."""
     lines = [f"Watersmeet join of {len(query.streams)} streams, {strategy.describe()}"]
     for stream in query.streams:
         time = stream.schema.field(stream.time).name
         lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, delay {stream.delay / 1e6:g} s")
-    order = Given().plan(query)
+    order = ordering.plan(query, (), {})
     for origin, stream in enumerate(query.streams):
         (course,) = order.orders(origin)
         names = [query.streams[at].name for at in (origin, *course)]

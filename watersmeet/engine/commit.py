@@ -14,8 +14,8 @@ from watersmeet.errors import StateError
 from watersmeet.kernel.hop import HopWork
 from watersmeet.kernel.steps import Hop
 from watersmeet.ordering import Given, Ordering
-from watersmeet.placement import Strategy, Usage
-from watersmeet.placement.load import smoothed
+from watersmeet.placement import HopView, Strategy, Usage
+from watersmeet.placement.load import DECAY, smoothed
 from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.manifest import Manifest, StreamState
@@ -79,9 +79,25 @@ def _frozen(
             hops[hop].add(work)
     return {
         type(strategy).__name__: strategy.freeze(plan.placement, state),
+        "hops": [astuple(hop) for hop in _hops_seen(state.hops, hops)],
         "usage": [astuple(node) for node in smoothed(state.usage, used)],
         "order": ordering.learn(after.frozen.get("order", {}), hops),
     }
+
+
+def _hops_seen(before: Sequence[HopView], now: Mapping[Hop, HopWork]) -> list[HopView]:
+    """Return what to remember of the hops after a batch; one that no tuple took stays as it was."""
+    known = {(hop.joined, hop.target): hop for hop in before}
+    for (joined, target), work in now.items():
+        old = known.get((joined, target))
+        seen = HopView(joined, target, work.rows_in, work.pairs, work.matches)
+        known[joined, target] = seen if old is None else _between(old, seen)
+    return list(known.values())
+
+
+def _between(old: HopView, new: HopView) -> HopView:
+    means = (DECAY * getattr(old, n) + (1 - DECAY) * getattr(new, n) for n in ("rows", "pairs", "matches"))
+    return HopView(new.joined, new.target, *means)
 
 
 def _stream(spec: StreamSpec, old: StreamState, new: StreamIntake, now: int) -> StreamState:

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from watersmeet.kernel.steps import Step, steps
 from watersmeet.ordering import Given, JoinOrder, Ordering
-from watersmeet.placement import Placement, StateView, Strategy, StreamView, Usage
+from watersmeet.placement import HopView, Placement, StateView, Strategy, StreamView, Usage
 from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.compact import Merge, merges
@@ -95,6 +95,7 @@ def view(query: Query, manifest: Manifest, strategy: Strategy) -> StateView:
         tuple(Usage(*used) for used in manifest.frozen.get("usage", ())),
         tuple(conjunct.streams for conjunct in query.conjuncts if len(conjunct.streams) > 1),
         query.equalities,
+        tuple(HopView(tuple(joined), *rest) for joined, *rest in manifest.frozen.get("hops", ())),
     )
 
 

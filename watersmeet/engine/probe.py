@@ -121,8 +121,8 @@ class Probe:
     def results(self, share: int, shares: int) -> Iterator[Partials]:
         """Yield the results whose last-arrived member is in this task's share of the fresh tuples.
 
-        The share is a run of each chunk's rows. Rows stand in canonical order, so that a task that runs again, over
-        chunks written again, takes the same tuples.
+        The share is one in `shares` of each chunk's rows: later ones have more to look at. Rows stand in canonical
+        order, so that a task that runs again, over chunks written again, takes the same tuples.
         """
         for origin in range(len(self._plan.query.streams)):
             for kind, steps in enumerate(self._plan.courses(origin)):
@@ -135,8 +135,7 @@ class Probe:
         for target in self._fresh:
             if target.chunk.stream != origin or target.chunk.bucket.replica > 0:
                 continue
-            size = target.chunk.rows
-            rows = np.arange(size * share // shares, size * (share + 1) // shares)
+            rows = np.arange(share, target.chunk.rows, shares)
             ts = self.table.rows(target).ts[rows]
             block = Partials(
                 joined=(origin,),

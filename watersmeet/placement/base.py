@@ -56,6 +56,25 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class HopView:
+    """What probing one stream from certain others did in the last batches, a batch on average, smoothed.
+
+    Attributes:
+        joined: The streams joined, in rising order.
+        target: The stream probed.
+        rows: Partial results that probed.
+        pairs: Pairs in time that they met.
+        matches: Pairs that passed all conjuncts decided there.
+    """
+
+    joined: tuple[int, ...]
+    target: int
+    rows: float = 0.0
+    pairs: float = 0.0
+    matches: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class StateView:
     """What a strategy knows before a batch.
 
@@ -66,6 +85,7 @@ class StateView:
         usage: What each node used in the last batches, smoothed; empty before the first.
         ties: For each conjunct over two or more streams, the streams it reads.
         equalities: The pairs of columns that some conjunct asks to be equal.
+        hops: What the hops of the last batches did.
     """
 
     streams: tuple[StreamView, ...]
@@ -74,6 +94,7 @@ class StateView:
     usage: tuple[Usage, ...] = ()
     ties: tuple[frozenset[int], ...] = ()
     equalities: tuple[tuple[Column, Column], ...] = ()
+    hops: tuple[HopView, ...] = ()
 
 
 class Placement(ABC):
@@ -147,6 +168,10 @@ class Strategy(ABC):
 
     nodes: int
 
+    def named(self, streams: Sequence[str]) -> "Strategy":
+        """Return the strategy for streams of these names, where an option names one of them."""
+        return self
+
     def refusal(self, state: StateView) -> str | None:
         """Return why the strategy can't serve a join of these streams, as a sentence; None if it can."""
         return None
@@ -196,6 +221,7 @@ __all__ = [
     "LONGEST_SLICE",
     "WHOLE",
     "Bucket",
+    "HopView",
     "Placement",
     "StateView",
     "Strategy",

@@ -161,12 +161,13 @@ class BatchRunner:
         results = {at: node.inner[at].read(batch, self._paths(ran[0].files)) for at, ran in inner.items()}
         rows = node.rows(batch, results, bool(self.sides))
         planning = time.time()
-        planned = plan(node.query, before, node.strategy, self.store, f"{self._run}{node.path}", bool(self.sides))
+        run, sides = f"{self._run}{node.path}", bool(self.sides)
+        planned = plan(node.query, before, node.strategy, self.store, run, sides, node.ordering)
         planning = time.time() - planning
         tasks = self._job(rows, planned)
         self.after("job")
         states = {at: ran[0].manifest for at, ran in inner.items()}
-        manifest = next_manifest(before, planned, node.strategy, tasks, int(began * 1e6), states)
+        manifest = next_manifest(before, planned, node.strategy, tasks, int(began * 1e6), states, node.ordering)
         files = [file for task in tasks for file in task.files]
         intakes = [intake for task in tasks for intake in task.intakes]
         return [Ran(node, manifest, intakes, files, planning), *(part for ran in inner.values() for part in ran)]

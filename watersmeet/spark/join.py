@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from watersmeet.duration import microseconds
-from watersmeet.engine.plan import plan, start
+from watersmeet.engine.plan import plan, start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.explain import explain
 from watersmeet.kernel.window import Sliding, Window
+from watersmeet.ordering import Given, Ordering, ordering
 from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.model import Dialect, PythonPredicate
 from watersmeet.predicate.parse import parse_where
@@ -106,6 +107,7 @@ class Join:
         query: The join as the core knows it.
         frames: The inputs, in the order of the streams; None where the stream is itself a join.
         strategy: Where tuples are kept.
+        ordering: In which order streams are probed.
         select: A SELECT list that Spark computes over the results; None if the engine's own output is it.
         inner: The joins that are streams of this one, by position.
     """
@@ -113,6 +115,7 @@ class Join:
     query: Query
     frames: tuple[DataFrame | None, ...]
     strategy: Strategy
+    ordering: Ordering = field(default_factory=Given)
     select: str | None = None
     inner: Mapping[int, "Join"] = field(default_factory=dict)
 
@@ -157,7 +160,7 @@ class Join:
         inner = {at: join.tree(f"{path}_{at}", never_idle) for at, join in self.inner.items()}
         streams = tuple(replace(s, idle=None) if never_idle else s for s in self.query.streams)
         query = replace(self.query, streams=streams)
-        return Node(query, self.frames, self.strategy, self.read_results, inner, path)
+        return Node(query, self.frames, self.strategy, self.ordering, self.read_results, inner, path)
 
     @property
     def writeStream(self) -> JoinWriter:
@@ -166,7 +169,7 @@ class Join:
 
     def explain(self) -> None:
         """Print how the join runs: streams, strategy, join orders, where each conjunct is decided."""
-        print(explain(self.query, self.strategy))
+        print(explain(self.query, self.strategy, self.ordering))
 
     def read_results(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Return result files as a frame of the output's schema."""
@@ -198,7 +201,7 @@ class Join:
         folder = tempfile.mkdtemp(prefix="watersmeet-")
         store = Store(folder)
         checks.workers(self.spark, store)
-        batch = plan(self.query, start(self.query), self.strategy, store, "static")
+        batch = plan(self.query, start(self.query), self.strategy, store, "static", ordering=self.ordering)
         told = union(self.query, self.frames, False).mapInArrow(tasks.intake(batch), tasks.REPORT_DDL)
         shown = told.repartitionById(batch.placement.nodes, F.col("node"))
         frame = shown.mapInArrow(tasks.show(batch), spark_schema(self.query.output_schema))
@@ -215,6 +218,7 @@ def join(
     select: str | None = None,
     predicates: Sequence[PythonPredicate] = (),
     strategy: Strategy | None = None,
+    order: str = "given",
 ) -> Join:
     """Join streams under any predicate.
 
@@ -224,6 +228,7 @@ def join(
         select: A SELECT list for flat output columns; by default one struct column per stream, and `_time`.
         predicates: The Python predicates that `where` calls.
         strategy: Where tuples are kept; by default `wm.PSP()`.
+        order: In which order streams are probed: `given`, `selectivity` or `histogram`.
 
     Raises:
         DefinitionError: If the join can't be; SQL errors underline the span.
@@ -242,7 +247,20 @@ def join(
     conjuncts = parse_where(where, schemas, tuple(predicates), dialect)
     outputs, computed = _outputs(select, Join(query, frames, PSP(1), inner=inner))
     full = Query(specs, conjuncts, where or "", outputs, tuple(predicates), dialect, select or "")
-    return Join(full, frames, strategy or PSP(), computed, inner)
+    return Join(full, frames, _checked(strategy or PSP(), full), ordering(order), computed, inner)
+
+
+def _checked(strategy: Strategy, query: Query) -> Strategy:
+    """Return the strategy for the streams of a join.
+
+    Raises:
+        DefinitionError: If it can't serve them.
+    """
+    named = strategy.named([stream.name for stream in query.streams])
+    refusal = named.refusal(view(query, start(query), named))
+    if refusal is not None:
+        raise DefinitionError(f"{named.describe()}: {refusal}")
+    return named
 
 
 def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
@@ -295,6 +313,7 @@ def sql(
     delay: str | timedelta | None = None,
     predicates: Sequence[PythonPredicate] = (),
     strategy: Strategy | None = None,
+    order: str = "given",
 ) -> Join:
     """Join streams as text: `SELECT a.id, b.id AS other FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y`.
 
@@ -306,6 +325,7 @@ def sql(
         delay: See `wm.stream`.
         predicates: See `wm.join`.
         strategy: See `wm.join`.
+        order: See `wm.join`.
 
     Raises:
         SqlError: If the statement can't be parsed; the span is underlined.
@@ -318,4 +338,6 @@ def sql(
         if column is None:
             raise DefinitionError(f"Stream '{source.name}' has no time column: pass time='...' or write WATTR.")
         made.append(stream(source.name, streams[source.name], time=column, window=source.window, delay=delay))
-    return join(*made, where=statement.where, select=statement.select, predicates=predicates, strategy=strategy)
+    return join(
+        *made, where=statement.where, select=statement.select, predicates=predicates, strategy=strategy, order=order
+    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.query import Query
 from watersmeet.spark.frames import tagged, union
@@ -22,6 +23,7 @@ class Node:
         query: The join.
         frames: Its inputs by position; None where the stream is an inner join.
         strategy: Where tuples are kept.
+        ordering: In which order streams are probed.
         read: Reads result files as a frame of the output's schema.
         inner: The joins that are streams of this one, by position.
         path: Where the join stands in the tree; part of the names of its files.
@@ -30,6 +32,7 @@ class Node:
     query: Query
     frames: tuple[DataFrame | None, ...]
     strategy: Strategy
+    ordering: Ordering
     read: Read
     inner: Mapping[int, "Node"] = field(default_factory=dict)
     path: str = "j"
