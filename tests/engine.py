@@ -14,7 +14,7 @@ import pyarrow as pa
 from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import output
 from watersmeet.engine.intake import Intake, IntakeReport
-from watersmeet.engine.plan import BatchPlan, plan, start
+from watersmeet.engine.plan import GIVEN, BatchPlan, plan, start
 from watersmeet.engine.probe import Probe, TaskReport, Worker
 from watersmeet.engine.relay import Relay
 from watersmeet.kernel.partials import Gather, Partials
@@ -44,9 +44,7 @@ class Run:
     progress: list[dict[str, Any]] = field(default_factory=list)
     batch: int = -1
 
-    def step(
-        self, strategy: Strategy, arrivals: Rows, exchange: str = "local", ordering: Ordering | None = None
-    ) -> None:
+    def step(self, strategy: Strategy, arrivals: Rows, exchange: str = "local", ordering: Ordering = GIVEN) -> None:
         """Run one batch of (stream, row), committing through the stored manifest."""
         before = start(self.query) if self.batch < 0 else manifests.load(self.store, self.batch)
         assert before is not None

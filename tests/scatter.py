@@ -46,10 +46,10 @@ class ScatterPlacement(Placement):
     def stored_by(self, stream: int) -> tuple[Column, ...]:
         return self.hashed.get(stream, ())
 
-    def probed_by(self, target: int, joined: frozenset[int]) -> tuple[int, Column] | None:
-        for replica, column in enumerate(self.hashed.get(target, ())):
+    def probed_by(self, target: int, joined: frozenset[int]) -> tuple[Column, Column] | None:
+        for column in self.hashed.get(target, ()):
             if self.equal[column].stream in joined:
-                return replica, self.equal[column]
+                return column, self.equal[column]
         return None
 
     def lead(self, origin: int) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ class Scatter(Strategy):
 
     def plan(self, state: StateView) -> Placement:
         rolled = dice(self.seed, len(state.chunks), state.streams)
-        pairs = state.equalities if rolled % 2 else ()
+        pairs = [pair for pair in state.equalities if dice(rolled, pair) % 3] if rolled % 2 else ()
         hashed: dict[int, tuple[Column, ...]] = {}
         for column in (column for pair in pairs for column in pair):
             hashed[column.stream] = tuple(dict.fromkeys((*hashed.get(column.stream, ()), column)))

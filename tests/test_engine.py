@@ -11,8 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from tests import oracle
 from tests.engine import Run, content_key
 from tests.scatter import Scatter, ScatterOrdering
+from watersmeet.engine.plan import GIVEN
 from watersmeet.kernel import window as windows
-from watersmeet.placement import PSP, Central, Strategy
+from watersmeet.ordering import Histogram, Selectivity
+from watersmeet.placement import DSJ, PSP, Central, Hash, Strategy
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
@@ -57,6 +59,7 @@ PREDICATES: dict[str, Any] = {
     "abs(a.x - b.x) < 3": lambda r: _band(r["a"]["x"], r["b"]["x"]),
     "a.x < b.x": lambda r: _lt(r["a"]["x"], r["b"]["x"]),
     "a.k = b.k": lambda r: _eq(r["a"]["k"], r["b"]["k"]),
+    "a.k = b.k AND a.x = b.x": lambda r: _and(_eq(r["a"]["k"], r["b"]["k"]), _eq(r["a"]["x"], r["b"]["x"])),
     "a.x = b.x OR a.k = b.k": lambda r: (
         True
         if True in (_eq(r["a"]["x"], r["b"]["x"]), _eq(r["a"]["k"], r["b"]["k"]))
@@ -96,9 +99,12 @@ ENGINE_WINDOW: dict[type, Any] = {
 }
 
 
+ORDERINGS = [GIVEN, Selectivity(), Histogram(), ScatterOrdering()]
 strategies_of: st.SearchStrategy[Strategy] = st.one_of(
     st.just(Central()),
     st.integers(1, 5).map(PSP),
+    st.integers(1, 5).map(DSJ),
+    st.integers(1, 5).map(Hash),
     st.builds(Scatter, st.integers(1, 5), st.integers(0, 1000)),
 )
 
@@ -121,7 +127,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
             [(n, None if t is None else 8 * b + t // 4, x, k) for n, t, x, k in rows] for b, rows in enumerate(batches)
         ]
     strategies = [draw(strategies_of) for _ in batches]
-    orderings = [draw(st.sampled_from([None, ScatterOrdering()])) for _ in batches]
+    orderings = [draw(st.sampled_from(ORDERINGS)) for _ in batches]
     where = [draw(st.sampled_from(sorted(PREDICATES))), draw(st.sampled_from(sorted(THIRD))) if m > 2 else ""]
     exchanges = [draw(st.sampled_from(["local", "shuffle"])) for _ in batches]
     return {"streams": specs, "batches": batches, "where": where, "exchanges": exchanges} | {
@@ -147,7 +153,7 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
             number += 1
             made.append((position[name], row))
             arrivals.append(oracle.Arrival(batch, name, ts, content_key(row), row))
-        run.step(case["strategies"][batch], made, case["exchanges"][batch], case["orderings"][batch])
+        run.step(case["strategies"][batch], made, case["exchanges"][batch], case["orderings"][batch] or GIVEN)
     parts = [PREDICATES[case["where"][0]], THIRD[case["where"][1]]]
     return run, oracle.join(case["streams"], arrivals, lambda r: _and(*(part(r) for part in parts)))
 
@@ -162,8 +168,8 @@ def test_the_engine_gives_the_oracles_results(case: dict[str, Any]) -> None:
         assert sum(p["rejectedRows"] for p in run.progress) == len(wanted.rejected)
         for p in run.progress:
             assert p["watermark"] == wanted.watermarks.get(p["batchId"], p["watermark"])
-            if not any(isinstance(strategy, Scatter) for strategy in case["strategies"]):
-                assert p["stateRows"] == p["distinctRows"]  # PSP and Central keep one copy of a tuple
+            if not any(isinstance(strategy, Scatter | Hash) for strategy in case["strategies"]):
+                assert p["stateRows"] == p["distinctRows"]  # PSP, DSJ and Central keep one copy of a tuple
 
 
 @st.composite
@@ -173,14 +179,18 @@ def scattered(draw: st.DrawFn) -> dict[str, Any]:
         st.sampled_from("abc"), st.integers(0, 9), st.integers(0, 3).map(float), st.sampled_from(["p", "q"])
     )
     batches = draw(st.lists(st.lists(row, min_size=8, max_size=24), min_size=2, max_size=4))
-    strategy = st.builds(Scatter, st.integers(2, 5), st.integers(0, 10_000))
+    dice = st.builds(Scatter, st.integers(2, 5), st.integers(0, 10_000))
+    strategy = st.one_of(dice, dice, dice, st.integers(1, 4).map(Hash))
     return {
         "streams": [oracle.Stream(name, draw(st.one_of(windows_of, st.just(oracle.Sliding(9)))), 10) for name in "abc"],
         "batches": batches,
-        "where": [draw(st.sampled_from(["a.k = b.k", "near(a.x, b.x)"])), draw(st.sampled_from(["b.x = c.x", ""]))],
+        "where": [
+            draw(st.sampled_from(["a.k = b.k", "a.k = b.k AND a.x = b.x", "near(a.x, b.x)"])),
+            draw(st.sampled_from(["b.x = c.x", ""])),
+        ],
         "exchanges": [draw(st.sampled_from(["local", "shuffle", "shuffle"])) for _ in batches],
         "strategies": [draw(strategy) for _ in batches],
-        "orderings": [draw(st.sampled_from([None, ScatterOrdering()])) for _ in batches],
+        "orderings": [draw(st.sampled_from(ORDERINGS)) for _ in batches],
     }
 
 

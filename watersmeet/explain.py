@@ -1,34 +1,51 @@
 """How a join runs, in words."""
 
-from watersmeet.kernel.steps import Step, entry_conjuncts, steps
+from collections.abc import Mapping
+
+from watersmeet.engine.plan import learned, led, start, view
+from watersmeet.kernel.steps import Hop, Step, entry_conjuncts, steps
 from watersmeet.ordering import Ordering
-from watersmeet.placement import Strategy
+from watersmeet.placement import HopView, Strategy
 from watersmeet.predicate.model import Conjunct
 from watersmeet.query import Query
+from watersmeet.state.manifest import Manifest
 
 
-def explain(query: Query, strategy: Strategy, ordering: Ordering) -> str:
-    """Return the streams, the strategy, and for each stream the hops of its tuples."""
-    lines = [f"Watersmeet join of {len(query.streams)} streams, {strategy.describe()}"]
+def explain(query: Query, strategy: Strategy, ordering: Ordering, manifest: Manifest | None = None) -> str:
+    """Return the streams, the strategy, and for each stream the hops of its tuples.
+
+    Args:
+        query: The join.
+        strategy: Where tuples are kept.
+        ordering: In which order streams are probed.
+        manifest: The state of a running join: the orders are then those of its next batch, with what its hops did.
+    """
+    manifest = manifest or start(query)
+    state = view(query, manifest, strategy)
+    known = learned(manifest, ordering)
+    order, placement = ordering.plan(query, state.chunks, known), strategy.plan(state)
+    expected = ordering.estimates(query, state.chunks, known)
+    seen = {(hop.joined, hop.target): hop for hop in state.hops}
+    lines = [f"Watersmeet join of {len(query.streams)} streams, {strategy.describe()}", *strategy.reasons(state)]
     for stream in query.streams:
         time = stream.schema.field(stream.time).name
         lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, delay {stream.delay / 1e6:g} s")
-    order = ordering.plan(query, (), {})
     for origin, stream in enumerate(query.streams):
-        (course,) = order.orders(origin)
-        names = [query.streams[at].name for at in (origin, *course)]
-        lines.append(f"  a new tuple of {stream.name}: {' -> '.join(names)}")
-        lines += [f"    first   {conjunct.text}" for conjunct in entry_conjuncts(query, origin)]
-        for step in steps(query, origin, course):
-            lines += _hop(query, step)
+        for course in order.orders(origin):
+            course = led(course, placement.lead(origin))
+            names = [query.streams[at].name for at in (origin, *course)]
+            lines.append(f"  a new tuple of {stream.name}: {' -> '.join(names)}")
+            lines += [f"    first   {conjunct.text}" for conjunct in entry_conjuncts(query, origin)]
+            for step in steps(query, origin, course):
+                lines += _hop(query, step, expected, seen)
     return "\n".join(lines)
 
 
-def _hop(query: Query, step: Step) -> list[str]:
+def _hop(query: Query, step: Step, expected: Mapping[Hop, float], seen: Mapping[Hop, HopView]) -> list[str]:
     name = query.streams[step.target].name
     indexed = {query.name_of(bound.column) for bound in step.bounds}
     path = f"sorted index on {', '.join(sorted(indexed))}" if indexed else "time range"
-    lines = [f"    probe {name} by {path}"]
+    lines = [f"    probe {name} by {path}{_matches(step.hop, expected, seen)}"]
     parts: list[tuple[str, tuple[Conjunct, ...]]] = [
         ("sql", step.sql),
         ("python", step.calls),
@@ -36,3 +53,11 @@ def _hop(query: Query, step: Step) -> list[str]:
         ("last", step.raising),
     ]
     return lines + [f"      {kind:7} {conjunct.text}" for kind, found in parts for conjunct in found]
+
+
+def _matches(hop: Hop, expected: Mapping[Hop, float], seen: Mapping[Hop, HopView]) -> str:
+    """Return the matches a partial result finds: as estimated, beside what the last batches measured."""
+    said = [f"{expected[hop]:.3g} estimated"] if hop in expected else []
+    if hop in seen and seen[hop].rows:
+        said.append(f"{seen[hop].matches / seen[hop].rows:.3g} measured")
+    return f"; matches each: {', '.join(said)}" if said else ""

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from watersmeet.workload import START, THRESHOLD, arrivals, images, numbers, similar, write
+from watersmeet.workload import START, THRESHOLD, arrivals, gps, images, numbers, similar, write, zipf
 from watersmeet.workload.images import differences, make_scenes, matrix, shape, similar_rows
 from watersmeet.workload.poisson import SECOND
 
@@ -21,7 +21,7 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-@pytest.mark.parametrize("name", ["images", "numbers", "poisson"])
+@pytest.mark.parametrize("name", ["images", "keys", "numbers", "poisson"])
 def test_examples_in_docstrings(name: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(f"watersmeet.workload.{name}"))
     assert tried and not failed
@@ -42,6 +42,18 @@ def test_arrivals_of_nothing() -> None:
     assert len(arrivals(0, 10, rng())) == len(arrivals(10, 0, rng())) == 0
     with pytest.raises(ValueError, match="rate and a length of at least 0"):
         arrivals(-1, 10, rng())
+
+
+def test_keys_are_skewed_or_not() -> None:
+    skewed, even = (make(1000, 20, rng()) for make in (zipf, gps))
+    for table in (skewed, even):
+        assert table.schema == pa.schema(
+            [("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("a", pa.int32()), ("b", pa.int32())]
+        )
+        keys = table["a"].to_numpy()
+        assert keys.min() >= 1 and keys.max() <= 3000
+    shares = [float((table["a"].to_numpy() <= 30).mean()) for table in (skewed, even)]
+    assert 0.2 < shares[0] < 0.5 and shares[1] == pytest.approx(0.01, abs=0.005)
 
 
 def test_numbers() -> None:

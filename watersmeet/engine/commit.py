@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from watersmeet.engine.intake import IntakeReport, StreamIntake, total
-from watersmeet.engine.plan import BatchPlan, view
+from watersmeet.engine.plan import GIVEN, BatchPlan, learned, view
 from watersmeet.engine.probe import TaskReport
 from watersmeet.errors import StateError
 from watersmeet.kernel.hop import HopWork
 from watersmeet.kernel.steps import Hop
-from watersmeet.ordering import Given, Ordering
+from watersmeet.ordering import Ordering
 from watersmeet.placement import HopView, Strategy, Usage
 from watersmeet.placement.load import DECAY, smoothed
 from watersmeet.query import Query, StreamSpec
@@ -28,7 +28,7 @@ def next_manifest(
     tasks: Sequence[TaskReport],
     now: int,
     inner: Mapping[int, Manifest] | None = None,
-    ordering: Ordering | None = None,
+    ordering: Ordering = GIVEN,
 ) -> Manifest:
     """Return the state after a batch.
 
@@ -60,7 +60,7 @@ def next_manifest(
     manifest = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
     used = usage(plan, live.values(), tasks)
     shown = progress(manifest, plan, intakes, taken, tasks, purged, used)
-    return replace(manifest, frozen=_frozen(manifest, plan, strategy, ordering or Given(), tasks, used), progress=shown)
+    return replace(manifest, frozen=_frozen(manifest, plan, strategy, ordering, tasks, used), progress=shown)
 
 
 def _frozen(
@@ -81,7 +81,7 @@ def _frozen(
         type(strategy).__name__: strategy.freeze(plan.placement, state),
         "hops": [astuple(hop) for hop in _hops_seen(state.hops, hops)],
         "usage": [astuple(node) for node in smoothed(state.usage, used)],
-        "order": ordering.learn(after.frozen.get("order", {}), hops),
+        "order": {type(ordering).__name__: ordering.learn(learned(after, ordering), hops)},
     }
 
 
@@ -176,7 +176,7 @@ def progress(
         "samples": samples[:6],
         "outputRows": sum(task.rows for task in tasks),
         "stateRows": sum(chunk.rows * len(chunk.owners) for chunk in chunks),
-        "distinctRows": sum(chunk.rows for chunk in chunks if chunk.bucket.replica <= 0),
+        "distinctRows": sum(chunk.rows for chunk in chunks if chunk.bucket.first),
         "stateBytes": sum(chunk.bytes * len(chunk.owners) for chunk in chunks),
         "stateChunks": len(manifest.chunks),
         "purgedRows": purged,

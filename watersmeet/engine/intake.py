@@ -185,8 +185,9 @@ class Spool:
         columns, nodes = self._plan.placement.stored_by(stream), self._plan.placement.nodes
         if not columns:
             yield WHOLE, None
-        for replica, column in enumerate(columns):
-            yield Bucket(replica, nodes, 0), bucket(rows.column(column.name), nodes)
+        fields = tuple(column.field for column in columns)
+        for column in columns:
+            yield Bucket(column.field, nodes, 0, fields), bucket(rows.column(column.name), nodes)
 
 
 class Intake:

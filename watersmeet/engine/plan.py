@@ -1,7 +1,9 @@
 """The plan of a batch: all that tasks need to know, made on the driver before the batch's rows are seen."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from watersmeet.kernel.steps import Step, steps
 from watersmeet.ordering import Given, JoinOrder, Ordering
@@ -11,6 +13,8 @@ from watersmeet.state.chunk import Chunk
 from watersmeet.state.compact import Merge, merges
 from watersmeet.state.manifest import Manifest, StreamState
 from watersmeet.state.store import Store
+
+GIVEN = Given()
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,14 @@ def view(query: Query, manifest: Manifest, strategy: Strategy) -> StateView:
         tuple(conjunct.streams for conjunct in query.conjuncts if len(conjunct.streams) > 1),
         query.equalities,
         tuple(HopView(tuple(joined), *rest) for joined, *rest in manifest.frozen.get("hops", ())),
+        tuple(stream.name for stream in query.streams),
     )
+
+
+def learned(manifest: Manifest, ordering: Ordering) -> Mapping[str, Any]:
+    """Return what an ordering has learned so far; another one has to start anew."""
+    found: Mapping[str, Any] = manifest.frozen.get("order", {}).get(type(ordering).__name__, {})
+    return found
 
 
 def _kept_for(query: Query, stream: StreamSpec) -> int | None:
@@ -111,7 +122,7 @@ def plan(
     store: Store,
     run: str,
     sides: bool = False,
-    ordering: Ordering | None = None,
+    ordering: Ordering = GIVEN,
 ) -> BatchPlan:
     """Plan the batch after the one whose manifest is given."""
     state = view(query, manifest, strategy)
@@ -124,7 +135,7 @@ def plan(
         query=query,
         store=store,
         placement=placement,
-        order=(ordering or Given()).plan(query, chunks, manifest.frozen.get("order", {})),
+        order=ordering.plan(query, chunks, learned(manifest, ordering)),
         chunks=chunks,
         watermark=manifest.watermark,
         arrived=tuple(stream.arrived for stream in manifest.streams),

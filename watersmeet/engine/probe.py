@@ -109,7 +109,7 @@ class Probe:
         bucketings: dict[int, list[Target]] = defaultdict(list)
         for target in self._fresh:
             if target.chunk.stream == stream:
-                bucketings[target.chunk.bucket.replica].append(target)
+                bucketings[target.chunk.bucket.field].append(target)
         opened = [[self.table.rows(target) for target in targets] for targets in bucketings.values()]
         keys = [[(rows.ts, rows.hashes) for rows in found] for found in opened]
         self._arrivals[stream] = arrivals(stream, self._plan.arrived[stream], keys[0] if keys else [])
@@ -133,7 +133,7 @@ class Probe:
         conjuncts = entry_conjuncts(self._plan.query, origin)
         window = self._plan.query.streams[origin].window
         for target in self._fresh:
-            if target.chunk.stream != origin or target.chunk.bucket.replica > 0:
+            if target.chunk.stream != origin or not target.chunk.bucket.first:
                 continue
             rows = np.arange(share, target.chunk.rows, shares)
             ts = self.table.rows(target).ts[rows]
@@ -167,6 +167,8 @@ class Probe:
 
     def _hop(self, blocks: Iterator[Partials], step: Step, node: int | None) -> Iterator[Partials]:
         for block in blocks:
+            if node is None:
+                self.work.hops[step.hop].rows_in += len(block)
             yield from self._prober.hop(block, step, node)
 
     def visits(self, block: Partials, step: Step) -> NDArray[np.bool_]:
@@ -178,8 +180,9 @@ class Probe:
         return self._routes.visits(block, step, targets, low, self.table.gather)
 
     def visiting(self, blocks: Iterator[Partials], step: Step, node: int) -> Iterator[Partials]:
-        """Yield the partial results that must visit a node for the step."""
+        """Yield the new tuples that must visit a node for the step; node 0 counts them all."""
         for block in blocks:
+            self.work.hops[step.hop].rows_in += len(block) if node == 0 else 0
             mine = block.take(np.flatnonzero(self.visits(block, step)[:, node]))
             self.work.hops[step.hop].shuffled += len(mine)
             if len(mine):

@@ -120,6 +120,7 @@ class Relay:
         """Yield partial results of one class for the next hop's nodes."""
         done, following = self._plan.courses(block.origin)[kind][self._hop : self._hop + 2]
         to = self.probing.visits(block, following)
+        self.probing.work.hops[following.hop].rows_in += len(block)
         yield from self._wire.ship(block, to, kind, done.carry, self.probing.table.gather)
 
     def _report(self) -> TaskReport:

@@ -15,7 +15,7 @@ from watersmeet.kernel.route import Seat
 from watersmeet.kernel.steps import Step
 from watersmeet.kernel.table import Target
 from watersmeet.placement import Placement
-from watersmeet.state.chunk import ALL, Bucket
+from watersmeet.state.chunk import Bucket
 
 Ints = NDArray[np.int64]
 NOWHERE = -1
@@ -47,15 +47,15 @@ class Routes:
         return seat
 
     def _buckets(self, block: Partials, step: Step, gather: Gather) -> Callable[[Bucket], bool | NDArray[np.bool_]]:
-        """Return which partial results must look into a bucket; each looks into one bucketing of the stream alone."""
+        """Return which partial results must look into a bucket; rows stored in several ways are found in one."""
         asked = self._placement.probed_by(step.target, frozenset(step.joined))
-        replica, column = asked or (0, None)
-        hashed = None if column is None else hashes(block.column(column, gather))
+        field = None if asked is None else asked[0].field
+        hashed = None if asked is None else hashes(block.column(asked[1], gather))
 
         def concerned(bucket: Bucket) -> bool | NDArray[np.bool_]:
-            if bucket.replica not in (ALL, replica):
+            if bucket.field != bucket.sought(field):
                 return False
-            if bucket.of == 1 or hashed is None:
+            if bucket.field != field or hashed is None:
                 return True
             return np.asarray(hashed % np.uint64(bucket.of) == bucket.number)
 

@@ -121,7 +121,6 @@ class Prober:
         """
         if not len(block):
             return
-        self.work.hops[step.hop].rows_in += len(block)
         candidates = self._candidates(block, step, node)
         size = self._block_size(step)
         passed = (self._hopeful(found, step) for found in self._sql(candidates, step, size))

@@ -3,10 +3,12 @@
 from watersmeet.errors import DefinitionError
 from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.given import FixedOrder, Given, given_order
+from watersmeet.ordering.histogram import Histogram
+from watersmeet.ordering.selectivity import Selectivity
 
-__all__ = ["FixedOrder", "Given", "JoinOrder", "Ordering", "given_order", "ordering"]
+__all__ = ["FixedOrder", "Given", "Histogram", "JoinOrder", "Ordering", "Selectivity", "given_order", "ordering"]
 
-ORDERINGS: dict[str, type[Ordering]] = {"given": Given}
+ORDERINGS: dict[str, type[Ordering]] = {"given": Given, "selectivity": Selectivity, "histogram": Histogram}
 
 
 def ordering(name: str) -> Ordering:

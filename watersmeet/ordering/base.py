@@ -55,3 +55,7 @@ class Ordering(ABC):
             hops: What the batch's hops did.
         """
         return {}
+
+    def estimates(self, query: Query, chunks: tuple[Chunk, ...], learned: Mapping[str, Any]) -> dict[Hop, float]:
+        """Return for each hop that `plan` would choose the matches expected per partial result; for `explain`."""
+        return {}

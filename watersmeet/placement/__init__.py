@@ -2,6 +2,8 @@
 
 from watersmeet.placement.base import HopView, Placement, StateView, Strategy, StreamView, Usage
 from watersmeet.placement.central import Central
+from watersmeet.placement.dsj import DSJ
+from watersmeet.placement.hash import Hash
 from watersmeet.placement.psp import PSP
 
-__all__ = ["PSP", "Central", "HopView", "Placement", "StateView", "Strategy", "StreamView", "Usage"]
+__all__ = ["DSJ", "PSP", "Central", "Hash", "HopView", "Placement", "StateView", "Strategy", "StreamView", "Usage"]

@@ -86,6 +86,7 @@ class StateView:
         ties: For each conjunct over two or more streams, the streams it reads.
         equalities: The pairs of columns that some conjunct asks to be equal.
         hops: What the hops of the last batches did.
+        names: The streams' names, for people.
     """
 
     streams: tuple[StreamView, ...]
@@ -95,6 +96,7 @@ class StateView:
     ties: tuple[frozenset[int], ...] = ()
     equalities: tuple[tuple[Column, Column], ...] = ()
     hops: tuple[HopView, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 class Placement(ABC):
@@ -154,8 +156,8 @@ class Placement(ABC):
         """
         return here if here in owners else owners[0]
 
-    def probed_by(self, target: int, joined: frozenset[int]) -> tuple[int, Column] | None:
-        """Return which of the target's bucketings to probe and the column whose hash names the bucket; None for all."""
+    def probed_by(self, target: int, joined: frozenset[int]) -> tuple[Column, Column] | None:
+        """Return a column that the target is stored by and the column joined that must equal it; None for all."""
         return None
 
     def stays_after(self) -> int | None:
@@ -199,6 +201,10 @@ class Strategy(ABC):
             after: The state after the batch; `after.frozen` is what the plan of this batch was given.
         """
         return {}
+
+    def reasons(self, state: StateView) -> list[str]:
+        """Return lines for `explain` that say why the strategy does what it does."""
+        return []
 
     def describe(self) -> str:
         """Return the strategy in words."""

@@ -21,6 +21,7 @@ from watersmeet.engine.intake import SIDES, IntakeReport
 from watersmeet.engine.plan import BatchPlan, plan, start
 from watersmeet.engine.probe import TaskReport
 from watersmeet.errors import DefinitionError, StateError
+from watersmeet.explain import explain
 from watersmeet.spark.exchange import EXCHANGES
 from watersmeet.spark.files import Folder
 from watersmeet.spark.sinks import Results, Sink
@@ -86,6 +87,14 @@ class BatchRunner:
                 f"The checkpoint at {self.store.root} belongs to another query: {what}. "
                 "Use a new checkpointLocation, or the old query; nodes, strategy, order and trigger may change."
             )
+
+    def explained(self) -> str:
+        """Return how the join runs now, inner joins included."""
+        return "\n".join(self._explained(self.tree, self._last or self._resumed))
+
+    def _explained(self, node: Node, state: Manifest) -> list[str]:
+        inner = [self._explained(child, state.inner.get(at) or start(child.query)) for at, child in node.inner.items()]
+        return [explain(node.query, node.strategy, node.ordering, state), *(line for lines in inner for line in lines)]
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Run one batch; called by Spark."""

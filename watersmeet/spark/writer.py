@@ -207,6 +207,16 @@ class JoinQuery:
         """What each of the last batches did, oldest first; kept across restarts for the last 1,000 batches."""
         return list(self._runner.history)
 
+    def explain(self, extended: bool = False) -> None:
+        """Print how the join runs now: strategy, join orders, what hops are expected to find and did find.
+
+        Args:
+            extended: Whether to print Spark's own plan of the last batch as well.
+        """
+        print(self._runner.explained())
+        if extended:
+            self._query.explain(extended)
+
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         """Wait for the query to end.
 

@@ -22,25 +22,37 @@ HASH = "hash"
 ORDINAL = "ordinal"
 ORDER_FROM = 4096
 """Chunks of fewer rows store no sort order: sorting them at the first probe is cheaper than reading it."""
+BINS = 32
+"""Bins of a zone's histogram; columns of fewer values have none."""
 
 
 class Bucket(NamedTuple):
     """The hash bucket of a cell.
 
     Attributes:
-        replica: Which bucketing of the stream it belongs to, where tuples are stored once per join attribute; ALL for
-            a bucket that stands for every bucketing.
+        field: The column whose hash it is, by its position in the stream; UNHASHED for a bucket that holds all rows.
         of: Into how many buckets the hashes are cut.
         number: Which of them it is.
+        fields: The columns by which the same rows are stored, once for each.
     """
 
-    replica: int
+    field: int
     of: int
     number: int
+    fields: tuple[int, ...] = ()
+
+    @property
+    def first(self) -> bool:
+        """Whether of the ways in which its rows are stored this is the first."""
+        return self.field == self.sought(None)
+
+    def sought(self, field: int | None) -> int:
+        """Return the field of the buckets in which who has the hash of a column, or of none, finds these rows."""
+        return field if field in self.fields else self.fields[0] if self.fields else UNHASHED
 
 
-ALL = -1
-WHOLE = Bucket(ALL, 1, 0)
+UNHASHED = -1
+WHOLE = Bucket(UNHASHED, 1, 0)
 """The one bucket of a stream that isn't hashed."""
 
 
@@ -60,11 +72,18 @@ class Zone:
     """The smallest and largest value of a column in a chunk, as numbers; NaN is left out and flagged.
 
     [!] Arrow's min_max ignores NaN while Spark sorts it highest, hence the flag.
+
+    Attributes:
+        low: The smallest.
+        high: The largest.
+        nan: Whether there are NaNs.
+        counts: An equi-width histogram over [low, high]; empty where there are too few values to be worth it.
     """
 
     low: float
     high: float
     nan: bool
+    counts: tuple[int, ...] = ()
 
     def misses(self, low: float, high: float) -> bool:
         """Tell whether no value of the zone lies in [low, high]; a NaN counts as higher than everything."""
@@ -124,15 +143,20 @@ class Chunk:
         """Return the chunk as the manifest writes it."""
         plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("place", "zones")}
         plain["place"] = list(astuple(self.place))
-        plain["zones"] = {name: [zone.low, zone.high, zone.nan] for name, zone in self.zones.items()}
+        plain["zones"] = {name: [zone.low, zone.high, zone.nan, zone.counts] for name, zone in self.zones.items()}
         return plain
 
     @staticmethod
     def from_json(plain: Mapping[str, Any]) -> "Chunk":
         """Return the chunk that `to_json` wrote."""
-        zones = {name: Zone(*zone) for name, zone in plain["zones"].items()}
-        parts = {"bucket": Bucket(*plain["bucket"]), "owners": tuple(plain["owners"]), "place": Place(*plain["place"])}
+        zones = {name: Zone(*zone[:3], *map(tuple, zone[3:])) for name, zone in plain["zones"].items()}
+        parts = {"bucket": _bucket(plain["bucket"]), "owners": tuple(plain["owners"]), "place": Place(*plain["place"])}
         return Chunk(**{**plain, **parts, "zones": zones})
+
+
+def _bucket(plain: Sequence[Any]) -> Bucket:
+    field, of, number, fields = plain
+    return Bucket(field, of, number, tuple(fields))
 
 
 def numbers(values: pa.Array) -> NDArray[np.float64]:
@@ -141,7 +165,7 @@ def numbers(values: pa.Array) -> NDArray[np.float64]:
     The conversion is monotone but not always exact, so what is found by it is a superset.
     """
     kind = values.type
-    if pa.types.is_timestamp(kind) or pa.types.is_date64(kind):
+    if pa.types.is_timestamp(kind) or pa.types.is_date64(kind) or pa.types.is_duration(kind):
         values = values.cast(pa.int64())
     elif pa.types.is_date32(kind):
         values = values.cast(pa.int32())
@@ -155,7 +179,19 @@ def zone_of(values: pa.Array) -> Zone:
     as_numbers = as_numbers[~np.isnan(as_numbers)] if nan else as_numbers
     if not len(as_numbers):
         return Zone(np.inf, -np.inf, nan)
-    return Zone(float(as_numbers.min()), float(as_numbers.max()), nan)
+    low, high = float(as_numbers.min()), float(as_numbers.max())
+    return Zone(low, high, nan, _counts(as_numbers, low, high))
+
+
+def _counts(values: NDArray[np.float64], low: float, high: float) -> tuple[int, ...]:
+    """Return how many values fall into each of BINS equal parts of [low, high]."""
+    width = high - low
+    if len(values) < BINS or not np.isfinite(width):
+        return ()
+    if width == 0:
+        return (len(values),)
+    bins = np.minimum(((values - low) / width * BINS).astype(np.int64), BINS - 1)
+    return tuple(np.bincount(bins, minlength=BINS).tolist())
 
 
 def with_orders(rows: pa.RecordBatch, indexed: Sequence[Column]) -> pa.RecordBatch:

@@ -1,0 +1,261 @@
+"""DSJ: all streams share slices of time; a slice goes to the least-loaded node and stays there.
+
+Liu, Li, Fan and Chen, "Multi-Way Windowed Streams θ-Joins Using Cluster": the time-slice distribution method (TDM) of
+section 3.1, algorithms 1 and 2, equations 1, 2, 5 and 7. Since tuples of one slice are on one node whatever their
+stream, at least one of m parts of the partial results need not travel (theorem 2). The paper's route and mask, which
+travel with a tuple, are here where a partial result is (`here`), its references to the tuples it holds, and its class
+on the wire: from these every task finds the nodes and streams that are left. The join method (TJM) is
+`watersmeet.ordering.histogram`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from typing import Any
+
+from watersmeet.errors import DefinitionError
+from watersmeet.placement.base import LONGEST_SLICE, Placement, StateView, Strategy, check_nodes
+from watersmeet.placement.load import loads
+from watersmeet.state.chunk import Bucket
+
+ROW_SECONDS = 2e-6
+"""What it takes to send a row to another node; it only steers."""
+NODE_MEMORY = 4 << 30
+"""Bytes of state that a node is to hold at most (M in equation 7)."""
+MOST_PER_NODE = 16
+"""Slices of a window per node beyond which chunks would be crumbs."""
+REMEMBERED = 1024
+"""Slices whose owners the manifest keeps; older ones follow the rule for slices that nothing is known of."""
+
+
+@dataclass(frozen=True)
+class DsjPlacement(Placement):
+    """The owners of slices; those of every stream at once.
+
+    Attributes:
+        nodes: How many nodes there are.
+        length: The length of a slice.
+        first: The number of the first slice in the table.
+        table: The owners of the slices from `first` on.
+    """
+
+    nodes: int
+    length: int
+    first: int = 0
+    table: tuple[int, ...] = ()
+
+    def slice_length(self, stream: int) -> int:
+        """See Placement."""
+        return self.length
+
+    def owners(self, stream: int, start: int, bucket: Bucket) -> tuple[int, ...]:
+        """See Placement."""
+        return (self.node(start),)
+
+    def node(self, time: int) -> int:
+        """Return the owner of the slice that holds a time.
+
+        Before the table slices go round by their number; beyond it, by `turns`.
+        """
+        number = time // self.length
+        at = number - self.first
+        if at < 0 or not self.table:
+            return number % self.nodes
+        return self.table[at] if at < len(self.table) else self.turns[(at - len(self.table)) % self.nodes]
+
+    @cached_property
+    def turns(self) -> tuple[int, ...]:
+        """The nodes in the order in which they go on after the table: who had a slice last has the next one last.
+
+        So slices of one window stay on distinct nodes wherever the table keeps them so.
+        """
+        last = {node: at for at, node in enumerate(self.table)}
+        return tuple(sorted(range(self.nodes), key=lambda node: last.get(node, -1)))
+
+
+@dataclass(frozen=True, slots=True)
+class DSJ(Strategy):
+    """Distributed Streams Join: slices of time, shared by all streams, each on the node least loaded when it starts.
+
+    Attributes:
+        nodes: How many nodes.
+        slices: Into how many slices the longest time that tuples are kept is cut (m); None for as many as equation 7
+            asks for, and at least one a node.
+        weights: What CPU, memory and network count in a node's load (φ1..φ3 of equation 2).
+        capacities: How strong each node is, relative to the others; empty for all alike.
+        memory: Bytes of state that a node is to hold at most (M of equation 7).
+
+    >>> DSJ(nodes=4, slices=8).describe()
+    'DSJ(nodes=4, slices=8)'
+    """
+
+    nodes: int = 4
+    slices: int | None = None
+    weights: tuple[float, float, float] = (1, 1, 1)
+    capacities: tuple[float, ...] = ()
+    memory: int = NODE_MEMORY
+
+    def __post_init__(self) -> None:
+        check_nodes(self.nodes)
+        if self.slices is not None and (type(self.slices) is not int or self.slices < 1):
+            raise DefinitionError(f"slices={self.slices!r}: a window is cut into a whole number of slices, at least 1.")
+        if len(self.weights) != 3 or min(self.weights) < 0 or not any(self.weights):
+            raise DefinitionError(
+                f"weights={self.weights!r}: give three numbers, for CPU, memory and network, none below 0, not all 0."
+            )
+        if self.capacities and (len(self.capacities) != self.nodes or min(self.capacities) <= 0):
+            raise DefinitionError(
+                f"capacities={self.capacities!r}: give a number above 0 for each of the {self.nodes} nodes."
+            )
+
+    def describe(self) -> str:
+        """See Strategy."""
+        cut = "" if self.slices is None else f", slices={self.slices}"
+        return f"DSJ(nodes={self.nodes}{cut})"
+
+    def plan(self, state: StateView) -> Placement:
+        """See Strategy; slices that began keep their owners, those to come are given out one after the other."""
+        known = self._known(state)
+        latest = [stream.latest for stream in state.streams if stream.latest is not None]
+        if not latest:
+            return known
+        now, advance = max(latest), max(stream.advance for stream in state.streams)
+        count = kept_for(state) // known.length
+        horizon = min(max(advance // known.length, count), REMEMBERED) + 1
+        first = known.first if known.table else now // known.length
+        begun = list(known.table)
+        wanted = now // known.length + horizon - first - len(begun)
+        given = self._given(state, begun, max(wanted, 0), known.length)
+        return DsjPlacement(self.nodes, known.length, first, (*begun, *given))
+
+    def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
+        """See Strategy; chunks of another strategy go where the middle of their times belongs, DSJ's own stay."""
+        assert isinstance(placement, DsjPlacement)
+        if state.frozen:
+            return Strategy.move(self, state, placement)
+        wanted = {chunk.id: (placement.node((chunk.low + chunk.high) // 2),) for chunk in state.chunks}
+        return {chunk.id: wanted[chunk.id] for chunk in state.chunks if wanted[chunk.id] != chunk.owners}
+
+    def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
+        """See Strategy; what has begun is kept as this batch had it, from the oldest slice that is live."""
+        assert isinstance(placement, DsjPlacement)
+        length, latest = placement.length, [s.latest for s in after.streams if s.latest is not None]
+        if not latest:
+            return {}
+        last = max(latest) // length
+        oldest = min((chunk.low // length for chunk in after.chunks), default=last)
+        first = max(min(oldest, last), last - REMEMBERED + 1)
+        owners = [placement.node(number * length) for number in range(first, last + 1)]
+        return {"length": length, "first": first, "owners": owners}
+
+    def buffers(self, state: StateView) -> tuple[int, ...]:
+        """Return how many tuples of each stream the buffers must be able to hold, by equation 1."""
+        calculation, transmission = _spent(state)
+        return tuple(buffer_bound(s.rate, kept_for(state) / 1e6, calculation, transmission) for s in state.streams)
+
+    def cut(self, state: StateView) -> int:
+        """Return into how many slices (m) the time that tuples are kept is cut: as given, or by equation 7."""
+        if self.slices is not None:
+            return self.slices
+        calculation, transmission = _spent(state)
+        rows, size = sum(c.rows for c in state.chunks), sum(c.bytes for c in state.chunks)
+        needed = slices_needed(
+            calculation,
+            transmission,
+            [stream.rate for stream in state.streams],
+            max(self.buffers(state)) * size / max(rows, 1),
+            self.memory,
+        )
+        return min(max(needed, self.nodes), MOST_PER_NODE * self.nodes)
+
+    def _known(self, state: StateView) -> DsjPlacement:
+        """Return what the batch before left: its slices, cut anew only where twice or half as many are wanted."""
+        kept = kept_for(state)
+        wanted = max(1, kept // self.cut(state))
+        if not state.frozen:
+            return DsjPlacement(self.nodes, wanted)
+        length, first = int(state.frozen["length"]), int(state.frozen["first"])
+        owners = tuple(int(owner) % self.nodes for owner in state.frozen["owners"])
+        known = DsjPlacement(self.nodes, length, first, owners)
+        near = self.slices is None and wanted < 2 * length and length < 2 * wanted
+        return known if near or wanted == length else recut(known, wanted)
+
+    def _given(self, state: StateView, begun: Sequence[int], count: int, length: int) -> list[int]:
+        """Return the owners of the next slices (algorithm 1, and the second stage of section 4.2).
+
+        Each goes to the node of least load, what was given before it counted in; where there are nodes enough, to one
+        that has no other slice of the same window.
+        """
+        found = loads(state.usage, self.nodes, self.weights, self.capacities)
+        strength = self.capacities or (1.0,) * self.nodes
+        share = (sum(found) or 1.0) * length / max(kept_for(state), length)
+        together = ceil(max((s.window for s in state.streams if s.window is not None), default=0) / length)
+        apart = together - 1 if 1 < together <= self.nodes else 0
+        given: list[int] = []
+        for _ in range(count):
+            taken = [*begun[-apart:], *given][-apart:] if apart else []
+            free = [node for node in range(self.nodes) if node not in taken]
+            best = min(free, key=lambda node: (found[node], node))
+            found[best] += share / strength[best]
+            given.append(best)
+        return given
+
+
+def kept_for(state: StateView) -> int:
+    """Return the longest time that time alone keeps a tuple (T of equation 5), in microseconds."""
+    spans = [stream.span for stream in state.streams if stream.span is not None]
+    return max(spans, default=LONGEST_SLICE)
+
+
+def recut(known: DsjPlacement, length: int) -> DsjPlacement:
+    """Return slices of another length, each with the owner of the old slice that it begins in.
+
+    >>> recut(DsjPlacement(3, 10, 2, (1, 0, 2)), 5)
+    DsjPlacement(nodes=3, length=5, first=4, table=(1, 1, 0, 0, 2, 2))
+    """
+    begin, end = known.first * known.length, (known.first + len(known.table)) * known.length
+    first, last = -(-begin // length), (end - 1) // length
+    first = max(first, last - REMEMBERED + 1)
+    table = tuple(known.node(number * length) for number in range(first, last + 1))
+    return DsjPlacement(known.nodes, length, first, table)
+
+
+def buffer_bound(rate: float, kept: float, calculation: float = 0.0, transmission: float = 0.0) -> int:
+    """Return how many tuples a stream's buffer must hold: equation 1 as theorem 1 proves it.
+
+    Args:
+        rate: The stream's tuples a second (r_i).
+        kept: The longest window and the longest delay together, in seconds: 2|W|, the paper's delay being |W|.
+        calculation: The longest that a tuple's join computes, in seconds (T_c).
+        transmission: The longest that its partial results travel, in seconds (T_t).
+
+    >>> buffer_bound(100, 20, 0.5, 0.25)
+    2075
+    """
+    return ceil((calculation + transmission + kept) * rate)
+
+
+def slices_needed(calculation: float, transmission: float, rates: Iterable[float], buffer: float, memory: float) -> int:
+    """Return the least number of slices (m) by equation 7: enough nodes at work to keep up, enough memory in them.
+
+    Args:
+        calculation: What a tuple's whole join computes on one node, in seconds (Δt, and T_c).
+        transmission: What its partial results take to travel, in seconds (T_t).
+        rates: Each stream's tuples a second (r_i).
+        buffer: The largest stream's buffer, in bytes (B).
+        memory: A node's memory, in bytes (M).
+
+    >>> slices_needed(0.01, 0.005, [100, 100], buffer=3e9, memory=4e9)
+    3
+    """
+    every = list(rates)
+    work = (calculation + transmission) * sum(every)  # (1 + T_t / T_c) Δt Σ r_i
+    return max(1, ceil(round(max(work, buffer * len(every) / memory), 9)))
+
+
+def _spent(state: StateView) -> tuple[float, float]:
+    """Return what a tuple of the last batches took to compute and to send, in seconds."""
+    rows = max(sum(stream.rows for stream in state.streams), 1)
+    cpu, sent = sum(used.cpu for used in state.usage), sum(used.network for used in state.usage)
+    return cpu / rows, sent * ROW_SECONDS / rows

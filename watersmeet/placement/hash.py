@@ -1,0 +1,179 @@
+"""Hash: tuples are kept by the hash of a join attribute, so that equal values meet on one node.
+
+Liu, Li, Fan and Chen, "Multi-Way Windowed Streams θ-Joins Using Cluster", section 3.1 and figure 3. Where equalities
+tie all streams on one shared attribute, one hop is enough: a tuple and all it may join with are on one node. Where the
+attributes differ, partial results hop from one attribute's node to the next, and a stream with two join attributes is
+stored once for each.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from watersmeet.placement.base import LONGEST_SLICE, Placement, StateView, Strategy, check_nodes
+from watersmeet.predicate.model import Column
+from watersmeet.state.chunk import WHOLE, Bucket, Chunk
+
+SLICES = 4
+"""Slices per window, each cut into a bucket per node: more of them hold less that is already dead."""
+
+Attribute = tuple[Column, ...]
+"""Columns that must all be equal, at most one of each stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class HashPlacement(Placement):
+    """Buckets by the hash of attributes.
+
+    Attributes:
+        nodes: How many nodes, and buckets, there are.
+        lengths: The slice length of each stream.
+        attributes: The attributes that streams are stored by.
+        foreign: Whether chunks are live that don't lie where their tuples' hashes say.
+    """
+
+    nodes: int
+    lengths: tuple[int, ...]
+    attributes: tuple[Attribute, ...]
+    foreign: bool = False
+
+    def slice_length(self, stream: int) -> int:
+        """See Placement."""
+        return self.lengths[stream]
+
+    def owners(self, stream: int, start: int, bucket: Bucket) -> tuple[int, ...]:
+        """See Placement; a stream that no equality ties is spread by time."""
+        if bucket == WHOLE:
+            return (start // self.lengths[stream] % self.nodes,)
+        return (bucket.number % self.nodes,)
+
+    def stored_by(self, stream: int) -> tuple[Column, ...]:
+        """See Placement."""
+        return tuple(column for attribute in self.attributes for column in attribute if column.stream == stream)
+
+    def probed_by(self, target: int, joined: frozenset[int]) -> tuple[Column, Column] | None:
+        """See Placement; the first bucketing of the target by an attribute that some stream joined has too."""
+        for stored in self.stored_by(target):
+            (attribute,) = (attribute for attribute in self.attributes if stored in attribute)
+            known = [column for column in attribute if column.stream in joined]
+            if known:
+                return stored, known[0]
+        return None
+
+    def lead(self, origin: int) -> tuple[int, ...]:
+        """See Placement; as few streams as make sure that each hop after them has an equality to go by."""
+        joined, rest = {origin}, set(range(len(self.lengths))) - {origin}
+        found: list[int] = []
+        while True:
+            untied = {stream for stream in rest if not self._tied(stream, joined)}
+            helps = {s: sum(self._tied(other, {s}) for other in untied) for s in sorted(rest - untied)}
+            best = max(helps, key=lambda stream: helps[stream], default=None)
+            if best is None or not helps[best]:
+                return tuple(found)
+            found.append(best)
+            joined.add(best)
+            rest.remove(best)
+
+    def stays_after(self) -> int | None:
+        """See Placement; on a shared attribute all that a partial result still has to probe is where it is."""
+        return 1 if self.nodes == 1 or (self.shared and not self.foreign) else None
+
+    @property
+    def shared(self) -> bool:
+        """Whether one attribute ties all streams."""
+        return len(self.attributes) == 1 and len(self.attributes[0]) == len(self.lengths)
+
+    def _tied(self, stream: int, others: set[int]) -> bool:
+        return self.probed_by(stream, frozenset(others)) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Hash(Strategy):
+    """Hashing on `nodes` nodes, for joins whose streams are tied by equalities.
+
+    >>> Hash(nodes=4).describe()
+    'Hash(nodes=4)'
+    """
+
+    nodes: int = 4
+
+    def __post_init__(self) -> None:
+        check_nodes(self.nodes)
+
+    def refusal(self, state: StateView) -> str | None:
+        """See Strategy; every stream needs an equality with another."""
+        if not state.equalities:
+            return (
+                "Hash keeps tuples by the hash of a column that must equal another stream's, and `where` asks for no "
+                "such equality; use PSP, DSJ, ATR or CTR."
+            )
+        tied = {column.stream for pair in state.equalities for column in pair}
+        free = [name for at, name in enumerate(state.names) if at not in tied]
+        if not free:
+            return None
+        return (
+            f"Hash needs for each stream a column that must equal another stream's, and `where` has none for "
+            f"'{free[0]}'; use PSP, DSJ, ATR or CTR."
+        )
+
+    def plan(self, state: StateView) -> Placement:
+        """See Strategy."""
+        by = stored_attributes(attributes(state.equalities))
+        return HashPlacement(
+            self.nodes,
+            tuple(LONGEST_SLICE if s.span is None else max(1, s.span // SLICES) for s in state.streams),
+            by,
+            any(self._foreign(chunk, by) for chunk in state.chunks),
+        )
+
+    def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
+        """See Strategy; every chunk has one owner: its bucket's, or its home if it has none."""
+        wanted = {
+            chunk.id: ((chunk.owners[0] if chunk.bucket == WHOLE else chunk.bucket.number) % self.nodes,)
+            for chunk in state.chunks
+        }
+        return {chunk.id: wanted[chunk.id] for chunk in state.chunks if wanted[chunk.id] != chunk.owners}
+
+    def _foreign(self, chunk: Chunk, by: Sequence[Attribute]) -> bool:
+        """Tell whether a chunk may hold tuples of several nodes' buckets; one of 8 buckets is in one of 4."""
+        stored = any(Column(chunk.stream, chunk.bucket.field) in attribute for attribute in by)
+        return not stored or chunk.bucket.of % self.nodes != 0
+
+
+def attributes(equalities: Iterable[tuple[Column, Column]]) -> list[Attribute]:
+    """Return the columns that equalities make one, in the order in which they first occur; one of each stream.
+
+    >>> attributes([(Column(0, 2), Column(1, 2)), (Column(1, 3), Column(2, 3)), (Column(1, 2), Column(3, 0))])
+    [(Column(stream=0, field=2), Column(stream=1, field=2), Column(stream=3, field=0)), \
+(Column(stream=1, field=3), Column(stream=2, field=3))]
+    """
+    groups: list[list[Column]] = []
+    for pair in equalities:
+        meeting = [group for group in groups if set(group) & set(pair)]
+        merged = list(dict.fromkeys(column for group in (*meeting, pair) for column in group))
+        at = groups.index(meeting[0]) if meeting else len(groups)
+        groups = [*(group for group in groups[:at]), merged, *(group for group in groups[at:] if group not in meeting)]
+    return [_one_each(group) for group in groups]
+
+
+def _one_each(columns: Iterable[Column]) -> Attribute:
+    first: dict[int, Column] = {}
+    for column in columns:
+        first.setdefault(column.stream, column)
+    return tuple(first[stream] for stream in sorted(first))
+
+
+def stored_attributes(found: Sequence[Attribute]) -> tuple[Attribute, ...]:
+    """Return the attributes worth storing by: those that tie streams which no larger or earlier one ties already.
+
+    An attribute shared by all streams makes all others needless, and so does a path the one that would close a circle.
+    """
+    kept: list[Attribute] = []
+    tied: list[frozenset[int]] = []
+    for attribute in sorted(found, key=len, reverse=True):
+        streams = frozenset(column.stream for column in attribute)
+        if any(streams <= group for group in tied):
+            continue
+        kept.append(attribute)
+        apart = [group for group in tied if not group & streams]
+        tied = [*apart, streams.union(*(group for group in tied if group & streams))]
+    return tuple(kept)
