@@ -94,6 +94,14 @@ def test_explain(inputs: dict[str, DataFrame], capsys: pytest.CaptureFixture[str
     assert "  a new tuple of a: a -> b -> c\n    first   a.id > 3\n    probe b by sorted index on b.x\n" in shown
 
 
+def test_a_join_says_what_is_wrong_with_its_strategy_or_order(inputs: dict[str, DataFrame]) -> None:
+    case = Case(STREAMS, ONE_BATCH, "a.x < b.x AND b.k = c.k")
+    with pytest.raises(wm.DefinitionError, match=r"Hash needs for each stream .* has none for 'a'"):
+        join_of(case, inputs, strategy=wm.Hash(2))
+    with pytest.raises(wm.DefinitionError, match="order='best' is unknown; it is one of given, selectivity, histogram"):
+        join_of(case, inputs, order="best")
+
+
 def test_nothing_to_join(spark: SparkSession, tmp_path: Path) -> None:
     empty = spark.createDataFrame([], "id long, ts timestamp")
     joined = wm.join(wm.stream("a", empty, time="ts"), wm.stream("b", empty, time="ts"))
