@@ -1,9 +1,24 @@
 """Where tuples are kept and whom partial results must visit, one strategy a file."""
 
+from watersmeet.placement.atr import ATR
 from watersmeet.placement.base import HopView, Placement, StateView, Strategy, StreamView, Usage
 from watersmeet.placement.central import Central
+from watersmeet.placement.ctr import CTR
 from watersmeet.placement.dsj import DSJ
 from watersmeet.placement.hash import Hash
 from watersmeet.placement.psp import PSP
 
-__all__ = ["DSJ", "PSP", "Central", "Hash", "HopView", "Placement", "StateView", "Strategy", "StreamView", "Usage"]
+__all__ = [
+    "ATR",
+    "CTR",
+    "DSJ",
+    "PSP",
+    "Central",
+    "Hash",
+    "HopView",
+    "Placement",
+    "StateView",
+    "Strategy",
+    "StreamView",
+    "Usage",
+]

@@ -16,7 +16,7 @@ from typing import Any
 
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.base import LONGEST_SLICE, Placement, StateView, Strategy, check_nodes
-from watersmeet.placement.load import loads
+from watersmeet.placement.load import check_load, loads
 from watersmeet.state.chunk import Bucket
 
 ROW_SECONDS = 2e-6
@@ -100,14 +100,7 @@ class DSJ(Strategy):
         check_nodes(self.nodes)
         if self.slices is not None and (type(self.slices) is not int or self.slices < 1):
             raise DefinitionError(f"slices={self.slices!r}: a window is cut into a whole number of slices, at least 1.")
-        if len(self.weights) != 3 or min(self.weights) < 0 or not any(self.weights):
-            raise DefinitionError(
-                f"weights={self.weights!r}: give three numbers, for CPU, memory and network, none below 0, not all 0."
-            )
-        if self.capacities and (len(self.capacities) != self.nodes or min(self.capacities) <= 0):
-            raise DefinitionError(
-                f"capacities={self.capacities!r}: give a number above 0 for each of the {self.nodes} nodes."
-            )
+        check_load(self.nodes, self.weights, self.capacities)
 
     def describe(self) -> str:
         """See Strategy."""

@@ -6,6 +6,7 @@ resource counts as the node's share of what all nodes used, so that the weights 
 
 from collections.abc import Sequence
 
+from watersmeet.errors import DefinitionError
 from watersmeet.placement.base import Usage
 
 DECAY = 0.5
@@ -35,3 +36,15 @@ def smoothed(before: Sequence[Usage], now: Sequence[Usage]) -> list[Usage]:
         Usage(*(DECAY * getattr(was, name) + (1 - DECAY) * getattr(used, name) for name in Usage.__slots__))
         for was, used in zip(old, now, strict=False)
     ]
+
+
+def check_load(nodes: int, weights: Sequence[float], capacities: Sequence[float]) -> None:
+    """Check what a node's load is made of.
+
+    Raises:
+        DefinitionError: If there aren't three weights of at least 0, one above it, or a capacity above 0 for each node.
+    """
+    if len(weights) != 3 or min(weights) < 0 or not any(weights):
+        raise DefinitionError(f"weights={weights!r}: give three numbers, for CPU, memory and network, not all 0.")
+    if capacities and (len(capacities) != nodes or min(capacities) <= 0):
+        raise DefinitionError(f"capacities={capacities!r}: give one number above 0 for each of the {nodes} nodes.")

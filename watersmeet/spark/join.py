@@ -237,7 +237,7 @@ def join(
         if not isinstance(given, Stream):
             raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(given).__name__}.")
     if strategy is not None and not isinstance(strategy, Strategy):
-        raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...) or wm.Central().")
+        raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash or Central.")
     frames = tuple(None if isinstance(given.frame, Join) else given.frame for given in streams)
     inner = {at: given.frame for at, given in enumerate(streams) if isinstance(given.frame, Join)}
     specs = _specs(streams)

@@ -1,0 +1,205 @@
+"""The same band join under every placement, with 2, 4 and 8 nodes, partial results travelling by Spark's shuffle.
+
+python bench/placements.py            all placements, and the cost of planning and routing
+python bench/placements.py --quick    4 nodes only
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+from pyspark.sql import SparkSession
+from rich.table import Table
+
+import watersmeet as wm
+from bench.baselines import session
+from bench.common import RESULTS, STREAMS, WINDOW, band_files, console, progress
+from watersmeet.placement import StateView, Strategy, StreamView
+from watersmeet.placement.atr import overhead
+from watersmeet.state.chunk import WHOLE, Chunk, Place
+
+RATE, SECONDS, EPSILON = 100.0, 60, 2.0
+SEGMENT = 20
+WARM = 3
+"""Batches left out of the figures: state is still filling up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a placement did."""
+
+    placement: str
+    nodes: int
+    seconds: float
+    results: int
+    copies: float
+    expected_copies: float
+    shuffled_per_result: float
+    busiest_to_mean: float
+    strays: int
+
+
+def placements(nodes: int) -> dict[str, Strategy]:
+    segment = f"{SEGMENT} seconds"
+    return {
+        "PSP": wm.PSP(nodes),
+        "ATR": wm.ATR(nodes, segment=segment),
+        "CTR": wm.CTR(nodes),
+        "CTR, 2 copies": wm.CTR(nodes, copies=2),
+        "DSJ": wm.DSJ(nodes),
+    }
+
+
+def run(spark: SparkSession, files: Path, out: Path, strategy: Strategy) -> list[Mapping[str, Any]]:
+    schema = spark.read.parquet(str(files / "a")).schema
+    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+    streams = [
+        wm.stream(n, reader.parquet(str(files / n)), time="ts", window=f"{WINDOW} seconds", delay="0 seconds")
+        for n in STREAMS
+    ]
+    where = f"abs(a.x - b.x) < {EPSILON} AND abs(b.x - c.x) < {EPSILON}"
+    join = wm.join(*streams, where=where, select="a.id AS a_id, b.id AS b_id, c.id AS c_id", strategy=strategy)
+    writer = join.writeStream.option("checkpointLocation", str(out / "checkpoint")).option("exchange", "shuffle")
+    query = writer.trigger(availableNow=True).start(str(out / "results"))
+    query.awaitTermination()
+    return query.progress
+
+
+def figures(name: str, nodes: int, seconds: float, batches: list[Mapping[str, Any]]) -> Figures:
+    warm = batches[WARM:]
+    results = sum(p["outputRows"] for p in batches)
+    rows = np.array([[node["pairs"] for node in p["nodes"]] for p in warm]).sum(axis=0)
+    expected = 1.0
+    if name == "ATR":
+        rates = [RATE] * len(STREAMS)
+        windows: list[int | None] = [WINDOW] * len(STREAMS)
+        expected += overhead(rates, windows, SEGMENT, 0, nodes) / sum(rates)
+    return Figures(
+        placement=name,
+        nodes=nodes,
+        seconds=round(seconds, 2),
+        results=results,
+        copies=round(sum(p["stateRows"] for p in warm) / sum(p["distinctRows"] for p in warm), 3),
+        expected_copies=round(expected, 3),
+        shuffled_per_result=round(sum(h["rowsShuffled"] for p in batches for h in p["hops"]) / results, 3),
+        busiest_to_mean=round(float(rows.max() / rows.mean()), 2),
+        strays=sum(p["strays"] for p in batches),
+    )
+
+
+def crowd(slices: int, nodes: int) -> StateView:
+    """A state of many live slices on many nodes, such as a plan has to look at."""
+    length, per_stream = 1_000_000, slices // 3
+    chunks = tuple(
+        Chunk(
+            id=f"{stream}-{at}",
+            stream=stream,
+            batch=at,
+            start=at * length,
+            end=(at + 1) * length,
+            bucket=WHOLE,
+            rows=100,
+            bytes=2400,
+            low=at * length,
+            high=(at + 1) * length - 1,
+            owners=(at * nodes // per_stream % nodes,),
+            place=Place("chunks/none.arrow", 0, 0, 0, 0),
+            sealed=True,
+        )
+        for stream in range(3)
+        for at in range(per_stream)
+    )
+    span = per_stream * length
+    streams = tuple(StreamView(span, span - 1, 100, length, span, 100.0) for _ in range(3))
+    ties = (frozenset({0, 1}), frozenset({1, 2}))
+    return StateView(streams, chunks, ties=ties)
+
+
+def planning(strategy: Strategy) -> float:
+    """Return the milliseconds of planning a batch in steady state, 64 nodes and 10,000 live slices: plan and move."""
+    state = crowd(10_000, strategy.nodes)
+    took = []
+    for _ in range(5):
+        started = time.perf_counter()
+        placement = strategy.plan(state)
+        moves = strategy.move(state, placement)
+        took.append(1000 * (time.perf_counter() - started))
+        chunks = tuple(c.owned_by(moves[c.id]) if c.id in moves else c for c in state.chunks)
+        frozen = strategy.freeze(placement, state)
+        state = StateView(state.streams, chunks, frozen, ties=state.ties)
+    return min(took[1:])
+
+
+def report(found: list[Figures], planned: dict[str, float]) -> None:
+    table = Table(title=f"Band join of three streams, {RATE:g}/s, {SECONDS} s, {WINDOW} s windows, exchange shuffle")
+    for heading in Figures.__slots__:
+        table.add_column(heading.replace("_", " "))
+    for one in found:
+        table.add_row(*(str(value) for value in asdict(one).values()))
+    console.print(table)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    with (RESULTS / "placements.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(Figures.__slots__))
+        writer.writeheader()
+        writer.writerows(asdict(one) for one in found)
+    for name, ms in planned.items():
+        met = "met" if ms < 5 else "MISSED"
+        console.print(f"{name}: planning a batch for 64 nodes and 10,000 live slices takes {ms:.1f} ms; under 5: {met}")
+    counts = {one.results for one in found}
+    console.print("All found the same number of results." if len(counts) == 1 else f"RESULTS DIFFER: {counts}")
+    draw(found)
+
+
+def draw(found: list[Figures]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    names = list(dict.fromkeys(one.placement for one in found))
+    nodes = sorted({one.nodes for one in found})
+    shown = {"seconds": "seconds", "copies": "stored copies a tuple", "shuffled_per_result": "rows shuffled a result"}
+    figure, axes = pyplot.subplots(1, len(shown), figsize=(13, 4), constrained_layout=True)
+    for axis, (field, title) in zip(axes, shown.items(), strict=True):
+        for at, count in enumerate(nodes):
+            heights = [next(getattr(o, field) for o in found if (o.placement, o.nodes) == (n, count)) for n in names]
+            axis.bar(np.arange(len(names)) + at * 0.8 / len(nodes), heights, 0.8 / len(nodes), label=f"{count} nodes")
+        axis.set_xticks(np.arange(len(names)) + 0.3, names, rotation=30, ha="right")
+        axis.set_title(title)
+    axes[0].legend()
+    figure.savefig(RESULTS / "placements.png", dpi=120)
+    console.print(f"Written: {RESULTS / 'placements'}.csv, .png")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="4 nodes only")
+    given = parser.parse_args()
+    spark, found = session({}), []
+    runs = [(n, name, s) for n in ([4] if given.quick else [2, 4, 8]) for name, s in placements(n).items()]
+    with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as name, progress("Placements", 1 + len(runs)) as bar:
+        folder = Path(name)
+        files = band_files(folder / "files", RATE, SECONDS)
+        run(spark, files, folder / "warm-up", wm.PSP(2))
+        bar.advance(bar.task_ids[0])
+        for at, (nodes, label, strategy) in enumerate(runs):
+            started = time.perf_counter()
+            batches = run(spark, files, folder / f"run-{at}", strategy)
+            found.append(figures(label, nodes, time.perf_counter() - started, batches))
+            bar.advance(bar.task_ids[0])
+    report(found, {name: planning(strategy) for name, strategy in placements(64).items()})
+
+
+if __name__ == "__main__":
+    main()
