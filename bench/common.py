@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -82,6 +83,8 @@ class UsageSampler:
         self.interval = interval
         self.peak_rss_mb = 0.0
         self.workers_rss_mb = 0.0
+        self.series: list[tuple[float, float]] = []
+        """Seconds since the epoch, and the CPU seconds used by then."""
         self._before: dict[int, float] = {}
         self._cpu: dict[int, float] = {}
         self._stop = threading.Event()
@@ -116,6 +119,7 @@ class UsageSampler:
         self.workers_rss_mb = max(self.workers_rss_mb, workers)
         for process in (me, *descendants):
             self._cpu[process.pid] = max(self._cpu.get(process.pid, 0.0), _cpu_seconds(process))
+        self.series.append((time.time(), self.cpu_seconds))
 
 
 def _cpu_seconds(process: psutil.Process) -> float:

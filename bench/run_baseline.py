@@ -9,6 +9,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -48,13 +49,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="empty folder for results and checkpoint")
     parser.add_argument("--epsilon", type=float, default=0.0, help="width of the band")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting to override")
+    parser.add_argument("--warm", action="store_true", help="run once before, in the same session, without timing")
     given = parser.parse_args(arguments)
     task = Task(given.files.resolve(), given.out.resolve(), given.epsilon)
-    join = prepare(given.name, task, dict(setting.split("=", 1) for setting in given.set))
+    settings = dict(setting.split("=", 1) for setting in given.set)
+    if given.warm:
+        prepare(given.name, replace(task, out=task.out.with_name(f"{task.out.name}-warm-up")), settings)()
+    join = prepare(given.name, task, settings)
     with UsageSampler() as usage:
         start = time.perf_counter()
         join()
         seconds = time.perf_counter() - start
+    (task.out / "cpu.json").write_text(json.dumps(usage.series))
     result = {
         "seconds": round(seconds, 3),
         "rows": count(task.results),

@@ -1,5 +1,6 @@
 """Draws the pictures of these pages: `.venv/bin/python docs/figures.py` writes docs/figures/*.svg anew."""
 
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,12 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+
+from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash, Placement, StateView, Strategy, StreamView
+from watersmeet.predicate.model import Column
+from watersmeet.state.chunk import WHOLE, Bucket, Chunk, Place
 
 FOLDER = Path(__file__).parent / "figures"
 INK, PAPER, FAINT, SOFT = "#22303c", "#ffffff", "#c9ced2", "#eef1f3"
@@ -26,6 +32,12 @@ def main() -> None:
         "disorder": disorder,
         "watermark": watermark,
         "ring": ring,
+        "placement-psp": partial(placement, "PSP"),
+        "placement-atr": partial(placement, "ATR"),
+        "placement-ctr": partial(placement, "CTR"),
+        "placement-dsj": partial(placement, "DSJ"),
+        "placement-hash": partial(placement, "Hash"),
+        "placement-central": partial(placement, "Central"),
     }.items():
         figure = draw()
         figure.savefig(FOLDER / f"{name}.svg", facecolor=PAPER, metadata={"Date": None})
@@ -82,9 +94,9 @@ def data_flow() -> Any:
         arrow(axis, (14, y + 2.5), (19, 34.5))
     box(axis, 19, 29.5, 13, 10, "union", note="prune columns\ntag the stream\nhash the row")
     arrow(axis, (32, 34.5), (37, 34.5))
-    box(axis, 37, 29.5, 14, 10, "diffuse", note="late? rejected?\nwho keeps it,\nwhom must it probe")
+    box(axis, 37, 29.5, 14, 10, "intake", note="late? rejected?\nwho keeps it:\nwrite chunks")
     arrow(axis, (51, 34.5), (56, 34.5))
-    box(axis, 56, 29.5, 12, 10, "hop 1", note="write chunks,\nprobe stream 2")
+    box(axis, 56, 29.5, 12, 10, "hop 1", note="probe the\nsecond stream")
     arrow(axis, (68, 34.5), (74, 34.5), "partial")
     box(axis, 74, 29.5, 12, 10, "hop m-1", note="probe the\nlast stream")
     arrow(axis, (86, 34.5), (91, 34.5))
@@ -97,10 +109,10 @@ def data_flow() -> Any:
     for node, colour in enumerate(RING):
         box(axis, 57 + 7.4 * node, 11, 6, 5, f"node {node}", fill=colour, size=9)
     axis.text(71, 17.2, "chunks: immutable slices of time, with owners", ha="center", fontsize=8)
-    arrow(axis, (60, 29.5), (60, 19.5), lw=1)
+    arrow(axis, (48, 29.5), (57, 19.5), lw=1)
     arrow(axis, (64, 19.5), (64, 29.5), lw=1)
     arrow(axis, (80, 19.5), (80, 29.5), lw=1)
-    axis.text(58.4, 24.5, "append", ha="right", va="center", fontsize=8)
+    axis.text(54.2, 25.5, "append", ha="left", va="center", fontsize=8)
     axis.text(64.8, 22, "probe", ha="left", va="center", fontsize=8)
     axis.text(80.8, 24.5, "probe", ha="left", va="center", fontsize=8)
 
@@ -237,6 +249,95 @@ def ring() -> Any:
         "Borders follow tuple counts and move with time: whole chunks change owner, no row is copied.",
         fontsize=9.5,
     )
+    return figure
+
+
+SECOND = 1_000_000
+WINDOW, NOW = 12, 24
+PLACED: dict[str, tuple[Strategy, str]] = {
+    "PSP": (PSP(4), "cut by age round a ring: each slice on one node, a probe visits all nodes in its range"),
+    "ATR": (
+        ATR(4, segment="12 seconds", master=0),
+        "stream a is the master, each segment on one node; the others follow",
+    ),
+    "CTR": (CTR(4, segment="3 seconds", copies=2), "segments of each stream placed on their own, here in two copies"),
+    "DSJ": (DSJ(4, slices=4), "slices of time shared by all streams: what came together is together"),
+    "Hash": (Hash(4), "by the hash of the join attribute: equal values meet on one node"),
+    "Central": (Central(), "everything on one node"),
+}
+
+
+def settled(strategy: Strategy) -> tuple[StateView, Placement]:
+    """Return the state and the placement after some seconds of even streams, one batch a second."""
+    streams = tuple(StreamView(WINDOW * SECOND, None, 0, 0, WINDOW * SECOND, 10.0) for _ in STREAM)
+    equalities = ((Column(0, 2), Column(1, 2)), (Column(1, 2), Column(2, 2)))
+    ties = (frozenset({0, 1}), frozenset({1, 2}))
+    state = StateView(streams, equalities=equalities, ties=ties, names=tuple(STREAM))
+    for second in range(NOW):
+        chosen = strategy.plan(state)
+        moves = strategy.move(state, chosen)
+        old = [c.owned_by(moves.get(c.id, c.owners)) for c in state.chunks if c.low >= (second - WINDOW) * SECOND]
+        chunks = (*old, *(chunk for stream in range(3) for chunk in written(chosen, stream, second)))
+        seen = StreamView(WINDOW * SECOND, (second + 1) * SECOND - 1, 10, SECOND, WINDOW * SECOND, 10.0)
+        state = StateView((seen,) * 3, chunks, state.frozen, (), ties, equalities, (), state.names)
+        state = StateView((seen,) * 3, chunks, strategy.freeze(chosen, state), (), ties, equalities, (), state.names)
+    return state, strategy.plan(state)
+
+
+def written(chosen: Placement, stream: int, second: int) -> list[Chunk]:
+    """Return the chunks of a second of a stream, as an intake task would write them."""
+    found = []
+    for half in (0, SECOND // 2):
+        time = second * SECOND + half
+        start = int(chosen.starts(stream, np.array([time]))[0])
+        fields = tuple(column.field for column in chosen.stored_by(stream))
+        kinds = [Bucket(fields[0], chosen.nodes, n, fields) for n in range(chosen.nodes)] if fields else [WHOLE]
+        found += [
+            Chunk(
+                id=f"{stream}-{time}-{kind.number}",
+                stream=stream,
+                batch=second,
+                start=start,
+                end=start + chosen.slice_length(stream),
+                bucket=kind,
+                rows=5,
+                bytes=100,
+                low=time,
+                high=time + SECOND // 2 - 1,
+                owners=chosen.owners(stream, start, kind),
+                place=Place("", 0, 0, 0, 0),
+            )
+            for kind in kinds
+        ]
+    return found
+
+
+def placement(name: str) -> Any:
+    """Who keeps which tuples under a strategy, as its own code says, and where a new tuple probes."""
+    strategy, words = PLACED[name]
+    state, chosen = settled(strategy)
+    figure, axis = canvas(9, 3.1)
+    axis.text(2, 28.6, name, fontsize=14, weight="bold", va="center")
+    axis.text(14, 28.5, words, fontsize=9.5, va="center")
+    scale, left = 70 / WINDOW, 8
+    for row, (stream, colour) in enumerate(STREAM.items()):
+        y = 19.5 - 6.5 * row
+        axis.text(4.5, y + 2.5, stream, fontsize=12, weight="bold", color=colour, va="center", ha="center")
+        for chunk in (c for c in state.chunks if c.stream == row and c.low >= (NOW - WINDOW) * SECOND):
+            x, width = left + (chunk.low / SECOND - NOW + WINDOW) * scale, 0.5 * scale
+            parts = chunk.bucket.of if chunk.bucket != WHOLE else len(chunk.owners)
+            for at, node in enumerate(sorted(chunk.owners)):
+                part = chunk.bucket.number if chunk.bucket != WHOLE else at
+                height = 5 / parts
+                axis.add_patch(Rectangle((x, y + part * height), width, height, fc=RING[node], ec="none"))
+        axis.add_patch(Rectangle((left, y), 70, 5, fc="none", ec=INK, lw=0.8))
+    arrow(axis, (left, 3.4), (left + 72, 3.4), color=FAINT)
+    axis.text(left, 1.6, f"{WINDOW} s ago", fontsize=8, va="center")
+    axis.text(left + 70, 1.6, "now", fontsize=8, va="center", ha="right")
+    for node in range(chosen.nodes):
+        axis.add_patch(Rectangle((82.5, 20.8 - 4.4 * node), 2.2, 2.2, fc=RING[node], ec=INK, lw=0.6))
+        axis.text(85.2, 21.9 - 4.4 * node, f"{node}", fontsize=9, va="center")
+    axis.text(82.5, 24.8, "node", fontsize=8, va="center")
     return figure
 
 

@@ -15,7 +15,7 @@ from tests.scatter import Scatter, ScatterOrdering
 from watersmeet.engine.plan import GIVEN
 from watersmeet.kernel import window as windows
 from watersmeet.ordering import Histogram, Selectivity
-from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash, Strategy
+from watersmeet.placement import ATR, CTR, DSJ, PSP, Auto, Central, Hash, Strategy
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
@@ -108,6 +108,7 @@ strategies_of: st.SearchStrategy[Strategy] = st.one_of(
     st.builds(ATR, st.integers(1, 5), st.integers(1, 12).map(lambda size: timedelta(microseconds=size))),
     st.builds(CTR, st.integers(1, 5), st.integers(1, 12).map(lambda size: timedelta(microseconds=size))),
     st.integers(1, 5).map(Hash),
+    st.integers(1, 5).map(Auto),
     st.builds(Scatter, st.integers(1, 5), st.integers(0, 1000)),
 )
 
@@ -171,7 +172,7 @@ def test_the_engine_gives_the_oracles_results(case: dict[str, Any]) -> None:
         assert sum(p["rejectedRows"] for p in run.progress) == len(wanted.rejected)
         for p in run.progress:
             assert p["watermark"] == wanted.watermarks.get(p["batchId"], p["watermark"])
-            if not any(isinstance(strategy, Scatter | Hash | ATR | CTR) for strategy in case["strategies"]):
+            if not any(isinstance(strategy, Scatter | Hash | ATR | CTR | Auto) for strategy in case["strategies"]):
                 assert p["stateRows"] == p["distinctRows"]  # PSP, DSJ and Central keep one copy of a tuple
 
 

@@ -1,7 +1,7 @@
 """Join many live streams at once, under any predicate, on Apache Spark."""
 
 from watersmeet.errors import DefinitionError, PredicateError, SqlError, StateError, WatersmeetError
-from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash
+from watersmeet.placement import ATR, CTR, DSJ, PSP, Auto, Central, Hash
 from watersmeet.predicate.python import predicate
 from watersmeet.spark.join import Join, join, sql, stream
 from watersmeet.spark.writer import JoinQuery
@@ -12,6 +12,7 @@ __all__ = [
     "CTR",
     "DSJ",
     "PSP",
+    "Auto",
     "Central",
     "DefinitionError",
     "Hash",

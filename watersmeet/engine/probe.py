@@ -193,6 +193,21 @@ class Probe:
         work = self._prober.work
         return TaskReport(node, dict(work.hops), dict(work.node_pairs), dict(work.costs), work.strays)
 
+    def reports(self, share: int, shares: int, name: str) -> list[TaskReport]:
+        """Do the merges of the nodes that fall to one of several tasks, and return their reports; the first says all.
+
+        Args:
+            share: Which task.
+            shares: How many there are; more than nodes, or fewer.
+            name: Unique to the task attempt.
+        """
+        nodes = self._plan.placement.nodes
+        mine = range(share, nodes, shares)
+        found = [self.report(share % nodes), *(TaskReport(node) for node in mine[1:])]
+        for report in found if mine else ():
+            self.keep(report, f"{name}n{report.node}")
+        return found
+
     def keep(self, report: TaskReport, name: str) -> None:
         """Do a node's merges; as node 0, also say what the batch wrote.
 

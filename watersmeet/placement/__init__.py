@@ -1,6 +1,7 @@
 """Where tuples are kept and whom partial results must visit, one strategy a file."""
 
 from watersmeet.placement.atr import ATR
+from watersmeet.placement.auto import Auto
 from watersmeet.placement.base import HopView, Placement, StateView, Strategy, StreamView, Usage
 from watersmeet.placement.central import Central
 from watersmeet.placement.ctr import CTR
@@ -13,6 +14,7 @@ __all__ = [
     "CTR",
     "DSJ",
     "PSP",
+    "Auto",
     "Central",
     "Hash",
     "HopView",

@@ -31,7 +31,7 @@ def loads(
 
 def smoothed(before: Sequence[Usage], now: Sequence[Usage]) -> list[Usage]:
     """Return the usage to remember after a batch."""
-    old = [*before, *(Usage() for _ in now)]
+    old = [*before, *now[len(before) :]]
     return [
         Usage(*(DECAY * getattr(was, name) + (1 - DECAY) * getattr(used, name) for name in Usage.__slots__))
         for was, used in zip(old, now, strict=False)

@@ -15,6 +15,8 @@ from watersmeet.state.chunk import Bucket, Chunk
 
 SLICES_PER_NODE = 2
 """Slices of time per node and window: the grain at which state moves along the ring."""
+FEWEST_ROWS = 100
+"""Where slices would hold fewer rows than this there is one per node: files have a fixed part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,9 @@ class PSP(Strategy):
     def _length(self, stream: StreamView) -> int:
         if stream.span is None:
             return LONGEST_SLICE
-        return max(1, stream.span // (SLICES_PER_NODE * self.nodes))
+        slices = SLICES_PER_NODE * self.nodes
+        crumbs = 0 < stream.rate * stream.span / 1e6 / slices < FEWEST_ROWS
+        return max(1, stream.span // (self.nodes if crumbs else slices))
 
 
 def _borders(stream: StreamView, chunks: list[Chunk], nodes: int) -> tuple[int, ...]:

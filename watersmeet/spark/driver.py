@@ -53,8 +53,6 @@ def _run(rows: pa.Table, plan: BatchPlan) -> list[TaskReport]:
             intake.add(stream, part)
     probing = Probe(plan, [intake.finish()], worker())
     written = write(plan, NAME, probing.results(0, 1), probing.table.gather)
-    reports = [probing.report(0), *(TaskReport(node) for node in range(1, plan.placement.nodes))]
-    for report in reports:
-        probing.keep(report, f"{NAME}{report.node}")
-        report.process = "driver"
-    return [finished(reports[0], written, started), *reports[1:]]
+    first, *others = probing.reports(0, 1, NAME)
+    first.process = "driver"
+    return [finished(first, written, started), *others]

@@ -14,10 +14,19 @@ from watersmeet.spark import driver as small
 from watersmeet.spark import tasks
 from watersmeet.spark.frames import spark_schema
 
+_ready: set[str] = set()
+"""The applications whose Python workers were started ahead."""
+
 
 def driver(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
-    """Run a small batch in the driver's process, any other as `local` does."""
-    return small.run(batch, plan) or local(batch, plan)
+    """Run a small batch in the driver's process, any other as `local` does; tasks are made ready as batches grow."""
+    done = small.run(batch, plan)
+    if done is None:
+        return local(batch, plan)
+    spark = batch.sparkSession
+    if done[0].seconds > small.MOST_SECONDS / 2 and spark.sparkContext.applicationId not in _ready:
+        warm_up(spark, "local")
+    return done
 
 
 def local(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
@@ -25,8 +34,9 @@ def local(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
 
     What is shuffled is only the news of which chunks were written; rows are read from the memory-mapped chunks.
     """
-    told = _told(batch, plan)
-    return tasks.outcome(row.body for row in told.mapInArrow(tasks.probe(plan), tasks.REPORT_DDL).collect())
+    shares = batch.sparkSession.sparkContext.defaultParallelism
+    probed = _told(batch, plan, shares).mapInArrow(tasks.probe(plan, shares), tasks.REPORT_DDL)
+    return tasks.outcome(row.body for row in probed.collect())
 
 
 def shuffle(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
@@ -36,33 +46,44 @@ def shuffle(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
     """
     nodes, last = plan.placement.nodes, plan.stages - 1
     wire = spark_schema(Wire(plan.query, plan.placement.tracked).schema)
-    frame = _told(batch, plan)
+    frame = _told(batch, plan, nodes)
     for hop in range(last):
         frame = frame.mapInArrow(tasks.relay(plan, hop), wire).repartitionById(nodes, F.col("node"))
     done = frame.mapInArrow(tasks.last_relay(plan, last), tasks.REPORT_DDL)
     return tasks.outcome(row.body for row in done.collect())
 
 
-def _told(batch: DataFrame, plan: BatchPlan) -> DataFrame:
-    """Return the reports of the intake tasks, for every node."""
-    return (
-        _compact(batch)
-        .mapInArrow(tasks.intake(plan), tasks.REPORT_DDL)
-        .repartitionById(plan.placement.nodes, F.col("node"))
-    )
+def _told(batch: DataFrame, plan: BatchPlan, receivers: int) -> DataFrame:
+    """Return the reports of the intake tasks, for each of the tasks that follow."""
+    told = _compact(batch).mapInArrow(tasks.intake(plan, receivers), tasks.REPORT_DDL)
+    return told.repartitionById(receivers, F.col("node"))
 
 
-def warm_up(spark: SparkSession) -> None:
-    """Start the Python workers in the background, by a job shaped like a batch's: Spark plans the stream meanwhile."""
-    slots = spark.sparkContext.defaultParallelism
+def warm_up(spark: SparkSession, exchange: str) -> None:
+    """Let Spark learn in the background what the first batch will ask of it: it plans the stream meanwhile."""
+    run = _first_rows if exchange == "driver" else _first_tasks
+    if run is _first_tasks:
+        _ready.add(spark.sparkContext.applicationId)
 
-    def run() -> None:
-        none = spark.range(0, slots, 1, slots).select(F.lit(0).alias("node"), F.lit(b"").alias("body"))
-        first = none.mapInArrow(tasks.warm_up, tasks.REPORT_DDL).repartitionById(slots, F.col("node"))
+    def quietly() -> None:
         with suppress(Exception):  # whatever is wrong, the first batch will say it
-            first.mapInArrow(tasks.warm_up, tasks.REPORT_DDL).collect()
+            run(spark)
 
-    Thread(target=run, name="watersmeet-warm-up", daemon=True).start()
+    Thread(target=quietly, name="watersmeet-warm-up", daemon=True).start()
+
+
+def _first_rows(spark: SparkSession) -> None:
+    """Fetch a row as the driver fetches small batches."""
+    kinds = ("cast(id AS byte)", "cast(id AS double)", "cast(id AS timestamp)", "xxhash64(id)")
+    spark.range(0, 1, 1, 1).selectExpr("id", *kinds).coalesce(1).limit(1).toArrow()
+
+
+def _first_tasks(spark: SparkSession) -> None:
+    """Start the Python workers, by a job shaped like a batch's."""
+    slots = spark.sparkContext.defaultParallelism
+    none = spark.range(0, slots, 1, slots).select(F.lit(0).alias("node"), F.lit(b"").alias("body"))
+    first = none.mapInArrow(tasks.warm_up, tasks.REPORT_DDL).repartitionById(slots, F.col("node"))
+    first.mapInArrow(tasks.warm_up, tasks.REPORT_DDL).collect()
 
 
 def _compact(batch: DataFrame) -> DataFrame:

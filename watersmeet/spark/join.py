@@ -202,9 +202,10 @@ class Join:
         store = Store(folder)
         checks.workers(self.spark, store)
         batch = plan(self.query, start(self.query), self.strategy, store, "static", ordering=self.ordering)
-        told = union(self.query, self.frames, False).mapInArrow(tasks.intake(batch), tasks.REPORT_DDL)
-        shown = told.repartitionById(batch.placement.nodes, F.col("node"))
-        frame = shown.mapInArrow(tasks.show(batch), spark_schema(self.query.output_schema))
+        shares = max(batch.placement.nodes, self.spark.sparkContext.defaultParallelism)
+        told = union(self.query, self.frames, False).mapInArrow(tasks.intake(batch, shares), tasks.REPORT_DDL)
+        shown = told.repartitionById(shares, F.col("node"))
+        frame = shown.mapInArrow(tasks.show(batch, shares), spark_schema(self.query.output_schema))
         made = self._selected(frame)
         # Tasks make the folder anew if a frame derived from this one outlives it; the end of the process clears up.
         weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
@@ -237,7 +238,7 @@ def join(
         if not isinstance(given, Stream):
             raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(given).__name__}.")
     if strategy is not None and not isinstance(strategy, Strategy):
-        raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash or Central.")
+        raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
     frames = tuple(None if isinstance(given.frame, Join) else given.frame for given in streams)
     inner = {at: given.frame for at, given in enumerate(streams) if isinstance(given.frame, Join)}
     specs = _specs(streams)

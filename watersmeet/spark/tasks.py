@@ -104,7 +104,7 @@ class Failure:
         return error
 
 
-def intake(plan: BatchPlan) -> Task:
+def intake(plan: BatchPlan, receivers: int) -> Task:
     """Return the task that stores its share of the input and tells every probing task what it stored."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
@@ -114,22 +114,20 @@ def intake(plan: BatchPlan) -> Task:
             for stream, rows in rows_of(block, plan):
                 taken.add(stream, rows)
         report = taken.finish()
-        yield messages((node, report) for node in range(plan.placement.nodes))
+        yield messages((receiver, report) for receiver in range(receivers))
 
-    return guarded(run, range(plan.placement.nodes))
+    return guarded(run, range(receivers))
 
 
-def probe(plan: BatchPlan) -> Task:
+def probe(plan: BatchPlan, shares: int) -> Task:
     """Return the task that runs all hops of its share, writes the results to the store and reports."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
         started = time.process_time()
-        node = partition()
         probing = Probe(plan, intakes(blocks), worker())
-        written = write(plan, attempt(), probing.results(node, plan.placement.nodes), probing.table.gather)
-        report = probing.report(node)
-        probing.keep(report, attempt())
-        yield messages([(node, finished(report, written, started))])
+        written = write(plan, attempt(), probing.results(partition(), shares), probing.table.gather)
+        first, *others = probing.reports(partition(), shares, attempt())
+        yield messages((report.node, report) for report in (finished(first, written, started), *others))
 
     return guarded(run, [-1])
 
@@ -194,12 +192,12 @@ def _wired(task: Task, plan: BatchPlan) -> Task:
     return run
 
 
-def show(plan: BatchPlan) -> Task:
+def show(plan: BatchPlan, shares: int) -> Task:
     """Return the task that runs all hops of its share and yields the results themselves, for static frames."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
         probing = Probe(plan, intakes(blocks), worker())
-        for block in probing.results(partition(), plan.placement.nodes):
+        for block in probing.results(partition(), shares):
             yield from output(plan.query, block, probing.table.gather)
 
     return run

@@ -111,8 +111,7 @@ class JoinWriter:
         sink = self._sink(location, checkpoint_id(store))
         checks.workers(spark, store)
         sides = side_folders(self._options, checkpoint_id(store))
-        if chosen != "driver":
-            warm_up(spark)
+        warm_up(spark, chosen)
         tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
         runner = BatchRunner(
             tree=tree,

@@ -13,8 +13,8 @@ FANOUT = 8
 """Chunks of one tier that make one of the next."""
 TIER_ROWS = 256
 """The first tier holds chunks of up to this many rows; each next tier FANOUT times as many."""
-LARGEST_BYTES = 64 << 20
-"""No merge makes a chunk larger than this."""
+LARGEST_BYTES = 2 << 20
+"""No merge makes a chunk larger than this: to copy images gains nothing, and what was asked about them is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,250 @@
+"""The cost model: the papers' equations against numbers worked out by hand, and what a join measures."""
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from watersmeet.adapt import cost
+from watersmeet.errors import DefinitionError
+from watersmeet.placement import HopView, StateView, StreamView, Usage
+from watersmeet.state.chunk import WHOLE, Chunk, Place
+
+SECOND = 1_000_000
+
+# Three streams of 100 tuples a second, windows of 10 s, 1 of 500 pairs matches: a tuple looks at 1000 tuples, becomes 2
+# partial results, looks at 2000 more, becomes 4 results.
+EQUAL = replace(
+    cost.alike(3, 100, 10, 0.002),
+    pair_seconds=1e-4,
+    insert_seconds=1e-2,
+    purge_seconds=3e-2,
+    row_seconds=1e-3,
+    hop_seconds=5e-3,
+    row_bytes=200.0,
+)
+# a -> b -> c with windows of 20, 5 and 3 tuples; b's and c's tuples have orders and selectivities of their own.
+UNEQUAL = cost.Parameters(
+    rates=(2, 1, 3),
+    windows=(10, 5, 1),
+    orders=((1, 2), (2, 0), (0, 1)),
+    selectivities=((0.4, 0.5), (1 / 3, 0.1), (0.25, 1.0)),
+    pair_seconds=1.0,
+    insert_seconds=0.0,
+    purge_seconds=0.0,
+    row_seconds=0.5,
+)
+
+
+def test_a_tuple_becomes_partial_results_and_looks_at_pairs() -> None:
+    assert cost.partials(EQUAL, 0) == [1, 2, 4]
+    assert cost.pairs(EQUAL, 0) == [1000, 2000]
+    assert cost.partials(UNEQUAL, 0) == pytest.approx([1, 2, 3])
+    assert cost.pairs(UNEQUAL, 0) == pytest.approx([5, 6])
+    assert cost.pairs(UNEQUAL, 1) == pytest.approx([3, 20])
+    assert cost.pairs(UNEQUAL, 2) == pytest.approx([20, 25])
+
+
+def test_equation_1() -> None:
+    assert cost.central_work(EQUAL, 0) == pytest.approx(0.04 + 1e-4 * 3000)
+    assert cost.ring_work(EQUAL, 0, 4) == pytest.approx(0.34 + 1e-3 * 4 * (1 + 2))
+    assert cost.ring_work(UNEQUAL, 2, 3) == pytest.approx(45 + 0.5 * 3 * (1 + 5))
+
+
+def test_equation_2_is_exact_for_streams_alike_but_for_keeping_tuples() -> None:
+    free = replace(EQUAL, insert_seconds=0, purge_seconds=0)
+    for nodes in (1, 4, 19):
+        assert cost.ring_factor(free, nodes) == pytest.approx(1 + 1e-3 * nodes / (100 * 10 * 1e-4))
+        assert cost.ring_work(free, 0, nodes) == pytest.approx(
+            cost.central_work(free, 0) * cost.ring_factor(free, nodes)
+        )
+
+
+def test_equations_3_and_4() -> None:
+    assert cost.service_rate(EQUAL, 4) == pytest.approx(1 / 0.352)
+    assert cost.output_rate(EQUAL, 4) == pytest.approx(4 * 4 / 0.352)
+    free = replace(EQUAL, insert_seconds=0, purge_seconds=0)
+    single = 4 / 0.3  # O_S: results by L_C
+    assert cost.output_rate(free, 6) == pytest.approx(single / (1 / 6 + 1e-3 / (100 * 10 * 1e-4)))
+
+
+def test_averages_weigh_streams_by_their_rates() -> None:
+    work = (2 * 11 + 1 * 23 + 3 * 45) / 6 + 0.5 * 1 * (2 * 3 + 1 * 2 + 3 * 6) / 6
+    assert cost.service_rate(UNEQUAL, 1) == pytest.approx(1 / work)
+    assert cost.average(replace(UNEQUAL, rates=(0, 0, 0)), lambda _: 1.0) == 0
+
+
+def test_equation_5() -> None:
+    assert cost.latency(EQUAL, 1) == pytest.approx(0.303)
+    assert cost.latency(EQUAL, 4) == pytest.approx(1.5 * 5e-3 + 0.3 / 4 + 0.003)
+    assert cost.latency(EQUAL, 10) == pytest.approx(4.5 * 5e-3 + 3 * 10 * 5e-3)  # the rows' way outlasts the join
+
+
+def test_equation_6_and_what_is_kept_and_sent() -> None:
+    assert cost.bandwidth(EQUAL, 4) == pytest.approx(200 / (1e-4 * 100 * 10 / 4))
+    assert cost.bandwidth(replace(UNEQUAL, row_bytes=6.0), 1) == pytest.approx(6 / 3)
+    assert cost.state_rows(UNEQUAL) == 20 + 5 + 3
+    assert cost.network_bytes(EQUAL, 4) == pytest.approx(4 * 300 * 3 * 200)
+
+
+def test_the_best_number_of_nodes() -> None:
+    assert cost.best_nodes(EQUAL, 20) == 20  # the output rate only rises
+    # 4 nodes: 7.5 ms + max(78, 60) ms; 5: 10 + max(63, 75); 6: 12.5 + max(53, 90).
+    assert cost.best_nodes(EQUAL, 20, "latency") == 5
+    assert cost.best_nodes(EQUAL, 3, "latency") == 3
+    assert cost.best_nodes(EQUAL, 20, available=cost.bandwidth(EQUAL, 7)) == 7
+    assert cost.best_nodes(EQUAL, 20, available=1.0) == 1
+
+
+def test_the_best_number_of_nodes_for_latency_is_the_papers() -> None:
+    lean = replace(EQUAL, row_seconds=0.0, insert_seconds=0.0, purge_seconds=0.0)
+    first = (0.3 / (3 * 5e-3)) ** 0.5  # L_C / N_1 = M N_1 T_n
+    assert abs(cost.best_nodes(lean, 50, "latency") - first) < 1
+
+
+def test_dearer_and_less_selective_joins_want_longer_rings() -> None:
+    best = [
+        cost.best_nodes(replace(EQUAL, pair_seconds=seconds), 50, "latency") for seconds in (1e-6, 1e-4, 1e-3, 1e-2)
+    ]
+    assert best == sorted(best)
+    assert best[0] < best[-1]
+    more, less = (replace(cost.alike(3, 100, 10, matching), pair_seconds=1e-4) for matching in (0.001, 0.01))
+    assert cost.output_rate(less, 4) > cost.output_rate(more, 4)
+    assert cost.latency(less, 4) > cost.latency(more, 4)
+
+
+def test_parameters_must_fit_each_other() -> None:
+    for wrong in ({"windows": (1.0,)}, {"orders": ((1,), (0,), (0,))}, {"kept": (1.0,)}, {"spans": (1.0, 2.0)}):
+        with pytest.raises(DefinitionError, match="A cost model of 3 streams needs 3 of each value, and 2 steps"):
+            replace(EQUAL, **wrong)
+
+
+# -- a second of event time under each strategy
+
+
+def test_central() -> None:
+    found = cost.central(EQUAL)
+    assert (found.compute, found.kept, found.shipped) == pytest.approx((300 * 0.3, 300, 300))
+    assert found.seconds(EQUAL) == pytest.approx(90 + 300 * 0.04 + 300 * 1e-3 + cost.TASK_SECONDS)
+    assert found.seconds(EQUAL, (2, 0, 1)) == pytest.approx(180 + 0.3 + cost.TASK_SECONDS)
+
+
+def test_psp_divides_work_and_sends_rows_round() -> None:
+    found = cost.psp(EQUAL, 4)
+    assert (found.compute, found.kept, found.share, found.tasks) == pytest.approx((90, 300, 1 / 4, 8))
+    assert found.shipped == pytest.approx(cost.network_bytes(EQUAL, 4) / 200)
+
+
+def test_psp_has_fewer_nodes_at_work_where_tuples_are_kept_for_late_ones() -> None:
+    assert cost.psp(replace(EQUAL, spans=(22.0,) * 3), 4).share == pytest.approx(1 / 2)  # (10 + 1) of 22 seconds
+
+
+def test_a_batch_beyond_the_rings_reach_falls_to_one_node() -> None:
+    assert cost.psp(replace(EQUAL, advance=40.0), 4).share == pytest.approx(1 / 4 / 4 + 3 / 4)
+    assert cost.psp(replace(EQUAL, advance=inf), 4).share == 1
+    assert cost.dsj(replace(EQUAL, advance=inf), 4).share == 1 / 4
+
+
+def test_dsj_visits_fewer_nodes_for_shorter_windows() -> None:
+    p = replace(cost.alike(2, 10, 20, 0.1), windows=(20.0, 4.0), advance=1.0)
+    found = cost.dsj(p, 4)  # slices of 5 s: probes of the first stream go to all nodes, of the second to 1 + 1
+    assert found.shipped == pytest.approx(10 * 2 + 10 * 4)
+    assert found.compute == pytest.approx(p.pair_seconds * (10 * 40 + 10 * 200))
+    assert found.share == pytest.approx((10 * 40 / 1 + 10 * 200 / 4) / 2400)
+
+
+def test_atr_stores_and_sends_equation_2s_tuples() -> None:
+    p = replace(UNEQUAL, advance=1.0)
+    found = cost.atr(p, 8, 0, 5.0)
+    extra = 1 * (5 + 10) / 5 + 3 * (1 + 10) / 5
+    assert cost.atr_extra(p, 8, 0, 5.0) == pytest.approx(extra)
+    assert (found.kept, found.shipped, found.tasks) == pytest.approx((6 + extra, 6 + extra, 8))
+    # The master's tuples lie in 1 + 1 / 5 segments, what others probe of it in 1 + 11 / 5.
+    assert found.share == pytest.approx((2 * 11 / 1.2 + 1 * 23 / 3.2 + 3 * 45 / 3.2) / (22 + 23 + 135))
+    assert cost.best_master(p, 8, 5.0) == 2  # 2 * 11 / 5 + 1 * 6 / 5 is the least
+    assert cost.atr_extra(replace(p, windows=(inf, 5.0, 1.0)), 8, 0, 5.0) == 7 * 4
+
+
+def test_ctr_sends_equation_4s_rows() -> None:
+    assert cost.ctr_extra(EQUAL, 3, 2) == pytest.approx(300 * (2 + 2 * 2))
+    found = cost.ctr(EQUAL, 9)
+    assert (found.kept, found.shipped, found.share) == pytest.approx((900, 300 + 1800, 1 / 3))
+    assert cost.ctr(EQUAL, 1) == cost.central(EQUAL)
+
+
+def test_hash_looks_into_one_bucket_and_sends_rows_once_a_hop() -> None:
+    one = cost.hashed(EQUAL, 4, [1, 1, 1], shared=True)
+    assert (one.compute, one.kept, one.shipped, one.share, one.tasks) == pytest.approx((22.5, 300, 300, 0.25, 4))
+    many = cost.hashed(EQUAL, 4, [1, 2, 1], shared=False)
+    assert (many.kept, many.shipped, many.tasks) == pytest.approx((400, 400 + 300 * 2, 8))
+
+
+def test_nothing_to_do_costs_nothing_but_tasks() -> None:
+    idle = replace(EQUAL, rates=(0.0, 0.0, 0.0))
+    every = [cost.central(idle), cost.psp(idle, 3), cost.dsj(idle, 3), cost.atr(idle, 3, 0, 5.0), cost.ctr(idle, 3)]
+    assert [found.seconds(idle) for found in every] == pytest.approx([0.005 * tasks for tasks in (1, 6, 6, 3, 6)])
+
+
+# -- what a running join measured
+
+
+def test_priors_before_anything_is_known() -> None:
+    p = cost.measured(StateView((StreamView(20 * SECOND, window=10 * SECOND), StreamView(None))))
+    assert p.rates == (cost.RATE, cost.RATE)
+    assert p.windows == (10, inf)
+    assert [p.held(0), p.held(1)] == [10 * cost.RATE, cost.RATE * cost.UNLIMITED]
+    assert (p.pair_seconds, p.row_bytes, p.advance) == (cost.PAIR_SECONDS, cost.ROW_BYTES, inf)
+
+
+def state(**more: object) -> StateView:
+    """Three streams of 100, 50 and 10 tuples a second and windows of 10 s, 2 s and none."""
+    streams = (
+        StreamView(20 * SECOND, 90 * SECOND, 200, 2 * SECOND, 10 * SECOND, 100.0),
+        StreamView(12 * SECOND, 90 * SECOND, 100, 2 * SECOND, 2 * SECOND, 50.0),
+        StreamView(None, 89 * SECOND, 20, 1 * SECOND, None, 10.0),
+    )
+    chunks = tuple(
+        Chunk(f"{at}", 2, 0, 0, SECOND, WHOLE, 150, 6000, 0, 9, (0,), Place("p", 0, 0, 0, 0)) for at in (1, 2)
+    )
+    made = StateView(streams, chunks, ties=(frozenset({0, 1}), frozenset({0, 2}), frozenset({0, 1, 2})))
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def test_rates_windows_and_state_as_measured() -> None:
+    p = cost.measured(state(), row_seconds=0.0)
+    assert (p.rates, p.windows, p.spans) == ((100, 50, 10), (10, 2, inf), (20, 12, inf))
+    assert [p.held(at) for at in p.streams] == [1000, 100, 300]
+    assert (p.advance, p.row_bytes, p.row_seconds) == (2, 40, 0)
+
+
+def test_hops_not_seen_have_the_selectivity_of_their_conjuncts_least_first() -> None:
+    p = cost.measured(state())
+    assert p.orders == ((1, 2), (0, 2), (0, 1))  # from stream 1 no conjunct leads to 2
+    assert p.selectivities[0] == pytest.approx((0.1, 0.01))
+    assert cost.measured(state(), master=2).orders == ((2, 1), (2, 0), (0, 1))
+
+
+def test_hops_seen_give_orders_and_what_partial_results_become() -> None:
+    hops = (HopView((0,), 2, 200, 60_000, 1200), HopView((0,), 1, 20, 2_000, 0), HopView((0, 2), 1, 1200, 120_000, 60))
+    p = cost.measured(state(hops=hops))
+    assert p.orders[0] == (2, 1)
+    assert cost.partials(p, 0) == pytest.approx([1, 6, 0.3])
+    assert cost.known(state(hops=hops))
+    assert not cost.known(state())
+
+
+def test_seconds_a_pair_weigh_what_was_measured_against_the_prior() -> None:
+    hops = (HopView((0,), 1, 200, 99_000, 10), HopView((1,), 0, 100, 0, 0))
+    used = (Usage(cpu=4.0), Usage(cpu=5.0))
+    kept = 2 * cost.KEEP_SECONDS * 320
+    p = cost.measured(state(hops=hops, usage=used))
+    assert p.pair_seconds == pytest.approx((0.001 + 9 - kept) / 100_000)
+    assert cost.measured(state(hops=hops, usage=(Usage(cpu=1e-9),))).pair_seconds == pytest.approx(1e-8)
+    assert cost.measured(state(hops=hops)).pair_seconds == cost.PAIR_SECONDS
+
+
+def test_a_stream_of_one_moment_and_one_not_seen_break_nothing() -> None:
+    p = cost.measured(StateView((StreamView(20, 7, 5, 0, 10, 0.0), StreamView(20, window=10))))
+    assert p.rates == (5, 0)
+    assert p.advance == cost.INSTANT
+    assert cost.psp(p, 4).seconds(p) > cost.central(p).seconds(p)

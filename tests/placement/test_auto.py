@@ -1,0 +1,332 @@
+"""Auto: what it chooses and why, when it changes, and that no change of choice changes results."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tests.scatter import dice
+from tests.test_engine import cases, run_case, scattered
+from watersmeet.adapt import cost
+from watersmeet.errors import DefinitionError
+from watersmeet.placement import ATR, DSJ, PSP, Central, Hash, HopView, Placement, StateView, StreamView, Usage
+from watersmeet.placement.auto import PATIENCE, Auto, AutoPlacement, Candidate, Choice, Pricing, candidates
+from watersmeet.predicate.model import Column
+from watersmeet.state.chunk import WHOLE, Chunk, Place
+
+SECOND = 1_000_000
+EVERY = settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+
+
+def measured(
+    rate: float = 100.0,
+    window: float = 10.0,
+    pair: float = 1e-6,
+    streams: int = 2,
+    matching: float = 0.001,
+    advance: float = 1.0,
+    delay: float = 0.0,
+    **more: Any,
+) -> StateView:
+    """Streams alike, in which a pair took `pair` seconds and a tuple of each found `matching` of the next window."""
+    rows = round(rate * advance)
+    view = StreamView(
+        round((window + delay) * SECOND), 90 * SECOND, rows, round(advance * SECOND), round(window * SECOND), rate
+    )
+    held, partials, hops = rate * window, [float(rows)], []
+    for step in range(streams - 1):
+        looked_at = partials[-1] * held
+        partials.append(looked_at * matching)
+        for origin in range(streams):
+            joined = [at for at in range(streams) if at != origin][:step]
+            target = next(at for at in range(streams) if at not in (origin, *joined))
+            hops.append(HopView(tuple(sorted((origin, *joined))), target, partials[-2], looked_at, partials[-1]))
+    spent = sum(hop.pairs for hop in hops) * pair + 2 * cost.KEEP_SECONDS * rows * streams
+    names = tuple("abcd"[:streams])
+    return StateView((view,) * streams, usage=(Usage(cpu=spent),), hops=tuple(hops), names=names, **more)
+
+
+def chosen(state: StateView, most: int = 8) -> tuple[str, int]:
+    first = candidates(state, most)[0]
+    return first.name, first.nodes
+
+
+EQUALITIES = ((Column(0, 2), Column(1, 2)),)
+
+
+# -- what is chosen
+
+
+def test_a_tiny_load_stays_on_one_node() -> None:
+    assert chosen(measured(rate=5)) == ("Central", 1)
+    assert chosen(measured(rate=100, pair=1e-8)) == ("Central", 1)
+
+
+def test_heavy_state_and_dear_predicates_go_round_a_ring() -> None:
+    assert chosen(measured(pair=1e-4)) == ("PSP", 8)
+    assert chosen(measured(pair=1e-6))[0] == "PSP"  # DSJ costs the same but for rounding
+    assert chosen(measured(pair=1e-4, streams=3)) == ("PSP", 8)
+    assert chosen(measured(pair=1e-4, delay=10)) == ("PSP", 8)
+
+
+def test_dearer_joins_get_more_nodes() -> None:
+    nodes = [chosen(measured(pair=pair), 64)[1] for pair in (1e-8, 1e-7, 1e-6, 1e-5, 1e-4)]
+    assert nodes == sorted(nodes)
+    assert nodes[0] == 1
+    assert 1 < nodes[2] < 64
+
+
+def test_hash_where_equalities_tie_all_streams() -> None:
+    assert chosen(measured(pair=1e-4, equalities=EQUALITIES)) == ("Hash", 8)
+    assert chosen(measured(rate=5, equalities=EQUALITIES)) == ("Hash", 1)
+    assert chosen(measured(pair=1e-4, equalities=EQUALITIES), 1) == ("Hash", 1)
+    assert chosen(measured(pair=1e-4, streams=3, equalities=EQUALITIES)) == ("PSP", 8)
+
+
+def test_histories_go_where_time_alone_divides_them() -> None:
+    """Batches that are much longer than windows: a ring's borders don't reach that far, segments and slices do."""
+    found = candidates(measured(pair=1e-5, advance=1000), 8)
+    assert found[0].name in ("ATR", "DSJ")
+    assert found[0].nodes == 8
+    many = candidates(measured(pair=1e-7, streams=3, matching=0.05, advance=1000), 8)
+    assert many[0].name == "ATR"  # 50 partial results a tuple, which DSJ would send to all nodes
+
+
+def test_before_anything_is_known_work_is_spread() -> None:
+    blank = StateView((StreamView(20 * SECOND, window=10 * SECOND),) * 3)
+    assert chosen(blank)[1] == 8
+    assert chosen(StateView((StreamView(None),) * 2))[1] == 8
+    assert chosen(StateView((StreamView(None),) * 2), 1) == ("Central", 1)
+
+
+def test_streams_without_limit_in_time_count_by_what_is_kept() -> None:
+    def kept(rows: int) -> StateView:
+        chunks = tuple(
+            Chunk(f"c{at}", at, 0, 0, SECOND, WHOLE, rows, rows * 40, 0, 9, (0,), Place("p", 0, 0, 0, 0))
+            for at in (0, 1)
+        )
+        streams = tuple(replace(stream, span=None, window=None) for stream in measured().streams)
+        return replace(measured(pair=1e-6), streams=streams, chunks=chunks)
+
+    assert chosen(kept(10)) == ("Central", 1)
+    assert chosen(kept(1_000_000)) == ("PSP", 8)
+    assert all(found.cost < 1e9 for found in candidates(kept(1_000_000), 8))
+
+
+def test_each_strategy_is_listed_once_with_what_its_cost_is_made_of() -> None:
+    found = candidates(measured(pair=1e-4), 8)
+    assert sorted(candidate.name for candidate in found) == ["ATR", "CTR", "Central", "DSJ", "PSP"]
+    assert [candidate.cost for candidate in found] == sorted(candidate.cost for candidate in found)
+    central = next(candidate for candidate in found if candidate.name == "Central")
+    assert central.reason == (
+        "19.9 s of joining, 200 tuples stored and 200 rows sent a second, "
+        "100% of it on the busiest node, 1 tasks a batch"
+    )
+    listed = [candidate.name for candidate in candidates(measured(rate=5, equalities=EQUALITIES), 8)]
+    assert listed[0] == "Hash"
+    assert len(listed) == 6
+
+
+def test_sending_rows_is_free_where_tasks_share_their_state() -> None:
+    dear = candidates(measured(pair=1e-7, rate=1000, matching=0.01), 8, row_seconds=1e-3)
+    free = candidates(measured(pair=1e-7, rate=1000, matching=0.01), 8, row_seconds=0.0)
+    assert free[0].cost < dear[0].cost
+
+
+def test_weights_say_what_counts() -> None:
+    state = measured(pair=1e-4, advance=1000)
+    cpu, memory = (
+        Pricing(state, weights, 0.0).priced("PSP", 4, {}).cost for weights in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
+    )
+    starting, share = 4 * cost.TASK_SECONDS / 1000, 0.01 / 4 + 0.99
+    assert cpu == pytest.approx(share * 20 + starting, rel=1e-3)
+    assert memory == pytest.approx(share * 200 * 2 * cost.KEEP_SECONDS + starting)
+
+
+def test_many_nodes_are_tried_without_trying_all() -> None:
+    assert chosen(measured(pair=1.0), 4096)[1] > 64
+
+
+# -- the strategy chosen
+
+
+def test_options_reach_the_strategy_chosen() -> None:
+    auto = Auto(4, capacities=(1, 2, 3, 4), weights=(1, 0, 2))
+    made = {name: auto.inner(Candidate(name, 2, 0.0, "", {})) for name in ("Hash", "Central", "PSP", "DSJ", "CTR")}
+    assert (made["Hash"], made["Central"], made["PSP"]) == (Hash(2), Central(), PSP(2))
+    assert made["DSJ"] == DSJ(2, capacities=(1, 2), weights=(1, 0, 2))
+    segment = {"segment": "5 microseconds"}
+    assert auto.inner(Candidate("ATR", 2, 0.0, "", segment)) == ATR(
+        2, "5 microseconds", capacities=(1, 2), weights=(1, 0, 2)
+    )
+
+
+def test_describe_and_reasons() -> None:
+    assert Auto().nodes == 8
+    assert Auto(max_nodes=3).describe() == "Auto(max_nodes=3)"
+    lines = Auto().reasons(measured(pair=1e-4))
+    assert lines[0].startswith("  chosen: PSP(nodes=8); PSP(nodes=8) is predicted to take ")
+    assert len(lines) == 6
+    first = Auto().reasons(measured(rate=5, equalities=EQUALITIES))[0]
+    assert first.endswith("look into one bucket; nodes are chosen by what the last batches measured.")
+
+
+def test_options_that_make_no_sense_are_refused() -> None:
+    for wrong, message in (
+        ({"max_nodes": 0}, "nodes=0: a strategy runs on"),
+        ({"max_nodes": 2, "capacities": (1.0,)}, "capacities="),
+        ({"weights": (0, 0, 0)}, "weights="),
+        ({"row_seconds": -1.0}, "row_seconds=-1.0: give the seconds that a row takes"),
+    ):
+        with pytest.raises(DefinitionError, match=message):
+            Auto(**wrong)
+
+
+def test_every_question_to_the_placement_is_handed_on() -> None:
+    asked = {name for name, value in vars(Placement).items() if callable(value) and not name.startswith("_")}
+    assert asked <= set(vars(AutoPlacement))
+    planned = Auto().plan(measured(pair=1e-4))
+    inner = PSP(8).plan(measured(pair=1e-4))
+    assert isinstance(planned, AutoPlacement)
+    assert planned.inner == inner
+    assert [planned.nodes, planned.tracked, planned.slice_length(0)] == [8, (), inner.slice_length(0)]
+
+
+# -- when it changes
+
+
+def after(auto: Auto, state: StateView, frozen: Mapping[str, Any]) -> dict[str, Any]:
+    """Plan a batch and freeze it, through JSON as the manifest does."""
+    state = replace(state, frozen=frozen)
+    found: dict[str, Any] = json.loads(json.dumps(auto.freeze(auto.plan(state), state)))
+    return found
+
+
+def test_what_is_frozen() -> None:
+    frozen = after(Auto(), measured(pair=1e-4), {})
+    assert {name: frozen[name] for name in ("chosen", "nodes", "options", "inner", "measured", "waiting")} == {
+        "chosen": "PSP",
+        "nodes": 8,
+        "options": {},
+        "inner": {},
+        "measured": True,
+        "waiting": 0,
+    }
+    assert frozen["table"][0][:2] == ["PSP", 8]
+    assert "is predicted to take" in frozen["why"]
+
+
+def test_a_change_waits_for_several_batches_on_end() -> None:
+    auto, heavy, light = Auto(), measured(pair=1e-4), measured(rate=5)
+    frozen = after(auto, heavy, {})
+    seen = []
+    for state in (light, light, heavy, *[light] * PATIENCE, light):
+        frozen = after(auto, state, frozen)
+        seen.append((frozen["chosen"], frozen["waiting"]))
+    assert seen == [("PSP", 1), ("PSP", 2), ("PSP", 0), ("PSP", 1), ("PSP", 2), ("Central", 0), ("Central", 0)]
+    assert frozen["why"].endswith("with PSP(nodes=8), 3 batches on end.")
+
+
+def test_a_small_gain_is_no_reason() -> None:
+    auto = Auto()
+    frozen = after(auto, measured(pair=1e-4), {})
+    now = replace(measured(pair=1e-4), frozen=frozen | {"nodes": 7})
+    for _ in range(2 * PATIENCE):
+        now = replace(now, frozen=after(auto, now, now.frozen))
+    assert now.frozen["nodes"] == 7
+
+
+def test_what_was_chosen_without_measurements_changes_at_once() -> None:
+    auto = Auto()
+    frozen = after(auto, StateView((StreamView(20 * SECOND, window=10 * SECOND),) * 2), {})
+    assert not frozen["measured"]
+    assert frozen["nodes"] == 8
+    assert after(auto, measured(rate=5), frozen)["chosen"] == "Central"
+
+
+def test_a_batch_that_brought_nothing_says_nothing() -> None:
+    auto = Auto()
+    frozen = after(auto, measured(pair=1e-4), {})
+    quiet = measured(rate=5)
+    quiet = replace(quiet, streams=tuple(replace(stream, rows=0, advance=0) for stream in quiet.streams))
+    for _ in range(2 * PATIENCE):
+        frozen = after(auto, quiet, frozen)
+    assert (frozen["chosen"], frozen["waiting"]) == ("PSP", 0)
+
+
+def test_fewer_nodes_than_were_chosen_count_at_once() -> None:
+    frozen = after(Auto(8), measured(pair=1e-4), {})
+    assert after(Auto(4), measured(pair=1e-4), frozen)["nodes"] == 4
+
+
+@dataclass(frozen=True)
+class Fixed(Auto):
+    """An Auto that takes shared slices on four nodes."""
+
+    def choice(self, state: StateView) -> Choice:
+        return Choice(Candidate("DSJ", 4, 0.0, "", {}), "", (), True)
+
+
+def test_the_strategy_chosen_sees_what_it_kept_itself_and_nothing_else() -> None:
+    state = measured(advance=1000)
+    frozen = after(Fixed(), state, {})
+    kept = frozen["inner"] | {"owners": [3] * len(frozen["inner"]["owners"])}
+    anew, on = DSJ(4).plan(state), DSJ(4).plan(replace(state, frozen=kept))
+    assert anew != on
+    for last, wanted in (("DSJ", on), ("PSP", anew)):
+        planned = Fixed().plan(replace(state, frozen=frozen | {"inner": kept, "chosen": last}))
+        assert isinstance(planned, AutoPlacement)
+        assert planned.inner == wanted
+
+
+# -- results
+
+
+@dataclass(frozen=True)
+class Restless(Auto):
+    """An Auto that takes any candidate it can, by dice, and often another one than for the batch before."""
+
+    seed: int = 0
+
+    def choice(self, state: StateView) -> Choice:
+        table = candidates(state, self.max_nodes)
+        names = [*(["Hash"] if Hash().refusal(state) is None else []), "Central", "PSP", "DSJ", "ATR", "CTR"]
+        pricing = Pricing(state, self.weights, self.row_seconds)
+        thrown = dice(self.seed, [stream.latest for stream in state.streams], len(state.chunks))
+        every = [found for name in names for found in pricing.every(name, self.max_nodes)]
+        mine = [found for found in every if found.name == names[thrown % len(names)]]
+        return Choice(mine[thrown // 7 % len(mine)] if mine else table[0], "by dice", tuple(table), True)
+
+
+@EVERY
+@given(case=cases(), seed=st.integers(0, 10_000), most=st.integers(1, 5))
+def test_results_stay_the_same_whatever_is_chosen(case: dict[str, Any], seed: int, most: int) -> None:
+    with TemporaryDirectory() as folder:
+        run, wanted = run_case(case | {"strategies": [Restless(most, seed=seed)] * len(case["batches"])}, folder)
+        assert run.results == wanted.results
+
+
+@EVERY
+@given(case=scattered(), seed=st.integers(0, 10_000))
+def test_results_stay_the_same_where_many_meet(case: dict[str, Any], seed: int) -> None:
+    with TemporaryDirectory() as folder:
+        run, wanted = run_case(case | {"strategies": [Restless(4, seed=seed)] * len(case["batches"])}, folder)
+        assert run.results == wanted.results
+
+
+@EVERY
+@given(case=cases())
+def test_auto_itself_gives_the_oracles_results(case: dict[str, Any]) -> None:
+    with TemporaryDirectory() as folder:
+        run, wanted = run_case(case | {"strategies": [Auto(3)] * len(case["batches"])}, folder)
+        assert run.results == wanted.results

@@ -1,0 +1,1 @@
+"""Cost models and what follows from them while a join runs."""
