@@ -26,9 +26,10 @@ CASE = Case(
 SELECT = "a.id AS a, b.id AS b, c.id AS c"
 
 
-def session(master: str, folder: Path) -> SparkSession:
+def session(master: str, folder: Path, parallelism: int = 2) -> SparkSession:
     made = (
         SparkSession.builder.master(master)
+        .config("spark.default.parallelism", str(parallelism))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")

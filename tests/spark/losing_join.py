@@ -35,7 +35,7 @@ def losing(folder: Path, exchange: str) -> Any:
 
 
 def main(folder: Path, spec: dict[str, Any]) -> None:
-    spark = session("local[1]", folder)  # one task after the other: those after the loss find nothing to fetch
+    spark = session("local[1]", folder, 4)  # one task after the other: those after the loss find nothing to fetch
     stages = 0
     for exchange in spec["exchanges"]:
         inputs = frames(spark, folder / "in", CASE.names)

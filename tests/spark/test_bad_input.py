@@ -94,7 +94,7 @@ def test_joins(static: DataFrame) -> None:
         wm.join(a, stream("b", static, time="at"))
     with pytest.raises(wm.DefinitionError, match=r"A join needs at least two streams"):
         wm.join(a)
-    with pytest.raises(wm.DefinitionError, match=r"strategy='PSP': use wm.PSP\(nodes=...\) or wm.Central"):
+    with pytest.raises(wm.DefinitionError, match=r"strategy='PSP': use wm.PSP\(nodes=...\), ATR, CTR, DSJ"):
         wm.join(a, stream("b", static), strategy="PSP")  # type: ignore[arg-type]
     with pytest.raises(wm.DefinitionError, match=r"nodes=0: a strategy runs on a whole number of nodes from 1 to"):
         wm.PSP(nodes=0)

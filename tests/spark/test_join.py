@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 import watersmeet as wm
 from tests.oracle import Count, Hopping, Sliding, Stream, Unbounded
-from tests.spark.harness import EXCHANGES, Case, check, cuts, expected, frames, join_of, read, run, write
+from tests.spark.harness import EXCHANGES, Case, check, cuts, expected, frames, join_of, read, results, run, write
+from watersmeet.placement import Strategy
 from watersmeet.spark.frames import HASH, union
 from watersmeet.testing import stream_batches, write_batches
 
@@ -150,6 +151,42 @@ CASES = {
 def test_the_results_are_the_oracles(spark: SparkSession, tmp_path: Path, name: str, exchange: str) -> None:
     query = check(spark, CASES[name], tmp_path, exchange)
     assert sum(p["outputRows"] for p in query.progress) > 0
+
+
+# -- placements and orders
+
+TIED = Case(
+    [Stream("a", Sliding(10), 5), Stream("b", Sliding(6), 5), Stream("c", Count(9), 5)],
+    cuts(31, "abc", batches=4, nulls=0.1, disorder=4),
+    "a.k = b.k AND b.x = c.x",
+    lambda a, b, c: every(same(a["k"], b["k"]), same(b["x"], c["x"])),
+)
+PLACEMENTS: dict[str, tuple[Strategy, str]] = {
+    "ATR": (wm.ATR(3, segment="6 seconds"), "histogram"),
+    "CTR": (wm.CTR(3, segment="4 seconds"), "given"),
+    "DSJ": (wm.DSJ(3), "histogram"),
+    "Hash": (wm.Hash(3), "selectivity"),
+    "Auto": (wm.Auto(3), "selectivity"),
+}
+
+
+@pytest.mark.parametrize("name", PLACEMENTS)
+def test_every_placement_gives_the_oracles_results(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    strategy, order = PLACEMENTS[name]
+    write(tmp_path / "in", TIED.batches)
+    joined = join_of(TIED, frames(spark, tmp_path / "in", "abc"), strategy=strategy, order=order)
+    query = run(joined.writeStream, tmp_path, "shuffle")
+    assert results(tmp_path, "abc") == expected(TIED, spark).results
+    assert all(p["strategy"] == strategy.describe() for p in query.progress)
+
+
+def test_strategy_and_order_may_change_between_runs_of_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    for at, (strategy, order) in enumerate([*PLACEMENTS.values(), (wm.PSP(2), "given")][:4]):
+        write(tmp_path / "in", TIED.batches[at : at + 1])
+        joined = join_of(TIED, frames(spark, tmp_path / "in", "abc"), strategy=strategy, order=order)
+        query = run(joined.writeStream, tmp_path, EXCHANGES[at % 3])
+    assert [p["batchId"] for p in query.progress] == [0, 1, 2, 3]
+    assert results(tmp_path, "abc") == expected(TIED, spark).results
 
 
 # -- random cases
