@@ -30,7 +30,7 @@ from watersmeet.state.chunk import BINS, WHOLE, Bucket, Chunk, Place, Zone, numb
 from watersmeet.state.store import Store
 
 EVERY = settings(
-    max_examples=30,
+    max_examples=12,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

@@ -34,7 +34,7 @@ from watersmeet.state import manifest as manifests
 from watersmeet.state.chunk import Chunk, Place
 
 SETTINGS = settings(
-    max_examples=40,
+    max_examples=15,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
@@ -452,7 +452,7 @@ def dense(draw: st.DrawFn) -> dict[str, Any]:
     return case(batches, [draw(st.integers(2, 7)) for _ in "abcd"], chosen)
 
 
-@settings(SETTINGS, max_examples=20)
+@settings(SETTINGS, max_examples=12)
 @given(case=dense())
 def test_atr_keeps_results_together_through_any_number_of_changes(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:

@@ -21,7 +21,7 @@ from watersmeet.state.chunk import WHOLE, Chunk, Place
 
 SECOND = 1_000_000
 EVERY = settings(
-    max_examples=25,
+    max_examples=12,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

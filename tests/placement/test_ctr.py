@@ -23,7 +23,7 @@ from watersmeet.placement.psp import PSP
 from watersmeet.state.chunk import Chunk, Place
 
 SETTINGS = settings(
-    max_examples=40,
+    max_examples=15,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

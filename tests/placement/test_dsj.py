@@ -17,7 +17,7 @@ from watersmeet.placement.dsj import DSJ, DsjPlacement, buffer_bound, recut, sli
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 
 EVERY = settings(
-    max_examples=30,
+    max_examples=12,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

@@ -28,7 +28,7 @@ from watersmeet.state.store import Store
 A, B, C, D = (Column(stream, 2) for stream in range(4))
 B2, C2, D2 = (Column(stream, 3) for stream in (1, 2, 3))
 EVERY = settings(
-    max_examples=30,
+    max_examples=12,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

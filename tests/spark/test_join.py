@@ -146,11 +146,24 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("exchange", ["driver", pytest.param("local", marks=pytest.mark.slow), "shuffle"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_results_are_the_oracles(spark: SparkSession, tmp_path: Path, name: str, exchange: str) -> None:
     query = check(spark, CASES[name], tmp_path, exchange)
     assert sum(p["outputRows"] for p in query.progress) > 0
+
+
+def test_queries_of_one_process_do_not_disturb_each_other(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in", PAIR.batches)
+    running = []
+    for name in ("one", "two", "three"):
+        joined = join_of(PAIR, frames(spark, tmp_path / "in", "ab"))
+        writer = joined.writeStream.option("checkpointLocation", str(tmp_path / name / "checkpoint"))
+        running.append(writer.trigger(availableNow=True).start(str(tmp_path / name / "out")))
+    for query, name in zip(running, ("one", "two", "three"), strict=True):
+        query.awaitTermination()
+        assert {p["process"] for p in query.progress} == {"driver"}
+        assert results(tmp_path / name, "ab") == expected(PAIR).results
 
 
 # -- placements and orders

@@ -1,6 +1,7 @@
 """Small batches run in the driver's own process: to start tasks would take longer than the work."""
 
 import time
+from threading import Lock
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -18,6 +19,8 @@ MOST_SECONDS = 0.4
 BULKY = 1 << 16
 """How many bytes a value of variable length is taken for as long as none was seen."""
 NAME = "driver"
+_turn = Lock()
+"""[!] Queries of one process call back in threads of their own; DuckDB connections and open chunks serve one."""
 
 
 def run(batch: DataFrame, plan: BatchPlan) -> list[TaskReport] | None:
@@ -30,7 +33,10 @@ def run(batch: DataFrame, plan: BatchPlan) -> list[TaskReport] | None:
         return None
     # One partition and a limit: where the batch turns out to be large, Spark stops reading.
     rows = batch.coalesce(1).limit(most).toArrow()
-    return None if rows.num_rows >= most else _run(rows, plan)
+    if rows.num_rows >= most:
+        return None
+    with _turn:
+        return _run(rows, plan)
 
 
 def limit(plan: BatchPlan) -> int:
