@@ -5,7 +5,6 @@ Costs are emulated by a predicate that takes its time; joins run in one session 
 
 from __future__ import annotations
 
-import csv
 import itertools
 import sys
 import tempfile
@@ -17,11 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from pyspark.sql import SparkSession
-from rich.table import Table
 
 import watersmeet as wm
 from bench.baselines import session
-from bench.common import RESULTS, console, progress
+from bench.common import RESULTS, console, listing, progress
 from watersmeet.placement import Strategy
 from watersmeet.workload import numbers, write
 
@@ -77,19 +75,8 @@ def run(spark: SparkSession, files: Path, out: Path, cell: tuple[int, int, float
 
 
 def report(rows: list[dict[str, Any]]) -> None:
-    table = Table(
-        title=f"Seconds by placement, {RATE:g} tuples/s a stream, {SECONDS} s, {NODES} nodes, exchange shuffle"
-    )
-    for heading in rows[0]:
-        table.add_column(heading)
-    for row in rows:
-        table.add_row(*(f"{value:.2f}" if isinstance(value, float) else str(value) for value in row.values()))
-    console.print(table)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    with (RESULTS / "auto.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    title = f"Seconds by placement, {RATE:g} tuples/s a stream, {SECONDS} s, {NODES} nodes, exchange shuffle"
+    listing(title, "auto", rows)
     good = sum(row["Auto / best"] <= WITHIN for row in rows)
     met = "met" if good >= CELLS * len(rows) else "MISSED"
     console.print(f"Auto is within 15 % of the best in {good} of {len(rows)} cells; 9 of 10 wanted: {met}")

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 import psutil
@@ -231,6 +232,27 @@ def report(title: str, slug: str, measurements: Sequence[Measurement], base: str
     _write_csv(RESULTS / f"{slug}.csv", measurements)
     _draw(RESULTS / f"{slug}.png", title, measurements)
     console.print(f"Written: {RESULTS / slug}.csv, .png")
+
+
+def listing(title: str, slug: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows as a table, and write them as `<slug>.csv` under bench/results."""
+    table = Table(title=title)
+    for heading in rows[0]:
+        table.add_column(heading.replace("_", " "))
+    for row in rows:
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else _figure(value) for value in row.values()))
+    console.print(table)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    with (RESULTS / f"{slug}.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _figure(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.3g}" if value < 10 else f"{value:.1f}"
 
 
 def _table(title: str, measurements: Sequence[Measurement], base: str) -> Table:

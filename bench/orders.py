@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 import tempfile
 import time
@@ -15,11 +14,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from rich.table import Table
 
 import watersmeet as wm
 from bench.baselines import session
-from bench.common import RESULTS, console, progress
+from bench.common import RESULTS, console, listing, progress
 from watersmeet.workload import gps, write, zipf
 
 STREAMS = ("a", "b", "c", "d")
@@ -59,17 +57,8 @@ def run(spark: SparkSession, folder: Path, out: Path, order: str) -> Row:
 
 
 def report(found: list[Row]) -> None:
-    table = Table(title=f"Chain join of four streams, {RATE:g}/s each, {SECONDS} s, {WINDOW} s windows: {CHAIN}")
-    for heading in found[0]:
-        table.add_column(heading)
-    for row in found:
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
-    console.print(table)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    with (RESULTS / "orders.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(found[0]))
-        writer.writeheader()
-        writer.writerows(found)
+    title = f"Chain join of four streams, {RATE:g}/s each, {SECONDS} s, {WINDOW} s windows: {CHAIN}"
+    listing(title, "orders", found)
     for keys in dict.fromkeys(row["keys"] for row in found):
         mine = {row["order"]: row for row in found if row["keys"] == keys}
         fewer = 1 - mine["histogram"]["pairs"] / mine["given"]["pairs"]

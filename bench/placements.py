@@ -7,7 +7,6 @@ python bench/placements.py --quick    4 nodes only
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import tempfile
 import time
@@ -20,11 +19,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from pyspark.sql import SparkSession
-from rich.table import Table
 
 import watersmeet as wm
 from bench.baselines import session
-from bench.common import RESULTS, STREAMS, WINDOW, band_files, console, progress
+from bench.common import RESULTS, STREAMS, WINDOW, band_files, console, listing, progress
 from watersmeet.placement import StateView, Strategy, StreamView
 from watersmeet.placement.atr import overhead
 from watersmeet.state.chunk import WHOLE, Chunk, Place
@@ -142,17 +140,8 @@ def planning(strategy: Strategy) -> float:
 
 
 def report(found: list[Figures], planned: dict[str, float]) -> None:
-    table = Table(title=f"Band join of three streams, {RATE:g}/s, {SECONDS} s, {WINDOW} s windows, exchange shuffle")
-    for heading in Figures.__slots__:
-        table.add_column(heading.replace("_", " "))
-    for one in found:
-        table.add_row(*(str(value) for value in asdict(one).values()))
-    console.print(table)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    with (RESULTS / "placements.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(Figures.__slots__))
-        writer.writeheader()
-        writer.writerows(asdict(one) for one in found)
+    title = f"Band join of three streams, {RATE:g}/s, {SECONDS} s, {WINDOW} s windows, exchange shuffle"
+    listing(title, "placements", [asdict(one) for one in found])
     for name, ms in planned.items():
         met = "met" if ms < 5 else "MISSED"
         console.print(f"{name}: planning a batch for 64 nodes and 10,000 live slices takes {ms:.1f} ms; under 5: {met}")

@@ -9,9 +9,10 @@ import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 
 from tests import oracle
+from tests.budget import FEW
 from tests.engine import Run
 from tests.scatter import Scatter, ScatterOrdering
 from tests.test_engine import SCHEMA, cases, near, run_case, scattered
@@ -28,13 +29,6 @@ from watersmeet.predicate.parse import parse_where
 from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import BINS, WHOLE, Bucket, Chunk, Place, Zone, numbers, zone_of
 from watersmeet.state.store import Store
-
-EVERY = settings(
-    max_examples=12,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-)
 
 
 def query_of(text: str, names: str = "abc") -> Query:
@@ -313,7 +307,7 @@ def test_orders_by_value_look_at_fewer_pairs_than_any_one_order() -> None:
 orderings_of = st.sampled_from([Selectivity(), Selectivity(), Histogram(), Histogram(), ScatterOrdering(), None])
 
 
-@EVERY
+@FEW
 @given(case=st.one_of(cases(), scattered()), data=st.data())
 def test_no_order_changes_the_results(case: dict[str, Any], data: st.DataObject) -> None:
     strategies = st.one_of(st.integers(1, 4).map(PSP), st.builds(Scatter, st.integers(1, 5), st.integers(0, 1000)))
@@ -324,7 +318,7 @@ def test_no_order_changes_the_results(case: dict[str, Any], data: st.DataObject)
         assert run.results == wanted.results
 
 
-@EVERY
+@FEW
 @given(case=cases(), ordering=st.sampled_from([Selectivity(), Histogram()]))
 def test_one_ordering_from_batch_to_batch_gives_the_oracles_results(case: dict[str, Any], ordering: Ordering) -> None:
     case["orderings"] = [ordering] * len(case["batches"])
@@ -333,7 +327,7 @@ def test_one_ordering_from_batch_to_batch_gives_the_oracles_results(case: dict[s
         assert run.results == wanted.results
 
 
-@EVERY
+@FEW
 @given(case=scattered())
 def test_classes_with_orders_of_their_own_give_the_oracles_results(case: dict[str, Any]) -> None:
     """Values are small in a, large in c, and either in b, whose tuples therefore begin with one or the other."""

@@ -10,9 +10,10 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 
 from tests import oracle
+from tests.budget import FEW
 from tests.engine import Run
 from tests.test_engine import cases, run_case
 from watersmeet.errors import DefinitionError
@@ -27,18 +28,11 @@ from watersmeet.placement.atr import (
     overhead,
 )
 from watersmeet.placement.atr import Run as Segments
-from watersmeet.placement.base import ANYWHERE, WHOLE, Placement, StateView, StreamView, Usage
+from watersmeet.placement.base import ANYWHERE, Placement, StateView, StreamView, Usage
 from watersmeet.placement.load import check_load
 from watersmeet.placement.psp import PSP
 from watersmeet.state import manifest as manifests
-from watersmeet.state.chunk import Chunk, Place
-
-SETTINGS = settings(
-    max_examples=15,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-)
+from watersmeet.state.chunk import WHOLE, Chunk, Place
 
 
 def stream(window: int | None, latest: int | None = None, rate: float = 0.0, rows: int = 0) -> StreamView:
@@ -419,7 +413,7 @@ options = st.builds(
 )
 
 
-@SETTINGS
+@FEW
 @given(case=cases(), data=st.data())
 def test_atr_gives_the_oracles_results_and_nothing_strays(case: dict[str, Any], data: st.DataObject) -> None:
     case["strategies"] = [data.draw(options) for _ in case["batches"]]
@@ -429,7 +423,7 @@ def test_atr_gives_the_oracles_results_and_nothing_strays(case: dict[str, Any], 
         assert [p["strays"] for p in run.progress] == [0] * len(run.progress)
 
 
-@SETTINGS
+@FEW
 @given(case=cases(), data=st.data())
 def test_atr_in_turn_with_other_strategies(case: dict[str, Any], data: st.DataObject) -> None:
     some = st.one_of(options, options, st.integers(1, 5).map(PSP))
@@ -445,14 +439,14 @@ def dense(draw: st.DrawFn) -> dict[str, Any]:
     """Four streams of which all meets that is in time, so that a tuple kept on a node too few is missed there."""
     dice = Random(draw(st.integers(0, 10**6)))
     batches = [
-        [(dice.choice("abcd"), 6 * b + dice.randrange(11), 1.0, "p") for _ in range(20)]
+        [(dice.choice("abcd"), 6 * b + dice.randrange(11), 1.0, "p") for _ in range(14)]
         for b in range(draw(st.integers(5, 9)))
     ]
     chosen = [draw(st.one_of(options, options, options, st.integers(2, 5).map(PSP))) for _ in batches]
     return case(batches, [draw(st.integers(2, 7)) for _ in "abcd"], chosen)
 
 
-@settings(SETTINGS, max_examples=12)
+@FEW
 @given(case=dense())
 def test_atr_keeps_results_together_through_any_number_of_changes(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:

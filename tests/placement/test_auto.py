@@ -8,8 +8,9 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 
+from tests.budget import FEW
 from tests.scatter import dice
 from tests.test_engine import cases, run_case, scattered
 from watersmeet.adapt import cost
@@ -20,12 +21,6 @@ from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 
 SECOND = 1_000_000
-EVERY = settings(
-    max_examples=12,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-)
 
 
 def measured(
@@ -308,7 +303,7 @@ class Restless(Auto):
         return Choice(mine[thrown // 7 % len(mine)] if mine else table[0], "by dice", tuple(table), True)
 
 
-@EVERY
+@FEW
 @given(case=cases(), seed=st.integers(0, 10_000), most=st.integers(1, 5))
 def test_results_stay_the_same_whatever_is_chosen(case: dict[str, Any], seed: int, most: int) -> None:
     with TemporaryDirectory() as folder:
@@ -316,7 +311,7 @@ def test_results_stay_the_same_whatever_is_chosen(case: dict[str, Any], seed: in
         assert run.results == wanted.results
 
 
-@EVERY
+@FEW
 @given(case=scattered(), seed=st.integers(0, 10_000))
 def test_results_stay_the_same_where_many_meet(case: dict[str, Any], seed: int) -> None:
     with TemporaryDirectory() as folder:
@@ -324,7 +319,7 @@ def test_results_stay_the_same_where_many_meet(case: dict[str, Any], seed: int) 
         assert run.results == wanted.results
 
 
-@EVERY
+@FEW
 @given(case=cases())
 def test_auto_itself_gives_the_oracles_results(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:

@@ -11,23 +11,17 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 
 from tests import oracle
+from tests.budget import FEW
 from tests.test_engine import cases, run_case
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import ATR
-from watersmeet.placement.base import ANYWHERE, WHOLE, Placement, StateView, StreamView, Usage
-from watersmeet.placement.ctr import CTR, CtrPlacement, Held, Load, Route, overhead, routes, selectivity
+from watersmeet.placement.base import ANYWHERE, HopView, Placement, StateView, StreamView, Usage
+from watersmeet.placement.ctr import CTR, CtrPlacement, Held, Load, Route, becomes, overhead, routes
 from watersmeet.placement.psp import PSP
-from watersmeet.state.chunk import Chunk, Place
-
-SETTINGS = settings(
-    max_examples=15,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-)
+from watersmeet.state.chunk import WHOLE, Chunk, Place
 
 
 def stream(window: int | None = 80, latest: int | None = None, rate: float = 1e6, advance: int = 10) -> StreamView:
@@ -106,10 +100,21 @@ def test_the_overhead_is_equation_3() -> None:
 
 
 def test_a_hop_that_decides_more_conjuncts_finds_less() -> None:
-    ties = [frozenset({0, 1}), frozenset({1, 2}), frozenset({0, 2})]
-    assert selectivity(ties, frozenset({0}), 1) == pytest.approx(0.1)
-    assert selectivity(ties, frozenset({0, 1}), 2) == pytest.approx(0.01)
-    assert selectivity(ties[:1], frozenset({0}), 2) == 1
+    ties = (frozenset({0, 1}), frozenset({1, 2}), frozenset({0, 2}))
+    state = StateView((stream(),) * 3, ties=ties, hops=(HopView((0,), 2, rows=4, pairs=40, matches=2),))
+    assert becomes(state, frozenset({0}), 1, 20) == pytest.approx(2)
+    assert becomes(state, frozenset({0, 1}), 2, 20) == pytest.approx(0.2)
+    assert becomes(state, frozenset({0}), 2, 20) == 0.5  # as measured
+    assert becomes(replace(state, ties=ties[:1], hops=()), frozenset({0}), 2, 20) == 20
+
+
+def test_of_orders_that_travel_alike_the_one_of_least_work_wins() -> None:
+    # One node has everything, so nothing travels; only stream 2 is tied to 0, and 1 to 2.
+    chunks = tuple(chunk(at, 0, (0,)) for at in range(3))
+    chain = StateView((stream(80, None, 1e5),) * 3, chunks, ties=(frozenset({0, 2}), frozenset({1, 2})))
+    found = list(routes(chain, Held(chain, 4), load(1, 1, 1, 1), (10, 10, 10)))
+    assert [route.order for route in found] == [(2, 1), (2, 0), found[2].order]
+    assert {route.overhead for route in found} == {0.0}
 
 
 def test_the_order_with_the_least_overhead_wins() -> None:
@@ -270,7 +275,7 @@ options = st.integers(1, 5).flatmap(
 )
 
 
-@SETTINGS
+@FEW
 @given(case=cases(), data=st.data())
 def test_ctr_gives_the_oracles_results(case: dict[str, Any], data: st.DataObject) -> None:
     others = st.one_of(st.integers(1, 5).map(PSP), st.builds(ATR, st.integers(1, 4), st.just("5 us")))
@@ -299,7 +304,7 @@ def dense(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(SETTINGS, max_examples=12)
+@FEW
 @given(case=dense())
 def test_ctr_gives_the_oracles_results_where_much_meets(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:

@@ -6,8 +6,9 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 
+from tests.budget import FEW
 from tests.scatter import Scatter
 from tests.test_engine import cases, run_case, scattered
 from watersmeet.errors import DefinitionError
@@ -15,13 +16,6 @@ from watersmeet.placement import PSP, StateView, StreamView, Usage
 from watersmeet.placement.base import LONGEST_SLICE
 from watersmeet.placement.dsj import DSJ, DsjPlacement, buffer_bound, recut, slices_needed
 from watersmeet.state.chunk import WHOLE, Chunk, Place
-
-EVERY = settings(
-    max_examples=12,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-)
 
 
 def view(
@@ -178,7 +172,7 @@ strategies_of = st.one_of(
 )
 
 
-@EVERY
+@FEW
 @given(case=st.one_of(cases(), scattered()), data=st.data())
 def test_dsj_gives_the_oracles_results_among_other_strategies(case: dict[str, Any], data: st.DataObject) -> None:
     case["strategies"] = [data.draw(strategies_of) for _ in case["batches"]]
@@ -187,7 +181,7 @@ def test_dsj_gives_the_oracles_results_among_other_strategies(case: dict[str, An
         assert run.results == wanted.results
 
 
-@EVERY
+@FEW
 @given(case=cases(), data=st.data())
 def test_dsj_keeps_one_copy_whatever_the_nodes_and_slices(case: dict[str, Any], data: st.DataObject) -> None:
     made = st.builds(DSJ, st.integers(1, 5), st.sampled_from([None, None, 2, 7]))

@@ -7,9 +7,10 @@ from typing import Any
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 
 from tests import oracle
+from tests.budget import FEW
 from tests.engine import Run
 from tests.scatter import Scatter, ScatterOrdering
 from tests.test_engine import SCHEMA, cases, run_case, scattered
@@ -27,12 +28,6 @@ from watersmeet.state.store import Store
 
 A, B, C, D = (Column(stream, 2) for stream in range(4))
 B2, C2, D2 = (Column(stream, 3) for stream in (1, 2, 3))
-EVERY = settings(
-    max_examples=12,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-)
 
 
 def view(streams: int, *equalities: tuple[Column, Column], chunks: tuple[Chunk, ...] = ()) -> StateView:
@@ -244,7 +239,7 @@ def hashed(draw: st.DrawFn) -> dict[str, Any]:
     return case
 
 
-@EVERY
+@FEW
 @given(case=hashed())
 def test_hash_gives_the_oracles_results(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
@@ -252,7 +247,7 @@ def test_hash_gives_the_oracles_results(case: dict[str, Any]) -> None:
         assert run.results == wanted.results
 
 
-@EVERY
+@FEW
 @given(case=scattered(), nodes=st.lists(st.integers(1, 5), min_size=4, max_size=4), exchange=st.booleans())
 def test_no_strays_on_a_shared_attribute(case: dict[str, Any], nodes: list[int], exchange: bool) -> None:
     case |= {"where": ["a.k = b.k", "a.k = c.k AND near(b.x, c.x)"], "orderings": [None] * len(case["batches"])}

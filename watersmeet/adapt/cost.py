@@ -16,9 +16,10 @@ from typing import Literal
 
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import overhead as atr_overhead
-from watersmeet.placement.base import HopView, StateView
+from watersmeet.placement.base import StateView
+from watersmeet.placement.ctr import becomes
 from watersmeet.placement.ctr import overhead as ctr_overhead
-from watersmeet.placement.ctr import selectivity
+from watersmeet.placement.load import ROW_SECONDS
 
 PAIR_SECONDS, PAIRS = 1e-6, 1_000
 """T_j before anything is known, and how many measured pairs weigh as much as it.
@@ -27,8 +28,6 @@ It lies between a comparison of numbers (a few nanoseconds) and one of images (a
 """
 KEEP_SECONDS = 1e-6
 """T_i and T_p: to write a tuple into the state, and to purge it."""
-ROW_SECONDS = 2e-6
-"""T_s: to send a row and receive it, as a shuffle on one host takes; next to nothing where tasks share their state."""
 HOP_SECONDS = 1e-3
 """T_n: how long a hop to the next node takes."""
 TASK_SECONDS = 5e-3
@@ -60,7 +59,7 @@ class Parameters:
         pair_seconds: To join a pair (T_j).
         insert_seconds: To insert a tuple into the state (T_i).
         purge_seconds: To purge it (T_p).
-        row_seconds: To send a row and receive it (T_s).
+        row_seconds: To send a row and receive it (T_s); next to nothing where tasks share their state.
         hop_seconds: How long a row travels to the next node (T_n).
         task_seconds: To start a task.
         advance: How far event time advances in a batch, in seconds; infinite if a batch may be a whole history.
@@ -492,16 +491,9 @@ def _course(p: Parameters, state: StateView, origin: int, first: int | None) -> 
     while len(joined) < len(p.rates):
         key = tuple(sorted(joined))
         hops = {to: seen.get((key, to)) for to in p.streams if to not in joined}
-        found = {to: _becomes(p, state, joined, to, hop) for to, hop in hops.items()}
+        found = {to: becomes(state, joined, to, p.held(to)) for to in hops}
         taken = {to: hop.rows for to, hop in hops.items() if hop is not None}
         likely = max(taken, key=lambda to: taken[to]) if taken else min(found, key=lambda to: found[to])
         to = likely if first is None or first in joined else first
         yield to, found[to]
         joined |= {to}
-
-
-def _becomes(p: Parameters, state: StateView, joined: frozenset[int], to: int, hop: HopView | None) -> float:
-    """Return the matches of one partial result: as measured, else as many as the conjuncts are taken to let through."""
-    if hop is not None:
-        return hop.matches / hop.rows
-    return p.held(to) * selectivity(state.ties, joined, to)

@@ -105,7 +105,8 @@ def _stream(spec: StreamSpec, old: StreamState, new: StreamIntake, now: int) -> 
     advance = 0 if latest is None else latest - (old.latest if old.latest is not None else (new.earliest or latest))
     heard = now if new.rows or old.heard is None else old.heard
     idle = spec.idle is not None and now - heard > spec.idle
-    rate = old.rate if not advance else (new.accepted / advance * 1e6 + (old.rate or new.accepted / advance * 1e6)) / 2
+    seen = new.accepted / advance * 1e6 if advance else old.rate
+    rate = ((old.rate or seen) + seen) / 2
     return StreamState(latest, old.arrived + new.accepted, idle, heard, new.accepted, advance, rate)
 
 
@@ -210,10 +211,10 @@ def usage(plan: BatchPlan, chunks: Iterable[Chunk], tasks: Sequence[TaskReport])
 
 def _nodes(manifest: Manifest, tasks: Sequence[TaskReport], used: Sequence[Usage]) -> list[dict[str, Any]]:
     pairs = _sum(task.node_pairs for task in tasks)
-    chunks = manifest.chunks.values()
+    rows = _sum({owner: chunk.rows} for chunk in manifest.chunks.values() for owner in chunk.owners)
     return [
         {
-            "rows": sum(chunk.rows for chunk in chunks if node in chunk.owners),
+            "rows": rows.get(node, 0),
             "bytes": int(found.memory),
             "cpuMs": round(1000 * found.cpu, 1),
             "pairs": pairs.get(node, 0),

@@ -30,8 +30,8 @@ class JoinOrder(ABC):
         return ()
 
     def classes(self, origin: int, values: Mapping[Column, pa.Array]) -> NDArray[np.int64]:
-        """Return each tuple's class from the columns that `reads` names; only asked where it names some."""
-        raise NotImplementedError
+        """Return each tuple's class from the columns that `reads` names; by default all are of the first."""
+        return np.zeros(max(map(len, values.values()), default=0), np.int64)
 
 
 class Ordering(ABC):

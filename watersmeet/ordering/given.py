@@ -38,7 +38,11 @@ def given_order(origin: int, streams: int, ties: Sequence[frozenset[int]]) -> tu
     """
     joined = [origin]
     while len(joined) < streams:
-        rest = [stream for stream in range(streams) if stream not in joined]
-        tied = (s for s in rest if any(s in tie and tie - {s} <= set(joined) for tie in ties))
-        joined.append(next(tied, rest[0]))
+        joined.append(tied(joined, streams, ties)[0])
     return tuple(joined[1:])
+
+
+def tied(joined: Sequence[int], streams: int, ties: Sequence[frozenset[int]]) -> list[int]:
+    """Return the streams not joined yet that a conjunct ties to those joined; all of them, if it ties none."""
+    rest = [stream for stream in range(streams) if stream not in joined]
+    return [s for s in rest if any(s in tie and tie - {s} <= set(joined) for tie in ties)] or rest

@@ -13,7 +13,7 @@ from typing import Any
 from watersmeet.kernel.hop import HopWork
 from watersmeet.kernel.steps import Hop
 from watersmeet.ordering.base import JoinOrder, Ordering
-from watersmeet.ordering.given import FixedOrder
+from watersmeet.ordering.given import FixedOrder, tied
 from watersmeet.predicate.model import Conjunct
 from watersmeet.query import Query
 from watersmeet.state.chunk import Chunk
@@ -105,10 +105,8 @@ class _View:
         return min((*candidates, *tried), key=lambda stream: self.estimate(*_hop(joined, stream)))
 
     def _candidates(self, joined: tuple[int, ...]) -> list[int]:
-        """Return the streams that a conjunct ties to those joined, in the given order; all, if there are none."""
-        rest = [stream for stream in range(len(self._query.streams)) if stream not in joined]
         ties = [conjunct.streams for conjunct in self._query.conjuncts if len(conjunct.streams) > 1]
-        return [s for s in rest if any(s in tie and tie - {s} <= set(joined) for tie in ties)] or rest
+        return tied(joined, len(self._query.streams), ties)
 
     def estimate(self, joined: tuple[int, ...], target: int) -> float:
         """Return the matches expected per partial result: as seen, or else by pairs of streams, or else as usual."""

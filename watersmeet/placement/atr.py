@@ -23,9 +23,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from watersmeet.duration import microseconds
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import ANYWHERE, LONGEST_SLICE, Ints, Placement, StateView, Strategy, check_nodes
+from watersmeet.placement.base import (
+    ANYWHERE,
+    LONGEST_SLICE,
+    Ints,
+    Placement,
+    StateView,
+    Strategy,
+    check_nodes,
+    moves,
+    segment_length,
+)
 from watersmeet.placement.load import DECAY, check_load, loads
 from watersmeet.state.chunk import Bucket, Chunk
 
@@ -317,8 +326,7 @@ class ATR(Strategy):
 
     def __post_init__(self) -> None:
         check_nodes(self.nodes)
-        if self.segment is not None and microseconds(self.segment, "segment") < 1:
-            raise DefinitionError(f"segment={self.segment!r}: a segment must be longer than zero.")
+        segment_length(self.segment)
         if self.master is not None and (isinstance(self.master, bool) or not isinstance(self.master, int | str)):
             raise DefinitionError(f"master={self.master!r}: say which stream by its name, or by its position from 0.")
         check_load(self.nodes, self.weights, self.capacities)
@@ -378,9 +386,7 @@ class ATR(Strategy):
         )
 
     def _length(self, state: StateView) -> int:
-        if self.segment is not None:
-            return microseconds(self.segment, "segment")
-        return 2 * _reach(state) or LONGEST_SLICE
+        return segment_length(self.segment) or 2 * _reach(state) or LONGEST_SLICE
 
     def _search(self, length: int, end: int) -> Search:
         return Search(length, end, max(1, length // STEPS) if self.search else 0, length)
@@ -430,8 +436,7 @@ class ATR(Strategy):
         assert isinstance(placement, AtrPlacement)
         if state.frozen.get("nodes") == self.nodes:
             return {}
-        wanted = {chunk.id: _holders(chunk, placement) for chunk in state.chunks}
-        return {chunk.id: wanted[chunk.id] for chunk in state.chunks if wanted[chunk.id] != chunk.owners}
+        return moves(state.chunks, lambda chunk: _holders(chunk, placement))
 
     def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
         """See Strategy: all segments that a tuple kept by now may depend on, as this batch had them."""

@@ -20,7 +20,7 @@ from watersmeet.placement.central import Central
 from watersmeet.placement.ctr import CTR
 from watersmeet.placement.dsj import DSJ
 from watersmeet.placement.hash import Hash, attributes, stored_attributes
-from watersmeet.placement.load import check_load
+from watersmeet.placement.load import ROW_SECONDS, check_load
 from watersmeet.placement.psp import PSP
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import Bucket
@@ -145,7 +145,7 @@ class Auto(Strategy):
     max_nodes: int = 8
     capacities: tuple[float, ...] = ()
     weights: tuple[float, float, float] = (1, 1, 1)
-    row_seconds: float = cost.ROW_SECONDS
+    row_seconds: float = ROW_SECONDS
     nodes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -238,7 +238,7 @@ def candidates(
     state: StateView,
     max_nodes: int,
     weights: tuple[float, float, float] = (1, 1, 1),
-    row_seconds: float = cost.ROW_SECONDS,
+    row_seconds: float = ROW_SECONDS,
 ) -> list[Candidate]:
     """Return every strategy with its best number of nodes, the one to take first, then by predicted cost.
 

@@ -6,16 +6,18 @@ copy of a chunk a partial result probes it. Everything else about routes follows
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from watersmeet.duration import microseconds
 from watersmeet.errors import DefinitionError
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import WHOLE, Bucket, Chunk
+from watersmeet.state.chunk import Bucket, Chunk
 
 Ints = NDArray[np.int64]
 
@@ -187,11 +189,9 @@ class Strategy(ABC):
 
         Chunks that stay are left out. The default sees to it that every owner exists when `nodes` has shrunk.
         """
-        return {
-            chunk.id: tuple(dict.fromkeys(owner % placement.nodes for owner in chunk.owners))
-            for chunk in state.chunks
-            if max(chunk.owners) >= placement.nodes
-        }
+        nodes = placement.nodes
+        gone = (chunk for chunk in state.chunks if max(chunk.owners) >= nodes)
+        return moves(gone, lambda chunk: tuple(dict.fromkeys(owner % nodes for owner in chunk.owners)))
 
     def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
         """Return what the next batch's plan must know of this one's, as JSON can hold it.
@@ -222,16 +222,19 @@ def check_nodes(nodes: Any, limit: int = 4096) -> int:
     return nodes
 
 
-__all__ = [
-    "ANYWHERE",
-    "LONGEST_SLICE",
-    "WHOLE",
-    "Bucket",
-    "HopView",
-    "Placement",
-    "StateView",
-    "Strategy",
-    "StreamView",
-    "Usage",
-    "check_nodes",
-]
+def moves(chunks: Iterable[Chunk], owners: Callable[[Chunk], tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Return the owners of those chunks that have others now."""
+    wanted = ((chunk, owners(chunk)) for chunk in chunks)
+    return {chunk.id: found for chunk, found in wanted if found != chunk.owners}
+
+
+def segment_length(segment: str | timedelta | None) -> int | None:
+    """Return a segment length in microseconds; None if it isn't given.
+
+    Raises:
+        DefinitionError: If it isn't longer than zero.
+    """
+    length = None if segment is None else microseconds(segment, "segment")
+    if length is not None and length < 1:
+        raise DefinitionError(f"segment={segment!r}: a segment must be longer than zero.")
+    return length

@@ -17,16 +17,24 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import chain, takewhile
-from operator import attrgetter
+from itertools import accumulate, chain, takewhile
+from operator import attrgetter, mul
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from watersmeet.duration import microseconds
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import LOWEST
-from watersmeet.placement.base import LONGEST_SLICE, Ints, Placement, StateView, Strategy, StreamView, check_nodes
+from watersmeet.placement.base import (
+    LONGEST_SLICE,
+    Ints,
+    Placement,
+    StateView,
+    Strategy,
+    StreamView,
+    check_nodes,
+    segment_length,
+)
 from watersmeet.placement.load import check_load, loads
 from watersmeet.state.chunk import Bucket
 
@@ -128,8 +136,7 @@ class CTR(Strategy):
 
     def __post_init__(self) -> None:
         check_nodes(self.nodes)
-        if self.segment is not None and microseconds(self.segment, "segment") < 1:
-            raise DefinitionError(f"segment={self.segment!r}: a segment must be longer than zero.")
+        segment_length(self.segment)
         if self.copies is not None and (type(self.copies) is not int or not 1 <= self.copies <= self.nodes):
             raise DefinitionError(f"copies={self.copies!r}: a segment is kept on 1 to {self.nodes} nodes.")
         check_load(self.nodes, self.weights, self.capacities)
@@ -152,7 +159,7 @@ class CTR(Strategy):
         return CtrPlacement(self.nodes, lengths, tuple(table), tuple(routes(state, held, load, lengths)))
 
     def _length(self, stream: StreamView) -> int:
-        wanted = None if self.segment is None else microseconds(self.segment, "segment")
+        wanted = segment_length(self.segment)
         if stream.window is None:
             return wanted or LONGEST_SLICE
         return max(1, wanted or stream.window // SEGMENTS, stream.window // MOST_SEGMENTS)
@@ -344,7 +351,7 @@ def overhead(tuples: float, first: int, moved: Sequence[int], found: Sequence[fl
 
 
 def routes(state: StateView, held: Held, load: Load, lengths: Sequence[int]) -> Iterator[Route]:
-    """Yield for each stream the route of its new tuples with the least overhead."""
+    """Yield for each stream the route of its new tuples with the least overhead, of equals that of the least work."""
     sizes = [_window_rows(state, at) for at in range(len(state.streams))]
     beam = ALL_ORDERS if len(state.streams) <= 5 else BEAM
     for origin, stream in enumerate(state.streams):
@@ -352,7 +359,7 @@ def routes(state: StateView, held: Held, load: Load, lengths: Sequence[int]) -> 
         begun = [_Way((origin,), (), (), ())]
         for _ in state.streams[1:]:
             ways = [way.on(to, state, held, load, sizes) for way in begun for to in _others(way, len(sizes))]
-            begun = heapq.nsmallest(beam, ways, key=lambda way: way.overhead(tuples))
+            begun = heapq.nsmallest(beam, ways, key=lambda way: (way.overhead(tuples), way.work()))
         yield Route(begun[0].streams[1:], begun[0].covers, begun[0].overhead(tuples))
 
 
@@ -371,11 +378,15 @@ class _Way(NamedTuple):
     def on(self, to: int, state: StateView, held: Held, load: Load, sizes: Sequence[float]) -> "_Way":
         """Return the way with one more hop."""
         nodes, new = held.cover(to, self.covers[-1] if self.covers else (), load)
-        found = sizes[to] * selectivity(state.ties, frozenset(self.streams), to)
+        found = becomes(state, frozenset(self.streams), to, sizes[to])
         return _Way((*self.streams, to), (*self.covers, nodes), (*self.moved, new), (*self.found, found))
 
     def overhead(self, tuples: float) -> float:
         return overhead(tuples, max(1, len(self.covers[0])), self.moved[1:], self.found[:-1])
+
+    def work(self) -> float:
+        """Return the partial results that a tuple becomes on the way, all hops together."""
+        return float(sum(accumulate(self.found, mul)))
 
 
 def _window_rows(state: StateView, at: int) -> float:
@@ -386,11 +397,17 @@ def _window_rows(state: StateView, at: int) -> float:
     return float(sum(chunk.rows for chunk in state.chunks if chunk.stream == at))
 
 
-def selectivity(ties: Sequence[frozenset[int]], joined: frozenset[int], target: int) -> float:
-    """Return which part of the pairs is taken to match: less for each conjunct that the hop can decide.
+def becomes(state: StateView, joined: frozenset[int], target: int, held: float) -> float:
+    """Return what one partial result becomes by a hop: as measured, else less for each conjunct that the hop decides.
 
-    >>> selectivity([frozenset({0, 1}), frozenset({0, 2})], frozenset({0}), 1)
-    0.1
+    Args:
+        state: What is known of the join.
+        joined: The streams joined.
+        target: The stream probed.
+        held: The tuples in its window.
     """
-    decided = sum(target in tie and tie <= joined | {target} for tie in ties)
-    return float(TIED**decided)
+    for hop in state.hops:
+        if hop.rows and hop.target == target and joined.issuperset(hop.joined) and len(hop.joined) == len(joined):
+            return hop.matches / hop.rows
+    decided = sum(target in tie and tie <= joined | {target} for tie in state.ties)
+    return held * float(TIED**decided)

@@ -15,12 +15,10 @@ from math import ceil
 from typing import Any
 
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import LONGEST_SLICE, Placement, StateView, Strategy, check_nodes
-from watersmeet.placement.load import check_load, loads
+from watersmeet.placement.base import LONGEST_SLICE, Placement, StateView, Strategy, check_nodes, moves
+from watersmeet.placement.load import ROW_SECONDS, check_load, loads
 from watersmeet.state.chunk import Bucket
 
-ROW_SECONDS = 2e-6
-"""What it takes to send a row to another node; it only steers."""
 NODE_MEMORY = 4 << 30
 """Bytes of state that a node is to hold at most (M in equation 7)."""
 MOST_PER_NODE = 16
@@ -127,8 +125,7 @@ class DSJ(Strategy):
         assert isinstance(placement, DsjPlacement)
         if state.frozen:
             return Strategy.move(self, state, placement)
-        wanted = {chunk.id: (placement.node((chunk.low + chunk.high) // 2),) for chunk in state.chunks}
-        return {chunk.id: wanted[chunk.id] for chunk in state.chunks if wanted[chunk.id] != chunk.owners}
+        return moves(state.chunks, lambda chunk: (placement.node((chunk.low + chunk.high) // 2),))
 
     def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
         """See Strategy; what has begun is kept as this batch had it, from the oldest slice that is live."""

@@ -9,7 +9,7 @@ stored once for each.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from watersmeet.placement.base import LONGEST_SLICE, Placement, StateView, Strategy, check_nodes
+from watersmeet.placement.base import LONGEST_SLICE, Placement, StateView, Strategy, check_nodes, moves
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Bucket, Chunk
 
@@ -127,11 +127,11 @@ class Hash(Strategy):
 
     def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
         """See Strategy; every chunk has one owner: its bucket's, or its home if it has none."""
-        wanted = {
-            chunk.id: ((chunk.owners[0] if chunk.bucket == WHOLE else chunk.bucket.number) % self.nodes,)
-            for chunk in state.chunks
-        }
-        return {chunk.id: wanted[chunk.id] for chunk in state.chunks if wanted[chunk.id] != chunk.owners}
+
+        def owners(chunk: Chunk) -> tuple[int, ...]:
+            return ((chunk.owners[0] if chunk.bucket == WHOLE else chunk.bucket.number) % self.nodes,)
+
+        return moves(state.chunks, owners)
 
     def _foreign(self, chunk: Chunk, by: Sequence[Attribute]) -> bool:
         """Tell whether a chunk may hold tuples of several nodes' buckets; one of 8 buckets is in one of 4."""

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.base import Usage
 
+ROW_SECONDS = 2e-6
+"""To send a row and receive it, as a shuffle on one host takes; it only steers."""
 DECAY = 0.5
 """How much of the usage remembered still counts after one more batch."""
 

@@ -6,11 +6,12 @@ is kept once; a probe visits every node that holds part of its range. Build tupl
 about the same number of tuples (sections 5.5 and 6, workload smoothing).
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
 
-from watersmeet.placement.base import LONGEST_SLICE, Placement, StateView, Strategy, StreamView, check_nodes
+from watersmeet.placement.base import LONGEST_SLICE, Placement, StateView, Strategy, StreamView, check_nodes, moves
 from watersmeet.state.chunk import Bucket, Chunk
 
 SLICES_PER_NODE = 2
@@ -45,7 +46,7 @@ class PspPlacement(Placement):
     def node(self, stream: int, time: int) -> int:
         """Return the node whose stretch of the ring holds a time."""
         borders = self.borders[stream]
-        return len(borders) - int(np.searchsorted(borders, time, "right"))
+        return len(borders) - bisect_right(borders, time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,7 @@ class PSP(Strategy):
     def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
         """See Strategy; a chunk belongs where the middle of its times lies."""
         assert isinstance(placement, PspPlacement)
-        wanted = {chunk.id: (placement.node(chunk.stream, (chunk.low + chunk.high) // 2),) for chunk in state.chunks}
-        return {chunk.id: wanted[chunk.id] for chunk in state.chunks if wanted[chunk.id] != chunk.owners}
+        return moves(state.chunks, lambda chunk: (placement.node(chunk.stream, (chunk.low + chunk.high) // 2),))
 
     def _length(self, stream: StreamView) -> int:
         if stream.span is None:
@@ -92,15 +92,12 @@ def _borders(stream: StreamView, chunks: list[Chunk], nodes: int) -> tuple[int, 
         return ()
     # Each source of tuples is spread evenly over its own times; what the next batch lets expire is left out.
     horizon = stream.latest + max(stream.advance, 1)
-    oldest = horizon - stream.span if stream.span is not None else None
     parts = [(chunk.low, chunk.high + 1, chunk.rows) for chunk in chunks]
-    parts.append((stream.latest, horizon, stream.rows))
-    times = np.unique(np.array([end for low, high, _ in parts for end in (low, high)], dtype=np.int64))
-    if oldest is not None:
-        times = np.unique(np.append(times[times > oldest], oldest))
-    totals = np.zeros(len(times))
-    for low, high, rows in parts:
-        totals += rows * np.clip((times - low) / (high - low), 0.0, 1.0)
-    totals -= totals[0]
-    wanted = totals[-1] * np.arange(1, nodes) / nodes
-    return tuple(int(border) for border in np.interp(wanted, totals, times.astype(np.float64)))
+    low, high, rows = np.array([*parts, (stream.latest, horizon, stream.rows)], dtype=np.float64).T
+    times, at = np.unique(np.concatenate([low, high]), return_inverse=True)
+    density = rows / (high - low)
+    slopes = np.maximum(np.cumsum(np.bincount(at, np.concatenate([density, -density]))), 0.0)
+    totals = np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(times))])
+    expired = 0.0 if stream.span is None else np.interp(horizon - stream.span, times, totals)
+    wanted = expired + (totals[-1] - expired) * np.arange(1, nodes) / nodes
+    return tuple(int(border) for border in np.interp(wanted, totals, times))

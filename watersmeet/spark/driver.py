@@ -6,11 +6,10 @@ from threading import Lock
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from watersmeet.engine.intake import Intake
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.probe import Probe, TaskReport
 from watersmeet.kernel.hop import is_bulky
-from watersmeet.spark.tasks import finished, rows_of, worker, write
+from watersmeet.spark.tasks import finished, take_in, worker, write
 
 MOST_ROWS, MOST_BYTES = 20_000, 32 << 20
 """A batch of this size or more is not small."""
@@ -52,12 +51,7 @@ def limit(plan: BatchPlan) -> int:
 
 def _run(rows: pa.Table, plan: BatchPlan) -> list[TaskReport]:
     started = time.process_time()
-    intake = Intake(plan, NAME, 0)
-    for block in rows.to_batches():
-        intake.report.read.append((time.time(), block.num_rows))
-        for stream, part in rows_of(block, plan):
-            intake.add(stream, part)
-    probing = Probe(plan, [intake.finish()], worker())
+    probing = Probe(plan, [take_in(plan, NAME, 0, rows.to_batches())], worker())
     written = write(plan, NAME, probing.results(0, 1), probing.table.gather)
     first, *others = probing.reports(0, 1, NAME)
     first.process = "driver"

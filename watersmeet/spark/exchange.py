@@ -14,8 +14,8 @@ from watersmeet.spark import driver as small
 from watersmeet.spark import tasks
 from watersmeet.spark.frames import spark_schema
 
-_ready: set[str] = set()
-"""The applications whose Python workers were started ahead."""
+_warm: set[tuple[str, str]] = set()
+"""What was made ready already, by the application it was made ready in."""
 
 
 def driver(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
@@ -23,9 +23,8 @@ def driver(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
     done = small.run(batch, plan)
     if done is None:
         return local(batch, plan)
-    spark = batch.sparkSession
-    if done[0].seconds > small.MOST_SECONDS / 2 and spark.sparkContext.applicationId not in _ready:
-        warm_up(spark, "local")
+    if done[0].seconds > small.MOST_SECONDS / 2:
+        warm_up(batch.sparkSession, "local")
     return done
 
 
@@ -62,8 +61,10 @@ def _told(batch: DataFrame, plan: BatchPlan, receivers: int) -> DataFrame:
 def warm_up(spark: SparkSession, exchange: str) -> None:
     """Let Spark learn in the background what the first batch will ask of it: it plans the stream meanwhile."""
     run = _first_rows if exchange == "driver" else _first_tasks
-    if run is _first_tasks:
-        _ready.add(spark.sparkContext.applicationId)
+    known = (spark.sparkContext.applicationId, run.__name__)
+    if known in _warm:
+        return
+    _warm.add(known)
 
     def quietly() -> None:
         with suppress(Exception):  # whatever is wrong, the first batch will say it

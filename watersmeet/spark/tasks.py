@@ -104,16 +104,21 @@ class Failure:
         return error
 
 
+def take_in(plan: BatchPlan, name: str, number: int, blocks: Blocks) -> IntakeReport:
+    """Store input rows as the task attempt of a name and a number does."""
+    taken = Intake(plan, name, number)
+    for block in blocks:
+        taken.report.read.append((time.time(), block.num_rows))
+        for stream, rows in rows_of(block, plan):
+            taken.add(stream, rows)
+    return taken.finish()
+
+
 def intake(plan: BatchPlan, receivers: int) -> Task:
     """Return the task that stores its share of the input and tells every probing task what it stored."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
-        taken = Intake(plan, attempt(), attempt_number())
-        for block in blocks:
-            taken.report.read.append((time.time(), block.num_rows))
-            for stream, rows in rows_of(block, plan):
-                taken.add(stream, rows)
-        report = taken.finish()
+        report = take_in(plan, attempt(), attempt_number(), blocks)
         yield messages((receiver, report) for receiver in range(receivers))
 
     return guarded(run, range(receivers))
