@@ -1,6 +1,7 @@
 """How a join runs, in words."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from watersmeet.engine.plan import learned, led, start, view
 from watersmeet.kernel.steps import Hop, Step, entry_conjuncts, steps
@@ -26,7 +27,8 @@ def explain(query: Query, strategy: Strategy, ordering: Ordering, manifest: Mani
     order, placement = ordering.plan(query, state.chunks, known), strategy.plan(state)
     expected = ordering.estimates(query, state.chunks, known)
     seen = {(hop.joined, hop.target): hop for hop in state.hops}
-    lines = [f"Watersmeet join of {len(query.streams)} streams, {strategy.describe()}", *strategy.reasons(state)]
+    lines = [f"Watersmeet join of {len(query.streams)} streams, {strategy.describe()}"]
+    lines += _facts(strategy.facts(placement, state))
     for stream in query.streams:
         time = stream.schema.field(stream.time).name
         lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, delay {stream.delay / 1e6:g} s")
@@ -39,6 +41,15 @@ def explain(query: Query, strategy: Strategy, ordering: Ordering, manifest: Mani
             for step in steps(query, origin, course):
                 lines += _hop(query, step, expected, seen)
     return "\n".join(lines)
+
+
+def _facts(facts: Mapping[str, Any], depth: int = 1) -> Iterator[str]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            yield f"{'  ' * depth}{name}:"
+            yield from _facts(value, depth + 1)
+        else:
+            yield f"{'  ' * depth}{name}: {value}"
 
 
 def _hop(query: Query, step: Step, expected: Mapping[Hop, float], seen: Mapping[Hop, HopView]) -> list[str]:

@@ -182,6 +182,9 @@ def test_the_overhead_is_what_the_engine_keeps(tmp_path: Any) -> None:
     slaves = [chunk for chunk in state.chunks.values() if chunk.stream == 1]
     extra = sum(chunk.rows * (len(chunk.owners) - 1) for chunk in slaves) / sum(chunk.rows for chunk in slaves)
     assert extra == pytest.approx(overhead([0, 1], [30, 20], 60, 0), rel=0.1)
+    told = run.progress[-1]["placement"]
+    assert told["master"] == "a" and told["segmentSeconds"] == 60e-6
+    assert run.progress[-1]["stateRows"] / (8 * 97) == pytest.approx(told["expectedCopies"], rel=0.1)
 
 
 # -- frozen stretches
@@ -388,7 +391,7 @@ def test_results_and_places_are_right_through_changes_of_master(tmp_path: Any) -
     run, wanted = run_case(case(rows, [6, 5, 7, 4], strategies), str(tmp_path))
     assert run.results == wanted.results and sum(run.results.values()) > 1000
     assert all(p["strays"] == 0 for p in run.progress)
-    leads = ["".join(p["order"]["d"]) for p in run.progress]
+    leads = ["".join(p["order"]["d"][0]) for p in run.progress]
     assert leads[0] == "abc" and leads[-1].startswith("c") and {"bac", "bca"} & set(leads)
     assert masters(run)[-1] == 2
 

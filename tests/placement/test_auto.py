@@ -166,14 +166,17 @@ def test_options_reach_the_strategy_chosen() -> None:
     )
 
 
-def test_describe_and_reasons() -> None:
+def test_auto_tells_what_it_chose_and_why() -> None:
+    def facts(state: StateView) -> dict[str, Any]:
+        return Auto().facts(Auto().plan(state), state)
+
     assert Auto().nodes == 8
     assert Auto(max_nodes=3).describe() == "Auto(max_nodes=3)"
-    lines = Auto().reasons(measured(pair=1e-4))
-    assert lines[0].startswith("  chosen: PSP(nodes=8); PSP(nodes=8) is predicted to take ")
-    assert len(lines) == 6
-    first = Auto().reasons(measured(rate=5, equalities=EQUALITIES))[0]
-    assert first.endswith("look into one bucket; nodes are chosen by what the last batches measured.")
+    told = facts(measured(pair=1e-4))
+    assert told["chosen"] == "PSP(nodes=8)" and told["why"].startswith("PSP(nodes=8) is predicted to take ")
+    assert len(told["candidates"]) == 5
+    why = facts(measured(rate=5, equalities=EQUALITIES))["why"]
+    assert why.endswith("look into one bucket; nodes are chosen by what the last batches measured.")
 
 
 def test_options_that_make_no_sense_are_refused() -> None:

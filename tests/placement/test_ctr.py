@@ -142,6 +142,12 @@ def test_a_route_probes_every_other_stream(streams: int) -> None:
         assert all(plan.routes[origin].covers)
 
 
+def test_routes_are_told() -> None:
+    plan = CtrPlacement(4, (10, 20), (), (Route((1,), ((2, 3),), 4.0), Route((0,), ((1,),), 2.0)))
+    told = CTR(4).facts(plan, StateView((stream(),) * 2, names=("a", "b")))
+    assert told == {"routes": {"a": {"b": [2, 3]}, "b": {"a": [1]}}, "expectedExtraRows": 500_000.0}
+
+
 def test_a_chunk_is_probed_where_the_partial_result_is_or_first_in_the_cover() -> None:
     plan = CtrPlacement(4, (10, 10), (), (Route((1,), ((2, 3),), 0.0), Route((0,), ((1,),), 0.0)))
     assert plan.groups(0, np.array([1, 2]), {}).tolist() == [0, 0]

@@ -1,6 +1,7 @@
 """DSJ: slices shared by all streams, the node each goes to, what is kept between batches, equations 1 and 7."""
 
 import json
+from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -131,6 +132,8 @@ def test_equation_1() -> None:
     streams = (StreamView(4 * second, rate=10.0, rows=20), StreamView(3 * second, rate=5.0))
     state = StateView(streams, usage=(Usage(cpu=10), Usage(cpu=20)))
     assert DSJ(2).buffers(state) == (55, 28)  # 1.5 s a tuple
+    told = DSJ(2).facts(DsjPlacement(2, 5_000_000), replace(state, names=("a", "b")))
+    assert told == {"sliceSeconds": 5.0, "bufferRows": {"a": 55, "b": 28}}
 
 
 def test_equation_7() -> None:

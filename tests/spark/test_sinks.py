@@ -203,7 +203,7 @@ def test_progress(inputs: dict[str, DataFrame], tmp_path: Path, exchange: str) -
         # A tuple visits each node that holds part of its range; elsewhere nothing travels.
         assert hop["rowsShuffled"] == 0 if exchange != "shuffle" else taken / 2 <= hop["rowsShuffled"] <= 2 * taken
         assert hop["matches"] == p["outputRows"] <= hop["pairs"]
-        assert p["order"] == {"a": ["b"], "b": ["a"]} and p["strategy"] == "PSP(nodes=2)"
+        assert p["order"] == {"a": [["b"]], "b": [["a"]]} and p["strategy"] == "PSP(nodes=2)"
         assert p["heldBackBy"] in "ab"
         assert set(p["durationMs"]) == {"plan", "job", "commit", "total"}
         parts = p["durationMs"]["plan"] + p["durationMs"]["job"] + p["durationMs"]["commit"]

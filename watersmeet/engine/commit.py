@@ -14,7 +14,7 @@ from watersmeet.errors import StateError
 from watersmeet.kernel.hop import HopWork
 from watersmeet.kernel.steps import Hop
 from watersmeet.ordering import Ordering
-from watersmeet.placement import HopView, Strategy, Usage
+from watersmeet.placement import HopView, StateView, Strategy, Usage
 from watersmeet.placement.load import DECAY, smoothed
 from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import Chunk
@@ -59,20 +59,22 @@ def next_manifest(
     purged = sum(chunk.rows for key, chunk in chunks.items() if key not in live)
     manifest = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
     used = usage(plan, live.values(), tasks)
+    state = view(plan.query, manifest, strategy)
     shown = progress(manifest, plan, intakes, taken, tasks, purged, used)
-    return replace(manifest, frozen=_frozen(manifest, plan, strategy, ordering, tasks, used), progress=shown)
+    shown["placement"] = strategy.facts(plan.placement, state)
+    return replace(manifest, frozen=_frozen(manifest, plan, state, strategy, ordering, tasks, used), progress=shown)
 
 
 def _frozen(
     after: Manifest,
     plan: BatchPlan,
+    state: StateView,
     strategy: Strategy,
     ordering: Ordering,
     tasks: Sequence[TaskReport],
     used: Sequence[Usage],
 ) -> dict[str, Any]:
     """Return what the strategy and the join order keep between batches."""
-    state = view(plan.query, after, strategy)
     hops: dict[Hop, HopWork] = defaultdict(HopWork)
     for task in tasks:
         for hop, work in task.hops.items():
@@ -232,9 +234,9 @@ def _sum(counts: Iterable[Mapping[int, int]]) -> dict[int, int]:
     return totals
 
 
-def _orders(plan: BatchPlan, origin: int) -> list[str]:
-    """Return the order in which a stream's tuples probe the others; the first class's, where they differ."""
-    return [plan.query.streams[step.target].name for step in plan.courses(origin)[0]]
+def _orders(plan: BatchPlan, origin: int) -> list[list[str]]:
+    """Return the orders in which a stream's tuples probe the others, one for each class of them."""
+    return [[plan.query.streams[step.target].name for step in course] for course in plan.courses(origin)]
 
 
 def _hops(plan: BatchPlan, tasks: Sequence[TaskReport]) -> list[dict[str, int]]:

@@ -456,6 +456,18 @@ class ATR(Strategy):
         found = {"nodes": self.nodes, "end": end, "eras": eras}
         return found | {"asked": [self._length(after), self.search], "search": list(placement.search)}
 
+    def facts(self, placement: Placement, state: StateView) -> dict[str, Any]:
+        """See Strategy; the copies of a tuple are those that equation 2 predicts."""
+        assert isinstance(placement, AtrPlacement)
+        master, length = placement.eras[-1].master, placement.search.segment
+        extra = _overhead(state, length, master, self.nodes)
+        rate = sum(stream.rate for stream in state.streams)
+        return {
+            "master": state.names[master],
+            "segmentSeconds": length / 1e6,
+            "expectedCopies": round(1 + extra / rate, 3) if rate else None,
+        }
+
 
 def overhead(
     rates: Sequence[float], windows: Sequence[int | None], segment: int, master: int, nodes: int | None = None

@@ -158,11 +158,16 @@ class Auto(Strategy):
         """See Strategy."""
         return f"Auto(max_nodes={self.max_nodes})"
 
-    def reasons(self, state: StateView) -> list[str]:
+    def facts(self, placement: Placement, state: StateView) -> dict[str, Any]:
         """See Strategy: what is chosen, why, and what else was considered."""
-        choice = self.choice(state)
-        lines = [f"  {c.name}(nodes={c.nodes}): {c.cost:.3g} s a second; {c.reason}" for c in choice.table]
-        return [f"  chosen: {self.inner(choice.taken).describe()}; {choice.why}", *lines]
+        assert isinstance(placement, AutoPlacement)
+        choice, inner = placement.choice, self.inner(placement.choice.taken)
+        return {
+            "chosen": inner.describe(),
+            "why": choice.why,
+            "candidates": {f"{c.name}(nodes={c.nodes})": f"{c.cost:.3g} s a second; {c.reason}" for c in choice.table},
+            **inner.facts(placement.inner, _inside(state, choice.taken)),
+        }
 
     # -- the strategy chosen
 

@@ -202,9 +202,9 @@ class Strategy(ABC):
         """
         return {}
 
-    def reasons(self, state: StateView) -> list[str]:
-        """Return lines for `explain` that say why the strategy does what it does."""
-        return []
+    def facts(self, placement: Placement, state: StateView) -> dict[str, Any]:
+        """Return what people may want to know of a placement, for `progress` and `explain`."""
+        return {}
 
     def describe(self) -> str:
         """Return the strategy in words."""

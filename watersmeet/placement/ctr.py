@@ -222,6 +222,16 @@ class CTR(Strategy):
         first = [route.order[0] for route in placement.routes]
         return {"table": [[list(part) for part in entries] for entries in kept], "ends": ends, "first": first}
 
+    def facts(self, placement: Placement, state: StateView) -> dict[str, Any]:
+        """See Strategy; the extra rows a second are those of equation 3."""
+        assert isinstance(placement, CtrPlacement)
+        routes = {
+            state.names[at]: {state.names[to]: list(nodes) for to, nodes in zip(r.order, r.covers, strict=True)}
+            for at, r in enumerate(placement.routes)
+        }
+        extra = sum(r.overhead / length for r, length in zip(placement.routes, placement.lengths, strict=True))
+        return {"routes": routes, "expectedExtraRows": round(1e6 * extra, 1)}
+
 
 # -- the routing table
 

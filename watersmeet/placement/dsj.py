@@ -139,6 +139,12 @@ class DSJ(Strategy):
         owners = [placement.node(number * length) for number in range(first, last + 1)]
         return {"length": length, "first": first, "owners": owners}
 
+    def facts(self, placement: Placement, state: StateView) -> dict[str, Any]:
+        """See Strategy."""
+        assert isinstance(placement, DsjPlacement)
+        bounds = dict(zip(state.names, self.buffers(state), strict=True))
+        return {"sliceSeconds": placement.length / 1e6, "bufferRows": bounds}
+
     def buffers(self, state: StateView) -> tuple[int, ...]:
         """Return how many tuples of each stream the buffers must be able to hold, by equation 1."""
         calculation, transmission = _spent(state)
