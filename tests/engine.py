@@ -95,7 +95,7 @@ class Run:
                     else:
                         following += relay.ship(kind, partials)
                 if hop < last:
-                    following.append(relay.message(0.0))
+                    following.append(relay.message(0.0, 0.0))
                 else:
                     report = relay.closing()
                     report.rows = rows

@@ -7,7 +7,8 @@ import pytest
 
 from watersmeet.adapt import cost
 from watersmeet.errors import DefinitionError
-from watersmeet.placement import HopView, StateView, StreamView, Usage
+from watersmeet.placement import HopView, Machine, StateView, StreamView, Usage
+from watersmeet.placement.load import ROW_SECONDS
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 
 SECOND = 1_000_000
@@ -211,10 +212,11 @@ def state(**more: object) -> StateView:
 
 
 def test_rates_windows_and_state_as_measured() -> None:
-    p = cost.measured(state(), row_seconds=0.0)
+    p = cost.measured(state(machine=Machine(2, 0.0)))
     assert (p.rates, p.windows, p.spans) == ((100, 50, 10), (10, 2, inf), (20, 12, inf))
     assert [p.held(at) for at in p.streams] == [1000, 100, 300]
-    assert (p.advance, p.row_bytes, p.row_seconds) == (2, 40, 0)
+    assert (p.advance, p.row_bytes, p.row_seconds, p.slots) == (2, 40, 0, 2)
+    assert cost.measured(state()).row_seconds == ROW_SECONDS
 
 
 def test_hops_not_seen_have_the_selectivity_of_their_conjuncts_least_first() -> None:

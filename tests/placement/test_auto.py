@@ -15,7 +15,7 @@ from tests.scatter import dice
 from tests.test_engine import cases, run_case, scattered
 from watersmeet.adapt import cost
 from watersmeet.errors import DefinitionError
-from watersmeet.placement import ATR, DSJ, PSP, Central, Hash, HopView, Placement, StateView, StreamView, Usage
+from watersmeet.placement import ATR, DSJ, PSP, Central, Hash, HopView, Machine, Placement, StateView, StreamView, Usage
 from watersmeet.placement.auto import PATIENCE, Auto, AutoPlacement, Candidate, Choice, Pricing, candidates
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Chunk, Place
@@ -133,16 +133,23 @@ def test_each_strategy_is_listed_once_with_what_its_cost_is_made_of() -> None:
 
 
 def test_sending_rows_is_free_where_tasks_share_their_state() -> None:
-    dear = candidates(measured(pair=1e-7, rate=1000, matching=0.01), 8, row_seconds=1e-3)
-    free = candidates(measured(pair=1e-7, rate=1000, matching=0.01), 8, row_seconds=0.0)
+    state = measured(pair=1e-7, rate=1000, matching=0.01)
+    dear = candidates(replace(state, machine=Machine(row_seconds=1e-3)), 8)
+    free = candidates(replace(state, machine=Machine(slots=2, row_seconds=0.0)), 8)
     assert free[0].cost < dear[0].cost
+    assert {c.cost for c in free if c.name in ("Central", "PSP", "DSJ")} == {free[0].cost}
+
+
+def test_more_nodes_than_slots_take_turns() -> None:
+    state = measured(pair=1e-4)
+    wide, narrow = (candidates(replace(state, machine=Machine(slots=slots)), 8)[0] for slots in (8, 2))
+    assert (wide.nodes, narrow.nodes) == (8, 2)
 
 
 def test_weights_say_what_counts() -> None:
     state = measured(pair=1e-4, advance=1000)
-    cpu, memory = (
-        Pricing(state, weights, 0.0).priced("PSP", 4, {}).cost for weights in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
-    )
+    only_cpu, only_memory = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
+    cpu, memory = (Pricing(state, weights).priced("PSP", 4, {}).cost for weights in (only_cpu, only_memory))
     starting, share = 4 * cost.TASK_SECONDS / 1000, 0.01 / 4 + 0.99
     assert cpu == pytest.approx(share * 20 + starting, rel=1e-3)
     assert memory == pytest.approx(share * 200 * 2 * cost.KEEP_SECONDS + starting)
@@ -184,7 +191,6 @@ def test_options_that_make_no_sense_are_refused() -> None:
         ({"max_nodes": 0}, "nodes=0: a strategy runs on"),
         ({"max_nodes": 2, "capacities": (1.0,)}, "capacities="),
         ({"weights": (0, 0, 0)}, "weights="),
-        ({"row_seconds": -1.0}, "row_seconds=-1.0: give the seconds that a row takes"),
     ):
         with pytest.raises(DefinitionError, match=message):
             Auto(**wrong)
@@ -299,7 +305,7 @@ class Restless(Auto):
     def choice(self, state: StateView) -> Choice:
         table = candidates(state, self.max_nodes)
         names = [*(["Hash"] if Hash().refusal(state) is None else []), "Central", "PSP", "DSJ", "ATR", "CTR"]
-        pricing = Pricing(state, self.weights, self.row_seconds)
+        pricing = Pricing(state, self.weights)
         thrown = dice(self.seed, [stream.latest for stream in state.streams], len(state.chunks))
         every = [found for name in names for found in pricing.every(name, self.max_nodes)]
         mine = [found for found in every if found.name == names[thrown % len(names)]]

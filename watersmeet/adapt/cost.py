@@ -64,6 +64,7 @@ class Parameters:
         task_seconds: To start a task.
         advance: How far event time advances in a batch, in seconds; infinite if a batch may be a whole history.
         row_bytes: The bytes of a row.
+        slots: How many nodes' tasks run at once.
     """
 
     rates: tuple[float, ...]
@@ -80,6 +81,7 @@ class Parameters:
     task_seconds: float = TASK_SECONDS
     advance: float = 1.0
     row_bytes: float = ROW_BYTES
+    slots: float = inf
 
     def __post_init__(self) -> None:
         m = len(self.rates)
@@ -227,14 +229,18 @@ class Cost:
     def seconds(self, p: Parameters, weights: Weights = (1, 1, 1)) -> float:
         """Return the seconds until a second of event time is dealt with: the busiest node's and those to start tasks.
 
+        Where no row has to be sent, tasks share their state and the work, whatever the nodes.
+
         Args:
             p: The parameters that the cost comes from.
             weights: What CPU, memory and network count, as in equation 1 of the paper on ATR and CTR.
         """
         keeping = self.kept * (p.insert_seconds + p.purge_seconds)
         parts = (self.compute, keeping, self.shipped * p.row_seconds)
-        busy = self.share * sum(weight * part for weight, part in zip(weights, parts, strict=True))
-        return busy + self.tasks * p.task_seconds / p.advance
+        busy = sum(weight * part for weight, part in zip(weights, parts, strict=True))
+        if not p.row_seconds:
+            return busy / (1 if isinf(p.slots) else p.slots)
+        return busy * max(self.share, 1 / p.slots) + self.tasks * p.task_seconds / p.advance
 
 
 def central(p: Parameters) -> Cost:
@@ -429,14 +435,14 @@ def known(state: StateView) -> bool:
     return any(stream.latest is not None for stream in state.streams) and any(hop.rows for hop in state.hops)
 
 
-def measured(state: StateView, master: int | None = None, row_seconds: float = ROW_SECONDS) -> Parameters:
+def measured(state: StateView, master: int | None = None) -> Parameters:
     """Return the parameters as the last batches measured them; what isn't known yet is as the constants above say.
 
     Args:
         state: What is known of the join.
         master: A stream that all others are to probe first, as under ATR.
-        row_seconds: To send a row and receive it (T_s).
     """
+    machine = state.machine
     begun = any(stream.latest is not None for stream in state.streams)
     rows = [sum(c.rows for c in state.chunks if c.stream == at and c.bucket.first) for at in range(len(state.streams))]
     size = sum(chunk.bytes for chunk in state.chunks)
@@ -448,7 +454,8 @@ def measured(state: StateView, master: int | None = None, row_seconds: float = R
         kept=tuple(float(held) if begun else RATE * UNLIMITED for held in rows),
         spans=tuple(_seconds(stream.span) for stream in state.streams),
         pair_seconds=_pair_seconds(state),
-        row_seconds=row_seconds,
+        row_seconds=ROW_SECONDS if machine.row_seconds is None else machine.row_seconds,
+        slots=machine.slots,
         advance=max(INSTANT, *(stream.advance / 1e6 for stream in state.streams)) if begun else inf,
         row_bytes=size / sum(chunk.rows for chunk in state.chunks) if size else ROW_BYTES,
     )

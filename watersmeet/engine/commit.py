@@ -29,6 +29,7 @@ def next_manifest(
     now: int,
     inner: Mapping[int, Manifest] | None = None,
     ordering: Ordering = GIVEN,
+    slots: int | None = None,
 ) -> Manifest:
     """Return the state after a batch.
 
@@ -40,6 +41,7 @@ def next_manifest(
         now: The driver's clock, in microseconds; only idle streams depend on it.
         inner: The new state of the joins that are streams of this one, by position.
         ordering: What chose the plan's join orders.
+        slots: How many tasks run at once, if that is known.
 
     Raises:
         StateError: If a node's report is missing: a batch without it is not done.
@@ -62,7 +64,8 @@ def next_manifest(
     state = view(plan.query, manifest, strategy)
     shown = progress(manifest, plan, intakes, taken, tasks, purged, used)
     shown["placement"] = strategy.facts(plan.placement, state)
-    return replace(manifest, frozen=_frozen(manifest, plan, state, strategy, ordering, tasks, used), progress=shown)
+    frozen = _frozen(manifest, plan, state, strategy, ordering, tasks, used)
+    return replace(manifest, frozen=frozen | {"slots": slots}, progress=shown)
 
 
 def _frozen(
@@ -82,6 +85,7 @@ def _frozen(
     return {
         type(strategy).__name__: strategy.freeze(plan.placement, state),
         "hops": [astuple(hop) for hop in _hops_seen(state.hops, hops)],
+        "shipped": _shipped(after.frozen.get("shipped"), tasks),
         "usage": [astuple(node) for node in smoothed(state.usage, used)],
         "order": {type(ordering).__name__: ordering.learn(learned(after, ordering), hops)},
     }
@@ -95,6 +99,13 @@ def _hops_seen(before: Sequence[HopView], now: Mapping[Hop, HopWork]) -> list[Ho
         seen = HopView(joined, target, work.rows_in, work.pairs, work.matches)
         known[joined, target] = seen if old is None else _between(old, seen)
     return list(known.values())
+
+
+def _shipped(before: Sequence[float] | None, tasks: Sequence[TaskReport]) -> list[float]:
+    """Return the seconds that it took to send rows, and how many rows: a batch on average, smoothed."""
+    rows = sum(work.shuffled for task in tasks for work in task.hops.values())
+    now = [sum(task.shipping for task in tasks), float(rows)]
+    return [DECAY * was + (1 - DECAY) * new for was, new in zip(before or now, now, strict=True)]
 
 
 def _between(old: HopView, new: HopView) -> HopView:

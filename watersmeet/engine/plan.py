@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Any
 
 from watersmeet.kernel.steps import Step, steps
 from watersmeet.ordering import Given, JoinOrder, Ordering
-from watersmeet.placement import HopView, Placement, StateView, Strategy, StreamView, Usage
+from watersmeet.placement import HopView, Machine, Placement, StateView, Strategy, StreamView, Usage
 from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.compact import Merge, merges
@@ -101,7 +102,13 @@ def view(query: Query, manifest: Manifest, strategy: Strategy) -> StateView:
         query.equalities,
         tuple(HopView(tuple(joined), *rest) for joined, *rest in manifest.frozen.get("hops", ())),
         tuple(stream.name for stream in query.streams),
+        _machine(manifest.frozen),
     )
+
+
+def _machine(frozen: Mapping[str, Any]) -> Machine:
+    seconds, rows = frozen.get("shipped", (0.0, 0.0))
+    return Machine(frozen.get("slots") or inf, seconds / rows if rows else 0.0 if "shipped" in frozen else None)
 
 
 def learned(manifest: Manifest, ordering: Ordering) -> Mapping[str, Any]:

@@ -38,6 +38,7 @@ class TaskReport:
         chunks: The batch's fresh chunks; only from that task.
         merged: Chunks this task made, each with the ids of those it replaces.
         seconds: CPU seconds used.
+        shipping: Those of them that it took to send rows to other tasks and to receive them.
         process: What did the work: `task`, or `driver`.
     """
 
@@ -52,6 +53,7 @@ class TaskReport:
     chunks: list[Chunk] = field(default_factory=list)
     merged: list[tuple[Chunk, tuple[str, ...]]] = field(default_factory=list)
     seconds: float = 0.0
+    shipping: float = 0.0
     process: str = "task"
 
     def add(self, earlier: "TaskReport") -> None:
@@ -64,6 +66,7 @@ class TaskReport:
             self.costs[name] = cost.plus(self.costs.get(name))
         self.strays += earlier.strays
         self.seconds += earlier.seconds
+        self.shipping += earlier.shipping
 
 
 class Worker:

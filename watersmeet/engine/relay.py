@@ -131,14 +131,16 @@ class Relay:
             report.add(self._news.report)
         return report
 
-    def message(self, seconds: float) -> pa.RecordBatch:
+    def message(self, seconds: float, shipping: float) -> pa.RecordBatch:
         """Return what the next hop's task of this node must know.
 
         Args:
             seconds: What this task took.
+            shipping: What sending and receiving took of it.
         """
         report = self._report()
         report.seconds += seconds
+        report.shipping += shipping
         return self._wire.messages([self._node], pickle.dumps(News(self._news.intakes, report)))
 
     def closing(self) -> TaskReport:

@@ -2,7 +2,7 @@
 
 from watersmeet.placement.atr import ATR
 from watersmeet.placement.auto import Auto
-from watersmeet.placement.base import HopView, Placement, StateView, Strategy, StreamView, Usage
+from watersmeet.placement.base import HopView, Machine, Placement, StateView, Strategy, StreamView, Usage
 from watersmeet.placement.central import Central
 from watersmeet.placement.ctr import CTR
 from watersmeet.placement.dsj import DSJ
@@ -18,6 +18,7 @@ __all__ = [
     "Central",
     "Hash",
     "HopView",
+    "Machine",
     "Placement",
     "StateView",
     "Strategy",

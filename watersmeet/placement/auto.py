@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 from watersmeet.adapt import cost
 from watersmeet.duration import microseconds
-from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import ATR
 from watersmeet.placement.base import LONGEST_SLICE, Ints, Placement, StateView, Strategy, check_nodes
 from watersmeet.placement.central import Central
 from watersmeet.placement.ctr import CTR
 from watersmeet.placement.dsj import DSJ
 from watersmeet.placement.hash import Hash, attributes, stored_attributes
-from watersmeet.placement.load import ROW_SECONDS, check_load
+from watersmeet.placement.load import check_load
 from watersmeet.placement.psp import PSP
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import Bucket
@@ -136,7 +135,6 @@ class Auto(Strategy):
         max_nodes: How many nodes it may use.
         capacities: What each of them can do, relative to the others; all alike if not given.
         weights: What CPU, memory and network count, in a node's load and in the costs.
-        row_seconds: What it takes to send a row; 0 where tasks share their state.
 
     >>> Auto(max_nodes=8).describe()
     'Auto(max_nodes=8)'
@@ -145,14 +143,11 @@ class Auto(Strategy):
     max_nodes: int = 8
     capacities: tuple[float, ...] = ()
     weights: tuple[float, float, float] = (1, 1, 1)
-    row_seconds: float = ROW_SECONDS
     nodes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", check_nodes(self.max_nodes))
         check_load(self.max_nodes, self.weights, self.capacities)
-        if self.row_seconds < 0:
-            raise DefinitionError(f"row_seconds={self.row_seconds!r}: give the seconds that a row takes, from 0.")
 
     def describe(self) -> str:
         """See Strategy."""
@@ -216,7 +211,7 @@ class Auto(Strategy):
 
     def choice(self, state: StateView) -> Choice:
         """Return what to take for the next batch; pure, so that `explain` and the plan agree."""
-        table = tuple(candidates(state, self.max_nodes, self.weights, self.row_seconds))
+        table = tuple(candidates(state, self.max_nodes, self.weights))
         best, fits = table[0], _fitting(state)
         measured = cost.known(state)
         now = self._now(state, fits)
@@ -236,24 +231,18 @@ class Auto(Strategy):
         name, nodes = state.frozen.get("chosen", ""), state.frozen.get("nodes", 1)
         if name not in fits or nodes > self.max_nodes:
             return None
-        return Pricing(state, self.weights, self.row_seconds).priced(name, nodes, state.frozen["options"])
+        return Pricing(state, self.weights).priced(name, nodes, state.frozen["options"])
 
 
-def candidates(
-    state: StateView,
-    max_nodes: int,
-    weights: tuple[float, float, float] = (1, 1, 1),
-    row_seconds: float = ROW_SECONDS,
-) -> list[Candidate]:
+def candidates(state: StateView, max_nodes: int, weights: tuple[float, float, float] = (1, 1, 1)) -> list[Candidate]:
     """Return every strategy with its best number of nodes, the one to take first, then by predicted cost.
 
     Args:
         state: What is known of the join.
         max_nodes: How many nodes there may be.
         weights: What CPU, memory and network count.
-        row_seconds: What it takes to send a row.
     """
-    pricing, fits = Pricing(state, weights, row_seconds), _fitting(state)
+    pricing, fits = Pricing(state, weights), _fitting(state)
     names = [*fits, *(name for name in ("Central", "PSP", "DSJ", "ATR", "CTR") if name not in fits)]
     best = [min(pricing.every(name, max_nodes), key=_cheapest) for name in names if name in ALONE or max_nodes > 1]
     # [!] Hash on one node is Central with buckets, yet where it can serve it stays Hash, so that it can grow.
@@ -277,12 +266,11 @@ class Pricing:
     Args:
         state: What is known of the join.
         weights: What CPU, memory and network count.
-        row_seconds: What it takes to send a row.
     """
 
-    def __init__(self, state: StateView, weights: tuple[float, float, float], row_seconds: float) -> None:
+    def __init__(self, state: StateView, weights: tuple[float, float, float]) -> None:
         self._state, self._weights = state, weights
-        self._parameters = cache(lambda master: cost.measured(state, master, row_seconds))
+        self._parameters = cache(lambda master: cost.measured(state, master))
         by = stored_attributes(attributes(state.equalities))
         streams = range(len(state.streams))
         self._copies = [sum(column.stream == at for columns in by for column in columns) for at in streams]

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,20 @@ class HopView:
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """What a strategy knows of where the join runs.
+
+    Attributes:
+        slots: How many tasks run at once; infinite if that isn't known.
+        row_seconds: What it took to send a row to a node in the last batches; 0 where tasks share their state, so that
+            none is sent, None before the first.
+    """
+
+    slots: float = inf
+    row_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StateView:
     """What a strategy knows before a batch.
 
@@ -89,6 +104,7 @@ class StateView:
         equalities: The pairs of columns that some conjunct asks to be equal.
         hops: What the hops of the last batches did.
         names: The streams' names, for people.
+        machine: Where the join runs.
     """
 
     streams: tuple[StreamView, ...]
@@ -99,6 +115,7 @@ class StateView:
     equalities: tuple[tuple[Column, Column], ...] = ()
     hops: tuple[HopView, ...] = ()
     names: tuple[str, ...] = ()
+    machine: Machine = Machine()
 
 
 class Placement(ABC):

@@ -176,7 +176,8 @@ class BatchRunner:
         tasks = self._job(rows, planned)
         self.after("job")
         states = {at: ran[0].manifest for at, ran in inner.items()}
-        manifest = next_manifest(before, planned, node.strategy, tasks, int(began * 1e6), states, node.ordering)
+        slots = batch.sparkSession.sparkContext.defaultParallelism
+        manifest = next_manifest(before, planned, node.strategy, tasks, int(began * 1e6), states, node.ordering, slots)
         files = [file for task in tasks for file in task.files]
         intakes = [intake for task in tasks for intake in task.intakes]
         return [Ran(node, manifest, intakes, files, planning), *(part for ran in inner.values() for part in ran)]

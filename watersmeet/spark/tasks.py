@@ -161,11 +161,23 @@ def relay(plan: BatchPlan, hop: int) -> Task:
         started = time.process_time()
         relaying = Relay(plan, hop, partition(), attempt(), worker())
         relaying.take(blocks)
+        shipping = [time.process_time() - started]
         for kind, block in relaying.probe():
-            yield from relaying.ship(kind, block)
-        yield relaying.message(time.process_time() - started)
+            yield from _timed(relaying.ship(kind, block), shipping)
+        yield relaying.message(time.process_time() - started, sum(shipping))
 
     return _wired(run, plan)
+
+
+def _timed(blocks: Iterator[pa.RecordBatch], spent: list[float]) -> Iterator[pa.RecordBatch]:
+    """Yield blocks, noting the CPU seconds that making each took."""
+    while True:
+        begun = time.process_time()
+        block = next(blocks, None)
+        spent.append(time.process_time() - begun)
+        if block is None:
+            return
+        yield block
 
 
 def last_relay(plan: BatchPlan, hop: int) -> Task:
@@ -176,9 +188,12 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
         node = partition()
         relaying = Relay(plan, hop, node, attempt(), worker())
         relaying.take(blocks)
+        received = time.process_time() - started
         results = (block for _, block in relaying.probe())
         written = write(plan, attempt(), results, relaying.probing.table.gather)
-        yield messages([(node, finished(relaying.closing(), written, started))])
+        report = finished(relaying.closing(), written, started)
+        report.shipping += received
+        yield messages([(node, report)])
 
     return guarded(run, [-1])
 
