@@ -33,7 +33,7 @@ check: $(STAMP)  ## lint, types and the layering contracts
 	$(BIN)/lint-imports --no-cache
 
 test: setup check  ## everything CI runs: check, core tests, Spark tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-core: $(STAMP)  ## the tests that need no JVM, in seconds
 	$(BIN)/python -m pytest -m "not spark and not slow"
