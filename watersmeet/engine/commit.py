@@ -13,6 +13,7 @@ from watersmeet.engine.probe import TaskReport
 from watersmeet.errors import StateError
 from watersmeet.kernel.hop import HopWork
 from watersmeet.kernel.steps import Hop
+from watersmeet.kernel.window import NEVER, Window
 from watersmeet.ordering import Ordering
 from watersmeet.placement import HopView, StateView, Strategy, Usage
 from watersmeet.placement.load import DECAY, smoothed
@@ -57,7 +58,7 @@ def next_manifest(
     nested = {position: manifest.watermark for position, manifest in (inner or {}).items()}
     watermark = join_watermark(before.watermark, plan.query, streams, nested)
     chunks = _merged(plan, tasks)
-    live = {key: chunk for key, chunk in chunks.items() if not expired(chunk, plan.query, streams, watermark)}
+    live = unexpired(chunks, plan.query, streams, watermark)
     purged = sum(chunk.rows for key, chunk in chunks.items() if key not in live)
     manifest = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
     used = usage(plan, live.values(), tasks)
@@ -151,12 +152,25 @@ def _merged(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[str, Chunk]:
     return chunks
 
 
-def expired(chunk: Chunk, query: Query, streams: Sequence[StreamState], watermark: int | None) -> bool:
-    """Tell whether no result of a later batch can admit any row of a chunk."""
-    window = query.streams[chunk.stream].window
+def unexpired(
+    chunks: Mapping[str, Chunk], query: Query, streams: Sequence[StreamState], watermark: int | None
+) -> dict[str, Chunk]:
+    """Return the chunks that have a row which a result of a later batch may admit."""
+    windows = [stream.window for stream in query.streams]
+    first = [_first_kept(window, state.arrived, watermark) for window, state in zip(windows, streams, strict=True)]
+    counted = set(query.counted)
+    return {
+        key: chunk
+        for key, chunk in chunks.items()
+        if (chunk.last_ordinal if chunk.stream in counted else chunk.high) >= first[chunk.stream]
+    }
+
+
+def _first_kept(window: Window, arrived: int, watermark: int | None) -> int:
+    """Return the earliest time that a window still admits; of a count window, the first arrival ordinal."""
     if window.rows is not None:
-        return chunk.last_ordinal <= streams[chunk.stream].arrived - window.rows
-    return watermark is not None and int(window.deadline(np.array([chunk.high]))[0]) < watermark
+        return arrived - window.rows + 1
+    return NEVER if watermark is None else int(window.earliest(np.array([watermark]))[0])
 
 
 def held_back_by(query: Query, streams: Sequence[StreamState]) -> str | None:
@@ -210,21 +224,27 @@ def progress(
 def usage(plan: BatchPlan, chunks: Iterable[Chunk], tasks: Sequence[TaskReport]) -> list[Usage]:
     """Return what each node used; a task's CPU goes to the nodes for which it looked at pairs, by their number."""
     nodes = range(plan.placement.nodes)
-    cpu, memory, network = ([0.0] * len(nodes) for _ in range(3))
-    for chunk in chunks:
-        for owner in chunk.owners:
-            memory[owner] += chunk.bytes
+    cpu, network = [0.0] * len(nodes), [0.0] * len(nodes)
+    memory = _held((chunk.owners, chunk.bytes) for chunk in chunks)
     for task in tasks:
         network[task.node] += sum(work.shuffled for work in task.hops.values())
         pairs = task.node_pairs if sum(task.node_pairs.values()) else {task.node: 1}
         for node, looked_at in pairs.items():
             cpu[node] += task.seconds * looked_at / sum(pairs.values())
-    return [Usage(*used) for used in zip(cpu, memory, network, strict=True)]
+    return [Usage(cpu[node], float(memory.get(node, 0)), network[node]) for node in nodes]
+
+
+def _held(amounts: Iterable[tuple[tuple[int, ...], int]]) -> Mapping[int, int]:
+    """Return how much each node holds of what several may own; many chunks have the same owners."""
+    together: dict[tuple[int, ...], int] = defaultdict(int)
+    for owners, amount in amounts:
+        together[owners] += amount
+    return _sum(dict.fromkeys(owners, amount) for owners, amount in together.items())
 
 
 def _nodes(manifest: Manifest, tasks: Sequence[TaskReport], used: Sequence[Usage]) -> list[dict[str, Any]]:
     pairs = _sum(task.node_pairs for task in tasks)
-    rows = _sum({owner: chunk.rows} for chunk in manifest.chunks.values() for owner in chunk.owners)
+    rows = _held((chunk.owners, chunk.rows) for chunk in manifest.chunks.values())
     return [
         {
             "rows": rows.get(node, 0),

@@ -4,6 +4,7 @@ A chunk is probed at exactly one of its owners, which sender and receiver find b
 routes badly costs visits, never results.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -75,12 +76,22 @@ class Routes:
         """
         found = np.zeros((len(block), self._placement.nodes), dtype=bool)
         seat_of = self.seats(block, step, gather)
-        for target in targets:
-            in_time = (low <= target.chunk.high) & (block.deadline >= target.chunk.low)
-            seat = np.where(in_time, seat_of(target), NOWHERE)
+        for alike in _by_seat(targets):
+            in_time = np.zeros(len(block), dtype=bool)
+            for target in alike:
+                in_time |= (low <= target.chunk.high) & (block.deadline >= target.chunk.low)
+            seat = np.where(in_time, seat_of(alike[0]), NOWHERE)
             there = np.flatnonzero(seat >= 0)
             found[there, seat[there]] = True
         return found
+
+
+def _by_seat(targets: Iterable[Target]) -> Iterable[list[Target]]:
+    """Return the chunks that any partial result probes at the same node: those of the same owners and bucket."""
+    found: dict[tuple[Bucket, tuple[int, ...]], list[Target]] = defaultdict(list)
+    for target in targets:
+        found[target.chunk.bucket, target.chunk.owners].append(target)
+    return found.values()
 
 
 class _Choices:

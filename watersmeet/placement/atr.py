@@ -19,6 +19,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -415,8 +416,8 @@ class ATR(Strategy):
         """
         known, latest = loads(state.usage, self.nodes, self.weights, self.capacities), _latest(state)
         needed = (latest or 0) + max(stream.advance for stream in state.streams) + _reach(state) + length
-        oldest = min((chunk.low for chunk in state.chunks if chunk.stream == era.master), default=latest)
-        live = 1 if latest is None or oldest is None else max(1, -(-(latest - oldest) // length))
+        lows = state.column("low")[state.column("stream") == era.master]
+        live = 1 if latest is None else max(1, -(-(latest - int(lows.min(initial=latest))) // length))
         share = sum(known) / live or 1.0
         unit = [share / capacity for capacity in self.capacities or [1.0] * self.nodes]
         waiting = era.counts(end if latest is None else latest, end - 1, self.nodes)
@@ -436,7 +437,7 @@ class ATR(Strategy):
         assert isinstance(placement, AtrPlacement)
         if state.frozen.get("nodes") == self.nodes:
             return {}
-        return moves(state.chunks, lambda chunk: _holders(chunk, placement))
+        return moves(state.chunks, (_holders(chunk, placement) for chunk in state.chunks))
 
     def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
         """See Strategy: all segments that a tuple kept by now may depend on, as this batch had them."""
@@ -536,19 +537,19 @@ def _settled(state: StateView, eras: Sequence[Era]) -> bool:
 
 def _leftovers(state: StateView, era: Era, nodes: int) -> tuple[Leftover, ...]:
     """Return where the master's chunks are on other nodes than its segments say, close neighbours as one."""
-    chunks = [chunk for chunk in state.chunks if chunk.stream == era.master]
-    homes = np.array([chunk.owners[0] % nodes for chunk in chunks], np.int64)
-    lows, highs = (np.array([getattr(chunk, name) for chunk in chunks], np.int64) for name in ("low", "high"))
-    aligned = (era.hosts(lows) == homes) & (era.borders(lows) == era.borders(highs))
-    found: dict[int, list[Leftover]] = {}
-    for at in sorted(np.flatnonzero(~aligned).tolist(), key=lambda at: chunks[at].low):
-        node, low, high = int(homes[at]), chunks[at].low, chunks[at].high
-        mine = found.setdefault(node, [])
-        if mine and low <= mine[-1].high + era.runs[-1].length:
-            mine[-1] = mine[-1]._replace(high=max(high, mine[-1].high))
-        else:
-            mine.append(Leftover(low, high, node))
-    return tuple(left for mine in found.values() for left in mine)
+    masters = np.flatnonzero(state.column("stream") == era.master)
+    masters = masters[np.argsort(state.column("low")[masters], kind="stable")]
+    lows, highs = state.column("low")[masters], state.column("high")[masters]
+    homes = np.array([state.chunks[at].owners[0] % nodes for at in masters.tolist()], np.int64)
+    strays = (era.hosts(lows) != homes) | (era.borders(lows) != era.borders(highs))
+    found: list[Leftover] = []
+    for node in dict.fromkeys(homes[strays].tolist()):
+        mine = strays & (homes == node)
+        low, reach = lows[mine], np.maximum.accumulate(highs[mine])
+        first = np.flatnonzero(np.append(True, low[1:] > reach[:-1] + era.runs[-1].length))
+        last = np.append(first[1:], len(low)) - 1
+        found += map(Leftover, low[first].tolist(), reach[last].tolist(), repeat(node))
+    return tuple(found)
 
 
 def _holders(chunk: Chunk, placement: AtrPlacement) -> tuple[int, ...]:

@@ -6,11 +6,12 @@ copy of a chunk a partial result probes it. Everything else about routes follows
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import inf
-from typing import Any
+from operator import attrgetter
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +117,13 @@ class StateView:
     hops: tuple[HopView, ...] = ()
     names: tuple[str, ...] = ()
     machine: Machine = Machine()
+    _columns: dict[str, Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def column(self, name: Literal["stream", "low", "high", "rows", "bytes"]) -> Ints:
+        """Return a field of all live chunks, in their order; however often it is asked for, they are read once."""
+        if name not in self._columns:
+            self._columns[name] = np.fromiter(map(attrgetter(name), self.chunks), np.int64, len(self.chunks))
+        return self._columns[name]
 
 
 class Placement(ABC):
@@ -207,8 +215,9 @@ class Strategy(ABC):
         Chunks that stay are left out. The default sees to it that every owner exists when `nodes` has shrunk.
         """
         nodes = placement.nodes
-        gone = (chunk for chunk in state.chunks if max(chunk.owners) >= nodes)
-        return moves(gone, lambda chunk: tuple(dict.fromkeys(owner % nodes for owner in chunk.owners)))
+        gone = [owners for owners in set(map(attrgetter("owners"), state.chunks)) if max(owners) >= nodes]
+        heirs = {owners: tuple(dict.fromkeys(owner % nodes for owner in owners)) for owners in gone}
+        return {chunk.id: heirs[chunk.owners] for chunk in state.chunks if chunk.owners in heirs} if heirs else {}
 
     def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
         """Return what the next batch's plan must know of this one's, as JSON can hold it.
@@ -239,10 +248,9 @@ def check_nodes(nodes: Any, limit: int = 4096) -> int:
     return nodes
 
 
-def moves(chunks: Iterable[Chunk], owners: Callable[[Chunk], tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Return the owners of those chunks that have others now."""
-    wanted = ((chunk, owners(chunk)) for chunk in chunks)
-    return {chunk.id: found for chunk, found in wanted if found != chunk.owners}
+def moves(chunks: Iterable[Chunk], owners: Iterable[tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Return the owners that each chunk is to have, without those chunks that have them already."""
+    return {chunk.id: wanted for chunk, wanted in zip(chunks, owners, strict=True) if wanted != chunk.owners}
 
 
 def segment_length(segment: str | timedelta | None) -> int | None:

@@ -144,7 +144,7 @@ class CTR(Strategy):
     def plan(self, state: StateView) -> Placement:
         """See Strategy."""
         lengths = tuple(self._length(stream) for stream in state.streams)
-        held = Held(state, self.nodes)
+        held = self.held(state)
         load = Load(loads(state.usage, self.nodes, self.weights, self.capacities), held.copies, self.capacities)
         table, ends = self._known(state, lengths)
         first = state.frozen.get("first") or [route.order[0] for route in routes(state, held, load, lengths)]
@@ -157,6 +157,10 @@ class CTR(Strategy):
         for stream, owners in settled.items():
             table[stream] = (*table[stream], Entries(ends[stream] or 0, lengths[stream], tuple(owners)))
         return CtrPlacement(self.nodes, lengths, tuple(table), tuple(routes(state, held, load, lengths)))
+
+    def held(self, state: StateView) -> "Held":
+        """Return who holds what before the batch."""
+        return Held(state, self.nodes)
 
     def _length(self, stream: StreamView) -> int:
         wanted = segment_length(self.segment)
@@ -284,10 +288,15 @@ class Load:
 
 
 class Held:
-    """Who holds what: for each stream the distinct sets of owners, and how many chunks and new segments have each."""
+    """Who holds what, and which nodes together hold all of it.
+
+    Attributes:
+        sets: For each stream the distinct sets of owners, and how many chunks and new segments have each.
+        copies: How many chunks and new segments each node holds.
+    """
 
     def __init__(self, state: StateView, nodes: int) -> None:
-        self._sets: list[Counter[Owners]] = [Counter() for _ in state.streams]
+        self.sets: list[Counter[Owners]] = [Counter() for _ in state.streams]
         self._known: dict[tuple[int, Owners], tuple[Owners, int]] = {}
         self.copies = [0] * nodes
         for (stream, owners), count in Counter(map(attrgetter("stream", "owners"), state.chunks)).items():
@@ -295,7 +304,7 @@ class Held:
 
     def add(self, stream: int, owners: Owners, count: int = 1) -> None:
         """Note chunks or a new segment."""
-        self._sets[stream][owners] += count
+        self.sets[stream][owners] += count
         self._known.clear()
         for node in owners:
             self.copies[node] += count
@@ -308,9 +317,9 @@ class Held:
         key = stream, before
         if key not in self._known:
             there = set(before)
-            missing = {owners: count for owners, count in self._sets[stream].items() if there.isdisjoint(owners)}
+            missing = {owners: count for owners, count in self.sets[stream].items() if there.isdisjoint(owners)}
             added = tuple(_greedy(missing, load.costs()))
-            reused = there.intersection(chain.from_iterable(self._sets[stream])) if before else ()
+            reused = there.intersection(chain.from_iterable(self.sets[stream])) if before else ()
             self._known[key] = (*(node for node in before if node in reused), *added), len(added)
         return self._known[key]
 

@@ -125,7 +125,7 @@ class DSJ(Strategy):
         assert isinstance(placement, DsjPlacement)
         if state.frozen:
             return Strategy.move(self, state, placement)
-        return moves(state.chunks, lambda chunk: (placement.node((chunk.low + chunk.high) // 2),))
+        return moves(state.chunks, ((placement.node((chunk.low + chunk.high) // 2),) for chunk in state.chunks))
 
     def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
         """See Strategy; what has begun is kept as this batch had it, from the oldest slice that is live."""
@@ -155,7 +155,7 @@ class DSJ(Strategy):
         if self.slices is not None:
             return self.slices
         calculation, transmission = _spent(state)
-        rows, size = sum(c.rows for c in state.chunks), sum(c.bytes for c in state.chunks)
+        rows, size = int(state.column("rows").sum()), int(state.column("bytes").sum())
         needed = slices_needed(
             calculation,
             transmission,
@@ -190,7 +190,7 @@ class DSJ(Strategy):
         apart = together - 1 if 1 < together <= self.nodes else 0
         given: list[int] = []
         for _ in range(count):
-            taken = [*begun[-apart:], *given][-apart:] if apart else []
+            taken = set([*begun[-apart:], *given][-apart:]) if apart else set()
             free = [node for node in range(self.nodes) if node not in taken]
             best = min(free, key=lambda node: (found[node], node))
             found[best] += share / strength[best]

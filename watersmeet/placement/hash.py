@@ -131,7 +131,7 @@ class Hash(Strategy):
         def owners(chunk: Chunk) -> tuple[int, ...]:
             return ((chunk.owners[0] if chunk.bucket == WHOLE else chunk.bucket.number) % self.nodes,)
 
-        return moves(state.chunks, owners)
+        return moves(state.chunks, map(owners, state.chunks))
 
     def _foreign(self, chunk: Chunk, by: Sequence[Attribute]) -> bool:
         """Tell whether a chunk may hold tuples of several nodes' buckets; one of 8 buckets is in one of 4."""

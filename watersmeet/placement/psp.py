@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from watersmeet.placement.base import LONGEST_SLICE, Placement, StateView, Strategy, StreamView, check_nodes, moves
-from watersmeet.state.chunk import Bucket, Chunk
+from watersmeet.state.chunk import Bucket
 
 SLICES_PER_NODE = 2
 """Slices of time per node and window: the grain at which state moves along the ring."""
@@ -41,12 +41,8 @@ class PspPlacement(Placement):
 
     def owners(self, stream: int, start: int, bucket: Bucket) -> tuple[int, ...]:
         """See Placement."""
-        return (self.node(stream, start),)
-
-    def node(self, stream: int, time: int) -> int:
-        """Return the node whose stretch of the ring holds a time."""
         borders = self.borders[stream]
-        return len(borders) - bisect_right(borders, time)
+        return (len(borders) - bisect_right(borders, start),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +63,18 @@ class PSP(Strategy):
         return PspPlacement(
             self.nodes,
             tuple(self._length(stream) for stream in state.streams),
-            tuple(
-                _borders(stream, [chunk for chunk in state.chunks if chunk.stream == at], self.nodes)
-                for at, stream in enumerate(state.streams)
-            ),
+            tuple(_borders(state, at, self.nodes) for at in range(len(state.streams))),
         )
 
     def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
         """See Strategy; a chunk belongs where the middle of its times lies."""
         assert isinstance(placement, PspPlacement)
-        return moves(state.chunks, lambda chunk: (placement.node(chunk.stream, (chunk.low + chunk.high) // 2),))
+        streams, middles = state.column("stream"), (state.column("low") + state.column("high")) // 2
+        nodes = np.zeros_like(streams)
+        for stream, borders in enumerate(placement.borders):
+            mine = streams == stream
+            nodes[mine] = len(borders) - np.searchsorted(borders, middles[mine], "right")
+        return moves(state.chunks, ((node,) for node in nodes.tolist()))
 
     def _length(self, stream: StreamView) -> int:
         if stream.span is None:
@@ -86,17 +84,19 @@ class PSP(Strategy):
         return max(1, stream.span // (self.nodes if crumbs else slices))
 
 
-def _borders(stream: StreamView, chunks: list[Chunk], nodes: int) -> tuple[int, ...]:
+def _borders(state: StateView, at: int, nodes: int) -> tuple[int, ...]:
     """Return the N-1 times that cut a stream's tuples into N parts of equal count, the batch to come included."""
+    stream, mine = state.streams[at], state.column("stream") == at
     if stream.latest is None or nodes == 1:
         return ()
     # Each source of tuples is spread evenly over its own times; what the next batch lets expire is left out.
     horizon = stream.latest + max(stream.advance, 1)
-    parts = [(chunk.low, chunk.high + 1, chunk.rows) for chunk in chunks]
-    low, high, rows = np.array([*parts, (stream.latest, horizon, stream.rows)], dtype=np.float64).T
-    times, at = np.unique(np.concatenate([low, high]), return_inverse=True)
+    low = np.append(state.column("low")[mine], stream.latest).astype(np.float64)
+    high = np.append(state.column("high")[mine] + 1, horizon).astype(np.float64)
+    rows = np.append(state.column("rows")[mine], stream.rows)
+    times, which = np.unique(np.concatenate([low, high]), return_inverse=True)
     density = rows / (high - low)
-    slopes = np.maximum(np.cumsum(np.bincount(at, np.concatenate([density, -density]))), 0.0)
+    slopes = np.maximum(np.cumsum(np.bincount(which, np.concatenate([density, -density]))), 0.0)
     totals = np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(times))])
     expired = 0.0 if stream.span is None else np.interp(horizon - stream.span, times, totals)
     wanted = expired + (totals[-1] - expired) * np.arange(1, nodes) / nodes

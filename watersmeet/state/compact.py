@@ -34,6 +34,8 @@ def merges(chunks: Iterable[Chunk], batch: int, watermark: int | None) -> list[M
             slices[chunk.stream, chunk.start, chunk.bucket, chunk.owners].append(chunk)
     made: list[Merge] = []
     for group in slices.values():
+        if len(group) == 1:
+            continue
         closed = watermark is not None and watermark >= max(chunk.end for chunk in group)
         quiet = batch - max(chunk.batch for chunk in group) > FANOUT
         parts = _packed(group) if closed or quiet else _full_tiers(group)

@@ -144,7 +144,7 @@ class Store:
             StateError: If the file is missing or damaged; never "no rows".
         """
         place = chunk.place
-        key = (self.root, place.path, place.index, chunk.ordinals, str(time_type))
+        key = (self.root, place.path, place.batch, chunk.ordinals, str(time_type))
         rows = _opened.get(key)
         if rows is None:
             source = self._map(place.path)

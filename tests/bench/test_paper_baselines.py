@@ -1,0 +1,44 @@
+"""The paper's baselines: without their optimisations ATR and CTR are as exact, unaware routing loses results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+from hypothesis import given
+
+from bench.common import band_files
+from bench.paper_baselines import CtrUnoptimised, atr_unoptimised, diffuse, unaware
+from tests.budget import FEW
+from tests.test_engine import cases, run_case
+
+SECOND = 1_000_000
+strategies = st.one_of(
+    st.builds(CtrUnoptimised, st.integers(1, 5), st.just("5 us"), seed=st.integers(0, 99)),
+    st.builds(atr_unoptimised, st.integers(1, 5), st.just("5 us")),
+)
+
+
+@FEW
+@given(case=cases(), data=st.data())
+def test_the_unoptimised_give_the_oracles_results(case: dict[str, Any], data: st.DataObject) -> None:
+    case["strategies"] = [data.draw(strategies) for _ in case["batches"]]
+    with TemporaryDirectory() as folder:
+        run, wanted = run_case(case, folder)
+        assert run.results == wanted.results
+
+
+def test_unaware_routing_loses_results(tmp_path: Path) -> None:
+    files = band_files(tmp_path / "files", rate=10, seconds=30)
+    alone, two, four = (unaware(files, tmp_path / f"{nodes}", 40.0, nodes) for nodes in (1, 2, 4))
+    assert alone.found == alone.results > 0
+    assert 0 < four.found < two.found < alone.found
+    assert four.results == alone.results
+
+
+def test_each_tuple_goes_to_the_node_that_has_looked_at_fewest_pairs() -> None:
+    sent = diffuse({"a": np.array([0, 1, 2, 20 * SECOND]), "b": np.array([3])}, 2)
+    assert {name: nodes.tolist() for name, nodes in sent.items()} == {"a": [0, 1, 0, 0], "b": [1]}
