@@ -43,6 +43,7 @@ class Case:
         holds: The predicate for the oracle, called with one row per stream.
         predicates: The Python predicates that `where` calls.
         strategy: Where tuples are kept.
+        order: In which order streams are probed.
     """
 
     streams: Sequence[oracle.Stream]
@@ -51,6 +52,7 @@ class Case:
     holds: Callable[..., bool | None] = lambda *rows: True
     predicates: Sequence[Any] = ()
     strategy: Strategy = field(default_factory=lambda: wm.PSP(2))
+    order: str = "given"
 
     @property
     def names(self) -> list[str]:
@@ -128,7 +130,8 @@ def join_of(case: Case, inputs: Mapping[str, DataFrame], **options: Any) -> wm.J
         )
         for s in case.streams
     ]
-    given = {"where": case.where, "predicates": case.predicates, "strategy": case.strategy, **options}
+    given: dict[str, Any] = {"where": case.where, "predicates": case.predicates, "order": case.order}
+    given |= {"strategy": case.strategy, **options}
     return wm.join(*streams, **given)
 
 

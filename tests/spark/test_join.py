@@ -1,6 +1,7 @@
 """Joins of every kind through real Spark, streaming from files, compared with the oracle."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -193,6 +194,18 @@ def test_every_placement_gives_the_oracles_results(spark: SparkSession, tmp_path
     assert all(p["strategy"] == strategy.describe() for p in query.progress)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["given", "selectivity", "histogram"])
+@pytest.mark.parametrize("window", [Sliding(8), Count(5), Hopping(9, 4), Unbounded()], ids=lambda w: type(w).__name__)
+@pytest.mark.parametrize("name", [*PLACEMENTS, "PSP"])
+def test_every_placement_order_and_window(
+    spark: SparkSession, tmp_path: Path, name: str, window: Any, order: str
+) -> None:
+    strategy = wm.PSP(3) if name == "PSP" else PLACEMENTS[name][0]
+    streams = [replace(stream, window=window) for stream in TIED.streams]
+    check(spark, replace(TIED, streams=streams, strategy=strategy, order=order), tmp_path, "shuffle")
+
+
 def test_strategy_and_order_may_change_between_runs_of_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     for at, (strategy, order) in enumerate([*PLACEMENTS.values(), (wm.PSP(2), "given")][:4]):
         write(tmp_path / "in", TIED.batches[at : at + 1])
@@ -204,7 +217,16 @@ def test_strategy_and_order_may_change_between_runs_of_a_checkpoint(spark: Spark
 
 # -- random cases
 
+ORDERS = ("given", "selectivity", "histogram")
 names_of = {2: "ab", 3: "abc"}
+strategies_of: st.SearchStrategy[Strategy] = st.one_of(
+    st.just(wm.Central()),
+    st.integers(1, 4).map(wm.PSP),
+    st.tuples(st.integers(1, 4), st.integers(3, 20)).map(lambda pair: wm.ATR(pair[0], f"{pair[1]} seconds")),
+    st.integers(1, 4).map(wm.CTR),
+    st.integers(1, 4).map(wm.DSJ),
+    st.integers(1, 4).map(wm.Auto),
+)
 windows_of = st.one_of(
     st.integers(1, 12).map(Sliding),
     st.integers(1, 6).map(Count),
@@ -231,8 +253,7 @@ def random_cases(draw: st.DrawFn) -> Case:
         null_times=0.1,
     )
     where = draw(st.sampled_from(sorted(PREDICATES)))
-    strategy = draw(st.sampled_from([wm.Central(), wm.PSP(1), wm.PSP(2), wm.PSP(3)]))
-    return Case(streams, batches, where, PREDICATES[where], (near,), strategy)
+    return Case(streams, batches, where, PREDICATES[where], (near,), draw(strategies_of), draw(st.sampled_from(ORDERS)))
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)

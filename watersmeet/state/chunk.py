@@ -23,7 +23,7 @@ HASH = "hash"
 ORDINAL = "ordinal"
 ORDER_FROM = 4096
 """Chunks of fewer rows store no sort order: sorting them at the first probe is cheaper than reading it."""
-BINS = 32
+BINS = 64
 """Bins of a zone's histogram; columns of fewer values have none."""
 
 
