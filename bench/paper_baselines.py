@@ -12,6 +12,7 @@ import heapq
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from random import Random
 
@@ -59,7 +60,7 @@ class RandomPlacement(CtrPlacement):
 
 
 class RandomHeld(Held):
-    """Who holds what, covered at random: neither load nor the nodes of the hop before count."""
+    """Who holds what, covered by nodes in random order: neither loads nor the nodes of the hop before count."""
 
     def __init__(self, state: StateView, nodes: int, dice: Random) -> None:
         super().__init__(state, nodes)
@@ -67,11 +68,13 @@ class RandomHeld(Held):
 
     def cover(self, stream: int, before: Owners, load: Load) -> tuple[Owners, int]:
         """See Held."""
-        chosen: set[int] = set()
-        for owners in self._dice.sample(sorted(self.sets[stream]), len(self.sets[stream])):
-            if chosen.isdisjoint(owners):
-                chosen.add(self._dice.choice(owners))
-        return tuple(chosen), len(chosen.difference(before))
+        left, chosen = set(self.sets[stream]), []
+        holders = sorted(set(chain.from_iterable(left)))
+        for node in self._dice.sample(holders, len(holders)):
+            covered = {owners for owners in left if node in owners}
+            left -= covered
+            chosen += [node] if covered else []
+        return tuple(chosen), len(set(chosen).difference(before))
 
 
 # -- semantics-unaware routing

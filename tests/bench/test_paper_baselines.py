@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -11,9 +12,11 @@ import numpy as np
 from hypothesis import given
 
 from bench.common import band_files
-from bench.paper_baselines import CtrUnoptimised, atr_unoptimised, diffuse, unaware
+from bench.paper_baselines import CtrUnoptimised, RandomHeld, atr_unoptimised, diffuse, unaware
 from tests.budget import FEW
 from tests.test_engine import cases, run_case
+from watersmeet.placement import StateView, StreamView
+from watersmeet.placement.ctr import Load
 
 SECOND = 1_000_000
 strategies = st.one_of(
@@ -29,6 +32,16 @@ def test_the_unoptimised_give_the_oracles_results(case: dict[str, Any], data: st
     with TemporaryDirectory() as folder:
         run, wanted = run_case(case, folder)
         assert run.results == wanted.results
+
+
+@given(st.lists(st.sets(st.integers(0, 7), min_size=1, max_size=4).map(tuple), max_size=20), st.integers())
+def test_a_random_cover_covers(sets: list[tuple[int, ...]], seed: int) -> None:
+    held = RandomHeld(StateView((StreamView(10),)), 8, Random(seed))
+    for owners in sets:
+        held.add(0, owners)
+    nodes, new = held.cover(0, (3,), Load((1.0,) * 8, held.copies, ()))
+    assert all(set(nodes) & set(owners) for owners in sets)
+    assert len(set(nodes)) == len(nodes) and new == len(set(nodes) - {3})
 
 
 def test_unaware_routing_loses_results(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Manifests: deltas on snapshots, written once, never half."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +107,8 @@ def test_history_is_kept_for_the_last_batches_only() -> None:
     old = tuple({"batchId": n} for n in range(manifests.HISTORY))
     after = Manifest(manifests.HISTORY, (), history=old, progress={"batchId": manifests.HISTORY}).follow()
     assert [p["batchId"] for p in after.history] == list(range(1, manifests.HISTORY + 1))
+
+
+def test_a_chunk_travels_whole() -> None:
+    sent = chunk("c", zones={"s1_2": Zone(-1.5, 2.5, True, (1, 2))}, ordinals="chunks/c.o")
+    assert pickle.loads(pickle.dumps(sent)) == sent
