@@ -3,7 +3,7 @@
 import re
 
 from watersmeet.predicate.expr import Expr, Refusal, fail, quote, strict
-from watersmeet.predicate.types import BOOLEAN
+from watersmeet.predicate.types import BOOLEAN, STRING
 
 LINE_ENDS = r"\n\r\x{85}\x{2028}\x{2029}"
 END = rf"(?:\r\n|[{LINE_ENDS}])?\z"
@@ -53,6 +53,15 @@ def _is_read(pattern: Expr, escape: str) -> str:
 def _code(escape: str) -> str:
     """A character as a regular expression, in brackets or not."""
     return rf"\x{{{ord(escape):x}}}"
+
+
+def prefix_of(pattern: Expr, escape: str) -> Expr:
+    """What every text begins with that is LIKE a pattern; nothing, for a pattern that raises."""
+    if pattern.is_literal:
+        text = re.split(f"[%_{re.escape(escape)}]", pattern.literal, maxsplit=1)[0]
+        return Expr(quote(text), STRING, literal=text)
+    plain = f"regexp_extract({pattern.sql}, '^[^%_{_code(escape)}]*')"
+    return strict(f"(CASE WHEN NOT {_is_read(pattern, escape)} THEN '' ELSE {plain} END)", STRING, (pattern,))
 
 
 def _check_escapes(text: str, escape: str) -> None:
