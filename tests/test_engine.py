@@ -53,6 +53,7 @@ def _and(*parts: bool | None) -> bool | None:
 
 _lt, _band = _num(lambda a, b: a < b), _num(lambda a, b: abs(a - b) < 3)
 _eq, _sum = _num(lambda a, b: a == b), _num(lambda a, b, c: a + b > c)
+_begins, _not_below = _num(str.startswith), _num(lambda a, b: a >= b)
 
 # Each predicate twice: for the engine as text, for the oracle as Python. Values are small integers, where both agree.
 PREDICATES: dict[str, Any] = {
@@ -73,6 +74,8 @@ PREDICATES: dict[str, Any] = {
     ),
     "both_null(b.x, a.x)": lambda r: r["a"]["x"] is None and r["b"]["x"] is None,
     "matrix_less(a.x, b.x)": lambda r: _lt(r["a"]["x"], r["b"]["x"]),
+    "a.k LIKE concat(b.k, '%')": lambda r: _begins(r["a"]["k"], r["b"]["k"]),
+    "b.k LIKE 'p%' AND a.k >= b.k": lambda r: _and(_begins(r["b"]["k"], "p"), _not_below(r["a"]["k"], r["b"]["k"])),
     "a.x BETWEEN b.x - 1 AND b.x + 2 AND b.k <> 'p'": lambda r: _and(
         _num(lambda a, b: b - 1 <= a <= b + 2)(r["a"]["x"], r["b"]["x"]), _num(lambda k: k != "p")(r["b"]["k"])
     ),
@@ -82,6 +85,7 @@ THIRD: dict[str, Any] = {
     "abs(b.x - c.x) < 3": lambda r: _band(r["b"]["x"], r["c"]["x"]),
     "b.x = c.x": lambda r: _eq(r["b"]["x"], r["c"]["x"]),
     "a.x + b.x > c.x": lambda r: _sum(r["a"]["x"], r["b"]["x"], r["c"]["x"]),
+    "startswith(c.k, b.k)": lambda r: _begins(r["c"]["k"], r["b"]["k"]),
     "a.k = c.k AND near(b.x, c.x)": lambda r: _and(_eq(r["a"]["k"], r["c"]["k"]), _band(r["b"]["x"], r["c"]["x"])),
 }
 
@@ -122,7 +126,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         st.sampled_from(names),
         st.one_of(st.integers(0, 40), st.none() if draw(st.booleans()) else st.integers(0, 40)),
         st.one_of(st.integers(0, 8).map(float), st.none()),
-        st.sampled_from(["p", "q", None]),
+        st.sampled_from(["p", "q", "pq", None]),
     )
     size = {2: 30, 3: 24, 4: 16}[m]
     batches = draw(st.lists(st.lists(row, max_size=size), min_size=1, max_size=5))

@@ -1,5 +1,6 @@
 """A join as the core knows it: streams, windows, conjuncts, output. Immutable, and free of Spark."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,6 +11,7 @@ from watersmeet.errors import DefinitionError
 from watersmeet.kernel.buckets import hashable
 from watersmeet.kernel.window import Window
 from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
+from watersmeet.state.chunk import has_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +98,22 @@ class Query:
     @cached_property
     def kept(self) -> tuple[tuple[Column, ...], ...]:
         """For each stream the columns that state keeps: those that predicates or the output need, but the time."""
-        needed = {column for conjunct in self.conjuncts for column in conjunct.columns} | set(self.shown)
-        return tuple(
-            tuple(sorted(c for c in needed if c.stream == position and c.field != stream.time))
-            for position, stream in enumerate(self.streams)
-        )
+        return self._by_stream({column for conjunct in self.conjuncts for column in conjunct.columns} | {*self.shown})
 
     @cached_property
     def indexed(self) -> tuple[tuple[Column, ...], ...]:
         """For each stream the columns that an access path may look up."""
-        columns = {bound.column for conjunct in self.conjuncts for bound in conjunct.bounds}
+        return self._by_stream({bound.column for conjunct in self.conjuncts for bound in conjunct.bounds})
+
+    @cached_property
+    def zoned(self) -> tuple[tuple[Column, ...], ...]:
+        """For each stream the columns whose values are counted: what an access path looks up or is computed from."""
+        bounds = [bound for conjunct in self.conjuncts for bound in conjunct.bounds]
+        columns = {column for bound in bounds for column in (bound.column, *bound.columns)}
+        return self._by_stream({column for column in columns if has_numbers(self.type_of(column))})
+
+    def _by_stream(self, columns: Collection[Column]) -> tuple[tuple[Column, ...], ...]:
+        """Return the columns of each stream, but for its time."""
         return tuple(
             tuple(sorted(c for c in columns if c.stream == position and c.field != stream.time))
             for position, stream in enumerate(self.streams)

@@ -118,13 +118,13 @@ def test_a_hop_that_nothing_tells_of_is_taken_where_what_is_known_is_bad() -> No
 
 
 def test_zones_count_values_in_equal_parts() -> None:
-    zone = zone_of(pa.array([0.0] * 10 + [64.0] * 5 + [33.0] * 17 + [None, float("nan")]))
-    assert (zone.low, zone.high, zone.nan) == (0.0, 64.0, True)
-    assert {at: count for at, count in enumerate(zone.counts) if count} == {0: 10, 16: 17, 31: 5}
+    zone = zone_of(pa.array([0.0] * 10 + [2.0 * BINS] * 5 + [BINS + 1.0] * BINS + [None, float("nan")]))
+    assert (zone.low, zone.high, zone.nan) == (0.0, 2 * BINS, True)
+    assert {at: count for at, count in enumerate(zone.counts) if count} == {0: 10, BINS // 2: BINS, BINS - 1: 5}
     assert zone_of(pa.array([1.0] * (BINS - 1))).counts == ()
-    assert zone_of(pa.array([7] * 40)).counts == (40,)
-    assert zone_of(pa.array([-1e308, 1e308] * 20)).counts == ()
-    assert zone_of(pa.array([float("inf"), 1.0] * 20)).counts == ()
+    assert zone_of(pa.array([7] * BINS)).counts == (BINS,)
+    assert zone_of(pa.array([-1e308, 1e308] * BINS)).counts == ()
+    assert zone_of(pa.array([float("inf"), 1.0] * BINS)).counts == ()
 
 
 def test_zones_survive_json() -> None:
@@ -163,12 +163,14 @@ def test_histograms_of_chunks_are_merged_over_their_common_range() -> None:
         (Zone(np.inf, -np.inf, True), 3),
         (Zone(0.0, np.inf, False), 3),
     ]
-    found = merged(zones, bins=4)
+    found = merged(zones, pa.float64(), bins=4)
     assert found is not None
     assert (found.low, found.high, found.counts.tolist()) == (0.0, 8.0, [4.0, 10.0, 2.0, 7.0])
-    assert merged([(Zone(np.inf, -np.inf, False), 3)]) is None
-    assert merged([(Zone(-1e308, 0.0, False), 3), (Zone(0.0, 1e308, False), 3)]) is None
-    same = merged([(Zone(3.0, 3.0, False), 2), (Zone(3.0, 3.0, False), 5)])
+    assert merged([(Zone(np.inf, -np.inf, False), 3)], pa.float64()) is None
+    assert merged([(Zone(-1e308, 0.0, False), 3), (Zone(0.0, 1e308, False), 3)], pa.float64()) is None
+    alike = [(Zone(3.0, 3.0, False), 2), (Zone(3.0, 3.0, False), 5)]
+    assert merged(alike, pa.string()) is None  # one text, or many that begin alike
+    same = merged(alike, pa.float64())
     assert same is not None and (same.low, same.high, same.counts.tolist()) == (3.0, 3.0, [7.0])
 
 
@@ -181,8 +183,11 @@ def test_parts_of_values_beyond_the_range_and_of_none() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [pa.int8(), pa.int64(), pa.float32(), pa.bool_(), pa.date32(), pa.timestamp("us", "UTC"), pa.decimal128(9, 2)],
-)
+    [
+        pa.int8(), pa.int64(), pa.float32(), pa.bool_(), pa.date32(), pa.timestamp("us", "UTC"), pa.decimal128(9, 2),
+        pa.string(), pa.large_string(),
+    ],
+)  # fmt: skip
 def test_numbers_as_values_of_a_type(kind: pa.DataType) -> None:
     assert numbers(as_values(np.array([0.0, 1.0]), kind)).tolist() == [0.0, 1.0]
 
@@ -192,11 +197,32 @@ def test_numbers_that_do_not_fit_a_type_are_null_or_the_nearest() -> None:
     assert as_values(np.array([2.0**63]), pa.int64()).to_pylist() == [2**63 - 1024]
 
 
+@FEW
+@given(st.lists(st.integers(0, 2**48 - 1), min_size=50, max_size=99), st.lists(st.text(max_size=7), max_size=50))
+def test_numbers_as_text_stay_as_near_as_text_can(values: list[int], texts: list[str]) -> None:
+    found = numbers(as_values(np.array(sorted(values), dtype=np.float64), pa.string()))
+    assert np.all(found <= sorted(values)) and np.all(np.diff(found) >= 0)
+    own = numbers(pa.array(texts, pa.string()))
+    assert numbers(as_values(own, pa.string())).tolist() == own.tolist()  # a character cut in two is completed
+
+
+def test_a_range_of_text_is_one_value_only_if_its_ends_are_the_same() -> None:
+    values = pa.array([f"user{number:02}" for number in range(99)])
+    histogram = merged([(zone_of(values), 99)], values.type)
+    assert histogram is not None
+    one, ten, every = numbers(pa.array(["user50", "user5", "user"])).tolist()
+    found = within(histogram, (one, one), (ten, ten + 0xFF), (every, every + 0xFFFF))
+    assert found == pytest.approx([10, 10, 99], abs=3)
+
+
 def test_bounds_are_evaluated() -> None:
     bound = Bound(Column(1, 2), "s0_2 - 1", None, (Column(0, 2),), exact=True)
     ((low, high),) = evaluated(Dialect(), [bound], {"s0_2": pa.array([1.0, None])}, 2)
     assert (low[0], np.isnan(low[1]), high.tolist()) == (0.0, True, [np.inf, np.inf])
     assert evaluated(Dialect(), [], {}, 0) == []
+    raising = Bound(Column(1, 3), "ws_text(ws_lower(s0_3))", None, (Column(0, 3),), exact=False)
+    ((low, high),) = evaluated(Dialect(), [raising], {"s0_3": pa.array(["a", "Σ"])}, 2)
+    assert (low.tolist(), high.tolist()) == ([-np.inf] * 2, [np.inf] * 2)
 
 
 # -- TJM
@@ -217,6 +243,25 @@ def test_tuples_probe_first_what_they_match_least() -> None:
     chosen = [order.orders(0)[kind] for kind in order.classes(0, {Column(0, 2): values})]
     assert chosen[:6] == [(2, 1), (2, 1), (1, 2), (1, 2), (2, 1), (1, 2)]
     assert len(chosen) == 8  # NULL and NaN have an order too
+
+
+@pytest.mark.parametrize("text", ["a.k = b.k AND a.k = c.k", "b.k LIKE concat(a.k, '%') AND c.k LIKE concat(a.k, '%')"])
+def test_tuples_probe_first_where_their_text_is_rare(text: str) -> None:
+    """Texts of b mostly begin early in the alphabet, those of c late."""
+    early, late = "abcdefghijklm", "nopqrstuvwxyz"
+    words = [3 * (early + late), 5 * early + late, early + 5 * late]
+    zones = [zone_of(pa.array([f"{letter}ew" for letter in letters])) for letters in words]
+    chunks = tuple(chunk(at, 78, {f"s{at}_3": zone}) for at, zone in enumerate(zones))
+    order = Histogram().plan(query_of(text), chunks, {})
+    assert order.reads(0) == (Column(0, 3),)
+    chosen = order.classes(0, {Column(0, 3): pa.array(["dew", "ewe", "sew", "the", None])})
+    assert [order.orders(0)[kind] for kind in chosen][:4] == [(2, 1), (2, 1), (1, 2), (1, 2)]
+
+
+def test_texts_that_all_begin_alike_count_as_usual() -> None:
+    zone = zone_of(pa.array([f"sensor-{number}" for number in range(BINS)]))
+    chunks = (*(chunk(at, 40, {f"s{at}_3": zone}) for at in (0, 1)), chunk(2, 40, {"s2_2": Zone(0.0, 1.0, False)}))
+    assert Histogram().plan(query_of("a.k = b.k AND a.x < c.x"), chunks, {}).orders(0) == ((1, 2),)
 
 
 def test_one_order_needs_no_values() -> None:

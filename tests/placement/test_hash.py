@@ -16,7 +16,7 @@ from tests.scatter import Scatter, ScatterOrdering
 from tests.test_engine import SCHEMA, cases, run_case, scattered
 from watersmeet.errors import DefinitionError
 from watersmeet.kernel import window as windows
-from watersmeet.kernel.buckets import bucket
+from watersmeet.kernel.buckets import bucket, hashes
 from watersmeet.placement import PSP, StateView, StreamView
 from watersmeet.placement.base import LONGEST_SLICE
 from watersmeet.placement.hash import Hash, HashPlacement, attributes, stored_attributes
@@ -213,6 +213,10 @@ def test_each_partial_result_visits_one_node_a_hop(tmp_path: Any) -> None:
     first, second = run.progress[0]["hops"]
     assert first["rowsIn"] <= 90  # one visit for each new tuple, at most
     assert second["rowsIn"] <= first["matches"]
+
+
+def test_text_is_hashed_whole() -> None:
+    assert len(set(hashes(pa.array([f"https://example.com/{number}" for number in range(1000)])).tolist())) == 1000
 
 
 def test_text_and_numbers_of_different_types_meet() -> None:

@@ -149,6 +149,11 @@ a.s LIKE '%/_%' ESCAPE '/'
 a.s NOT LIKE '%a%'
 a.s LIKE ''
 a.s LIKE '%'
+a.s LIKE b.s
+a.s NOT LIKE b.s
+a.s LIKE concat(b.s, '%')
+a.s LIKE b.s ESCAPE '/'
+like(a.s, b.q)
 a.s ILIKE 'A%'
 a.s ILIKE '%C'
 a.s NOT ILIKE 'abc'

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from watersmeet.predicate.model import Bound, Conjunct, Dialect
 from watersmeet.predicate.parse import PRELUDE, parse_where
+from watersmeet.state.chunk import numbers as as_numbers
 
 SCHEMA = pa.schema(
     [
@@ -25,6 +26,8 @@ SCHEMA = pa.schema(
         ("b", pa.bool_()),
         ("f", pa.float32()),
         ("s", pa.string()),
+        ("p", pa.string()),
+        ("y", pa.binary()),
     ]
 )
 STREAMS = [("a", SCHEMA), ("b", SCHEMA), ("c", SCHEMA)]
@@ -40,6 +43,11 @@ BOUNDED = [
     "a.ts BETWEEN b.ts - INTERVAL 5 SECONDS AND b.ts", "abs(a.ts - b.ts) < INTERVAL 1 HOUR",
     "a.ts > b.ts + INTERVAL 1 DAY", "abs(a.x - b.x) < c.x", "a.x - b.x >= c.x",
     "a.x - b.x BETWEEN -1 AND c.x", "a.x = b.x + 0.1",
+    "a.s = b.s", "a.s < b.s", "a.s <= b.s", "a.s > b.s", "b.s >= a.s", "a.s BETWEEN b.s AND c.s",
+    "'b' BETWEEN a.s AND b.s", "a.s = 'ab'", "a.s = concat(b.s, c.s)", "a.s = substring(b.s, 1, 7)", "a.s LIKE 'ab%'",
+    "a.s LIKE 'b_a'", "a.s LIKE r'a\\%b%'", "a.s LIKE 'a/%%' ESCAPE '/'", "a.s LIKE b.p", "a.s LIKE b.p ESCAPE '/'",
+    "like(a.s, b.p)", "a.s LIKE concat(b.p, '%')", "a.s LIKE concat(b.p, c.p, '%')", "startswith(a.s, b.p)",
+    "startswith(a.s, 'ab')",
 ]  # fmt: skip
 
 numbers = st.one_of(
@@ -49,6 +57,13 @@ numbers = st.one_of(
     st.integers(-40, 40).map(lambda n: n / 10),
     st.floats(),
 )
+# Texts that often begin alike; patterns in which both escape characters stand only where they may.
+letters = ["a", "b", "%", "_", "\\", "/", "é", "日", "👍", "\0", "\x7f", "\uffff", "\U0010ffff", "abbab"]
+texts = st.one_of(
+    st.lists(st.sampled_from(letters[:2]), max_size=8), st.lists(st.sampled_from(letters), max_size=8)
+).map("".join) | st.text(max_size=8)
+pieces = ["a", "b", "%", "_", "%", "\\%", "\\_", "\\\\", "/%", "/_", "//", "é", "日", "👍", "\0", "\U0010ffff", "abbab"]
+patterns = st.lists(st.sampled_from(pieces), max_size=5).map("".join)
 longs = st.one_of(st.integers(-5, 5), st.sampled_from([2**53 + 1, 2**63 - 1, -(2**63), 2**53]))
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "x": numbers,
@@ -59,7 +74,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "ts": st.integers(-(10**10), 10**10).map(lambda n: EPOCH + timedelta(microseconds=n)),
     "b": st.booleans(),
     "f": st.floats(width=32) | st.sampled_from([0.5, 1.0]),
-    "s": st.sampled_from(["", "a"]),
+    "s": texts,
+    "p": patterns,
 }
 COMMON: dict[str, Any] = {
     "x": 0.0,
@@ -71,6 +87,8 @@ COMMON: dict[str, Any] = {
     "b": False,
     "f": 0.0,
     "s": "",
+    "p": "",
+    "y": b"",
 }
 
 
@@ -100,6 +118,8 @@ def table(triples: list[tuple[dict[str, Any], ...]]) -> pa.Table:
 
 
 def number(value: Any) -> float:
+    if isinstance(value, str):
+        return float(int.from_bytes(value.encode()[:6].ljust(6, b"\0")))
     if isinstance(value, datetime):
         return float((value - EPOCH) // timedelta(microseconds=1))
     return float((value - date(1970, 1, 1)).days) if isinstance(value, date) else float(value)
@@ -142,8 +162,12 @@ def within(bound: Bound, triple: tuple[dict[str, Any], ...], low: float | None, 
 @pytest.mark.parametrize(
     "text",
     [
-        "a.x < 1 OR b.x < 1", "NOT a.x < b.x", "a.s = b.s", "a.x <> b.x", "a.x <=> b.x", "a.x < a.i", "a.f + b.f < 1",
+        "a.x < 1 OR b.x < 1", "NOT a.x < b.x", "a.x <> b.x", "a.x <=> b.x", "a.x < a.i", "a.f + b.f < 1",
         "abs(a.x) > 1", "a.day < b.ts", "a.i * b.i < 5", "sqrt(a.x) < 2",
+        "a.s <> b.s", "a.s <=> b.s", "a.s = b.i", "a.s < b.day", "a.s + b.x < 1", "a.s BETWEEN 5 AND b.s", "a.y = b.y",
+        "a.s NOT LIKE 'a%'", "NOT a.s LIKE b.p", "a.s ILIKE 'a%'", "a.s RLIKE 'a'", "a.s LIKE '%a'", "a.s LIKE a.p",
+        "a.s LIKE '/%a' ESCAPE '/'", "startswith(a.s, '')", "endswith(a.s, b.s)", "a.s = NULL",
+        "lower(a.s) = lower(b.s)",
     ],
 )  # fmt: skip
 def test_no_bounds_where_none_is_sure(text: str) -> None:
@@ -169,3 +193,28 @@ def test_exact_only_without_arithmetic() -> None:
     assert [bound.exact for bound in parse_where("a.i = b.i + 1", STREAMS, [], Dialect())[0].bounds] == [False, False]
     (constant,) = parse_where("a.x > 5", STREAMS, [], Dialect())[0].bounds
     assert constant.exact and constant.columns == () and constant.high is None
+
+
+@settings(max_examples=60, deadline=None, database=None, phases=[Phase.generate])
+@given(st.lists(texts | st.none(), max_size=12), st.integers(0, 6), st.sampled_from([pa.string(), pa.large_string()]))
+def test_a_text_is_one_number_in_arrow_and_in_duckdb(
+    connection: duckdb.DuckDBPyConnection, values: list[str | None], skipped: int, kind: pa.DataType
+) -> None:
+    array = pa.array(values, kind).slice(skipped)
+    wanted = [None if value is None else number(value) for value in array.to_pylist()]
+    found = as_numbers(array)
+    assert [None if math.isnan(value) else value for value in found.tolist()] == wanted
+    connection.register("given", pa.table({"x": array}))
+    assert [value for (value,) in connection.execute("SELECT ws_text(x) FROM given").fetchall()] == wanted
+    rising = sorted((value for value in array.to_pylist() if value is not None), key=str.encode)
+    assert sorted(map(number, rising)) == list(map(number, rising))
+
+
+def test_bounds_on_text_are_never_exact_and_a_pattern_that_raises_has_no_limits(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    assert not any(bound.exact for bound in parse_where("a.s = b.s", STREAMS, [], Dialect())[0].bounds)
+    (bound,) = parse_where("a.s LIKE b.p", STREAMS, [], Dialect())[0].bounds
+    connection.register("given", pa.table({"s1_9": ["ab%", "a\\b", None]}))
+    found = connection.execute(f"SELECT {bound.low}, {bound.high} FROM given").fetchall()
+    assert found == [(0x6162 << 32, (0x6163 << 32) - 1), (0, (1 << 48) - 1), (None, None)]

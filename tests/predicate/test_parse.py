@@ -137,7 +137,7 @@ def test_what_cannot_raise(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["a.x / b.x > 1", "a.i + b.i > 1", "a.i % b.i = 0", "a.xs[0] = 1", "cast(a.s AS int) = 1", "a.s = 1",
-     "a.t + a.t > 1",
+     "a.t + a.t > 1", "a.s LIKE b.s",
      "cast(a.x AS int) = 1", "-a.i > 0", "similar(1 / a.x, b.x)", "element_at(a.xs, 1) = 1"],
 )  # fmt: skip
 def test_what_may_raise(text: str) -> None:
@@ -156,6 +156,32 @@ def test_a_guard_comes_before_what_it_guards() -> None:
     connection.execute("CREATE TABLE t AS SELECT unnest([0.0, 0.25, 2.0, NULL])::DOUBLE AS s0_0")
     assert connection.execute(f"SELECT {conjunct.sql} FROM t").fetchall() == [(True,), (True,), (False,), (None,)]
     assert connection.execute(f"SELECT count(*) FROM t WHERE {conjunct.sql}").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "pattern", "wanted"),
+    [
+        ("a.s LIKE b.s", "a%b\\", "a\\%_\\\\", True),
+        ("a.s LIKE b.s", "a%b\\", "a\\__\\\\", False),
+        ("a.s LIKE b.s", "a", None, None),
+        ("a.s LIKE b.s", None, "\\", None),
+        ("a.s LIKE b.s", "a", "\\", "error"),
+        ("a.s LIKE b.s", "a", "\\a", "error"),
+        ("a.s NOT LIKE b.s ESCAPE '/'", "%b", "/%_", False),
+        ("a.s LIKE b.s ESCAPE '/'", "a", "%/b", "error"),
+        ("like(a.s, concat(b.s, '%'))", "日本語", "日_", True),
+    ],
+)
+def test_patterns_that_differ_from_row_to_row(
+    text: str, value: str | None, pattern: str | None, wanted: object
+) -> None:
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT $1::VARCHAR AS s0_3, $2::VARCHAR AS s1_3", [value, pattern])
+    if wanted == "error":
+        with pytest.raises(duckdb.Error, match="INVALID_FORMAT"):
+            connection.execute(f"SELECT {one(text).sql} FROM t").fetchall()
+    else:
+        assert connection.execute(f"SELECT {one(text).sql} FROM t").fetchall() == [(wanted,)]
 
 
 def test_no_text_of_the_user_reaches_duckdb_but_as_a_string() -> None:
@@ -233,9 +259,11 @@ REFUSED = [
     ("a.i & 1 | 2 = 1", "need parentheses"),
     ("a.x BETWEEN SYMMETRIC 1 AND 2", "can't be carried over"),
     ("a.i IS 5", "was not expected|IS is followed by"),
-    ("a.s LIKE b.s", "must be a string written out"),
+    ("a.s ILIKE b.s", "pattern of ILIKE must be a string written out"),
+    ("a.s LIKE b.x", "string is expected here, not double"),
     ("a.s LIKE 'a\\\\b'", "stands only before"),
     ("a.s LIKE 'a' ESCAPE 'xy'", "a single character"),
+    ("a.s LIKE b.s ESCAPE 'é'", "a single character"),
     ("a.s = 'a' ESCAPE '/'", "was not expected|ESCAPE follows LIKE"),
     ("a.s ILIKE 'é'", "beyond ASCII"),
     ("a.s RLIKE '(?i)a'", "RLIKE can't be carried over from"),

@@ -33,7 +33,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def written(store: Store, name: str = "r-b0-p0a1") -> Chunk:
     rows = pa.record_batch({"ts": pa.array([5, 1, 3]), "hash": pa.array([0, 0, 0]), "s0_1": pa.array([50, 10, 30])})
-    writer = Writer(store, name, 0, ((),), frozenset())
+    writer = Writer(store, name, 0, ((),), ((),), frozenset())
     (chunk,) = writer.write(0, rows, np.zeros(3, np.int64), 10, lambda start, bucket: (0,), 0)
     return chunk
 

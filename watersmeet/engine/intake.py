@@ -217,7 +217,8 @@ class Intake:
 def writer(plan: BatchPlan, name: str) -> Writer:
     """Return the writer of a task attempt."""
     query = plan.query
-    return Writer(plan.store, f"{plan.name}-{name}", plan.batch, query.indexed, frozenset(query.counted))
+    unique = f"{plan.name}-{name}"
+    return Writer(plan.store, unique, plan.batch, query.indexed, query.zoned, frozenset(query.counted))
 
 
 def total(reports: Iterable[IntakeReport], streams: int) -> list[StreamIntake]:

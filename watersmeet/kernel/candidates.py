@@ -16,11 +16,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The rows of a column that partial results ask for: one interval each, both ends included, as numbers."""
+    """The rows of a column that partial results ask for: one interval each, both ends included, as numbers.
+
+    Attributes:
+        column: The column.
+        low: The lower ends.
+        high: The upper ends.
+        equal: Whether the conjunct is an equality, so that DuckDB can find the rows by their hashes, too.
+    """
 
     column: Column
     low: Floats
     high: Floats
+    equal: bool
 
 
 @dataclass(frozen=True, slots=True)

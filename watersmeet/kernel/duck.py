@@ -44,12 +44,15 @@ class Duck:
         except duckdb.Error:
             return None
 
-    def numbers(self, columns: Table, expressions: Sequence[str], rows: int) -> list[NDArray[np.float64]]:
-        """Return each expression's value per row as float64, NULL as NaN."""
+    def numbers(self, columns: Table, expressions: Sequence[str], rows: int) -> list[NDArray[np.float64]] | None:
+        """Return each expression's value per row as float64, NULL as NaN; None if one raises for any of the rows."""
         self._register("t", columns, "i", rows)
         names = [f"e{at}" for at in range(len(expressions))]
         shown = ", ".join(f"CAST({sql} AS DOUBLE) AS {name}" for sql, name in zip(expressions, names, strict=True))
-        values = self._connection.execute(f"SELECT {shown} FROM t").fetchnumpy()
+        try:
+            values = self._connection.execute(f"SELECT {shown} FROM t").fetchnumpy()
+        except duckdb.Error:
+            return None
         return [np.ma.filled(np.ma.asarray(values[name], dtype=np.float64), np.nan) for name in names]
 
     def values(self, columns: Table, expression: str, rows: int) -> pa.Array:

@@ -4,6 +4,8 @@ Chunks bring their own (`Zone.counts`); those of a column are merged over their 
 order, so nothing here has to be exact.
 """
 
+import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 
 from watersmeet.kernel.duck import Duck
 from watersmeet.predicate.model import Bound, Dialect
-from watersmeet.state.chunk import BINS, Zone
+from watersmeet.state.chunk import BINS, TEXT_BYTES, Zone, is_text
 
 Floats = NDArray[np.float64]
 
@@ -23,6 +25,8 @@ LARGEST = float(2**63 - 1024)
 """The largest double that is a long."""
 POINT = 1e-9
 """Ranges narrower than this, relative to their place, ask for one value: bounds hold a margin for rounding."""
+BEFORE_SURROGATES = 0xD7FF
+"""The last code point before those that are no characters."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,14 @@ class EquiWidth:
         high: Where the last ends.
         counts: How many values each part holds.
         whole: Whether values are whole numbers (days, microseconds): one value then has a width of 1.
+        point: The width, relative to its place, up to which a range asks for one value.
     """
 
     low: float
     high: float
     counts: Floats
     whole: bool = False
+    point: float = POINT
 
     @property
     def total(self) -> float:
@@ -73,7 +79,7 @@ class EquiWidth:
         found = np.where(low > high, 0.0, self.below(high + pad) - self.below(low - pad))
         if self.whole:
             return found
-        point = _points(low, high) & (high >= self.low) & (low <= self.high)
+        point = self._points(low, high) & (high >= self.low) & (low <= self.high)
         return np.where(point, self.counts[self.part(low)], found)
 
     def below(self, values: Floats) -> Floats:
@@ -81,34 +87,36 @@ class EquiWidth:
         edges = np.linspace(self.low, self.high, len(self.counts) + 1)
         return np.asarray(np.interp(values, edges, np.concatenate([[0.0], np.cumsum(self.counts)])))
 
+    def _points(self, low: Floats, high: Floats) -> NDArray[np.bool_]:
+        with np.errstate(invalid="ignore"):  # infinity less infinity
+            return np.isfinite(low) & (low <= high) & (high - low <= self.point * np.maximum(1, np.abs(low)))
 
-def _points(low: Floats, high: Floats) -> NDArray[np.bool_]:
-    with np.errstate(invalid="ignore"):  # infinity less infinity
-        return np.isfinite(low) & (low <= high) & (high - low <= POINT * np.maximum(1, np.abs(low)))
 
-
-def merged(zones: Iterable[tuple[Zone, int]], whole: bool = False, bins: int = BINS) -> EquiWidth | None:
+def merged(zones: Iterable[tuple[Zone, int]], kind: pa.DataType, bins: int = BINS) -> EquiWidth | None:
     """Return one histogram of a column, or None if no chunk has values of it that span a finite range.
+
+    Texts that all begin alike have none: they may be one text or many.
 
     Args:
         zones: The zone of each chunk and its rows; a zone without counts is taken to be even.
-        whole: Whether values are whole numbers.
+        kind: The column's type.
         bins: Into how many parts to cut the common range.
     """
     parts = [(zone, rows) for zone, rows in zones if zone.low <= zone.high and np.isfinite(zone.high - zone.low)]
     low = min((zone.low for zone, _ in parts), default=np.inf)
     high = max((zone.high for zone, _ in parts), default=-np.inf)
-    if not np.isfinite(high - low):
+    if not np.isfinite(high - low) or (is_text(kind) and low == high):
         return None
     if low == high:
-        return EquiWidth(low, high, np.array([float(sum(rows for _, rows in parts))]), whole)
-    made = EquiWidth(low, high, np.zeros(bins), whole)
+        return EquiWidth(low, high, np.array([float(sum(rows for _, rows in parts))]), is_whole(kind))
+    # A bound on text has no margin, and two texts that differ in their last bytes are as numbers close to each other.
+    made = EquiWidth(low, high, np.zeros(bins), is_whole(kind), 0.0 if is_text(kind) else POINT)
     edges = np.linspace(low, high, bins + 1)
     for zone, rows in parts:
         if zone.low == zone.high:
             made.counts[made.part(np.array([zone.low]))] += rows
         else:
-            own = EquiWidth(zone.low, zone.high, np.array(zone.counts or (rows,), dtype=np.float64), whole)
+            own = EquiWidth(zone.low, zone.high, np.array(zone.counts or (rows,), dtype=np.float64))
             made.counts[:] += np.diff(own.below(edges))
     return made
 
@@ -120,6 +128,8 @@ def is_whole(kind: pa.DataType) -> bool:
 
 def as_values(values: Floats, kind: pa.DataType) -> pa.Array:
     """Return numbers as a column of some type, as `state.chunk.numbers` would read it; NULL for what doesn't fit."""
+    if is_text(kind):
+        return pa.array([_text(value) for value in values.tolist()], kind)
     if pa.types.is_boolean(kind):
         return pa.array(values >= 0.5)
     if pa.types.is_decimal(kind):
@@ -135,16 +145,39 @@ def _decimal(value: float, kind: pa.DataType) -> Decimal | None:
     return made if len(made.as_tuple().digits) <= kind.precision else None
 
 
+def _text(value: float) -> str:
+    """Return the text of a number; where its bytes are none, the last text below them."""
+    octets = int(value).to_bytes(TEXT_BYTES, "big")
+    try:
+        return octets.decode().rstrip("\0")
+    except UnicodeDecodeError as error:
+        # A character cut off at the end is completed, so that the number stays the same.
+        rest = octets[error.start :] + b"\xbf\xbf\xbf"
+        code = bisect_right(range(sys.maxunicode + 1), rest, key=_utf8) - 1
+        last = chr(BEFORE_SURROGATES if 0xD800 <= code <= 0xDFFF else code)
+        return octets[: error.start].decode() + last + chr(sys.maxunicode)
+
+
+def _utf8(code: int) -> bytes:
+    return chr(code).encode("utf-8", "surrogatepass")
+
+
 Ranges = list[tuple[Floats, Floats]]
 
 
 def evaluated(dialect: Dialect, bounds: Sequence[Bound], columns: Mapping[str, pa.Array], rows: int) -> Ranges:
-    """Return for each bound the range that it asks for, given values of the columns that it reads."""
+    """Return for each bound the range that it asks for, given values of the columns that it reads.
+
+    Should one raise for any value, all are without limits.
+    """
     ends = [end for bound in bounds for end in (bound.low, bound.high) if end is not None]
     if not ends:
         return []
     with _idle(dialect) as duck:
-        values = iter(duck.numbers(columns, ends, rows))
+        found = duck.numbers(columns, ends, rows)
+    if found is None:
+        return [(np.full(rows, -np.inf), np.full(rows, np.inf)) for _ in bounds]
+    values = iter(found)
     return [
         (
             np.full(rows, -np.inf) if bound.low is None else next(values),

@@ -31,6 +31,8 @@ BLOCK_BYTES = 32 << 20
 """The most that the variable-length columns of a block may take."""
 SCAN_SETUP, SCAN_PAIR, PAIR = 1.5e-3, 3e-9, 60e-9
 """Seconds: to start a DuckDB join, to test a pair in it, to expand and test a candidate pair. They only steer."""
+HASH_ROW, HASH_PAIR = 100e-9, 20e-9
+"""Likewise, for a DuckDB join by an equality: to hash a row, to find a pair."""
 
 
 @dataclass(slots=True)
@@ -155,19 +157,25 @@ class Prober:
             yield from self._probe(block, step, target, seat, low, latest, ranges)
 
     def _ranges(self, block: Partials, bounds: Sequence[Bound]) -> list[Range]:
-        """Return for each bound the interval that each partial result asks for."""
+        """Return for each bound the interval that each partial result asks for.
+
+        None at all should an end raise (the lower case of Σ can't be carried over): the conjunct itself decides.
+        """
         columns = {column for bound in bounds for column in bound.columns}
         ends = [end for bound in bounds for end in (bound.low, bound.high) if end is not None]
         if not ends:
             return []
         # NULL comes back as NaN: it finds no row that could match, and the conjunct itself decides.
-        values = iter(self._duck.numbers(self._read(block, columns), ends, len(block)))
-        made = []
+        found = self._duck.numbers(self._read(block, columns), ends, len(block))
+        if found is None:
+            return []
+        values, made = iter(found), []
         for bound in bounds:
             low = np.full(len(block), -np.inf) if bound.low is None else next(values)
             # NaN sorts above infinity, so a range without an upper end runs to the last row.
             high = np.full(len(block), np.nan) if bound.high is None else next(values)
-            made.append(Range(bound.column, np.nextafter(low, -np.inf), np.nextafter(high, np.inf)))
+            equal = bound.low == bound.high
+            made.append(Range(bound.column, np.nextafter(low, -np.inf), np.nextafter(high, np.inf), equal))
         return made
 
     def _probe(
@@ -185,8 +193,10 @@ class Prober:
         self.work.count(step, seat, by_time)
         if not by_time.pairs:
             return
-        path = min([by_time, *(value_path(rows, asked) for asked in ranges)], key=lambda path: path.pairs)
-        scan = step.sql and SCAN_SETUP + len(block) * len(rows) * SCAN_PAIR < path.pairs * PAIR
+        by_value = [value_path(rows, asked) for asked in ranges]
+        path = min([by_time, *by_value], key=lambda path: path.pairs)
+        equal = [path.pairs for path, asked in zip(by_value, ranges, strict=True) if asked.equal]
+        scan = step.sql and _scan_seconds(len(block), len(rows), equal) < path.pairs * PAIR
         found = self._scan(block, step, rows) if scan else pairs(path, self._block_size(step))
         for partial, row in found:
             keep = self._in_time(block, step, rows, partial, row, low, high, path if not scan else None)
@@ -372,6 +382,13 @@ class Prober:
 def is_bulky(kind: pa.DataType) -> bool:
     """Tell whether a type's values are of variable length: such columns are looked up when needed, not copied along."""
     return not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
+
+
+def _scan_seconds(partials: int, rows: int, equal: Sequence[int]) -> float:
+    """Return about how long DuckDB takes to join a block with a chunk, given what equalities let pass at most."""
+    if not equal:
+        return SCAN_SETUP + partials * rows * SCAN_PAIR
+    return SCAN_SETUP + (partials + rows) * HASH_ROW + min(equal) * HASH_PAIR
 
 
 def _zone_misses(target: Target, asked: Range) -> bool:

@@ -8,7 +8,7 @@ algorithm 3 that may join two stored streams first is not taken: it would build 
 most of which it would then throw away, and no partial result is ever stored here. The histograms are the chunks' own,
 merged on the driver before each batch; a tuple's class on the wire says which order was chosen for it.
 
-Text has no histogram: conjuncts over it (LIKE, equalities) count with a usual share.
+Text counts by its first bytes: an equality, or LIKE with a prefix, is told apart where texts begin differently.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.kernel.histogram import EquiWidth, Floats, as_values, evaluated, is_whole, merged
+from watersmeet.kernel.histogram import EquiWidth, Floats, as_values, evaluated, merged
 from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.selectivity import usual_share
 from watersmeet.predicate.model import Bound, Column, Conjunct
@@ -100,9 +100,9 @@ class Statistics:
                 zones[name].append((zone, chunk.rows))
         self._histograms = {
             column: histogram
-            for columns in query.indexed
+            for columns in query.zoned
             for column in columns
-            if (histogram := merged(zones[column.name], is_whole(query.type_of(column)))) is not None
+            if (histogram := merged(zones[column.name], query.type_of(column))) is not None
         }
         self._averages: dict[Bound, float | None] = {}
 

@@ -126,11 +126,11 @@ class _Search:
             value = self._value_for(node.args["low"], node.this)
             yield node.args["low"], Interval(None, value)
             yield node.args["high"], Interval(value, None)
-        elif type(node) in _SIDES:
+        elif type(node) in SIDES:
             yield from self._sides(node)
 
     def _sides(self, node: Node) -> Iterator[tuple[Node, Interval]]:
-        has_low, has_high = _SIDES[type(node)]
+        has_low, has_high = SIDES[type(node)]
         left, right = node.this, node.args["expression"]
         for one, other, lower, upper in ((left, right, has_low, has_high), (right, left, has_high, has_low)):
             value = self._value_for(one, other)
@@ -211,7 +211,7 @@ class _Search:
 
 _NUMBERS: frozenset[Kind] = frozenset({"byte", "short", "int", "long", "float", "double", "decimal"})
 _SIGNS: dict[type[Node], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
-_SIDES: dict[type[Node], tuple[bool, bool]] = {
+SIDES: dict[type[Node], tuple[bool, bool]] = {
     exp.EQ: (True, True),
     exp.LT: (False, True),
     exp.LTE: (False, True),

@@ -94,7 +94,7 @@ def _text(self: Translator, node: Node) -> Expr:
 
 def _like(self: Translator, node: exp.Like | exp.ILike, escape: str = "\\") -> Expr:
     _unchained(node)
-    made = like(_text(self, node.this), self.expr(node.expression), escape, fold=isinstance(node, exp.ILike))
+    made = like(_text(self, node.this), _text(self, node.expression), escape, fold=isinstance(node, exp.ILike))
     return strict(f"(NOT {made.sql})", BOOLEAN, (made,)) if node.args.get("negate") else made
 
 

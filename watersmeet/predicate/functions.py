@@ -60,6 +60,11 @@ def _concat_ws(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     return merged(f"concat_ws({', '.join(argument.sql for argument in made)})", STRING, made)
 
 
+def _like(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    value, pattern = (coerce(argument, STRING, dialect) for argument in arguments)
+    return like(value, pattern)
+
+
 def _length(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     if arguments[0].type == BINARY:
         return strict(f"CAST(octet_length({arguments[0].sql}) AS INTEGER)", INT, arguments)
@@ -148,7 +153,7 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
     },
     "translate": {3: Function((STRING, STRING, STRING), STRING, "translate({0}, {1}, {2})")},
     "regexp_like": {2: lambda arguments, dialect: rlike(coerce(arguments[0], STRING, dialect), arguments[1])},
-    "like": {2: lambda arguments, dialect: like(coerce(arguments[0], STRING, dialect), arguments[1])},
+    "like": {2: _like},
     # conditions
     "nvl": {2: coalesce},
     "nvl2": {3: nvl2},

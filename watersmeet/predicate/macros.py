@@ -92,6 +92,10 @@ MACROS: dict[str, str] = {
         "CASE WHEN strlen(x) > length(x) OR strlen(y) > length(y) "
         "THEN CAST(ws_not_carried('levenshtein beyond ASCII') AS BIGINT) ELSE levenshtein(x, y) END"
     ),
+    # The first six bytes as a number, filled up with the smallest or the largest byte; as `state.chunk.numbers` has it.
+    "ws_text_filled(x, digits)": "CAST(CAST('0x' || left(hex(left(x, 6)) || digits, 12) AS BIGINT) AS DOUBLE)",
+    "ws_text(x)": "ws_text_filled(x, '000000000000')",
+    "ws_text_last(x)": "ws_text_filled(x, 'FFFFFFFFFFFF')",
     "ws_floor_divide(x, y)": "x // y - CAST(x % y < 0 AS BIGINT)",
     # Java: 1 to the NaN is NaN, and so is +-1 to the infinity.
     "ws_pow(x, y)": (

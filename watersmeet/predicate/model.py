@@ -75,11 +75,12 @@ class Bound:
     It gives a superset; the conjunct itself stays as residual.
 
     Attributes:
-        column: The column to look up: a number, date, timestamp or boolean.
+        column: The column to look up: a number, date, timestamp, boolean or text.
         low: DuckDB expression of type DOUBLE over columns of *other* streams, or None for no lower bound.
         high: Likewise, the upper bound.
         columns: The columns that `low` and `high` read.
-        exact: False where computing the bound may round (x - 5); `low` and `high` then hold their own margin.
+        exact: False where computing the bound may round (x - 5); `low` and `high` then hold their own margin. Never for
+            text, of which a bound sees but the first bytes.
     """
 
     column: Column

@@ -12,6 +12,7 @@ from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Node, Source
+from watersmeet.predicate.text_bounds import text_bounds_of
 from watersmeet.predicate.translate import Translator
 
 __all__ = ["PRELUDE", "parse_where"]
@@ -55,7 +56,7 @@ def _conjunct(translator: Translator, node: Node, span: tuple[int, int]) -> Conj
         sql=made.sql,
         columns=tuple(sorted(made.columns)),
         calls=calls,
-        bounds=() if calls else bounds_of(node, translator),
+        bounds=() if calls else (*bounds_of(node, translator), *text_bounds_of(node, translator)),
         raises=made.raises,
         equality=_equality(node.unnest(), translator),
     )

@@ -1,9 +1,9 @@
-"""LIKE and RLIKE: patterns checked when the join is defined, so that DuckDB's engine means what Java's does."""
+"""LIKE and RLIKE: patterns checked, so that DuckDB's engine means what Java's does."""
 
 import re
 
-from watersmeet.predicate.expr import Expr, Refusal, quote, strict
-from watersmeet.predicate.types import BOOLEAN
+from watersmeet.predicate.expr import Expr, Refusal, fail, quote, strict
+from watersmeet.predicate.types import BOOLEAN, STRING
 
 LINE_ENDS = r"\n\r\x{85}\x{2028}\x{2029}"
 END = rf"(?:\r\n|[{LINE_ENDS}])?\z"
@@ -18,8 +18,12 @@ _REGEX_PIECE = re.compile(
 
 
 def like(value: Expr, pattern: Expr, escape: str = "\\", *, fold: bool = False) -> Expr:
-    """`value LIKE pattern ESCAPE escape`; with `fold`, ILIKE."""
-    text = _literal(pattern, "LIKE")
+    """`value LIKE pattern ESCAPE escape`; with `fold`, ILIKE, whose pattern must be written out."""
+    if len(escape) != 1 or not escape.isascii() or escape in "%_":
+        raise Refusal("ESCAPE is followed by a single character of ASCII other than % and _.")
+    if not pattern.is_literal and not fold:
+        return _like_computed(value, pattern, escape)
+    text = _literal(pattern, "ILIKE" if fold else "LIKE")
     _check_escapes(text, escape)
     if fold:
         if not text.isascii():
@@ -29,9 +33,38 @@ def like(value: Expr, pattern: Expr, escape: str = "\\", *, fold: bool = False) 
     return strict(f"({value.sql} LIKE {quote(text)} ESCAPE {quote(escape)})", BOOLEAN, (value,))
 
 
+def _like_computed(value: Expr, pattern: Expr, escape: str) -> Expr:
+    """LIKE with a pattern that is known row by row only, and raises where Spark can't read it."""
+    unread = fail(f"[INVALID_FORMAT] In a LIKE pattern {escape} stands only before %, _ or itself.", BOOLEAN)
+    sql = (
+        f"(CASE WHEN {value.sql} IS NULL OR {pattern.sql} IS NULL THEN NULL "
+        f"WHEN {_is_read(pattern, escape)} THEN {value.sql} LIKE {pattern.sql} ESCAPE {quote(escape)} "
+        f"ELSE {unread} END)"
+    )
+    return strict(sql, BOOLEAN, (value, pattern), raises=True)
+
+
+def _is_read(pattern: Expr, escape: str) -> str:
+    """Whether the escape character stands only where it may."""
+    code = _code(escape)
+    return f"regexp_full_match({pattern.sql}, '(?:[^{code}]|{code}[%_{code}])*')"
+
+
+def _code(escape: str) -> str:
+    """A character as a regular expression, in brackets or not."""
+    return rf"\x{{{ord(escape):x}}}"
+
+
+def prefix_of(pattern: Expr, escape: str) -> Expr:
+    """What every text begins with that is LIKE a pattern; nothing, for a pattern that raises."""
+    if pattern.is_literal:
+        text = re.split(f"[%_{re.escape(escape)}]", pattern.literal, maxsplit=1)[0]
+        return Expr(quote(text), STRING, literal=text)
+    plain = f"regexp_extract({pattern.sql}, '^[^%_{_code(escape)}]*')"
+    return strict(f"(CASE WHEN NOT {_is_read(pattern, escape)} THEN '' ELSE {plain} END)", STRING, (pattern,))
+
+
 def _check_escapes(text: str, escape: str) -> None:
-    if len(escape) != 1 or escape in "%_":
-        raise Refusal("ESCAPE is followed by a single character other than % and _.")
     unescaped = text.replace(escape * 2, "").replace(f"{escape}%", "").replace(f"{escape}_", "")
     if escape in unescaped:
         raise Refusal(f"In a LIKE pattern {escape} stands only before %, _ or itself.")

@@ -31,7 +31,8 @@ class Writer:
         store: Where to.
         name: Unique for ever: query run, batch, task and attempt; part of every file name.
         batch: The batch.
-        indexed: For each stream the columns that get zone maps and sort orders.
+        indexed: For each stream the columns that get sort orders.
+        zoned: Likewise, zone maps.
         hashed: The streams whose content hashes are kept, for the arrival order of count windows.
     """
 
@@ -39,6 +40,7 @@ class Writer:
     name: str
     batch: int
     indexed: tuple[tuple[Column, ...], ...]
+    zoned: tuple[tuple[Column, ...], ...]
     hashed: frozenset[int]
 
     def write(
@@ -122,7 +124,7 @@ class Writer:
             place=Place(path, index, *place),
             sealed=sealed,
             last_ordinal=int(cell.rows.column(ORDINAL).to_numpy().max()) if ORDINAL in cell.rows.schema.names else 0,
-            zones={c.name: zone_of(cell.rows.column(c.name)) for c in self.indexed[stream]},
+            zones={c.name: zone_of(cell.rows.column(c.name)) for c in self.zoned[stream]},
         )
 
 

@@ -1,0 +1,57 @@
+"""Which way text is found: by its first bytes where they tell texts apart, else by DuckDB's hashes."""
+
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+
+import pyarrow as pa
+import pytest
+
+from tests.engine import Run
+from watersmeet.kernel import hop
+from watersmeet.kernel.candidates import Ints, Path, pairs
+from watersmeet.kernel.window import Sliding
+from watersmeet.placement import Central
+from watersmeet.predicate.model import Column, Dialect
+from watersmeet.predicate.parse import parse_where
+from watersmeet.query import Query, StreamSpec
+from watersmeet.state.store import Store
+
+FIELDS = [("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("k", pa.string()), ("y", pa.binary())]
+ROWS = 1000
+
+
+def query_of(where: str) -> Query:
+    streams = tuple(StreamSpec(name, pa.schema(FIELDS), 1, Sliding(10 * ROWS), 0) for name in "ab")
+    return Query(streams, parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect()), where)
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "candidates"),
+    [
+        ("a.k = b.k", "{:03}-key", ROWS),
+        ("a.k = b.k", "key-number-{:03}", 0),
+        ("a.k LIKE concat(b.k, '%')", "{:03}-key", ROWS),
+        ("startswith(a.k, b.k)", "{:03}-key", ROWS),
+    ],
+)
+def test_candidates_are_as_few_as_first_bytes_allow(
+    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch, where: str, text: str, candidates: int
+) -> None:
+    proposed = []
+
+    def counted(path: Path, block: int) -> Iterator[tuple[Ints, Ints]]:
+        proposed.append(path.pairs)
+        return pairs(path, block)
+
+    monkeypatch.setattr(hop, "pairs", counted)
+    run = Run(query_of(where), Store(str(tmp_path)))
+    made = [{"id": at, "ts": at, "k": text.format(at), "y": b""} for at in range(ROWS)]
+    run.step(Central(), [(0, row) for row in made])
+    run.step(Central(), [(1, {**row, "ts": ROWS}) for row in made])
+    assert sum(run.results.values()) == ROWS and sum(proposed) == candidates
+
+
+def test_zones_count_what_bounds_look_up_or_read_and_can_be_a_number() -> None:
+    query = query_of("a.k LIKE concat(b.k, '%') AND a.id > length(b.y)")
+    assert query.indexed == ((Column(0, 0), Column(0, 2)), ())
+    assert query.zoned == ((Column(0, 0), Column(0, 2)), (Column(1, 2),))
