@@ -35,6 +35,14 @@ def said(error: BaseException) -> str:
 
 # -- at definition time
 
+
+def test_text_with_a_collation_is_refused_in_conditions_alone(spark: SparkSession, static: DataFrame) -> None:
+    collated = static.selectExpr("ts", "x", "word COLLATE UTF8_LCASE AS word")
+    with pytest.raises(wm.DefinitionError, match="is string collate UTF8_LCASE: the join compares text byte by byte"):
+        wm.join(stream("a", collated), stream("b", static), where="a.word = b.word")
+    wm.join(stream("a", collated), stream("b", static), where="a.x = b.x")
+
+
 WHERE = {
     "a.y < b.x": "Stream a has no column y; it has id, ts, x, at, word.",
     "a.x < c.x": "There is no stream c; there is a, b.",

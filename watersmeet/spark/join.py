@@ -248,6 +248,7 @@ def join(
     conjuncts = parse_where(where, schemas, tuple(predicates), dialect)
     outputs, computed = _outputs(select, Join(query, frames, PSP(1), inner=inner))
     full = Query(specs, conjuncts, where or "", outputs, tuple(predicates), dialect, select or "")
+    checks.collations(full, frames)
     return Join(full, frames, _checked(strategy or PSP(), full), ordering(order), computed, inner)
 
 
