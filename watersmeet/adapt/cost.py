@@ -353,7 +353,8 @@ def hashed(p: Parameters, nodes: int, copies: Sequence[int], shared: bool) -> Co
     stored = sum(rate * max(1, times) for rate, times in zip(p.rates, copies, strict=True))
     later = 0.0 if shared or nodes == 1 else _later(p, lambda _: 1.0)
     stages = 1 if shared else _stages(p, nodes)
-    return Cost(_compute(p) / nodes, stored, stored + later, 1 / nodes, nodes * stages)
+    buckets = nodes if p.row_seconds else 1  # tasks that share their state find a value by its order, bucket or not
+    return Cost(_compute(p) / buckets, stored, stored + later, 1 / nodes, nodes * stages)
 
 
 def _compute(p: Parameters) -> float:

@@ -82,9 +82,16 @@ def led(order: tuple[int, ...], lead: tuple[int, ...]) -> tuple[int, ...]:
     return (*lead, *(stream for stream in order if stream not in lead))
 
 
-def start(query: Query) -> Manifest:
-    """Return the state before the first batch."""
-    return Manifest(batch=-1, streams=tuple(StreamState() for _ in query.streams))
+def start(query: Query, slots: int | None = None, shared: bool = False) -> Manifest:
+    """Return the state before the first batch.
+
+    Args:
+        query: The join.
+        slots: How many tasks run at once, if that is known.
+        shared: Whether tasks share their state, so that no row is sent.
+    """
+    frozen = {"slots": slots} | ({"shipped": [0.0, 0.0]} if shared else {})
+    return Manifest(batch=-1, streams=tuple(StreamState() for _ in query.streams), frozen=frozen)
 
 
 def view(query: Query, manifest: Manifest, strategy: Strategy) -> StateView:

@@ -46,6 +46,7 @@ class BatchRunner:
         sink: Where results go.
         plain: Whether result files hold the output as it is.
         exchange: How partial results travel.
+        slots: How many tasks run at once.
         sides: Folders for late and rejected rows, by kind.
         after: Called at each step of the protocol with its name; tests cut the run there.
     """
@@ -55,6 +56,7 @@ class BatchRunner:
     sink: Sink
     plain: bool
     exchange: str
+    slots: int
     sides: Mapping[str, Folder] = field(default_factory=dict)
     after: Callable[[str], None] = lambda step: None
     history: list[Mapping[str, Any]] = field(default_factory=list)
@@ -76,8 +78,11 @@ class BatchRunner:
             self._compare(json.loads(self.store.read(DESCRIPTION) or b"{}"), mine)
         newest = manifests.newest(self.store)
         found = None if newest is None else manifests.load(self.store, newest)
-        self._resumed = found or start(self.tree.query)
+        self._resumed = found or self._start(self.tree)
         self.history = list(self._resumed.all_progress)
+
+    def _start(self, node: Node) -> Manifest:
+        return start(node.query, self.slots, shared=self.exchange != "shuffle")
 
     def _compare(self, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
         changed = [key for key in {**theirs, **mine} if theirs.get(key) != mine.get(key)]
@@ -93,7 +98,7 @@ class BatchRunner:
         return "\n".join(self._explained(self.tree, self._last or self._resumed))
 
     def _explained(self, node: Node, state: Manifest) -> list[str]:
-        inner = [self._explained(child, state.inner.get(at) or start(child.query)) for at, child in node.inner.items()]
+        inner = [self._explained(child, state.inner.get(at) or self._start(child)) for at, child in node.inner.items()]
         return [explain(node.query, node.strategy, node.ordering, state), *(line for lines in inner for line in lines)]
 
     def __call__(self, batch: DataFrame, number: int) -> None:
@@ -164,7 +169,7 @@ class BatchRunner:
     def _ran(self, node: Node, batch: DataFrame, before: Manifest, began: float) -> "list[Ran]":
         """Run a join's part of a batch, its inner joins first; return what each did, this one's first."""
         inner = {
-            at: self._ran(child, batch, before.inner.get(at) or start(child.query), began)
+            at: self._ran(child, batch, before.inner.get(at) or self._start(child), began)
             for at, child in node.inner.items()
         }
         results = {at: node.inner[at].read(batch, self._paths(ran[0].files)) for at, ran in inner.items()}
@@ -176,8 +181,8 @@ class BatchRunner:
         tasks = self._job(rows, planned)
         self.after("job")
         states = {at: ran[0].manifest for at, ran in inner.items()}
-        slots = batch.sparkSession.sparkContext.defaultParallelism
-        manifest = next_manifest(before, planned, node.strategy, tasks, int(began * 1e6), states, node.ordering, slots)
+        now = int(began * 1e6)
+        manifest = next_manifest(before, planned, node.strategy, tasks, now, states, node.ordering, self.slots)
         files = [file for task in tasks for file in task.files]
         intakes = [intake for task in tasks for intake in task.intakes]
         return [Ran(node, manifest, intakes, files, planning), *(part for ran in inner.values() for part in ran)]

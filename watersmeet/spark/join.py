@@ -19,7 +19,7 @@ from watersmeet.errors import DefinitionError
 from watersmeet.explain import explain
 from watersmeet.kernel.window import Sliding, Window
 from watersmeet.ordering import Given, Ordering, ordering
-from watersmeet.placement import PSP, Strategy
+from watersmeet.placement import PSP, Auto, Strategy
 from watersmeet.predicate.model import Dialect, PythonPredicate
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query import RESULT_TIME, Output, Query, StreamSpec
@@ -201,8 +201,10 @@ class Join:
         folder = tempfile.mkdtemp(prefix="watersmeet-")
         store = Store(folder)
         checks.workers(self.spark, store)
-        batch = plan(self.query, start(self.query), self.strategy, store, "static", ordering=self.ordering)
-        shares = max(batch.placement.nodes, self.spark.sparkContext.defaultParallelism)
+        slots = self.spark.sparkContext.defaultParallelism
+        state = start(self.query, slots, shared=True)
+        batch = plan(self.query, state, self.strategy, store, "static", ordering=self.ordering)
+        shares = max(batch.placement.nodes, slots)
         told = union(self.query, self.frames, False).mapInArrow(tasks.intake(batch, shares), tasks.REPORT_DDL)
         shown = told.repartitionById(shares, F.col("node"))
         frame = shown.mapInArrow(tasks.show(batch, shares), spark_schema(self.query.output_schema))
@@ -228,7 +230,7 @@ def join(
         where: The condition in Spark SQL, with Python predicates mixed in; None for every combination in the windows.
         select: A SELECT list for flat output columns; by default one struct column per stream, and `_time`.
         predicates: The Python predicates that `where` calls.
-        strategy: Where tuples are kept; by default `wm.PSP()`.
+        strategy: Where tuples are kept; by default `wm.Auto()`.
         order: In which order streams are probed: `given`, `selectivity` or `histogram`.
 
     Raises:
@@ -249,7 +251,7 @@ def join(
     outputs, computed = _outputs(select, Join(query, frames, PSP(1), inner=inner))
     full = Query(specs, conjuncts, where or "", outputs, tuple(predicates), dialect, select or "")
     checks.collations(full, frames)
-    return Join(full, frames, _checked(strategy or PSP(), full), ordering(order), computed, inner)
+    return Join(full, frames, _checked(strategy or Auto(), full), ordering(order), computed, inner)
 
 
 def _checked(strategy: Strategy, query: Query) -> Strategy:

@@ -119,6 +119,7 @@ class JoinWriter:
             sink=sink,
             plain=join.select is None,
             exchange=chosen,
+            slots=spark.sparkContext.defaultParallelism,
             sides=sides,
         )
         runner.open()
