@@ -109,7 +109,9 @@ def test_dearer_and_less_selective_joins_want_longer_rings() -> None:
     ]
     assert best == sorted(best)
     assert best[0] < best[-1]
-    more, less = (replace(cost.alike(3, 100, 10, matching), pair_seconds=1e-4) for matching in (0.001, 0.01))
+    more, less = (
+        replace(cost.alike(3, 100, 10, matching), pair_seconds=1e-4, hop_seconds=1e-3) for matching in (0.001, 0.01)
+    )
     assert cost.output_rate(less, 4) > cost.output_rate(more, 4)
     assert cost.latency(less, 4) > cost.latency(more, 4)
 
@@ -126,8 +128,10 @@ def test_parameters_must_fit_each_other() -> None:
 def test_central() -> None:
     found = cost.central(EQUAL)
     assert (found.compute, found.kept, found.shipped) == pytest.approx((300 * 0.3, 300, 300))
-    assert found.seconds(EQUAL) == pytest.approx(90 + 300 * 0.04 + 300 * 1e-3 + cost.TASK_SECONDS)
-    assert found.seconds(EQUAL, (2, 0, 1)) == pytest.approx(180 + 0.3 + cost.TASK_SECONDS)
+    between = 2 * 5e-3 + cost.TASK_SECONDS
+    assert found.seconds(EQUAL) == pytest.approx(90 + 300 * 0.04 + 300 * 1e-3 + between)
+    assert found.seconds(EQUAL, (2, 0, 1)) == pytest.approx(180 + 0.3 + between)
+    assert found.seconds(replace(EQUAL, slots=0.5)) == pytest.approx(2 * (90 + 300 * 0.04 + 300 * 1e-3) + between)
 
 
 def test_psp_divides_work_and_sends_rows_round() -> None:
@@ -180,10 +184,12 @@ def test_hash_looks_into_one_bucket_and_sends_rows_once_a_hop() -> None:
     assert (many.kept, many.shipped, many.tasks) == pytest.approx((400, 400 + 300 * 2, 8))
 
 
-def test_nothing_to_do_costs_nothing_but_tasks() -> None:
+def test_nothing_to_do_costs_nothing_but_stages_and_tasks() -> None:
     idle = replace(EQUAL, rates=(0.0, 0.0, 0.0))
     every = [cost.central(idle), cost.psp(idle, 3), cost.dsj(idle, 3), cost.atr(idle, 3, 0, 5.0), cost.ctr(idle, 3)]
-    assert [found.seconds(idle) for found in every] == pytest.approx([0.005 * tasks for tasks in (1, 6, 6, 3, 6)])
+    counts = [(1, 1), (6, 2), (6, 2), (3, 1), (6, 2)]
+    between = [5e-3 * (1 + stages) + cost.TASK_SECONDS * tasks for tasks, stages in counts]
+    assert [found.seconds(idle) for found in every] == pytest.approx(between)
 
 
 # -- what a running join measured

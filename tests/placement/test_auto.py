@@ -150,7 +150,7 @@ def test_weights_say_what_counts() -> None:
     state = measured(pair=1e-4, advance=1000)
     only_cpu, only_memory = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
     cpu, memory = (Pricing(state, weights).priced("PSP", 4, {}).cost for weights in (only_cpu, only_memory))
-    starting, share = 4 * cost.TASK_SECONDS / 1000, 0.01 / 4 + 0.99
+    starting, share = (2 * cost.HOP_SECONDS + 4 * cost.TASK_SECONDS) / 1000, 0.01 / 4 + 0.99
     assert cpu == pytest.approx(share * 20 + starting, rel=1e-3)
     assert memory == pytest.approx(share * 200 * 2 * cost.KEEP_SECONDS + starting)
 

@@ -28,8 +28,8 @@ It lies between a comparison of numbers (a few nanoseconds) and one of images (a
 """
 KEEP_SECONDS = 1e-6
 """T_i and T_p: to write a tuple into the state, and to purge it."""
-HOP_SECONDS = 1e-3
-"""T_n: how long a hop to the next node takes."""
+HOP_SECONDS = 0.05
+"""T_n before anything is known: how long a hop takes beside its work, which in micro-batches is a stage of tasks."""
 TASK_SECONDS = 5e-3
 """To start a task and hear from it."""
 RATE = 1_000.0
@@ -60,7 +60,7 @@ class Parameters:
         insert_seconds: To insert a tuple into the state (T_i).
         purge_seconds: To purge it (T_p).
         row_seconds: To send a row and receive it (T_s); next to nothing where tasks share their state.
-        hop_seconds: How long a row travels to the next node (T_n).
+        hop_seconds: How long a hop to the next node takes beside its work (T_n).
         task_seconds: To start a task.
         advance: How far event time advances in a batch, in seconds; infinite if a batch may be a whole history.
         row_bytes: The bytes of a row.
@@ -217,17 +217,24 @@ class Cost:
         kept: Tuples stored, copies counted.
         shipped: Rows sent.
         share: The part of it all that falls to the busiest node.
-        tasks: Tasks that a batch starts.
+        nodes: How many nodes there are.
+        stages: How many hops of a batch are stages of tasks of their own.
     """
 
     compute: float
     kept: float
     shipped: float
     share: float
-    tasks: int
+    nodes: int
+    stages: int
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks probe in a batch."""
+        return self.nodes * self.stages
 
     def seconds(self, p: Parameters, weights: Weights = (1, 1, 1)) -> float:
-        """Return the seconds until a second of event time is dealt with: the busiest node's and those to start tasks.
+        """Return the seconds until a second of event time is dealt with: the busiest node's, and those between stages.
 
         Where no row has to be sent, tasks share their state and the work, whatever the nodes.
 
@@ -240,12 +247,13 @@ class Cost:
         busy = sum(weight * part for weight, part in zip(weights, parts, strict=True))
         if not p.row_seconds:
             return busy / (1 if isinf(p.slots) else p.slots)
-        return busy * max(self.share, 1 / p.slots) + self.tasks * p.task_seconds / p.advance
+        between = (1 + self.stages) * p.hop_seconds + self.tasks * p.task_seconds  # tuples are taken in first
+        return busy * max(self.share, 1 / p.slots) + between / p.advance
 
 
 def central(p: Parameters) -> Cost:
     """Return the cost on one node."""
-    return Cost(_compute(p), sum(p.rates), sum(p.rates), 1.0, 1)
+    return Cost(_compute(p), sum(p.rates), sum(p.rates), 1.0, 1, 1)
 
 
 def psp(p: Parameters, nodes: int) -> Cost:
@@ -289,7 +297,7 @@ def atr(p: Parameters, nodes: int, master: int, segment: float) -> Cost:
     spread = [min(nodes, 1 + (p.advance + (0 if at == master else window)) / segment) for at in p.streams]
     work = [rate * p.pair_seconds * sum(pairs(p, origin)) for origin, rate in enumerate(p.rates)]
     busiest = sum(done / over for done, over in zip(work, spread, strict=True))
-    return Cost(sum(work), stored, stored, _part(busiest, sum(work), nodes), nodes)
+    return Cost(sum(work), stored, stored, _part(busiest, sum(work), nodes), nodes, 1)
 
 
 def atr_extra(p: Parameters, nodes: int, master: int, segment: float) -> float:
@@ -310,7 +318,7 @@ def ctr(p: Parameters, nodes: int) -> Cost:
     """
     first, moved = covers(nodes)
     shipped = sum(p.rates) + ctr_extra(p, first, moved)
-    return Cost(_compute(p), first * sum(p.rates), shipped, 1 / first, nodes * _stages(p, nodes))
+    return Cost(_compute(p), first * sum(p.rates), shipped, 1 / first, nodes, _stages(p, nodes))
 
 
 def ctr_extra(p: Parameters, first: int, moved: int) -> float:
@@ -354,7 +362,7 @@ def hashed(p: Parameters, nodes: int, copies: Sequence[int], shared: bool) -> Co
     later = 0.0 if shared or nodes == 1 else _later(p, lambda _: 1.0)
     stages = 1 if shared else _stages(p, nodes)
     buckets = nodes if p.row_seconds else 1  # tasks that share their state find a value by its order, bucket or not
-    return Cost(_compute(p) / buckets, stored, stored + later, 1 / nodes, nodes * stages)
+    return Cost(_compute(p) / buckets, stored, stored + later, 1 / nodes, nodes, stages)
 
 
 def _compute(p: Parameters) -> float:
@@ -383,7 +391,7 @@ def _sliced(p: Parameters, nodes: int, reach: Callable[[int], float], share: Cal
     first = sum(rate * reach(p.orders[origin][0]) for origin, rate in enumerate(p.rates))
     shipped = first + (0.0 if nodes == 1 else _later(p, reach))
     work = _compute(p)
-    return Cost(work, sum(p.rates), shipped, _part(busiest, work, nodes), nodes * _stages(p, nodes))
+    return Cost(work, sum(p.rates), shipped, _part(busiest, work, nodes), nodes, _stages(p, nodes))
 
 
 def _hops(p: Parameters) -> Iterator[tuple[float, int, float]]:
@@ -456,6 +464,7 @@ def measured(state: StateView, master: int | None = None) -> Parameters:
         spans=tuple(_seconds(stream.span) for stream in state.streams),
         pair_seconds=_pair_seconds(state),
         row_seconds=ROW_SECONDS if machine.row_seconds is None else machine.row_seconds,
+        hop_seconds=HOP_SECONDS if machine.hop_seconds is None else machine.hop_seconds,
         slots=machine.slots,
         advance=max(INSTANT, *(stream.advance / 1e6 for stream in state.streams)) if begun else inf,
         row_bytes=size / sum(chunk.rows for chunk in state.chunks) if size else ROW_BYTES,

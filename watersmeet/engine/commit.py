@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from watersmeet.adapt.cost import TASK_SECONDS
 from watersmeet.engine.intake import IntakeReport, StreamIntake, total
 from watersmeet.engine.plan import GIVEN, BatchPlan, learned, view
 from watersmeet.engine.probe import TaskReport
@@ -31,6 +32,7 @@ def next_manifest(
     inner: Mapping[int, Manifest] | None = None,
     ordering: Ordering = GIVEN,
     slots: int | None = None,
+    took: float | None = None,
 ) -> Manifest:
     """Return the state after a batch.
 
@@ -43,6 +45,7 @@ def next_manifest(
         inner: The new state of the joins that are streams of this one, by position.
         ordering: What chose the plan's join orders.
         slots: How many tasks run at once, if that is known.
+        took: How long the batch's job took, in seconds, if that is known.
 
     Raises:
         StateError: If a node's report is missing: a batch without it is not done.
@@ -66,7 +69,8 @@ def next_manifest(
     shown = progress(manifest, plan, intakes, taken, tasks, purged, used)
     shown["placement"] = strategy.facts(plan.placement, state)
     frozen = _frozen(manifest, plan, state, strategy, ordering, tasks, used)
-    return replace(manifest, frozen=frozen | {"slots": slots}, progress=shown)
+    frozen |= {"slots": slots, "hop": _hop_seconds(before.frozen.get("hop"), plan, used, slots, took)}
+    return replace(manifest, frozen=frozen, progress=shown)
 
 
 def _frozen(
@@ -107,6 +111,18 @@ def _shipped(before: Sequence[float] | None, tasks: Sequence[TaskReport]) -> lis
     rows = sum(work.shuffled for task in tasks for work in task.hops.values())
     now = [sum(task.shipping for task in tasks), float(rows)]
     return [DECAY * was + (1 - DECAY) * new for was, new in zip(before or now, now, strict=True)]
+
+
+def _hop_seconds(
+    before: float | None, plan: BatchPlan, used: Sequence[Usage], slots: int | None, took: float | None
+) -> float | None:
+    """Return how long a hop took beside its work and the start of its tasks, smoothed; None if that isn't known."""
+    if took is None or slots is None:
+        return before
+    work = max(max(node.cpu for node in used), sum(node.cpu for node in used) / slots)
+    starting = plan.stages * plan.placement.nodes * TASK_SECONDS
+    now = max(0.0, took - work - starting) / (plan.stages + 1)
+    return now if before is None else DECAY * before + (1 - DECAY) * now
 
 
 def _between(old: HopView, new: HopView) -> HopView:
@@ -228,9 +244,10 @@ def usage(plan: BatchPlan, chunks: Iterable[Chunk], tasks: Sequence[TaskReport])
     memory = _held((chunk.owners, chunk.bytes) for chunk in chunks)
     for task in tasks:
         network[task.node] += sum(work.shuffled for work in task.hops.values())
+        busy = max(task.seconds, sum(cost.seconds for cost in task.costs.values()))  # a predicate may wait
         pairs = task.node_pairs if sum(task.node_pairs.values()) else {task.node: 1}
         for node, looked_at in pairs.items():
-            cpu[node] += task.seconds * looked_at / sum(pairs.values())
+            cpu[node] += busy * looked_at / sum(pairs.values())
     return [Usage(cpu[node], float(memory.get(node, 0)), network[node]) for node in nodes]
 
 

@@ -115,7 +115,12 @@ def view(query: Query, manifest: Manifest, strategy: Strategy) -> StateView:
 
 def _machine(frozen: Mapping[str, Any]) -> Machine:
     seconds, rows = frozen.get("shipped", (0.0, 0.0))
-    return Machine(frozen.get("slots") or inf, seconds / rows if rows else 0.0 if "shipped" in frozen else None)
+    return Machine(
+        slots=frozen.get("slots") or inf,
+        row_seconds=seconds / rows if rows else 0.0 if "shipped" in frozen else None,
+        hop_seconds=frozen.get("hop"),
+        overdue=frozen.get("overdue", 0),
+    )
 
 
 def learned(manifest: Manifest, ordering: Ordering) -> Mapping[str, Any]:

@@ -86,10 +86,14 @@ class Machine:
         slots: How many tasks run at once; infinite if that isn't known.
         row_seconds: What it took to send a row to a node in the last batches; 0 where tasks share their state, so that
             none is sent, None before the first.
+        hop_seconds: How long a hop took beside its work, as a stage of tasks; None before the first batch.
+        overdue: For how many batches on end a batch has taken longer than the time until the next one was due.
     """
 
     slots: float = inf
     row_seconds: float | None = None
+    hop_seconds: float | None = None
+    overdue: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,11 +178,13 @@ class BatchRunner:
         run, sides = f"{self._run}{node.path}", bool(self.sides)
         planned = plan(node.query, before, node.strategy, self.store, run, sides, node.ordering)
         planning = time.time() - planning
+        running = time.time()
         tasks = self._job(rows, planned)
+        took = time.time() - running
         self.after("job")
         states = {at: ran[0].manifest for at, ran in inner.items()}
         now = int(began * 1e6)
-        manifest = next_manifest(before, planned, node.strategy, tasks, now, states, node.ordering, self.slots)
+        manifest = next_manifest(before, planned, node.strategy, tasks, now, states, node.ordering, self.slots, took)
         files = [file for task in tasks for file in task.files]
         intakes = [intake for task in tasks for intake in task.intakes]
         return [Ran(node, manifest, intakes, files, planning), *(part for ran in inner.values() for part in ran)]
