@@ -14,9 +14,10 @@ from tests.budget import FEW
 from tests.scatter import dice
 from tests.test_engine import cases, run_case, scattered
 from watersmeet.adapt import cost
+from watersmeet.adapt.controller import PATIENCE, Option
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import ATR, DSJ, PSP, Central, Hash, HopView, Machine, Placement, StateView, StreamView, Usage
-from watersmeet.placement.auto import PATIENCE, Auto, AutoPlacement, Candidate, Choice, Pricing, candidates
+from watersmeet.placement.auto import Auto, AutoPlacement, Choice, Pricing, candidates
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 
@@ -164,11 +165,11 @@ def test_many_nodes_are_tried_without_trying_all() -> None:
 
 def test_options_reach_the_strategy_chosen() -> None:
     auto = Auto(4, capacities=(1, 2, 3, 4), weights=(1, 0, 2))
-    made = {name: auto.inner(Candidate(name, 2, 0.0, "", {})) for name in ("Hash", "Central", "PSP", "DSJ", "CTR")}
+    made = {name: auto.inner(Option(name, 2, 0.0, "", {})) for name in ("Hash", "Central", "PSP", "DSJ", "CTR")}
     assert (made["Hash"], made["Central"], made["PSP"]) == (Hash(2), Central(), PSP(2))
     assert made["DSJ"] == DSJ(2, capacities=(1, 2), weights=(1, 0, 2))
     segment = {"segment": "5 microseconds"}
-    assert auto.inner(Candidate("ATR", 2, 0.0, "", segment)) == ATR(
+    assert auto.inner(Option("ATR", 2, 0.0, "", segment)) == ATR(
         2, "5 microseconds", capacities=(1, 2), weights=(1, 0, 2)
     )
 
@@ -218,13 +219,12 @@ def after(auto: Auto, state: StateView, frozen: Mapping[str, Any]) -> dict[str, 
 
 def test_what_is_frozen() -> None:
     frozen = after(Auto(), measured(pair=1e-4), {})
-    assert {name: frozen[name] for name in ("chosen", "nodes", "options", "inner", "measured", "waiting")} == {
+    assert {name: frozen[name] for name in ("chosen", "nodes", "options", "inner", "measured")} == {
         "chosen": "PSP",
         "nodes": 8,
         "options": {},
         "inner": {},
         "measured": True,
-        "waiting": 0,
     }
     assert frozen["table"][0][:2] == ["PSP", 8]
     assert "is predicted to take" in frozen["why"]
@@ -236,7 +236,7 @@ def test_a_change_waits_for_several_batches_on_end() -> None:
     seen = []
     for state in (light, light, heavy, *[light] * PATIENCE, light):
         frozen = after(auto, state, frozen)
-        seen.append((frozen["chosen"], frozen["waiting"]))
+        seen.append((frozen["chosen"], frozen["memory"][0]))
     assert seen == [("PSP", 1), ("PSP", 2), ("PSP", 0), ("PSP", 1), ("PSP", 2), ("Central", 0), ("Central", 0)]
     assert frozen["why"].endswith("with PSP(nodes=8), 3 batches on end.")
 
@@ -265,7 +265,7 @@ def test_a_batch_that_brought_nothing_says_nothing() -> None:
     quiet = replace(quiet, streams=tuple(replace(stream, rows=0, advance=0) for stream in quiet.streams))
     for _ in range(2 * PATIENCE):
         frozen = after(auto, quiet, frozen)
-    assert (frozen["chosen"], frozen["waiting"]) == ("PSP", 0)
+    assert (frozen["chosen"], frozen["memory"][0]) == ("PSP", 0)
 
 
 def test_fewer_nodes_than_were_chosen_count_at_once() -> None:
@@ -278,7 +278,7 @@ class Fixed(Auto):
     """An Auto that takes shared slices on four nodes."""
 
     def choice(self, state: StateView) -> Choice:
-        return Choice(Candidate("DSJ", 4, 0.0, "", {}), "", (), True)
+        return Choice(Option("DSJ", 4, 0.0, "", {}), "", (), True)
 
 
 def test_the_strategy_chosen_sees_what_it_kept_itself_and_nothing_else() -> None:
@@ -307,7 +307,7 @@ class Restless(Auto):
         names = [*(["Hash"] if Hash().refusal(state) is None else []), "Central", "PSP", "DSJ", "ATR", "CTR"]
         pricing = Pricing(state, self.weights)
         thrown = dice(self.seed, [stream.latest for stream in state.streams], len(state.chunks))
-        every = [found for name in names for found in pricing.every(name, self.max_nodes)]
+        every = [found for name in names for found in pricing.every(name, 2, self.max_nodes)]
         mine = [found for found in every if found.name == names[thrown % len(names)]]
         return Choice(mine[thrown // 7 % len(mine)] if mine else table[0], "by dice", tuple(table), True)
 

@@ -110,6 +110,7 @@ def view(query: Query, manifest: Manifest, strategy: Strategy) -> StateView:
         tuple(HopView(tuple(joined), *rest) for joined, *rest in manifest.frozen.get("hops", ())),
         tuple(stream.name for stream in query.streams),
         _machine(manifest.frozen),
+        manifest.batch + 1,
     )
 
 

@@ -12,7 +12,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from watersmeet.adapt import cost
+from watersmeet.adapt.controller import Controller, Memory, Option
 from watersmeet.duration import microseconds
+from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import ATR
 from watersmeet.placement.base import LONGEST_SLICE, Ints, Placement, StateView, Strategy, check_nodes
 from watersmeet.placement.central import Central
@@ -24,34 +26,14 @@ from watersmeet.placement.psp import PSP
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import Bucket
 
-MARGIN = 0.2
-"""By which part another choice must be cheaper to be worth a change."""
-PATIENCE = 3
-"""For how many batches on end it must be."""
 EVERY_NODES, GROWTH = 16, 1.25
 """Numbers of nodes are all tried up to the first; from there on, each is this much larger than the last."""
+STRATEGIES = ("Hash", "Central", "PSP", "DSJ", "ATR", "CTR")
+"""What there is to choose from."""
 ALONE = ("Hash", "Central")
 """The strategies that make sense on one node."""
 SEGMENTS = (0.25, 0.5, 1, 2, 4)
 """Segment lengths that are tried for ATR, in longest windows."""
-
-
-class Candidate(NamedTuple):
-    """A strategy with its best number of nodes.
-
-    Attributes:
-        name: The strategy.
-        nodes: How many nodes it would have.
-        cost: The seconds that it is predicted to take for a second of event time.
-        reason: What the cost is made of, in words.
-        options: Its other options.
-    """
-
-    name: str
-    nodes: int
-    cost: float
-    reason: str
-    options: Mapping[str, Any]
 
 
 class Choice(NamedTuple):
@@ -62,14 +44,14 @@ class Choice(NamedTuple):
         why: Why, as a sentence.
         table: All candidates.
         measured: Whether it rests on measurements.
-        waiting: For how many batches on end another one has been better by the margin.
+        memory: What the controller remembers.
     """
 
-    taken: Candidate
+    taken: Option
     why: str
-    table: tuple[Candidate, ...]
+    table: tuple[Option, ...]
     measured: bool
-    waiting: int = 0
+    memory: Memory = Memory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +117,9 @@ class Auto(Strategy):
         max_nodes: How many nodes it may use.
         capacities: What each of them can do, relative to the others; all alike if not given.
         weights: What CPU, memory and network count, in a node's load and in the costs.
+        among: The strategies that it may choose.
+        interval: How many batches must pass between two changes.
+        dry_run: Whether it stays with its first choice and only says what it would change.
 
     >>> Auto(max_nodes=8).describe()
     'Auto(max_nodes=8)'
@@ -143,11 +128,22 @@ class Auto(Strategy):
     max_nodes: int = 8
     capacities: tuple[float, ...] = ()
     weights: tuple[float, float, float] = (1, 1, 1)
+    among: tuple[str, ...] = STRATEGIES
+    interval: int = 5
+    dry_run: bool = False
     nodes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", check_nodes(self.max_nodes))
         check_load(self.max_nodes, self.weights, self.capacities)
+        Controller(self.interval, self.dry_run)
+        unknown = [name for name in self.among if name not in STRATEGIES]
+        if unknown or not self.among:
+            raise DefinitionError(f"among={self.among!r}: name some of {', '.join(STRATEGIES)}.")
+
+    def refusal(self, state: StateView) -> str | None:
+        """See Strategy."""
+        return None if _fitting(state, self.among) else Hash().refusal(state)
 
     def describe(self) -> str:
         """See Strategy."""
@@ -157,9 +153,12 @@ class Auto(Strategy):
         """See Strategy: what is chosen, why, and what else was considered."""
         assert isinstance(placement, AutoPlacement)
         choice, inner = placement.choice, self.inner(placement.choice.taken)
+        memory = choice.memory
         return {
             "chosen": inner.describe(),
             "why": choice.why,
+            "waiting": memory.waiting,
+            "decisions": [decision._asdict() for decision in memory.log if decision.batch >= state.batch - 1],
             "candidates": {f"{c.name}(nodes={c.nodes})": f"{c.cost:.3g} s a second; {c.reason}" for c in choice.table},
             **inner.facts(placement.inner, _inside(state, choice.taken)),
         }
@@ -190,10 +189,10 @@ class Auto(Strategy):
             "table": [[*candidate[:-1], dict(candidate.options)] for candidate in choice.table],
             "why": choice.why,
             "measured": choice.measured,
-            "waiting": choice.waiting,
+            "memory": choice.memory,
         }
 
-    def inner(self, chosen: Candidate) -> Strategy:
+    def inner(self, chosen: Option) -> Strategy:
         """Return the strategy that a candidate stands for."""
         nodes = chosen.nodes
         by_load: dict[str, Any] = {"weights": self.weights, "capacities": self.capacities[:nodes], **chosen.options}
@@ -211,22 +210,22 @@ class Auto(Strategy):
 
     def choice(self, state: StateView) -> Choice:
         """Return what to take for the next batch; pure, so that `explain` and the plan agree."""
-        table = tuple(candidates(state, self.max_nodes, self.weights))
-        best, fits = table[0], _fitting(state)
+        table = tuple(candidates(state, self.max_nodes, self.weights, self.among))
+        best, fits = table[0], _fitting(state, self.among)
         measured = cost.known(state)
-        now = self._now(state, fits)
+        now, memory = self._now(state, fits), Memory.of(state.frozen)
         if now is None:
             return Choice(best, _first(best, table, fits, measured), table, measured)
         if not any(stream.rows for stream in state.streams):
-            return Choice(now, state.frozen["why"], table, state.frozen["measured"], state.frozen["waiting"])
+            return Choice(now, state.frozen["why"], table, state.frozen["measured"], memory)
         if measured and not state.frozen["measured"]:
             return Choice(best, _first(best, table, fits, measured), table, measured)
-        waiting = state.frozen["waiting"] + 1 if best.cost < (1 - MARGIN) * now.cost else 0
-        if waiting >= PATIENCE:
-            return Choice(best, _changed(now, best), table, measured)
-        return Choice(now, state.frozen["why"], table, measured, waiting)
+        taken, memory = Controller(self.interval, self.dry_run).judge(
+            memory, state.batch, now, best, state.machine.overdue
+        )
+        return Choice(taken, state.frozen["why"] if taken is now else memory.log[-1].why, table, measured, memory)
 
-    def _now(self, state: StateView, fits: Sequence[str]) -> Candidate | None:
+    def _now(self, state: StateView, fits: Sequence[str]) -> Option | None:
         """Return what was taken for the last batch, with its cost as predicted now; None if that is out of question."""
         name, nodes = state.frozen.get("chosen", ""), state.frozen.get("nodes", 1)
         if name not in fits or nodes > self.max_nodes:
@@ -234,28 +233,37 @@ class Auto(Strategy):
         return Pricing(state, self.weights).priced(name, nodes, state.frozen["options"])
 
 
-def candidates(state: StateView, max_nodes: int, weights: tuple[float, float, float] = (1, 1, 1)) -> list[Candidate]:
+def candidates(
+    state: StateView,
+    max_nodes: int,
+    weights: tuple[float, float, float] = (1, 1, 1),
+    among: Sequence[str] = STRATEGIES,
+) -> list[Option]:
     """Return every strategy with its best number of nodes, the one to take first, then by predicted cost.
 
     Args:
         state: What is known of the join.
         max_nodes: How many nodes there may be.
         weights: What CPU, memory and network count.
+        among: The strategies that may be chosen.
     """
-    pricing, fits = Pricing(state, weights), _fitting(state)
-    names = [*fits, *(name for name in ("Central", "PSP", "DSJ", "ATR", "CTR") if name not in fits)]
-    best = [min(pricing.every(name, max_nodes), key=_cheapest) for name in names if name in ALONE or max_nodes > 1]
+    pricing, fits = Pricing(state, weights), _fitting(state, among)
+    least = 2 if "Central" in among else 1
+    names = dict.fromkeys((*fits, *(name for name in among if name != "Hash")))
+    priced = [list(pricing.every(name, least, max_nodes)) for name in names]
+    best = [min(found, key=_cheapest) for found in priced if found]
     # [!] Hash on one node is Central with buckets, yet where it can serve it stays Hash, so that it can grow.
     first = min((found for found in best if found.name in fits), key=_cheapest)
     return [first, *sorted((found for found in best if found is not first), key=_cheapest)]
 
 
-def _fitting(state: StateView) -> tuple[str, ...]:
-    """Return the strategies that come into question."""
-    return ("Hash",) if Hash().refusal(state) is None else ("Central", "PSP", "DSJ", "ATR", "CTR")
+def _fitting(state: StateView, among: Sequence[str]) -> tuple[str, ...]:
+    """Return the strategies that come into question: Hash alone, if it can serve."""
+    equal = "Hash" in among and Hash().refusal(state) is None
+    return ("Hash",) if equal else tuple(name for name in among if name != "Hash")
 
 
-def _cheapest(candidate: Candidate) -> tuple[float, int]:
+def _cheapest(candidate: Option) -> tuple[float, int]:
     """Return what candidates are compared by: costs are no better than three digits, so that fewer nodes win a tie."""
     return float(f"{candidate.cost:.3g}"), candidate.nodes
 
@@ -276,18 +284,18 @@ class Pricing:
         self._copies = [sum(column.stream == at for columns in by for column in columns) for at in streams]
         self._shared = len(by) == 1 and len(by[0]) == len(state.streams)
 
-    def every(self, name: str, most: int) -> Iterator[Candidate]:
+    def every(self, name: str, least: int, most: int) -> Iterator[Option]:
         """Yield a strategy on each number of nodes worth a try, with each of its options."""
-        alone = [1] if name in ALONE else []
+        alone = [1] if name in ALONE or least == 1 else []
         for nodes in alone if name == "Central" else [*alone, *_tries(most)]:
             for options in self._options(name):
                 yield self.priced(name, nodes, options)
 
-    def priced(self, name: str, nodes: int, options: Mapping[str, Any]) -> Candidate:
+    def priced(self, name: str, nodes: int, options: Mapping[str, Any]) -> Option:
         """Return a candidate with its cost."""
         p, found = self._cost(name, nodes, options)
         seconds = found.seconds(p, self._weights)
-        return Candidate(name, nodes, seconds, _reason(found), options)
+        return Option(name, nodes, seconds, _reason(found), options)
 
     def _cost(self, name: str, nodes: int, options: Mapping[str, Any]) -> tuple[cost.Parameters, cost.Cost]:
         p: cost.Parameters = self._parameters(None)
@@ -325,7 +333,7 @@ def _tries(most: int) -> list[int]:
     return found
 
 
-def _inside(state: StateView, taken: Candidate) -> StateView:
+def _inside(state: StateView, taken: Option) -> StateView:
     """Return the state as the strategy chosen is to see it: with what it kept itself, if it had the last batch too."""
     kept = state.frozen.get("inner", {}) if state.frozen.get("chosen") == taken.name else {}
     return replace(state, frozen=kept)
@@ -341,7 +349,7 @@ def _reason(found: cost.Cost) -> str:
     )
 
 
-def _first(best: Candidate, table: Sequence[Candidate], fits: Sequence[str], measured: bool) -> str:
+def _first(best: Option, table: Sequence[Option], fits: Sequence[str], measured: bool) -> str:
     basis = "by what the last batches measured" if measured else "before anything is measured"
     if fits == ("Hash",):
         return (
@@ -350,10 +358,3 @@ def _first(best: Candidate, table: Sequence[Candidate], fits: Sequence[str], mea
     rest = [found for found in table[1:] if found.name in fits]
     beside = f", {rest[0].name}(nodes={rest[0].nodes}) {rest[0].cost:.3g} s" if rest else ""
     return f"{best.name}(nodes={best.nodes}) is predicted to take {best.cost:.3g} s a second{beside}, {basis}."
-
-
-def _changed(now: Candidate, best: Candidate) -> str:
-    return (
-        f"{best.name}(nodes={best.nodes}) was predicted to take {best.cost:.3g} s a second instead of {now.cost:.3g} s "
-        f"with {now.name}(nodes={now.nodes}), {PATIENCE} batches on end."
-    )

@@ -110,6 +110,7 @@ class StateView:
         hops: What the hops of the last batches did.
         names: The streams' names, for people.
         machine: Where the join runs.
+        batch: The batch to be planned.
     """
 
     streams: tuple[StreamView, ...]
@@ -121,6 +122,7 @@ class StateView:
     hops: tuple[HopView, ...] = ()
     names: tuple[str, ...] = ()
     machine: Machine = Machine()
+    batch: int = 0
     _columns: dict[str, Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def column(self, name: Literal["stream", "low", "high", "rows", "bytes"]) -> Ints:

@@ -1,0 +1,136 @@
+"""The controller: when a running join changes what it does. One small state machine, on the driver.
+
+Before each batch it compares what the join does with what is predicted to be best. A change must be predicted to gain
+by a margin, for several batches on end, and is not made before an interval has passed since the last one: no noise may
+make chunks wander. A join that can't keep up does not wait for more batches to confirm it. What the controller knows is
+a few numbers and its last decisions; they are kept in the manifest, so that a restart goes on where it was.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from watersmeet.errors import DefinitionError
+
+MARGIN = 0.2
+"""By which part another option must be cheaper to be worth a change."""
+PATIENCE = 3
+"""For how many batches on end it must be."""
+OVERDUE = 3
+"""After how many batches on end that took too long a join is said to be overloaded."""
+REMEMBERED = 20
+"""How many decisions are remembered."""
+
+
+class Option(NamedTuple):
+    """Something that the join could do: a strategy with its nodes and options.
+
+    Attributes:
+        name: The strategy.
+        nodes: How many nodes it would have.
+        cost: The seconds that it is predicted to take for a second of event time.
+        reason: What the cost is made of, in words.
+        options: Its other options.
+    """
+
+    name: str
+    nodes: int
+    cost: float
+    reason: str
+    options: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        """The option in a word."""
+        return f"{self.name}(nodes={self.nodes})"
+
+
+class Decision(NamedTuple):
+    """A change that was made, or would have been.
+
+    Attributes:
+        batch: Before which batch.
+        kind: What changed: `strategy`, `nodes` or `segment`.
+        before: What the join did.
+        after: What it does now.
+        why: The numbers that led to it, as a sentence.
+        made: Whether it was made; not in a dry run.
+    """
+
+    batch: int
+    kind: str
+    before: str
+    after: str
+    why: str
+    made: bool = True
+
+
+class Memory(NamedTuple):
+    """What the controller remembers between batches.
+
+    Attributes:
+        waiting: For how many batches on end another option has been better by the margin.
+        rested: How many batches have passed since the last change.
+        log: The last decisions.
+    """
+
+    waiting: int = 0
+    rested: int = 0
+    log: tuple[Decision, ...] = ()
+
+    @classmethod
+    def of(cls, frozen: Mapping[str, Any]) -> "Memory":
+        """Return the memory that `frozen` holds, as JSON gave it back."""
+        waiting, rested, log = frozen.get("memory", (0, 0, ()))
+        return cls(waiting, rested, tuple(Decision(*entry) for entry in log))
+
+    def noting(self, decision: Decision) -> "Memory":
+        """Return the memory with one more decision; the wait begins anew."""
+        return Memory(0, 0, (*self.log, decision)[-REMEMBERED:])
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """The rules by which a join changes.
+
+    Attributes:
+        interval: How many batches must pass between two changes.
+        dry_run: Whether it only says what it would do.
+    """
+
+    interval: int = 5
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if type(self.interval) is not int or self.interval < 1:
+            raise DefinitionError(f"interval={self.interval!r}: give the batches between two changes, at least 1.")
+
+    def judge(self, memory: Memory, batch: int, now: Option, best: Option, overdue: int) -> tuple[Option, Memory]:
+        """Return what to do in a batch, and what to remember.
+
+        Args:
+            memory: What is remembered.
+            batch: The batch.
+            now: What the join does, as priced now.
+            best: What is predicted to be best.
+            overdue: For how many batches on end the join has taken too long.
+        """
+        better = best.cost < (1 - MARGIN) * now.cost
+        waited = Memory(memory.waiting + 1 if better else 0, memory.rested + 1, memory.log)
+        patient = waited.waiting >= PATIENCE or overdue >= OVERDUE
+        if not (better and patient and waited.rested >= self.interval):
+            return now, waited
+        decision = Decision(batch, _kind(now, best), now.label, best.label, _why(now, best, overdue), not self.dry_run)
+        return (now if self.dry_run else best), waited.noting(decision)
+
+
+def _kind(now: Option, best: Option) -> str:
+    return "strategy" if now.name != best.name else "nodes" if now.nodes != best.nodes else "segment"
+
+
+def _why(now: Option, best: Option, overdue: int) -> str:
+    since = f"after {overdue} batches that took too long" if overdue >= OVERDUE else f"{PATIENCE} batches on end"
+    return (
+        f"{best.label} was predicted to take {best.cost:.3g} s a second instead of {now.cost:.3g} s with {now.label}, "
+        f"{since}."
+    )
