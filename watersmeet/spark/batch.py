@@ -5,6 +5,7 @@ replaces), or the manifest, and returns at once: then only Spark's own commit wa
 """
 
 import json
+import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +16,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from watersmeet.adapt.controller import OVERDUE
+from watersmeet.adapt.overload import overload
 from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import RESULTS
 from watersmeet.engine.intake import SIDES, IntakeReport
-from watersmeet.engine.plan import BatchPlan, plan, start
+from watersmeet.engine.plan import BatchPlan, plan, start, view
 from watersmeet.engine.probe import TaskReport
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.explain import explain
@@ -47,6 +50,7 @@ class BatchRunner:
         plain: Whether result files hold the output as it is.
         exchange: How partial results travel.
         slots: How many tasks run at once.
+        due: The seconds from one batch to the next, if the trigger says so.
         sides: Folders for late and rejected rows, by kind.
         after: Called at each step of the protocol with its name; tests cut the run there.
     """
@@ -57,6 +61,7 @@ class BatchRunner:
     plain: bool
     exchange: str
     slots: int
+    due: float | None = None
     sides: Mapping[str, Folder] = field(default_factory=dict)
     after: Callable[[str], None] = lambda step: None
     history: list[Mapping[str, Any]] = field(default_factory=list)
@@ -123,7 +128,8 @@ class BatchRunner:
         self.after("sink")
         planned = sum(part.planning for part in ran)
         times = {"plan": planned, "job": ran_at - began - planned, "commit": time.time() - ran_at}
-        manifest = self._with_times(manifest, [intake for part in ran for intake in part.intakes], began, times)
+        intakes = [intake for part in ran for intake in part.intakes]
+        manifest = self._with_times(manifest, before, intakes, began, times)
         if not manifests.publish(self.store, manifest, before):
             raise StateError(
                 f"Batch {number} was committed by somebody else: two runs share the checkpoint at {self.store.root}; "
@@ -219,7 +225,12 @@ class BatchRunner:
         self.store.remove(file for part in ran for file in part.files)
 
     def _with_times(
-        self, manifest: Manifest, intakes: Sequence[IntakeReport], began: float, times: Mapping[str, float]
+        self,
+        manifest: Manifest,
+        before: Manifest,
+        intakes: Sequence[IntakeReport],
+        began: float,
+        times: Mapping[str, float],
     ) -> Manifest:
         now = time.time()
         progress = {
@@ -231,7 +242,21 @@ class BatchRunner:
             "durationMs": {name: round(1000 * took, 1) for name, took in times.items()}
             | {"total": round(1000 * (now - began), 1)},
         }
-        return replace(manifest, progress=progress)
+        return self._with_overload(replace(manifest, progress=progress), before, now - began)
+
+    def _with_overload(self, manifest: Manifest, before: Manifest, took: float) -> Manifest:
+        """Note whether a batch was late; tell people if several were, one after the other."""
+        if self.due is None:
+            return manifest
+        overdue = before.frozen.get("overdue", 0) + 1 if took > self.due else 0
+        manifest = replace(manifest, frozen={**manifest.frozen, "overdue": overdue})
+        strategy = self.tree.strategy
+        told = overload(strategy, view(self.tree.query, manifest, strategy), self.due, took)
+        if told is None:
+            return manifest
+        if overdue == OVERDUE:
+            logging.getLogger("watersmeet").warning(told["says"])
+        return replace(manifest, progress={**manifest.progress, "overload": told})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from watersmeet.duration import microseconds
 from watersmeet.errors import DefinitionError, WatersmeetError
 from watersmeet.spark import checks
 from watersmeet.spark.batch import BatchRunner, check_location, checkpoint_id, side_folders
@@ -120,6 +121,7 @@ class JoinWriter:
             plain=join.select is None,
             exchange=chosen,
             slots=spark.sparkContext.defaultParallelism,
+            due=self._due(),
             sides=sides,
         )
         runner.open()
@@ -130,6 +132,11 @@ class JoinWriter:
         if self._trigger:
             stream = stream.trigger(**self._trigger)
         return JoinQuery(stream.start(), runner)
+
+    def _due(self) -> float | None:
+        """Return the seconds from one batch to the next, if the trigger says so."""
+        every = self._trigger.get("processingTime")
+        return microseconds(every, "processingTime") / 1e6 if every else None
 
     def _sink_options(self) -> dict[str, str]:
         return {key: value for key, value in self._options.items() if key not in OWN_OPTIONS}

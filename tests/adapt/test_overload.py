@@ -1,0 +1,32 @@
+"""What people are told whose join can't keep up."""
+
+from dataclasses import replace
+
+from tests.placement.test_auto import measured
+from watersmeet.adapt.controller import OVERDUE
+from watersmeet.adapt.overload import MOST_NODES, nodes_needed, overload
+from watersmeet.placement import PSP, Auto, Central, Machine
+
+HEAVY = replace(measured(pair=1e-4), machine=Machine(row_seconds=1e-6, hop_seconds=0.01, overdue=OVERDUE))
+"""A batch of one second of event time takes about 20 s on one node."""
+
+
+def test_several_late_batches_on_end_are_told_with_the_nodes_that_would_do() -> None:
+    told = overload(PSP(2), HEAVY, due=5.0, took=10.2)
+    assert told is not None
+    assert (told["batches"], told["nodesNeeded"]) == (OVERDUE, 5)
+    assert told["says"] == (
+        "The last 3 batches took longer than the trigger's 5 s, the last one 10.2 s; "
+        "5 nodes are predicted to hold the load."
+    )
+    assert overload(PSP(2), replace(HEAVY, machine=Machine(overdue=OVERDUE - 1)), 5.0, 10.2) is None
+
+
+def test_a_load_that_no_ring_would_hold_is_said_to_be_one() -> None:
+    told = overload(PSP(2), HEAVY, due=0.01, took=10.2)
+    assert told is not None and told["nodesNeeded"] is None
+    assert f"no ring of up to {MOST_NODES} nodes would do" in told["says"]
+
+
+def test_strategies_that_have_one_node_are_measured_by_a_ring() -> None:
+    assert nodes_needed(Central(), HEAVY, 5.0) == nodes_needed(Auto(), HEAVY, 5.0) == 5

@@ -1,0 +1,49 @@
+"""Overload: what to tell people whose join can't keep up with its trigger."""
+
+from typing import Any
+
+from watersmeet.adapt.controller import OVERDUE
+from watersmeet.placement.auto import STRATEGIES, Auto, Pricing
+from watersmeet.placement.base import StateView, Strategy
+
+MOST_NODES = 64
+"""As far as it looks for a number of nodes that would do."""
+
+
+def overload(strategy: Strategy, state: StateView, due: float, took: float) -> dict[str, Any] | None:
+    """Return what `progress` says of a join that has been late for several batches on end; None if it hasn't.
+
+    Args:
+        strategy: The strategy that it runs by.
+        state: What is known of it.
+        due: The seconds from one batch to the next.
+        took: What the last batch took.
+    """
+    overdue = state.machine.overdue
+    if overdue < OVERDUE:
+        return None
+    enough = nodes_needed(strategy, state, due)
+    advice = (
+        f"{enough} nodes are predicted to hold the load" if enough else f"no ring of up to {MOST_NODES} nodes would do"
+    )
+    return {
+        "batches": overdue,
+        "nodesNeeded": enough,
+        "says": f"The last {overdue} batches took longer than the trigger's {due:g} s, the last one {took:.3g} s; "
+        f"{advice}.",
+    }
+
+
+def nodes_needed(strategy: Strategy, state: StateView, due: float) -> int | None:
+    """Return the least number of nodes with which a batch is predicted to take no longer than it may."""
+    name = _name(strategy, state)
+    pricing = Pricing(state, (1, 1, 1))
+    advance = max(stream.advance for stream in state.streams) / 1e6
+    options = sorted(pricing.every(name, 1, MOST_NODES), key=lambda option: option.nodes)
+    return next((option.nodes for option in options if option.cost * advance <= due), None)
+
+
+def _name(strategy: Strategy, state: StateView) -> str:
+    """Return the strategy by name; for one that can't have more nodes, that of a ring."""
+    name = state.frozen.get("chosen", "PSP") if isinstance(strategy, Auto) else type(strategy).__name__
+    return name if name in STRATEGIES and name != "Central" else "PSP"
