@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from watersmeet.adapt.controller import OVERDUE
+from watersmeet.adapt.cost import Parameters, measured
 from watersmeet.adapt.overload import overload
 from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import RESULTS
@@ -101,6 +102,10 @@ class BatchRunner:
     def explained(self) -> str:
         """Return how the join runs now, inner joins included."""
         return "\n".join(self._explained(self.tree, self._last or self._resumed))
+
+    def parameters(self) -> Parameters:
+        """Return what the last batches measured, as the cost model takes it."""
+        return measured(view(self.tree.query, self._last or self._resumed, self.tree.strategy))
 
     def _explained(self, node: Node, state: Manifest) -> list[str]:
         inner = [self._explained(child, state.inner.get(at) or self._start(child)) for at, child in node.inner.items()]

@@ -9,6 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from watersmeet.adapt.cost import Parameters
 from watersmeet.duration import microseconds
 from watersmeet.errors import DefinitionError, WatersmeetError
 from watersmeet.spark import checks
@@ -213,6 +214,11 @@ class JoinQuery:
     def progress(self) -> list[Mapping[str, Any]]:
         """What each of the last batches did, oldest first; kept across restarts for the last 1,000 batches."""
         return list(self._runner.history)
+
+    @property
+    def parameters(self) -> Parameters:
+        """The parameters of the cost model as the last batches measured them: rates, windows, times, selectivities."""
+        return self._runner.parameters()
 
     def explain(self, extended: bool = False) -> None:
         """Print how the join runs now: strategy, join orders, what hops are expected to find and did find.

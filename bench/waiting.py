@@ -1,0 +1,68 @@
+"""A join whose predicates wait rather than burn, so that eight nodes can overlap on a machine with fewer cores.
+
+What nodes do is emulated by `time.sleep`, so much for each pair; Spark runs with as many slots as there may be nodes.
+Everything else, planning, tasks, shuffles, is real, and shares the cores there are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+import watersmeet as wm
+from bench.baselines import session
+from watersmeet.placement import Strategy
+from watersmeet.spark.writer import JoinQuery
+
+SLOTS = 8
+SAID = f"Node work is emulated by waiting: {SLOTS} tasks overlap, whatever the number of cores."
+
+
+def waiting_session() -> SparkSession:
+    return session({"spark.master": f"local[{SLOTS}]", "spark.sql.shuffle.partitions": str(SLOTS)})
+
+
+def predicates(seconds: float, epsilon: float) -> list[Any]:
+    """Two predicates that take some seconds a pair and hold for numbers that lie close together."""
+
+    def close(x: float, ys: Any) -> Any:
+        time.sleep(seconds * len(ys))
+        return np.abs(ys - x) < epsilon
+
+    def near(x: float, ys: Any) -> Any:
+        return close(x, ys)
+
+    return [wm.predicate(close), wm.predicate(near)]
+
+
+def run(
+    spark: SparkSession,
+    files: Path,
+    out: Path,
+    strategy: Strategy,
+    wait: float,
+    epsilon: float,
+    window: float,
+    names: Sequence[str] = ("a", "b", "c"),
+) -> JoinQuery:
+    """Join all files, one a stream and batch, and return the query that did."""
+    schema = spark.read.parquet(str(files / names[0])).schema
+    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+    streams = [
+        wm.stream(n, reader.parquet(str(files / n)), time="ts", window=f"{window:g} seconds", delay="0 seconds")
+        for n in names
+    ]
+    calls = ["close(a.x, b.x)", "near(b.x, c.x)"][: len(names) - 1]
+    select = ", ".join(f"{n}.id AS {n}_id" for n in names)
+    join = wm.join(
+        *streams, where=" AND ".join(calls), select=select, predicates=predicates(wait, epsilon), strategy=strategy
+    )
+    writer = join.writeStream.option("checkpointLocation", str(out / "checkpoint")).option("exchange", "shuffle")
+    query = writer.trigger(availableNow=True).start(str(out / "results"))
+    query.awaitTermination()
+    return query
