@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from watersmeet.kernel.buckets import hashes
 from watersmeet.ordering import JoinOrder, Ordering
-from watersmeet.placement import Placement, StateView, Strategy
+from watersmeet.placement import Auto, Hash, Placement, StateView, Strategy
+from watersmeet.placement.auto import Choice, Pricing, candidates
 from watersmeet.placement.base import Ints
 from watersmeet.predicate.model import Column
 from watersmeet.query import Query
@@ -115,3 +116,19 @@ class ScatterOrdering(Ordering):
 
     def plan(self, query: Query, chunks: tuple[Chunk, ...], learned: Mapping[str, Any]) -> JoinOrder:
         return ScatterOrder(len(query.streams))
+
+
+@dataclass(frozen=True)
+class Restless(Auto):
+    """An Auto that takes any candidate it can, by dice, and often another one than for the batch before."""
+
+    seed: int = 0
+
+    def choice(self, state: StateView) -> Choice:
+        table = candidates(state, self.max_nodes)
+        names = [*(["Hash"] if Hash().refusal(state) is None else []), "Central", "PSP", "DSJ", "ATR", "CTR"]
+        pricing = Pricing(state, self.weights)
+        thrown = dice(self.seed, [stream.latest for stream in state.streams], len(state.chunks))
+        every = [found for name in names for found in pricing.every(name, 2, self.max_nodes)]
+        mine = [found for found in every if found.name == names[thrown % len(names)]]
+        return Choice(mine[thrown // 7 % len(mine)] if mine else table[0], "by dice", tuple(table), True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from tests.budget import FEW
-from tests.scatter import dice
+from tests.scatter import Restless
 from tests.test_engine import cases, run_case, scattered
 from watersmeet.adapt import cost
 from watersmeet.adapt.controller import PATIENCE, Option
@@ -294,22 +294,6 @@ def test_the_strategy_chosen_sees_what_it_kept_itself_and_nothing_else() -> None
 
 
 # -- results
-
-
-@dataclass(frozen=True)
-class Restless(Auto):
-    """An Auto that takes any candidate it can, by dice, and often another one than for the batch before."""
-
-    seed: int = 0
-
-    def choice(self, state: StateView) -> Choice:
-        table = candidates(state, self.max_nodes)
-        names = [*(["Hash"] if Hash().refusal(state) is None else []), "Central", "PSP", "DSJ", "ATR", "CTR"]
-        pricing = Pricing(state, self.weights)
-        thrown = dice(self.seed, [stream.latest for stream in state.streams], len(state.chunks))
-        every = [found for name in names for found in pricing.every(name, 2, self.max_nodes)]
-        mine = [found for found in every if found.name == names[thrown % len(names)]]
-        return Choice(mine[thrown // 7 % len(mine)] if mine else table[0], "by dice", tuple(table), True)
 
 
 @FEW

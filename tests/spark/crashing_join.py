@@ -1,7 +1,8 @@
 """A join as a program of its own, to be killed: reads a case, writes one output per format, says each step it takes.
 
-Run as `python -m tests.spark.crashing_join FOLDER SPEC`, where SPEC is JSON: formats, nodes (0 for Central), exchange,
-master, die ([step, how often it is seen before the program exits there] or null).
+Run as `python -m tests.spark.crashing_join FOLDER SPEC`, where SPEC is JSON: formats, nodes (0 for Central, -1 for
+what dice choose before each batch), exchange, master, die ([step, how often it is seen before the program exits there]
+or null).
 """
 
 import json
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 
 import watersmeet as wm
 from tests.oracle import Count, Sliding, Stream
+from tests.scatter import Restless
 from tests.spark.harness import Case, cuts, frames, join_of
 from watersmeet.spark.batch import BatchRunner
 
@@ -66,7 +68,8 @@ def main(folder: Path, spec: dict[str, Any]) -> None:
 
     BatchRunner.open = watched  # type: ignore[method-assign,assignment]
     spark = session(spec.get("master", "local[2]"), folder)
-    strategy = wm.PSP(spec["nodes"]) if spec["nodes"] else wm.Central()
+    strategies = {0: wm.Central(), -1: Restless(4)}
+    strategy = strategies.get(spec["nodes"]) or wm.PSP(spec["nodes"])
     joined = join_of(CASE, frames(spark, folder / "in", CASE.names), select=SELECT, strategy=strategy)
     queries = [
         joined.writeStream.format(format)

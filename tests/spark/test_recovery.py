@@ -21,7 +21,7 @@ from watersmeet.testing import write_batches
 
 pytestmark = pytest.mark.spark
 STEPS = ("job", "reports", "sink", "manifest")
-STRATEGIES = (3, 0, 1, 2)
+STRATEGIES = (3, -1, 0, 2)
 
 
 # -- crashes
