@@ -153,12 +153,12 @@ class Auto(Strategy):
         """See Strategy: what is chosen, why, and what else was considered."""
         assert isinstance(placement, AutoPlacement)
         choice, inner = placement.choice, self.inner(placement.choice.taken)
-        memory = choice.memory
+        decisions = [entry._asdict() for entry in choice.memory.log if entry.batch >= state.batch - 1]
         return {
             "chosen": inner.describe(),
             "why": choice.why,
-            "waiting": memory.waiting,
-            "decisions": [decision._asdict() for decision in memory.log if decision.batch >= state.batch - 1],
+            **({"waiting": choice.memory.waiting} if choice.memory.waiting else {}),
+            **({"decisions": decisions} if decisions else {}),
             "candidates": {f"{c.name}(nodes={c.nodes})": f"{c.cost:.3g} s a second; {c.reason}" for c in choice.table},
             **inner.facts(placement.inner, _inside(state, choice.taken)),
         }

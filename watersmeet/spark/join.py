@@ -25,7 +25,7 @@ from watersmeet.predicate.parse import parse_where
 from watersmeet.query import RESULT_TIME, Output, Query, StreamSpec
 from watersmeet.select import parse_select
 from watersmeet.spark import checks, tasks
-from watersmeet.spark.frames import arrow_schema, check_frame, spark_schema, union
+from watersmeet.spark.frames import arrow_schema, check_frame, is_local, spark_schema, union
 from watersmeet.spark.tree import Node
 from watersmeet.spark.writer import JoinWriter
 from watersmeet.sql import parse_statement
@@ -169,7 +169,8 @@ class Join:
 
     def explain(self) -> None:
         """Print how the join runs: streams, strategy, join orders, where each conjunct is decided."""
-        print(explain(self.query, self.strategy, self.ordering))
+        state = start(self.query, self.spark.sparkContext.defaultParallelism, shared=is_local(self.spark))
+        print(explain(self.query, self.strategy, self.ordering, state))
 
     def read_results(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Return result files as a frame of the output's schema."""
