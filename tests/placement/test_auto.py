@@ -225,6 +225,7 @@ def test_what_is_frozen() -> None:
         "measured": True,
         "waiting": 0,
     }
+    assert frozen["inner"]["ring"] == list(range(8))
     assert frozen["table"][0][:2] == ["PSP", 8]
     assert "is predicted to take" in frozen["why"]
 
