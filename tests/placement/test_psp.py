@@ -132,6 +132,17 @@ def test_with_short_batches_work_is_count() -> None:
     assert found.balanced(4) == pytest.approx([150, 300, 450], abs=1)
 
 
+@pytest.mark.parametrize("advance", [0, 1, SECOND])
+def test_times_of_our_days_are_as_good_as_small_ones(advance: int) -> None:
+    def cut(origin: int, streams: int = 1) -> list[int]:
+        chunks = tuple(replace(c, low=c.low + origin, high=c.high + origin) for c in still().chunks)
+        views = stream(WINDOW + origin, 5, advance), StreamView(WINDOW, 1 << 62, window=WINDOW)
+        return [border - origin for border in made(PSP(4), StateView(views[:streams], chunks)).borders[0]]
+
+    assert cut(1_800_000_000 * SECOND) == cut(0)
+    assert len(cut(0, streams=2)) == 3  # beside a stream whose clock is wild
+
+
 def test_what_no_probe_will_meet_is_cut_by_count() -> None:
     ahead = replace(still(), streams=(stream(WINDOW), stream(100 * WINDOW, advance=1)))
     found = curve(ahead, 0)

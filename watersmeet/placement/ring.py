@@ -20,7 +20,7 @@ Flags = NDArray[np.bool_]
 Borders = tuple[tuple[int, ...], ...]
 
 GRAIN = 64
-"""Parts of the coming batch, in each of which the work is taken to be even."""
+"""Parts of what comes and of what expires in a batch, in each of which the work of tuples is taken to be even."""
 
 
 def resized(ring: Sequence[int], nodes: int) -> tuple[int, ...]:
@@ -45,11 +45,13 @@ class Curve:
     """A stream's tuples by their time, those that the batch to come will bring included.
 
     Attributes:
+        origin: What times count from: near it floats tell parts of a microsecond apart.
         times: Rising times.
         counts: How many tuples lie before each.
         work: How much work those make in the batch.
     """
 
+    origin: int
     times: Floats
     counts: Floats
     work: Floats
@@ -66,14 +68,14 @@ class Curve:
         return self.total - older
 
     def newer(self, times: Floats) -> Floats:
-        """Return how many tuples are newer than each time."""
+        """Return how many tuples are newer than each time, counted from the origin."""
         older: Floats = np.interp(times, self.times, self.counts)
         return self.total - older
 
     def borders(self, thresholds: Floats) -> tuple[int, ...]:
         """Return the rising times that so many of the newest tuples lie after."""
         found = np.interp(self.total - thresholds, self.counts, self.times)
-        return tuple(found.astype(np.int64)[::-1].tolist())
+        return tuple((self.origin + found.astype(np.int64))[::-1].tolist())
 
 
 def curve(state: StateView, at: int) -> Curve | None:
@@ -85,18 +87,22 @@ def curve(state: StateView, at: int) -> Curve | None:
     stream, mine = state.streams[at], state.column("stream") == at
     if stream.latest is None:
         return None
-    coming = np.linspace(stream.latest, stream.latest + max(stream.advance, 1), GRAIN + 1)
-    low = np.concatenate([state.column("low")[mine], coming[:-1]])
-    high = np.concatenate([state.column("high")[mine] + 1, coming[1:]])
-    density = np.concatenate([state.column("rows")[mine], np.full(GRAIN, stream.rows / GRAIN)]) / (high - low)
+    now, advance = _batch(state)
+    now -= stream.latest
+    coming = np.linspace(0, max(stream.advance, 1), GRAIN + 1)
+    expiring = np.linspace(now, now + advance, GRAIN + 1) - (stream.window or 0)  # of no rows: work is not even there
+    low = np.concatenate([state.column("low")[mine] - stream.latest, coming[:-1], expiring[:-1]])
+    high = np.concatenate([state.column("high")[mine] + 1 - stream.latest, coming[1:], expiring[1:]])
+    rows = np.concatenate([state.column("rows")[mine], np.full(GRAIN, stream.rows / GRAIN), np.zeros(GRAIN)])
+    density = np.divide(rows, high - low, out=np.zeros_like(rows), where=high > low)
     ends = np.concatenate([low, high])
     order = np.argsort(ends, kind="stable")
     times, slopes = ends[order], np.cumsum(np.concatenate([density, -density])[order])
     between = np.maximum(slopes[:-1], 0.0) * np.diff(times)
     counts = np.append(0.0, np.cumsum(between))
-    met = probed(times, *_batch(state), stream.window)
+    met = probed(times, now, advance, stream.window)
     work = np.append(0.0, np.cumsum(between * (met[:-1] + met[1:]) / 2))
-    return Curve(times, counts, work if work[-1] > 0 else counts)
+    return Curve(stream.latest, times, counts, work if work[-1] > 0 else counts)
 
 
 def _batch(state: StateView) -> tuple[int, int]:
