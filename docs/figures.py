@@ -246,7 +246,7 @@ def ring() -> Any:
     axis.text(
         4,
         27.6,
-        "Borders follow tuple counts and move with time: whole chunks change owner, no row is copied.",
+        "Borders follow the work and move with time: whole chunks change owner, no row is copied.",
         fontsize=9.5,
     )
     return figure

@@ -103,6 +103,33 @@ def test_the_best_number_of_nodes_for_latency_is_the_papers() -> None:
     assert abs(cost.best_nodes(lean, 50, "latency") - first) < 1
 
 
+def test_rings_of_different_lengths() -> None:
+    # a -> b -> c on rings of 2 and 3 nodes: 5 / 2 + 6 / 3 pairs at the head, and 1 + 2 rows sent to it.
+    assert cost.head_work(UNEQUAL, 0, (4, 2, 3)) == pytest.approx(5 / 2 + 6 / 3 + 0.5 * 3)
+    kept = replace(UNEQUAL, insert_seconds=3.0, purge_seconds=1.0)
+    assert cost.head_work(kept, 0, (4, 2, 3)) == pytest.approx(4.5 + 1.5 + 4 / 4)
+    for nodes in (1, 5):
+        assert cost.head_work(EQUAL, 0, (nodes,) * 3) * nodes == pytest.approx(cost.ring_work(EQUAL, 0, nodes))
+    slow = replace(EQUAL, hop_seconds=1.0)  # the longest ring's half, and a round of each
+    assert cost.ring_latency(slow, (1, 4, 2)) == pytest.approx(1.5 + 7)
+
+
+def test_ring_lengths_of_streams_alike_are_the_best_number_of_nodes() -> None:
+    assert cost.ring_lengths(EQUAL, 6) == (6, 6, 6)
+    first = cost.ring_lengths(EQUAL, 20, "latency")
+    assert first[0] == cost.best_nodes(EQUAL, 20, "latency")
+    assert cost.ring_latency(EQUAL, first) <= cost.latency(EQUAL, first[0])
+
+
+def test_a_stream_of_little_weight_has_a_short_ring() -> None:
+    p = replace(EQUAL, rates=(1.0, 100.0, 100.0), hop_seconds=1e-2)
+    short, long, _ = cost.ring_lengths(p, 20, "latency")
+    assert short <= long
+    assert cost.ring_latency(p, cost.ring_lengths(p, 20, "latency")) <= cost.latency(
+        p, cost.best_nodes(p, 20, "latency")
+    )
+
+
 def test_dearer_and_less_selective_joins_want_longer_rings() -> None:
     best = [
         cost.best_nodes(replace(EQUAL, pair_seconds=seconds), 50, "latency") for seconds in (1e-6, 1e-4, 1e-3, 1e-2)
@@ -140,13 +167,11 @@ def test_psp_divides_work_and_sends_rows_round() -> None:
     assert found.shipped == pytest.approx(cost.network_bytes(EQUAL, 4) / 200)
 
 
-def test_psp_has_fewer_nodes_at_work_where_tuples_are_kept_for_late_ones() -> None:
-    assert cost.psp(replace(EQUAL, spans=(22.0,) * 3), 4).share == pytest.approx(1 / 2)  # (10 + 1) of 22 seconds
-
-
-def test_a_batch_beyond_the_rings_reach_falls_to_one_node() -> None:
-    assert cost.psp(replace(EQUAL, advance=40.0), 4).share == pytest.approx(1 / 4 / 4 + 3 / 4)
-    assert cost.psp(replace(EQUAL, advance=inf), 4).share == 1
+def test_borders_divide_the_work_of_long_batches_too() -> None:
+    late = replace(EQUAL, spans=(22.0,) * 3)  # what is kept for late tuples alone is hardly ever probed
+    assert [cost.psp(p, 4).share for p in (late, replace(EQUAL, advance=40.0))] == [1 / 4, 1 / 4]
+    assert cost.psp(replace(EQUAL, advance=40.0), 4).shipped == pytest.approx(300 * 3 * (1 + 4 / 5))
+    assert cost.psp(replace(EQUAL, advance=inf), 4).share == 1  # before the first batch there are none
     assert cost.dsj(replace(EQUAL, advance=inf), 4).share == 1 / 4
 
 

@@ -10,7 +10,6 @@ looked at, as Table 1 says, so that is what is done here; then equation 2 is exa
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import ceil, inf, isinf, sqrt
 from typing import Literal
 
@@ -140,7 +139,28 @@ def central_work(p: Parameters, origin: int) -> float:
 
 def ring_work(p: Parameters, origin: int, nodes: int) -> float:
     """Return L_PSP of equation 1: the seconds that a tuple takes of all nodes of a ring together."""
-    return central_work(p, origin) + p.row_seconds * nodes * sum(partials(p, origin)[:-1])
+    return nodes * head_work(p, origin, every(p, nodes))
+
+
+def head_work(p: Parameters, origin: int, lengths: Sequence[int]) -> float:
+    """Return the seconds that a tuple takes of the head, the one node that is on the rings of all streams.
+
+    That is equation 1 for rings of different lengths: a row is sent to each node of the ring of the stream that it
+    probes, and meets there that node's part of the stream.
+
+    Args:
+        p: The parameters.
+        origin: The tuple's stream.
+        lengths: The length of each stream's ring.
+    """
+    kept = (p.insert_seconds + p.purge_seconds) / lengths[origin]
+    looked_at = sum(each / lengths[to] for each, to in zip(pairs(p, origin), p.orders[origin], strict=True))
+    return kept + p.pair_seconds * looked_at + p.row_seconds * sum(partials(p, origin)[:-1])
+
+
+def every(p: Parameters, nodes: int) -> tuple[int, ...]:
+    """Return the lengths of rings that are all alike."""
+    return (nodes,) * len(p.rates)
 
 
 def ring_factor(p: Parameters, nodes: int) -> float:
@@ -169,10 +189,14 @@ def output_rate(p: Parameters, nodes: int) -> float:
 
 def latency(p: Parameters, nodes: int) -> float:
     """Return τ of equation 5: the seconds from a tuple to its results, on average; T_i and T_p are left out of it."""
-    kept = p.insert_seconds + p.purge_seconds
-    work = average(p, lambda origin: ring_work(p, origin, nodes) - kept)
-    rounds = len(p.rates) * nodes * p.hop_seconds
-    return (nodes - 1) / 2 * p.hop_seconds + max(work / nodes, rounds)
+    return ring_latency(p, every(p, nodes))
+
+
+def ring_latency(p: Parameters, lengths: Sequence[int]) -> float:
+    """Return τ of equation 5 for rings of different lengths: a round for each, and the head as the busiest node."""
+    lean = replace(p, insert_seconds=0.0, purge_seconds=0.0)
+    work = average(p, lambda origin: head_work(lean, origin, lengths))
+    return (max(lengths) - 1) / 2 * p.hop_seconds + max(work, sum(lengths) * p.hop_seconds)
 
 
 def bandwidth(p: Parameters, nodes: int) -> float:
@@ -203,6 +227,39 @@ def best_nodes(p: Parameters, most: int, goal: Goal = "throughput", available: f
     measure = {"throughput": lambda nodes: -output_rate(p, nodes), "latency": lambda nodes: latency(p, nodes)}[goal]
     enough = [nodes for nodes in range(1, most + 1) if isinf(available) or bandwidth(p, nodes) <= available]
     return min(enough or [1], key=measure)
+
+
+def ring_lengths(p: Parameters, most: int, goal: Goal = "throughput") -> tuple[int, ...]:
+    """Return a good length for the ring of each stream, by the heuristic of section 5.4.
+
+    Streams of less weight λ_i W_i S̄_i come first; each is given its best length while those that are still to come are
+    taken to have the same. Of equally good ones the shortest.
+
+    Args:
+        p: The parameters.
+        most: The longest ring there may be.
+        goal: Whether to relieve the busiest node (equation 4) or to minimise the latency (equation 5).
+    """
+    found: dict[int, int] = {}
+
+    def measure(length: int) -> float:
+        tried = [found.get(at, length) for at in p.streams]
+        return ring_latency(p, tried) if goal == "latency" else average(p, lambda origin: head_work(p, origin, tried))
+
+    for stream in sorted(p.streams, key=lambda at: p.held(at) * _selectivity(p, at)):
+        found[stream] = min(range(1, most + 1), key=measure)
+    return tuple(found[stream] for stream in p.streams)
+
+
+def _selectivity(p: Parameters, stream: int) -> float:
+    """Return S̄_i: the average selectivity of the steps in which a stream is probed."""
+    steps = [
+        matching
+        for order, row in zip(p.orders, p.selectivities, strict=True)
+        for to, matching in zip(order, row, strict=True)
+        if to == stream
+    ]
+    return sum(steps) / len(steps)
 
 
 # -- a second of event time under each strategy
@@ -257,12 +314,16 @@ def central(p: Parameters) -> Cost:
 
 
 def psp(p: Parameters, nodes: int) -> Cost:
-    """Return the cost on a ring.
+    """Return the cost on a ring, whose borders divide the work of a batch like the last; before the first are none.
 
-    Unlike equation 1, a row visits only the nodes that hold a part of its window: borders divide all that is kept,
-    with what is kept for late tuples alone. And what a batch brings beyond the ring's reach falls to one node.
+    A batch's probes reach from a window before it to its end; one of them visits the nodes that its own window lies on.
     """
-    return _sliced(p, nodes, partial(_ring_reach, p, nodes), partial(_ring_share, p, nodes))
+
+    def reach(stream: int) -> float:
+        window = p.windows[stream]
+        return nodes if isinf(window) or isinf(p.advance) else min(nodes, 1 + nodes * window / (window + p.advance))
+
+    return _sliced(p, nodes, reach, lambda _: 1.0 if isinf(p.advance) else 1 / nodes)
 
 
 def dsj(p: Parameters, nodes: int) -> Cost:
@@ -408,24 +469,6 @@ def _later(p: Parameters, reach: Callable[[int], float]) -> float:
         for origin, rate in enumerate(p.rates)
         for each, to in list(zip(partials(p, origin), p.orders[origin], strict=False))[1:]
     )
-
-
-def _probed(p: Parameters, stream: int) -> float:
-    """Return the part of what is kept of a stream that a batch probes."""
-    span = p.span(stream)
-    return 1.0 if isinf(span) or isinf(p.advance) or not span else min(1.0, (p.windows[stream] + p.advance) / span)
-
-
-def _ring_reach(p: Parameters, nodes: int, stream: int) -> float:
-    return max(1.0, nodes * _probed(p, stream))
-
-
-def _ring_share(p: Parameters, nodes: int, stream: int) -> float:
-    """Return the busiest node's part: borders lie where the last batch's times say, the rest is the tail's."""
-    if isinf(p.advance):
-        return 1.0  # before the first batch there are no borders
-    inside = min(1.0, p.span(stream) / p.advance)
-    return inside / _ring_reach(p, nodes, stream) + 1 - inside
 
 
 def _slices(p: Parameters, nodes: int, stream: int) -> float:

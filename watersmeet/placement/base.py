@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import chain
 from math import inf
 from operator import attrgetter
 from typing import Any, Literal
@@ -130,6 +131,16 @@ class StateView:
         if name not in self._columns:
             self._columns[name] = np.fromiter(map(attrgetter(name), self.chunks), np.int64, len(self.chunks))
         return self._columns[name]
+
+    def homes(self) -> Ints:
+        """Return the owner of each live chunk, in their order; ANYWHERE for one that has several."""
+        if "home" not in self._columns:
+            owners = list(map(attrgetter("owners"), self.chunks))
+            every = list(chain.from_iterable(owners))
+            if len(every) > len(owners):
+                every = [nodes[0] if len(nodes) == 1 else ANYWHERE for nodes in owners]
+            self._columns["home"] = np.array(every, np.int64)
+        return self._columns["home"]
 
 
 class Placement(ABC):
