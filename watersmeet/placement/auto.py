@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from watersmeet.adapt import cost
-from watersmeet.adapt.controller import Controller, Memory, Option
+from watersmeet.adapt.controller import OVERDUE, Controller, Memory, Option
 from watersmeet.duration import microseconds
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import ATR
@@ -22,7 +22,7 @@ from watersmeet.placement.ctr import CTR
 from watersmeet.placement.dsj import DSJ
 from watersmeet.placement.hash import Hash, attributes, stored_attributes
 from watersmeet.placement.load import check_load
-from watersmeet.placement.psp import PSP
+from watersmeet.placement.psp import PSP, Relocation
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import Bucket
 
@@ -168,14 +168,14 @@ class Auto(Strategy):
     def plan(self, state: StateView) -> Placement:
         """See Strategy."""
         choice = self.choice(state)
-        inner = self.inner(choice.taken).plan(_inside(state, choice.taken))
+        inner = self.inner(choice.taken, _relocation(state)).plan(_inside(state, choice.taken))
         return AutoPlacement(inner.nodes, inner, choice, inner.tracked)
 
     def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
         """See Strategy."""
         assert isinstance(placement, AutoPlacement)
         taken = placement.choice.taken
-        return self.inner(taken).move(_inside(state, taken), placement.inner)
+        return self.inner(taken, _relocation(state)).move(_inside(state, taken), placement.inner)
 
     def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
         """See Strategy: what was chosen and why, and what the strategy chosen keeps."""
@@ -192,14 +192,14 @@ class Auto(Strategy):
             "memory": choice.memory,
         }
 
-    def inner(self, chosen: Option) -> Strategy:
-        """Return the strategy that a candidate stands for."""
+    def inner(self, chosen: Option, relocation: Relocation = "auto") -> Strategy:
+        """Return the strategy that a candidate stands for; if a ring, with how its state follows a change."""
         nodes = chosen.nodes
         by_load: dict[str, Any] = {"weights": self.weights, "capacities": self.capacities[:nodes], **chosen.options}
         made: dict[str, Callable[[], Strategy]] = {
             "Hash": lambda: Hash(nodes),
             "Central": Central,
-            "PSP": lambda: PSP(nodes),
+            "PSP": lambda: PSP(nodes, relocation=relocation),
             "DSJ": lambda: DSJ(nodes, **by_load),
             "ATR": lambda: ATR(nodes, **by_load),
             "CTR": lambda: CTR(nodes, **by_load),
@@ -331,6 +331,11 @@ def _tries(most: int) -> list[int]:
     while found and found[-1] < most:
         found.append(min(most, int(found[-1] * GROWTH)))
     return found
+
+
+def _relocation(state: StateView) -> Relocation:
+    """Return how a ring's state follows a change: at once where the join can't keep up, else as it expires."""
+    return "aggressive" if state.machine.overdue >= OVERDUE else "passive"
 
 
 def _inside(state: StateView, taken: Option) -> StateView:
