@@ -9,7 +9,7 @@ from watersmeet.errors import DefinitionError
 
 
 def option(name: str, nodes: int, cost: float) -> Option:
-    return Option(name, nodes, cost, "", {})
+    return Option(name, nodes, cost, None, {})
 
 
 FOUR, SIX = option("PSP", 4, 1.0), option("PSP", 6, 0.5)

@@ -38,9 +38,9 @@ UNEQUAL = cost.Parameters(
 
 
 def test_a_tuple_becomes_partial_results_and_looks_at_pairs() -> None:
-    assert cost.partials(EQUAL, 0) == [1, 2, 4]
+    assert list(EQUAL.become[0]) == [1, 2, 4]
     assert cost.pairs(EQUAL, 0) == [1000, 2000]
-    assert cost.partials(UNEQUAL, 0) == pytest.approx([1, 2, 3])
+    assert UNEQUAL.become[0] == pytest.approx([1, 2, 3])
     assert cost.pairs(UNEQUAL, 0) == pytest.approx([5, 6])
     assert cost.pairs(UNEQUAL, 1) == pytest.approx([3, 20])
     assert cost.pairs(UNEQUAL, 2) == pytest.approx([20, 25])
@@ -261,7 +261,7 @@ def test_hops_seen_give_orders_and_what_partial_results_become() -> None:
     hops = (HopView((0,), 2, 200, 60_000, 1200), HopView((0,), 1, 20, 2_000, 0), HopView((0, 2), 1, 1200, 120_000, 60))
     p = cost.measured(state(hops=hops))
     assert p.orders[0] == (2, 1)
-    assert cost.partials(p, 0) == pytest.approx([1, 6, 0.3])
+    assert p.become[0] == pytest.approx([1, 6, 0.3])
     assert cost.known(state(hops=hops))
     assert not cost.known(state())
 

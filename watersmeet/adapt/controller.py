@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from watersmeet.adapt.cost import Cost
 from watersmeet.errors import DefinitionError
 
 MARGIN = 0.2
@@ -29,14 +30,14 @@ class Option(NamedTuple):
         name: The strategy.
         nodes: How many nodes it would have.
         cost: The seconds that it is predicted to take for a second of event time.
-        reason: What the cost is made of, in words.
+        made_of: What the cost is made of; None if nothing is known.
         options: Its other options.
     """
 
     name: str
     nodes: int
     cost: float
-    reason: str
+    made_of: Cost | None
     options: Mapping[str, Any]
 
     @property

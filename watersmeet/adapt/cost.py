@@ -9,9 +9,11 @@ looked at, as Table 1 says, so that is what is done here; then equation 2 is exa
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, inf, isinf, sqrt
 from typing import Literal
+
+import numpy as np
 
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import overhead as atr_overhead
@@ -64,6 +66,7 @@ class Parameters:
         advance: How far event time advances in a batch, in seconds; infinite if a batch may be a whole history.
         row_bytes: The bytes of a row.
         slots: How many nodes' tasks run at once.
+        become: For each stream what a tuple has become before each step, and after the last: 1, λWS, (λWS)², ...
     """
 
     rates: tuple[float, ...]
@@ -81,6 +84,7 @@ class Parameters:
     advance: float = 1.0
     row_bytes: float = ROW_BYTES
     slots: float = inf
+    become: tuple[tuple[float, ...], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         m = len(self.rates)
@@ -88,6 +92,13 @@ class Parameters:
         steps = [*self.orders, *self.selectivities]
         if m < 2 or any(len(values) != m for values in each) or any(len(step) != m - 1 for step in steps):
             raise DefinitionError(f"A cost model of {m} streams needs {m} of each value, and {m - 1} steps a stream.")
+        object.__setattr__(self, "become", tuple(map(self._become, self.streams)))
+
+    def _become(self, origin: int) -> tuple[float, ...]:
+        found = [1.0]
+        for target, matching in zip(self.orders[origin], self.selectivities[origin], strict=True):
+            found.append(found[-1] * self.held(target) * matching)
+        return tuple(found)
 
     @property
     def streams(self) -> range:
@@ -119,17 +130,9 @@ def alike(streams: int, rate: float, window: float, matching: float) -> Paramete
 # -- one tuple
 
 
-def partials(p: Parameters, origin: int) -> list[float]:
-    """Return what a tuple of a stream has become before each step, and after the last: 1, λWS, (λWS)², ..."""
-    found = [1.0]
-    for target, matching in zip(p.orders[origin], p.selectivities[origin], strict=True):
-        found.append(found[-1] * p.held(target) * matching)
-    return found
-
-
 def pairs(p: Parameters, origin: int) -> list[float]:
     """Return the pairs that a tuple of a stream, and what it becomes, looks at in each step."""
-    return [each * p.held(to) for each, to in zip(partials(p, origin), p.orders[origin], strict=False)]
+    return [each * p.held(to) for each, to in zip(p.become[origin], p.orders[origin], strict=False)]
 
 
 def central_work(p: Parameters, origin: int) -> float:
@@ -155,7 +158,7 @@ def head_work(p: Parameters, origin: int, lengths: Sequence[int]) -> float:
     """
     kept = (p.insert_seconds + p.purge_seconds) / lengths[origin]
     looked_at = sum(each / lengths[to] for each, to in zip(pairs(p, origin), p.orders[origin], strict=True))
-    return kept + p.pair_seconds * looked_at + p.row_seconds * sum(partials(p, origin)[:-1])
+    return kept + p.pair_seconds * looked_at + p.row_seconds * sum(p.become[origin][:-1])
 
 
 def every(p: Parameters, nodes: int) -> tuple[int, ...]:
@@ -184,7 +187,7 @@ def service_rate(p: Parameters, nodes: int) -> float:
 
 def output_rate(p: Parameters, nodes: int) -> float:
     """Return O_PSP of equation 4: the results a second while all nodes are busy; it rises with every node."""
-    return nodes * average(p, lambda origin: partials(p, origin)[-1]) * service_rate(p, nodes)
+    return nodes * average(p, lambda origin: p.become[origin][-1]) * service_rate(p, nodes)
 
 
 def latency(p: Parameters, nodes: int) -> float:
@@ -211,7 +214,7 @@ def state_rows(p: Parameters) -> float:
 
 def network_bytes(p: Parameters, nodes: int) -> float:
     """Return the bytes that tuples and partial results send round the ring in a second (section 4.3)."""
-    rows = sum(rate * sum(partials(p, origin)[:-1]) for origin, rate in enumerate(p.rates))
+    rows = sum(rate * sum(p.become[origin][:-1]) for origin, rate in enumerate(p.rates))
     return nodes * rows * p.row_bytes
 
 
@@ -284,6 +287,12 @@ class Cost:
     share: float
     nodes: int
     stages: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.compute:.3g} s of joining, {self.kept:.3g} tuples stored and "
+            f"{self.shipped:.3g} rows sent a second, {self.share:.0%} of it on the busiest node, {self.tasks} tasks a batch"
+        )
 
     @property
     def tasks(self) -> int:
@@ -467,7 +476,7 @@ def _later(p: Parameters, reach: Callable[[int], float]) -> float:
     return sum(
         rate * each * reach(to)
         for origin, rate in enumerate(p.rates)
-        for each, to in list(zip(partials(p, origin), p.orders[origin], strict=False))[1:]
+        for each, to in list(zip(p.become[origin], p.orders[origin], strict=False))[1:]
     )
 
 
@@ -496,8 +505,9 @@ def measured(state: StateView, master: int | None = None) -> Parameters:
     """
     machine = state.machine
     begun = any(stream.latest is not None for stream in state.streams)
-    rows = [sum(c.rows for c in state.chunks if c.stream == at and c.bucket.first) for at in range(len(state.streams))]
-    size = sum(chunk.bytes for chunk in state.chunks)
+    each, first = state.column("rows"), state.column("bucket.first") > 0
+    rows = np.bincount(state.column("stream")[first], each[first], len(state.streams)).tolist()
+    size = int(state.column("bytes").sum())
     bare = Parameters(
         rates=tuple((stream.rate or float(stream.rows)) if begun else RATE for stream in state.streams),
         windows=tuple(_seconds(stream.window) for stream in state.streams),
@@ -510,7 +520,7 @@ def measured(state: StateView, master: int | None = None) -> Parameters:
         hop_seconds=HOP_SECONDS if machine.hop_seconds is None else machine.hop_seconds,
         slots=machine.slots,
         advance=max(INSTANT, *(stream.advance / 1e6 for stream in state.streams)) if begun else inf,
-        row_bytes=size / sum(chunk.rows for chunk in state.chunks) if size else ROW_BYTES,
+        row_bytes=size / int(each.sum()) if size else ROW_BYTES,
     )
     return _ordered(bare, state, master)
 

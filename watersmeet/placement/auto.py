@@ -26,13 +26,13 @@ from watersmeet.placement.psp import PSP, Relocation
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import Bucket
 
-EVERY_NODES, GROWTH = 16, 1.25
+EVERY_NODES, GROWTH = 8, 1.5
 """Numbers of nodes are all tried up to the first; from there on, each is this much larger than the last."""
 STRATEGIES = ("Hash", "Central", "PSP", "DSJ", "ATR", "CTR")
 """What there is to choose from."""
 ALONE = ("Hash", "Central")
 """The strategies that make sense on one node."""
-SEGMENTS = (0.25, 0.5, 1, 2, 4)
+SEGMENTS = (0.5, 1, 2, 4)
 """Segment lengths that are tried for ATR, in longest windows."""
 
 
@@ -159,7 +159,7 @@ class Auto(Strategy):
             "why": choice.why,
             **({"waiting": choice.memory.waiting} if choice.memory.waiting else {}),
             **({"decisions": decisions} if decisions else {}),
-            "candidates": {f"{c.name}(nodes={c.nodes})": f"{c.cost:.3g} s a second; {c.reason}" for c in choice.table},
+            "candidates": {f"{c.name}(nodes={c.nodes})": f"{c.cost:.3g} s a second; {c.made_of}" for c in choice.table},
             **inner.facts(placement.inner, _inside(state, choice.taken)),
         }
 
@@ -186,7 +186,6 @@ class Auto(Strategy):
             "nodes": choice.taken.nodes,
             "options": dict(choice.taken.options),
             "inner": self.inner(choice.taken).freeze(placement.inner, _inside(after, choice.taken)),
-            "table": [[*candidate[:-1], dict(candidate.options)] for candidate in choice.table],
             "why": choice.why,
             "measured": choice.measured,
             "memory": choice.memory,
@@ -295,7 +294,7 @@ class Pricing:
         """Return a candidate with its cost."""
         p, found = self._cost(name, nodes, options)
         seconds = found.seconds(p, self._weights)
-        return Option(name, nodes, seconds, _reason(found), options)
+        return Option(name, nodes, seconds, found, options)
 
     def _cost(self, name: str, nodes: int, options: Mapping[str, Any]) -> tuple[cost.Parameters, cost.Cost]:
         p: cost.Parameters = self._parameters(None)
@@ -324,8 +323,8 @@ class Pricing:
 def _tries(most: int) -> list[int]:
     """Return the numbers of nodes from 2 on that are worth a try.
 
-    >>> _tries(30)[-4:]
-    [16, 20, 25, 30]
+    >>> _tries(30)[-5:]
+    [8, 12, 18, 27, 30]
     """
     found = list(range(2, min(most, EVERY_NODES) + 1))
     while found and found[-1] < most:
@@ -345,13 +344,6 @@ def _inside(state: StateView, taken: Option) -> StateView:
 
 
 # -- in words
-
-
-def _reason(found: cost.Cost) -> str:
-    return (
-        f"{found.compute:.3g} s of joining, {found.kept:.3g} tuples stored and {found.shipped:.3g} rows sent a second, "
-        f"{found.share:.0%} of it on the busiest node, {found.tasks} tasks a batch"
-    )
 
 
 def _first(best: Option, table: Sequence[Option], fits: Sequence[str], measured: bool) -> str:

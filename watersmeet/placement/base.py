@@ -126,7 +126,7 @@ class StateView:
     batch: int = 0
     _columns: dict[str, Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def column(self, name: Literal["stream", "low", "high", "rows", "bytes"]) -> Ints:
+    def column(self, name: Literal["stream", "low", "high", "rows", "bytes", "bucket.first"]) -> Ints:
         """Return a field of all live chunks, in their order; however often it is asked for, they are read once."""
         if name not in self._columns:
             self._columns[name] = np.fromiter(map(attrgetter(name), self.chunks), np.int64, len(self.chunks))
