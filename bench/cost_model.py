@@ -24,13 +24,13 @@ from bench.waiting import SAID, run, waiting_session
 from watersmeet.adapt import cost
 from watersmeet.workload import numbers, write
 
-RATE, SECONDS, STEP, WINDOW = 20.0, 22, 2, 10.0
+RATE, SECONDS, STEP, WINDOW = 20.0, 14, 2, 6.0
 NODES = range(1, 9)
 KNOWN = 4
 """The ring length whose run the predictions are made from."""
-WAITS = (2e-5, 1e-4, 3e-4)
+WAITS = (2e-5, 6e-5, 1.8e-4)
 EPSILONS = (1.0, 5.0, 25.0)
-WARM = 6
+WARM = 4
 """Batches left out: windows are filling up, workers start."""
 ERROR, CELLS = 0.2, 8
 
