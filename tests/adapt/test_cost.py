@@ -104,6 +104,7 @@ def test_equation_5() -> None:
 def test_equation_6_and_what_is_kept_and_sent() -> None:
     assert cost.bandwidth(EQUAL, 4) == pytest.approx(200 / (1e-4 * 100 * 10 / 4))
     assert cost.bandwidth(replace(UNEQUAL, row_bytes=6.0), 1) == pytest.approx(6 / 3)
+    assert cost.bandwidth(replace(UNEQUAL, windows=(inf, 5, 1)), 1) == inf  # nothing is kept: a node only waits
     assert cost.state_rows(UNEQUAL) == 20 + 5 + 3
     assert cost.state_rows(replace(UNEQUAL, spans=(12.0, 5.0, inf), kept=(0.0, 0.0, 9.0))) == 24 + 5 + 3
     assert cost.network_bytes(EQUAL, 4) == pytest.approx(4 * 300 * 3 * 200)

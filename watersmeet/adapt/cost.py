@@ -143,7 +143,7 @@ def scaled(p: Parameters, factor: float, counted: Container[int] = ()) -> Parame
     """Return the parameters at a multiple of all rates.
 
     >>> scaled(alike(2, 100, 10, 0.01), 5).held(1)
-    5000.0
+    5000
     """
     return at_rates(p, [factor * rate for rate in p.rates], counted)
 
@@ -243,7 +243,8 @@ def ring_latency(p: Parameters, lengths: Sequence[int]) -> float:
 
 def bandwidth(p: Parameters, nodes: int) -> float:
     """Return the bytes a second by equation 6 with which no node waits for rows."""
-    return p.row_bytes / (p.pair_seconds * min(p.held(stream) / nodes for stream in p.streams))
+    busy = p.pair_seconds * min(p.held(stream) / nodes for stream in p.streams)
+    return p.row_bytes / busy if busy else inf
 
 
 def state_rows(p: Parameters) -> float:
@@ -330,8 +331,8 @@ class Cost:
 
     def __str__(self) -> str:
         return (
-            f"{self.compute:.3g} s of joining, {self.kept:.3g} tuples stored and "
-            f"{self.shipped:.3g} rows sent a second, {self.share:.0%} of it on the busiest node, {self.tasks} tasks a batch"
+            f"{self.compute:.3g} s of joining, {self.kept:.3g} tuples stored and {self.shipped:.3g} rows sent "
+            f"a second, {self.share:.0%} of it on the busiest node, {self.tasks} tasks a batch"
         )
 
     @property
