@@ -47,11 +47,12 @@ def run_page(page: Path, spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["README.md", "docs/getting-started.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/getting-started.md", "docs/adaptation.md"])
 def test_examples_run_and_print_what_is_shown(
     name: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     assert list(examples(ROOT / name))
     run_page(ROOT / name, spark)
 

@@ -3,6 +3,7 @@
 from watersmeet.errors import DefinitionError, PredicateError, SqlError, StateError, WatersmeetError
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Auto, Central, Hash
 from watersmeet.predicate.python import predicate
+from watersmeet.spark.advise import advise
 from watersmeet.spark.join import Join, join, sql, stream
 from watersmeet.spark.writer import JoinQuery
 from watersmeet.windows import count, hopping
@@ -22,6 +23,7 @@ __all__ = [
     "SqlError",
     "StateError",
     "WatersmeetError",
+    "advise",
     "count",
     "hopping",
     "join",

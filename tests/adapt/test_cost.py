@@ -46,6 +46,26 @@ def test_a_tuple_becomes_partial_results_and_looks_at_pairs() -> None:
     assert cost.pairs(UNEQUAL, 2) == pytest.approx([20, 25])
 
 
+def test_at_twice_the_rate_a_tuple_looks_at_twice_the_pairs_and_becomes_twice_as_much_a_step() -> None:
+    twice = cost.scaled(EQUAL, 2)
+    assert cost.pairs(twice, 0) == [2000, 8000]
+    assert twice.become[0] == (1, 4, 16)
+    assert twice.selectivities == EQUAL.selectivities
+    assert cost.result_rate(twice) == 2 * 4 * cost.result_rate(EQUAL)
+
+
+def test_what_is_kept_follows_the_rate_but_for_count_windows() -> None:
+    p = replace(UNEQUAL, windows=(inf, inf, 1), kept=(40.0, 50.0, 3.0))
+    other = cost.at_rates(p, (1, 3, 3), counted=(1,))
+    assert (other.rates, other.kept) == ((1, 3, 3), (20, 50, 3))
+    assert cost.at_rates(replace(p, rates=(0, 1, 3)), (1, 1, 3)).kept == p.kept  # nothing to compare with
+
+
+def test_what_windows_found_before_they_were_full_counts_for_the_part_that_they_held() -> None:
+    assert cost.filled(UNEQUAL, 5).selectivities == ((0.4, 0.5), (1 / 3, 0.2), (0.5, 1.0))
+    assert cost.filled(replace(UNEQUAL, windows=(inf, inf, inf)), 5) == replace(UNEQUAL, windows=(inf, inf, inf))
+
+
 def test_equation_1() -> None:
     assert cost.central_work(EQUAL, 0) == pytest.approx(0.04 + 1e-4 * 3000)
     assert cost.ring_work(EQUAL, 0, 4) == pytest.approx(0.34 + 1e-3 * 4 * (1 + 2))
@@ -84,7 +104,9 @@ def test_equation_5() -> None:
 def test_equation_6_and_what_is_kept_and_sent() -> None:
     assert cost.bandwidth(EQUAL, 4) == pytest.approx(200 / (1e-4 * 100 * 10 / 4))
     assert cost.bandwidth(replace(UNEQUAL, row_bytes=6.0), 1) == pytest.approx(6 / 3)
+    assert cost.bandwidth(replace(UNEQUAL, windows=(inf, 5, 1)), 1) == inf  # nothing is kept: a node only waits
     assert cost.state_rows(UNEQUAL) == 20 + 5 + 3
+    assert cost.state_rows(replace(UNEQUAL, spans=(12.0, 5.0, inf), kept=(0.0, 0.0, 9.0))) == 24 + 5 + 3
     assert cost.network_bytes(EQUAL, 4) == pytest.approx(4 * 300 * 3 * 200)
 
 

@@ -8,7 +8,7 @@ Equation 1 as printed counts the time T_j for each match. Equation 2 follows fro
 looked at, as Table 1 says, so that is what is done here; then equation 2 is exact but for T_i and T_p.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf, isinf, sqrt
 from typing import Literal
@@ -127,6 +127,40 @@ def alike(streams: int, rate: float, window: float, matching: float) -> Paramete
     return Parameters((rate,) * streams, (window,) * streams, orders, steps)
 
 
+def at_rates(p: Parameters, rates: Sequence[float], counted: Container[int] = ()) -> Parameters:
+    """Return the parameters at other rates; selectivities are parts of pairs and stay.
+
+    Args:
+        p: The parameters.
+        rates: The tuples a second of each stream.
+        counted: The streams that keep a number of tuples, whatever their rate.
+    """
+    changes = [1.0 if at in counted or not p.rates[at] else rate / p.rates[at] for at, rate in enumerate(rates)]
+    return replace(p, rates=tuple(rates), kept=tuple(k * change for k, change in zip(p.kept, changes, strict=False)))
+
+
+def scaled(p: Parameters, factor: float, counted: Container[int] = ()) -> Parameters:
+    """Return the parameters at a multiple of all rates.
+
+    >>> scaled(alike(2, 100, 10, 0.01), 5).held(1)
+    5000
+    """
+    return at_rates(p, [factor * rate for rate in p.rates], counted)
+
+
+def filled(p: Parameters, seconds: float) -> Parameters:
+    """Return the parameters with windows full, where they were measured after the streams had run for some seconds.
+
+    Until then a window held only a part of λW, so that more of it matched than was measured.
+    """
+    parts = [1.0 if isinf(window) else min(1.0, seconds / window) for window in p.windows]
+    selectivities = (
+        tuple(matching / parts[to] for to, matching in zip(order, steps, strict=True))
+        for order, steps in zip(p.orders, p.selectivities, strict=True)
+    )
+    return replace(p, selectivities=tuple(selectivities))
+
+
 # -- one tuple
 
 
@@ -177,6 +211,11 @@ def average(p: Parameters, of: Callable[[int], float]) -> float:
     return sum(rate * of(origin) for origin, rate in enumerate(p.rates)) / total if total else 0.0
 
 
+def result_rate(p: Parameters) -> float:
+    """Return the results a second at the rates given."""
+    return sum(rate * p.become[origin][-1] for origin, rate in enumerate(p.rates))
+
+
 # -- a ring of N nodes
 
 
@@ -204,12 +243,14 @@ def ring_latency(p: Parameters, lengths: Sequence[int]) -> float:
 
 def bandwidth(p: Parameters, nodes: int) -> float:
     """Return the bytes a second by equation 6 with which no node waits for rows."""
-    return p.row_bytes / (p.pair_seconds * min(p.held(stream) / nodes for stream in p.streams))
+    busy = p.pair_seconds * min(p.held(stream) / nodes for stream in p.streams)
+    return p.row_bytes / busy if busy else inf
 
 
 def state_rows(p: Parameters) -> float:
-    """Return the tuples that a ring of any length keeps; each is kept once (section 7)."""
-    return sum(p.held(stream) for stream in p.streams)
+    """Return the tuples that a ring of any length keeps, delay included; each is kept once (section 7)."""
+    spans = [p.span(stream) for stream in p.streams]
+    return sum(p.held(at) if isinf(span) else p.rates[at] * span for at, span in enumerate(spans))
 
 
 def network_bytes(p: Parameters, nodes: int) -> float:

@@ -34,6 +34,7 @@ ALONE = ("Hash", "Central")
 """The strategies that make sense on one node."""
 SEGMENTS = (0.5, 1, 2, 4)
 """Segment lengths that are tried for ATR, in longest windows."""
+Measure = Callable[[StateView, int | None], cost.Parameters]
 
 
 class Choice(NamedTuple):
@@ -143,7 +144,7 @@ class Auto(Strategy):
 
     def refusal(self, state: StateView) -> str | None:
         """See Strategy."""
-        return None if _fitting(state, self.among) else Hash().refusal(state)
+        return None if fitting(state, self.among) else Hash().refusal(state)
 
     def describe(self) -> str:
         """See Strategy."""
@@ -210,7 +211,7 @@ class Auto(Strategy):
     def choice(self, state: StateView) -> Choice:
         """Return what to take for the next batch; pure, so that `explain` and the plan agree."""
         table = tuple(candidates(state, self.max_nodes, self.weights, self.among))
-        best, fits = table[0], _fitting(state, self.among)
+        best, fits = table[0], fitting(state, self.among)
         measured = cost.known(state)
         now, memory = self._now(state, fits), Memory.of(state.frozen)
         if now is None:
@@ -237,6 +238,7 @@ def candidates(
     max_nodes: int,
     weights: tuple[float, float, float] = (1, 1, 1),
     among: Sequence[str] = STRATEGIES,
+    measure: Measure = cost.measured,
 ) -> list[Option]:
     """Return every strategy with its best number of nodes, the one to take first, then by predicted cost.
 
@@ -245,8 +247,9 @@ def candidates(
         max_nodes: How many nodes there may be.
         weights: What CPU, memory and network count.
         among: The strategies that may be chosen.
+        measure: See Pricing.
     """
-    pricing, fits = Pricing(state, weights), _fitting(state, among)
+    pricing, fits = Pricing(state, weights, measure), fitting(state, among)
     least = 2 if "Central" in among else 1
     names = dict.fromkeys((*fits, *(name for name in among if name != "Hash")))
     priced = [list(pricing.every(name, least, max_nodes)) for name in names]
@@ -256,7 +259,7 @@ def candidates(
     return [first, *sorted((found for found in best if found is not first), key=_cheapest)]
 
 
-def _fitting(state: StateView, among: Sequence[str]) -> tuple[str, ...]:
+def fitting(state: StateView, among: Sequence[str]) -> tuple[str, ...]:
     """Return the strategies that come into question: Hash alone, if it can serve."""
     equal = "Hash" in among and Hash().refusal(state) is None
     return ("Hash",) if equal else tuple(name for name in among if name != "Hash")
@@ -273,11 +276,12 @@ class Pricing:
     Args:
         state: What is known of the join.
         weights: What CPU, memory and network count.
+        measure: Makes the costs' parameters of what is known, given ATR's master; those of a load to come, for one.
     """
 
-    def __init__(self, state: StateView, weights: tuple[float, float, float]) -> None:
+    def __init__(self, state: StateView, weights: tuple[float, float, float], measure: Measure = cost.measured) -> None:
         self._state, self._weights = state, weights
-        self._parameters = cache(lambda master: cost.measured(state, master))
+        self._parameters = cache(lambda master: measure(state, master))
         by = stored_attributes(attributes(state.equalities))
         streams = range(len(state.streams))
         self._copies = [sum(column.stream == at for columns in by for column in columns) for at in streams]

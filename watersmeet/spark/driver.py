@@ -34,8 +34,7 @@ def run(batch: DataFrame, plan: BatchPlan) -> list[TaskReport] | None:
     rows = batch.coalesce(1).limit(most).toArrow()
     if rows.num_rows >= most:
         return None
-    with _turn:
-        return _run(rows, plan)
+    return probe(rows, plan)
 
 
 def limit(plan: BatchPlan) -> int:
@@ -49,10 +48,12 @@ def limit(plan: BatchPlan) -> int:
     return min(MOST_ROWS, MOST_BYTES // max(1, width))
 
 
-def _run(rows: pa.Table, plan: BatchPlan) -> list[TaskReport]:
-    started = time.process_time()
-    probing = Probe(plan, [take_in(plan, NAME, 0, rows.to_batches())], worker())
-    written = write(plan, NAME, probing.results(0, 1), probing.table.gather)
-    first, *others = probing.reports(0, 1, NAME)
-    first.process = "driver"
-    return [finished(first, written, started), *others]
+def probe(rows: pa.Table, plan: BatchPlan) -> list[TaskReport]:
+    """Store rows, probe, and write results to the store, in this process."""
+    with _turn:
+        started = time.process_time()
+        probing = Probe(plan, [take_in(plan, NAME, 0, rows.to_batches())], worker())
+        written = write(plan, NAME, probing.results(0, 1), probing.table.gather)
+        first, *others = probing.reports(0, 1, NAME)
+        first.process = "driver"
+        return [finished(first, written, started), *others]

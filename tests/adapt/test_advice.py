@@ -1,0 +1,205 @@
+"""Advice: what is recommended and predicted at multiples of the rate, and what people are told to mind."""
+
+import sys
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.placement.test_auto import EQUALITIES, measured
+from watersmeet.adapt import cost
+from watersmeet.adapt.advice import FACTORS, Advice, advice
+from watersmeet.adapt.forecast import Sample, Settings
+from watersmeet.errors import DefinitionError
+from watersmeet.placement import Auto, StreamView
+from watersmeet.state.chunk import WHOLE, Chunk, Place
+
+HEAVY = Sample(measured(pair=1e-5, streams=3), 9_000, 30.0)
+"""Three streams of 100 tuples a second in windows of 10 s, where a pair takes 10 µs and 1 of 1000 matches."""
+
+CHUNK = Chunk("b", 1, 0, 0, 1_000_000, WHOLE, 300, 30_000, 0, 9, (0,), Place("p", 0, 0, 0, 0))
+ENDLESS = replace(
+    measured(), streams=(measured().streams[0], replace(measured().streams[1], window=None, span=None)), chunks=(CHUNK,)
+)
+"""Two streams, of which the second is kept for good: 300 tuples so far."""
+
+
+def advised(sample: Sample = HEAVY, **settings: Any) -> Advice:
+    return advice(sample, Settings(**settings))
+
+
+def column(found: Advice, name: str) -> list[Any]:
+    return [row[name] for row in found.rows]
+
+
+# -- scaling
+
+
+def test_results_grow_with_the_rate_to_the_number_of_streams() -> None:
+    found = advised()
+    assert column(found, "factor") == list(FACTORS)
+    assert column(found, "tuplesPerSecond") == pytest.approx([300, 600, 1500, 3000])
+    assert column(found, "resultsPerSecond") == pytest.approx([300 * factor**3 for factor in FACTORS])
+    assert column(found, "stateRows") == pytest.approx([3000 * factor for factor in FACTORS])
+
+
+def test_more_tuples_want_more_nodes() -> None:
+    light = Sample(measured(pair=1e-8, streams=3), 9_000, 30.0)
+    nodes, needed = column(advised(light), "nodes"), column(advised(light), "nodesNeeded")
+    assert nodes == sorted(nodes) and nodes[0] == 1 and nodes[-1] > 1
+    assert needed[:3] == [1, 1, 1] and needed[3] > 1
+
+
+def test_what_is_recommended_is_what_auto_would_take() -> None:
+    row = advised(max_nodes=8).rows[0]
+    taken = Auto(max_nodes=8).choice(HEAVY.state).taken
+    assert (row["strategy"], row["nodes"]) == (taken.name, taken.nodes)
+    assert row["batchSeconds"] == pytest.approx(taken.cost)
+
+
+def test_curves_hold_the_recommended_nodes_at_their_least() -> None:
+    found = advised()
+    for row in found.rows:
+        curve = found.curves[row["factor"]]
+        assert (list(curve)[:8], list(curve)[-1]) == (list(range(1, 9)), 16)
+        assert curve[row["nodes"]] == row["batchSeconds"] == min(curve.values())
+
+
+def test_the_most_that_it_holds_is_where_batches_take_the_whole_time_between_them() -> None:
+    row = advised(max_nodes=8).rows[0]
+    top = row["mostTuplesPerSecond"] / 3
+    there = advised(max_nodes=8, rates=dict.fromkeys("abc", top)).rows[0]
+    assert there["batchSeconds"] == pytest.approx(1, rel=0.01)
+    assert there["resultsPerSecond"] == pytest.approx(row["mostResultsPerSecond"], rel=0.01)
+
+
+def test_throughput_takes_what_holds_the_most() -> None:
+    small = Sample(measured(pair=1e-8, streams=3), 9_000, 30.0)
+    fast, wide = advised(small).rows[0], advised(small, goal="throughput").rows[0]
+    assert fast["nodes"] < wide["nodes"]
+    assert fast["batchSeconds"] < wide["batchSeconds"]
+    assert fast["mostTuplesPerSecond"] < wide["mostTuplesPerSecond"]
+
+
+def test_a_batch_that_is_late_before_it_does_anything_holds_nothing() -> None:
+    found = advised(every=0.01)
+    assert column(found, "mostTuplesPerSecond") == [0] * 4
+    assert column(found, "nodesNeeded") == [None] * 4
+
+
+def test_longer_batches_hold_more() -> None:
+    often, seldom = (advised(every=seconds).rows[0] for seconds in (1.0, 10.0))
+    assert seldom["mostTuplesPerSecond"] > often["mostTuplesPerSecond"]
+
+
+def test_slots_are_as_good_as_that_many_nodes() -> None:
+    assert advised(slots=2).rows[0]["batchSeconds"] > advised().rows[0]["batchSeconds"]
+
+
+def test_rates_given_take_the_place_of_those_measured() -> None:
+    twice, given = advised().rows[1], advised(rates={"a": 200, "b": 200.0, "c": 200}).rows[0]
+    assert given["batchSeconds"] == pytest.approx(twice["batchSeconds"])
+    assert given["resultsPerSecond"] == pytest.approx(twice["resultsPerSecond"])
+
+
+def test_count_windows_hold_as_much_at_any_rate() -> None:
+    found = {
+        counted: column(advised(Sample(ENDLESS, 9_000, 30.0, counted=counted)), "stateRows") for counted in ((), (1,))
+    }
+    assert found[()] == pytest.approx([1300 * factor for factor in FACTORS])
+    assert found[1,] == pytest.approx([1000 * factor + 300 for factor in FACTORS])
+
+
+def test_an_equality_is_hashed() -> None:
+    assert set(column(advised(Sample(measured(equalities=EQUALITIES), 9_000, 30.0)), "strategy")) == {"Hash"}
+
+
+def test_copies_count_as_state() -> None:
+    state = measured(rate=100, pair=1e-7, streams=3, matching=0.05)
+    for row in advised(Sample(state, 9_000, 30.0)).rows:
+        assert row["stateRows"] >= 3000 * row["factor"] * 0.999
+        assert row["stateBytes"] == pytest.approx(row["stateRows"] * cost.ROW_BYTES)
+
+
+# -- what to mind
+
+
+def test_a_network_too_slow_is_told() -> None:
+    needed = advised().rows[0]["bandwidthNeeded"]
+    assert needed == pytest.approx(cost.ROW_BYTES / (1e-5 * 1000 / 16), rel=0.1)  # equation 6
+    assert not any("equation 6" in note for note in advised(bandwidth=needed).notes)
+    assert advised(bandwidth=needed / 2).notes[0] == (
+        "At 1x the rate nodes wait for rows unless the network brings each 0.16 MB/s (equation 6); it has 0.0801 MB/s."
+    )
+
+
+def test_a_load_that_no_number_of_nodes_holds_is_told() -> None:
+    assert advised(max_nodes=2).notes[-1].endswith("no strategy on up to 2 nodes keeps up.")
+
+
+def test_windows_that_were_not_full_are_told_and_extrapolated() -> None:
+    half = advised(replace(HEAVY, filled=5.0))
+    assert half.notes[0].startswith("The sample fills windows for 5 s, the longest is 10 s")
+    assert half.rows[0]["resultsPerSecond"] == pytest.approx(4 * advised().rows[0]["resultsPerSecond"])
+
+
+def test_few_pairs_are_told() -> None:
+    few = Sample(measured(rate=2), 9, 3.0)
+    assert advised(few).notes[0].startswith("Few pairs were met (80 a batch)")
+
+
+def test_endless_state_is_told() -> None:
+    said = "b: no window in time, so state is that of the sample, and grows."
+    assert said in advised(Sample(ENDLESS, 9, 3.0)).notes
+    assert said not in advised(Sample(ENDLESS, 9, 3.0, counted=(1,))).notes
+
+
+def test_settings_that_are_none_are_refused() -> None:
+    for wrong, said in (
+        ({"max_nodes": 0}, "a whole number of nodes"),
+        ({"goal": "fun"}, "goal='fun': it is one of throughput, latency"),
+        ({"every": 0}, "every is 0: give a number above 0"),
+        ({"bandwidth": "much"}, "bandwidth is 'much'"),
+        ({"slots": -1}, "slots is -1"),
+        ({"rates": {"a": 0}}, "rate of stream 'a' is 0"),
+        ({"rates": {"a": inf}}, "rate of stream 'a' is inf: give a number above 0, at most 1e"),
+        ({"rates": {"z": 5}}, "rates: the join has no stream 'z'; it has a, b, c"),
+    ):
+        with pytest.raises(DefinitionError, match=said):
+            advised(**wrong)
+
+
+def test_a_stream_without_a_rate_is_refused_unless_it_is_given() -> None:
+    state = replace(HEAVY.state, streams=(*HEAVY.state.streams[:2], StreamView(None, 1, 0, 0, None, 0.0)))
+    with pytest.raises(DefinitionError, match=r"no rate of stream 'c'; give it: rates={...}"):
+        advised(replace(HEAVY, state=state))
+    assert advised(replace(HEAVY, state=state), rates={"c": 10}).rows[0]["tuplesPerSecond"] == 210
+
+
+# -- what is shown
+
+
+def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    sample = replace(HEAVY, predicates={"similar": {"pairs": 1000, "matches": 10, "ms": 12.0}})
+    advised(sample).show()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Measured on 9,000 tuples over 30 s of event time: 9.99 µs a pair, 100 bytes a tuple"
+    assert lines[1] == "  a: 100 tuples/s, probe b (0.10% match), then c (0.10% match)"
+    assert lines[4:6] == ["  similar(): 12 µs a call, 1.00% match", ""]
+    assert lines[7].split()[:2] == ["rate", "tuples/s"]
+    assert [line.split()[0] for line in lines[8:12]] == ["1x", "2x", "5x", "10x"]
+    assert len({len(line) for line in lines[7:12]}) == 1
+    assert all(line.startswith("! ") for line in lines[12:])
+
+
+def test_the_plot(tmp_path: Path) -> None:
+    advised().plot(tmp_path / "advice.png")
+    assert (tmp_path / "advice.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plot_without_matplotlib_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(DefinitionError, match="A plot needs matplotlib"):
+        advised().plot(tmp_path / "advice.png")

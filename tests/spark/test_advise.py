@@ -1,0 +1,238 @@
+"""wm.advise over static samples, and the command line."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import watersmeet as wm
+from watersmeet import cli
+from watersmeet.spark.advise import LONG, MOST_SECONDS, cuts
+from watersmeet.workload import numbers, write
+
+NAMES = ("a", "b", "c")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def table(name: str, rate: float = 20, seconds: float = 40) -> pa.Table:
+    return numbers(rate, seconds, np.random.default_rng(ord(name)), high=100)
+
+
+def joined(
+    frames: dict[str, DataFrame], where: str = "abs(a.x - b.x) < 5 AND abs(b.x - c.x) < 5", **more: Any
+) -> wm.Join:
+    streams = [wm.stream(name, frame, time="ts", window="10 seconds", delay="0 s") for name, frame in frames.items()]
+    return wm.join(*streams, where=where, **more)
+
+
+@pytest.fixture(scope="module")
+def static(spark: SparkSession) -> dict[str, DataFrame]:
+    return {name: spark.createDataFrame(table(name)).cache() for name in NAMES}
+
+
+@pytest.fixture
+def streaming(spark: SparkSession, tmp_path: Path) -> Iterator[dict[str, DataFrame]]:
+    for name in NAMES:
+        write(table(name), tmp_path / name, seconds_per_file=10)
+    yield {
+        name: spark.readStream.schema("id long, ts timestamp, x double").parquet(f"{tmp_path}/{name}") for name in NAMES
+    }
+
+
+# -- batches
+
+
+def test_batches_double_while_they_are_quick() -> None:
+    found = list(cuts(640, lambda: 0.0))
+    assert [end - at for at, end in found][:5] == [10, 20, 40, 80, 80]
+    assert [at for at, _ in found[1:]] == [end for _, end in found[:-1]]
+    assert found[-1][1] == 640
+    assert list(cuts(3, lambda: 0.0)) == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_batches_that_take_long_stay_as_they_are_until_time_is_up(capsys: pytest.CaptureFixture[str]) -> None:
+    now, seen = [0.0], []
+    for at, end in cuts(6400, lambda: now[0]):
+        seen.append(end - at)
+        now[0] += LONG
+    assert seen == [100] * round(MOST_SECONDS / LONG)
+    assert capsys.readouterr().err.endswith("\rmeasured 16% of the sample in 10 s\n")
+
+
+# -- what is advised
+
+
+@pytest.mark.spark
+def test_what_is_measured_and_predicted_is_what_the_join_does(static: dict[str, DataFrame]) -> None:
+    join = joined(static)
+    found = wm.advise(join)
+    assert found.measured["tuples"] == sum(table(name).num_rows for name in NAMES)
+    for stream in found.measured["streams"].values():
+        assert stream["tuplesPerSecond"] == pytest.approx(20, rel=0.3)
+        assert list(stream["matching"].values()) == pytest.approx([0.1, 0.1], rel=0.3)
+    row = found.rows[0]
+    assert row["stateRows"] == pytest.approx(3 * 20 * 10, rel=0.3)
+    assert row["resultsPerSecond"] == pytest.approx(join.toDF().count() / 40, rel=0.3)
+    assert row["nodes"] == 1 and not any("full one" in note for note in found.notes)
+
+
+@pytest.mark.spark
+def test_a_costly_python_predicate_is_measured(static: dict[str, DataFrame]) -> None:
+    @wm.predicate
+    def close(x: float, ys: Any) -> Any:
+        time.sleep(1e-4 * len(ys))
+        return abs(x - ys) < 5
+
+    pair = {name: static[name] for name in "ab"}
+    short = {name: frame.orderBy("ts").limit(120) for name, frame in pair.items()}
+    cheap = wm.advise(joined(pair, "abs(a.x - b.x) < 5"))
+    dear = wm.advise(joined(pair, "close(a.x, b.x)", predicates=[close]), short)
+    assert 3e-5 < dear.measured["pairSeconds"] < 1e-3
+    assert dear.measured["pairSeconds"] > 3 * cheap.measured["pairSeconds"]
+    assert dear.measured["predicates"]["close"]["pairs"] > 1000
+    assert dear.rows[-1]["nodes"] > cheap.rows[-1]["nodes"]
+    again = wm.advise(joined(pair, "close(a.x, b.x)", predicates=[close]), short)  # nothing is answered from memory
+    assert again.measured["predicates"]["close"]["pairs"] > 1000
+
+
+@pytest.mark.spark
+def test_samples_take_the_place_of_streams(static: dict[str, DataFrame], streaming: dict[str, DataFrame]) -> None:
+    join = joined(streaming)
+    with pytest.raises(wm.DefinitionError, match=r"Stream 'a' is streaming: .* such as samples=\{\"a\": spark.read"):
+        wm.advise(join)
+    mixed = {name: frame.select("x", "id", "ts") for name, frame in static.items()}
+    assert wm.advise(join, mixed, {"a": 1000}).rows[0]["tuplesPerSecond"] > 1000
+    with pytest.raises(wm.DefinitionError, match="The sample of stream 'b' has no column 'x', which the stream has"):
+        wm.advise(join, {**static, "b": static["b"].drop("x")})
+
+
+@pytest.mark.spark
+def test_samples_that_tell_nothing_are_refused(static: dict[str, DataFrame]) -> None:
+    join, later = joined(static), static["b"].selectExpr("id", "ts + interval 1 day AS ts", "x").limit(0)
+    with pytest.raises(wm.DefinitionError, match="The sample of stream 'b' has no rows"):
+        wm.advise(join, {"b": later})
+    timeless = static["b"].selectExpr("id", "cast(NULL AS timestamp) AS ts", "x")
+    with pytest.raises(wm.DefinitionError, match="No rows of stream 'b' are among the first"):
+        wm.advise(join, {"b": timeless})
+    moment = {
+        name: frame.selectExpr("id", "timestamp'2024-01-01' AS ts", "x").limit(3) for name, frame in static.items()
+    }
+    with pytest.raises(wm.DefinitionError, match="All rows of the samples are of one moment"):
+        wm.advise(join, moment)
+    for wrong in ({"samples": {"z": static["a"]}}, {"rates": {"z": 1}}):
+        with pytest.raises(wm.DefinitionError, match="the join has no stream 'z'; it has a, b, c"):
+            wm.advise(join, **wrong)
+
+
+@pytest.mark.spark
+def test_count_windows_orders_and_nested_joins(static: dict[str, DataFrame]) -> None:
+    inner = wm.join(
+        wm.stream("a", static["a"], time="ts", window="5 seconds"),
+        wm.stream("b", static["b"], time="ts", window=wm.count(50)),
+        where="a.x < b.x AND b.x < a.x + 5",
+        select="a.x AS x, _time",
+    )
+    outer = wm.join(
+        wm.stream("ab", inner, window="5 seconds"),
+        wm.stream("c", static["c"], time="ts", window=wm.hopping("10 seconds", "5 seconds")),
+        where="abs(ab.x - c.x) < 5",
+        order="histogram",
+    )
+    for join in (inner, outer):
+        assert len(wm.advise(join).rows) == 4
+
+
+# -- the command line
+
+SCRIPT = """
+import watersmeet as wm
+from pyspark.sql import SparkSession
+
+def frames(reader):
+    return {name: reader.schema("id long, ts timestamp, x double").parquet(f"FOLDER/{name}") for name in "ab"}
+
+def made(reader):
+    streams = [wm.stream(n, f, time="ts", window="10 seconds") for n, f in frames(reader).items()]
+    return wm.join(*streams, where="abs(a.x - b.x) < 5")
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+live = made(spark.readStream)
+nothing = 3
+
+def join():
+    return made(spark.read)
+
+def broken():
+    return made(spark.red)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    for name in "ab":
+        write(table(name), tmp_path / name, seconds_per_file=10)
+    path = tmp_path / "live_join.py"
+    path.write_text(SCRIPT.replace("FOLDER", str(tmp_path)))
+    return path
+
+
+@pytest.mark.spark
+def test_the_command_prints_a_table_and_draws_a_plot(script: Path) -> None:
+    plot = script.parent / "advice.png"
+    command = [sys.executable, "-m", "watersmeet.cli", "advise", str(script), "--max-nodes", "4", "--plot", str(plot)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines() if line.strip()][-4:] == ["1x", "2x", "5x", "10x"]
+    assert plot.exists()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere.py"], "nowhere.py: there is no such Python file."),
+        (["FILE:nothing"], "FILE: 'nothing' is no join made by wm.join, nor a function that returns one."),
+        (["FILE:absent"], "FILE: 'absent' is no join"),
+        (["FILE:broken"], "FILE, line 20: AttributeError: 'SparkSession' object has no attribute 'red'"),
+        (["FILE:live"], "Stream 'a' is streaming: advise reads a static sample"),
+        (["FILE:live", "--sample", "a=nowhere"], "[PATH_NOT_FOUND]"),
+        (["FILE", "--sample", "a"], "--sample a: write it like --sample STREAM=VALUE."),
+        (["FILE", "--rate", "z=5"], "rates: the join has no stream 'z'; it has a, b."),
+        (["FILE", "--rate", "a=many"], "--rate a=many: give a number of tuples a second."),
+        (["FILE", "--every", "soon"], "every: 'soon' is not a duration"),
+    ],
+)
+def test_bad_input_is_told_in_a_sentence(
+    arguments: list[str], said: str, spark: SparkSession, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = cli.main(["advise", *(argument.replace("FILE", str(script)) for argument in arguments)])
+    err = capsys.readouterr().err
+    assert code == 2
+    assert f"watersmeet: {said.replace('FILE', str(script))}" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.spark
+def test_the_command_takes_samples_of_streams(
+    spark: SparkSession, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    samples = [f"--sample={name}={script.parent}/{name}" for name in "ab"]
+    assert cli.main(["advise", f"{script}:live", *samples, "--rate=a=100", "--goal=throughput"]) == 0
+    assert "goal throughput" in capsys.readouterr().out
+
+
+def test_a_file_that_is_no_python_and_a_command_without_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.py").write_text("def join(:")
+    assert cli.main(["advise", str(tmp_path / "bad.py")]) == 2
+    assert "SyntaxError" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["advise"])

@@ -1,0 +1,105 @@
+"""Advice before a join starts: strategy, nodes and what they would take, at the rate of now and at multiples of it."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from watersmeet.adapt.chart import draw
+from watersmeet.adapt.forecast import Forecast, Sample, Settings
+from watersmeet.adapt.report import report
+from watersmeet.errors import DefinitionError
+
+FACTORS = (1, 2, 5, 10)
+"""The multiples of the rate that advice is given for."""
+FEW_PAIRS = 10_000
+"""With fewer pairs a batch, the time of one is mostly that of the batch around it."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to run a join on; made by `wm.advise`.
+
+    Attributes:
+        rows: For each multiple of the rate what is recommended and predicted.
+        curves: For each multiple the seconds of a batch by the number of nodes, each under the best strategy for it.
+        measured: What the sample measured.
+        settings: What the advice is for.
+        notes: What to mind, as sentences.
+    """
+
+    rows: list[dict[str, Any]]
+    curves: Mapping[int, Mapping[int, float]]
+    measured: Mapping[str, Any]
+    settings: Settings
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return report(self.measured, self.rows, self.settings.every, self.settings.goal, self.notes)
+
+    def show(self) -> None:
+        """Print what was measured, and the advice as a table."""
+        print(self)
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw the advice as a PNG: the seconds of a batch by nodes, state and network by rate.
+
+        Raises:
+            DefinitionError: If matplotlib is missing.
+        """
+        draw(path, self.rows, self.curves, self.settings.every)
+
+
+def advice(sample: Sample, settings: Settings) -> Advice:
+    """Return what to run a join on.
+
+    Raises:
+        DefinitionError: If a stream's rate is not known, or given for a stream that isn't there.
+    """
+    check_streams("rates", settings.rates, sample.state.names)
+    forecast = Forecast(sample, settings)
+    curves = {factor: forecast.curve(factor) for factor in FACTORS}
+    rows = [forecast.row(factor, curves[factor]) for factor in FACTORS]
+    notes = (*_of_sample(sample), *(note for row in rows for note in _of_row(row, settings)))
+    return Advice(rows, curves, forecast.measured, settings, notes)
+
+
+def check_streams(what: str, given: Iterable[str], streams: Sequence[str]) -> None:
+    """Refuse names that no stream of the join has."""
+    for name in given:
+        if name not in streams:
+            raise DefinitionError(f"{what}: the join has no stream '{name}'; it has {', '.join(streams)}.")
+
+
+def _of_sample(sample: Sample) -> list[str]:
+    """Return what to mind of a sample."""
+    notes, names, state = [], sample.state.names, sample.state
+    longest = max((stream.window for stream in state.streams if stream.window is not None), default=0) / 1e6
+    if sample.filled < longest:
+        notes.append(
+            f"The sample fills windows for {sample.filled:.3g} s, the longest is {longest:g} s: what a full one finds "
+            "is extrapolated."
+        )
+    looked_at = sum(hop.pairs for hop in state.hops)
+    if looked_at < FEW_PAIRS:
+        notes.append(f"Few pairs were met ({looked_at:.0f} a batch): their time is rough; a longer sample tells more.")
+    endless = [name for at, name in enumerate(names) if state.streams[at].window is None and at not in sample.counted]
+    if endless:
+        notes.append(f"{', '.join(endless)}: no window in time, so state is that of the sample, and grows.")
+    return notes
+
+
+def _of_row(row: Mapping[str, Any], settings: Settings) -> list[str]:
+    """Return what to mind at a multiple of the rate."""
+    notes, at = [], f"At {row['factor']}x the rate"
+    if row["nodesNeeded"] is None:
+        notes.append(
+            f"{at} a batch takes {row['batchSeconds']:.3g} s and the next is due after {settings.every:g} s: "
+            f"no strategy on up to {settings.max_nodes} nodes keeps up."
+        )
+    if row["bandwidthNeeded"] > settings.bandwidth:
+        notes.append(
+            f"{at} nodes wait for rows unless the network brings each {row['bandwidthNeeded'] / 1e6:.3g} MB/s "
+            f"(equation 6); it has {settings.bandwidth / 1e6:.3g} MB/s."
+        )
+    return notes

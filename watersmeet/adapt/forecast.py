@@ -1,0 +1,196 @@
+"""What a join that was measured would take at other rates and on any number of nodes.
+
+All predictions are those of `watersmeet.adapt.cost`. They are for nodes that send each other rows, each on a core of
+its own unless slots are given: a sample is measured in one process, and says nothing of that.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from math import inf, isinf
+from typing import Any, get_args
+
+from watersmeet.adapt import cost
+from watersmeet.adapt.controller import Option
+from watersmeet.errors import DefinitionError
+from watersmeet.placement.auto import STRATEGIES, Measure, Pricing, candidates, fitting
+from watersmeet.placement.base import Machine, StateView, check_nodes
+from watersmeet.placement.load import ROW_SECONDS
+
+LEAST, MOST, STEP = 1e-6, 1e9, 1.001
+"""Between which multiples of the rate the most that a join can hold is looked for, and how closely."""
+HIGHEST = 1e12
+"""The highest rate that makes sense, in tuples a second."""
+WEIGHTS = (1.0, 1.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a run over a sample of the streams measured.
+
+    Attributes:
+        state: What the join knows after it.
+        tuples: How many tuples it took in.
+        seconds: Over how many seconds of event time.
+        filled: For how many of them windows had been filling when most was measured.
+        predicates: For each Python predicate its `pairs`, `matches` and `ms`.
+        counted: The streams with a count window.
+    """
+
+    state: StateView
+    tuples: int
+    seconds: float
+    filled: float = inf
+    predicates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    counted: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the advice is for.
+
+    Attributes:
+        max_nodes: How many nodes there may be.
+        goal: `latency` for the shortest batches, `throughput` for the most tuples a second.
+        every: The seconds from one batch to the next.
+        slots: How many tasks run at once; infinite if each node has a core of its own.
+        row_seconds: To send a row to another node and receive it.
+        bandwidth: The bytes a second that the network brings to a node.
+        rates: The tuples a second of streams whose rate is not to be the sample's, by name.
+    """
+
+    max_nodes: int = 16
+    goal: cost.Goal = "latency"
+    every: float = 1.0
+    slots: float = inf
+    row_seconds: float = ROW_SECONDS
+    bandwidth: float = inf
+    rates: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_nodes(self.max_nodes)
+        if self.goal not in get_args(cost.Goal):
+            raise DefinitionError(f"goal={self.goal!r}: it is one of {', '.join(get_args(cost.Goal))}.")
+        for name in ("every", "slots", "row_seconds", "bandwidth"):
+            _above_zero(name, getattr(self, name))
+        for stream, rate in self.rates.items():
+            _above_zero(f"rate of stream '{stream}'", rate, HIGHEST)
+
+
+def _above_zero(what: str, value: Any, most: float = inf) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+        raise DefinitionError(
+            f"{what} is {value!r}: give a number above 0{'' if isinf(most) else f', at most {most:g}'}."
+        )
+
+
+class Forecast:
+    """Predicts what a join that was measured takes at any multiple of its rates.
+
+    Args:
+        sample: What was measured.
+        settings: What the advice is for.
+    """
+
+    def __init__(self, sample: Sample, settings: Settings) -> None:
+        self._sample, self._settings = sample, settings
+        self._state = replace(sample.state, machine=Machine(settings.slots, settings.row_seconds))
+        self._now = cache(self._parameters)
+        silent = [name for name, rate in zip(self._state.names, self._now(None).rates, strict=True) if not rate]
+        if silent:
+            raise DefinitionError(f"The sample shows no rate of stream '{silent[0]}'; give it: rates={{...}}.")
+
+    def _parameters(self, master: int | None) -> cost.Parameters:
+        """Return the parameters at the rate of now, with full windows."""
+        p = cost.filled(cost.measured(self._state, master), self._sample.filled)
+        rates = [self._settings.rates.get(name, rate) for name, rate in zip(self._state.names, p.rates, strict=True)]
+        return replace(cost.at_rates(p, rates, self._sample.counted), advance=self._settings.every)
+
+    def _at(self, factor: float, master: int | None = None) -> cost.Parameters:
+        return cost.scaled(self._now(master), factor, self._sample.counted)
+
+    def _measure(self, factor: float) -> Measure:
+        return lambda _, master: self._at(factor, master)
+
+    def _pricing(self, factor: float) -> Pricing:
+        return Pricing(self._state, WEIGHTS, self._measure(factor))
+
+    # -- what is recommended
+
+    def row(self, factor: int, curve: Mapping[int, float]) -> dict[str, Any]:
+        """Return what is recommended and predicted at a multiple of the rate."""
+        best, p = self._best(factor), self._at(factor)
+        most, found = self._at(self._most(best)), best.made_of
+        assert found is not None
+        kept = cost.state_rows(p) * found.kept / sum(p.rates)
+        return {
+            "factor": factor,
+            "tuplesPerSecond": sum(p.rates),
+            "resultsPerSecond": cost.result_rate(p),
+            "strategy": best.name,
+            "nodes": best.nodes,
+            "options": dict(best.options),
+            "nodesNeeded": next((nodes for nodes, took in curve.items() if took <= self._settings.every), None),
+            "batchSeconds": best.cost * self._settings.every,
+            "mostTuplesPerSecond": sum(most.rates),
+            "mostResultsPerSecond": cost.result_rate(most),
+            "stateRows": kept,
+            "stateBytes": kept * p.row_bytes,
+            "networkBytesPerSecond": found.shipped * p.row_bytes,
+            "bandwidthNeeded": cost.bandwidth(p, best.nodes) if best.nodes > 1 else 0.0,
+        }
+
+    def curve(self, factor: int) -> dict[int, float]:
+        """Return the seconds of a batch by the number of nodes, each under the best strategy for it."""
+        found: dict[int, float] = {}
+        for option in self._options(factor):
+            found[option.nodes] = min(found.get(option.nodes, inf), option.cost * self._settings.every)
+        return dict(sorted(found.items()))
+
+    def _best(self, factor: int) -> Option:
+        if self._settings.goal == "latency":
+            return candidates(self._state, self._settings.max_nodes, WEIGHTS, STRATEGIES, self._measure(factor))[0]
+        name, nodes, *_, options = self._widest
+        return self._pricing(factor).priced(name, nodes, options)
+
+    @cached_property
+    def _widest(self) -> Option:
+        """The option that holds the most, the one with the fewest nodes of equals; the same at any rate."""
+        return min(self._options(1), key=lambda option: (-float(f"{self._most(option):.3g}"), option.nodes))
+
+    def _options(self, factor: int) -> list[Option]:
+        pricing, most = self._pricing(factor), self._settings.max_nodes
+        return [option for name in fitting(self._state, STRATEGIES) for option in pricing.every(name, 2, most)]
+
+    def _most(self, option: Option) -> float:
+        """Return the largest multiple of the rate at which a batch takes no longer than the time until the next."""
+
+        def holds(factor: float) -> bool:
+            return self._pricing(factor).priced(option.name, option.nodes, option.options).cost <= 1
+
+        low, high = LEAST, MOST
+        if not holds(low):
+            return 0.0
+        while high / low > STEP:
+            middle = (low * high) ** 0.5
+            low, high = (middle, high) if holds(middle) else (low, middle)
+        return low
+
+    # -- what was measured
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """What the sample measured, for people."""
+        p = self._now(None)
+        return {
+            "tuples": self._sample.tuples,
+            "seconds": self._sample.seconds,
+            "pairSeconds": p.pair_seconds,
+            "rowBytes": p.row_bytes,
+            "streams": {name: self._stream(p, at) for at, name in enumerate(self._state.names)},
+            "predicates": self._sample.predicates,
+        }
+
+    def _stream(self, p: cost.Parameters, at: int) -> dict[str, Any]:
+        probed = [self._state.names[to] for to in p.orders[at]]
+        return {"tuplesPerSecond": p.rates[at], "matching": dict(zip(probed, p.selectivities[at], strict=True))}

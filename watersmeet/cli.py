@@ -1,0 +1,133 @@
+"""The command line: `watersmeet advise join.py`. It only parses and calls."""
+
+import argparse
+import importlib.util
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import get_args
+
+from pyspark.errors import PySparkException
+
+from watersmeet.adapt.cost import Goal
+from watersmeet.errors import DefinitionError, WatersmeetError
+from watersmeet.spark.advise import advise
+from watersmeet.spark.join import Join
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit code: 0, or 2 for bad input, with a sentence on stderr."""
+    given = _parser().parse_args(arguments)
+    try:
+        _advise(given)
+    except (WatersmeetError, OSError) as error:
+        return _bad(str(error))
+    except PySparkException as error:
+        return _bad(_first_line(error))
+    return 0
+
+
+def _bad(sentence: str) -> int:
+    print(f"watersmeet: {sentence}", file=sys.stderr)
+    return 2
+
+
+def _first_line(error: Exception) -> str:
+    """Return what an error says, without the frames that Spark adds."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="watersmeet", description="Join many live streams at once.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    told = "predict what a join takes, and recommend a strategy and a number of nodes"
+    command = commands.add_parser("advise", help=told, description=told)
+    command.add_argument("join", metavar="FILE[:NAME]", help="Python file with a join, or a function that returns one")
+    command.add_argument("--sample", metavar="STREAM=PATH", action="append", default=[], help="Parquet to sample")
+    command.add_argument("--rate", metavar="STREAM=N", action="append", default=[], help="tuples a second")
+    command.add_argument("--max-nodes", metavar="N", type=int, default=16, help="how many nodes there may be")
+    command.add_argument("--goal", choices=get_args(Goal), default="latency")
+    command.add_argument("--every", metavar="TIME", default="1 second", help="from one batch to the next")
+    command.add_argument("--slots", metavar="N", type=int, help="tasks that run at once; by default one a node")
+    command.add_argument("--bandwidth", metavar="BYTES", type=float, help="bytes a second to a node")
+    command.add_argument("--plot", metavar="PNG", help="where to draw it")
+    return parser
+
+
+def _advise(given: argparse.Namespace) -> None:
+    rates = {stream: _number(stream, rate) for stream, rate in _pairs("--rate", given.rate)}
+    paths = dict(_pairs("--sample", given.sample))
+    join = load(given.join)
+    samples = {stream: join.spark.read.parquet(path) for stream, path in paths.items()}
+    advice = advise(
+        join,
+        samples,
+        rates,
+        max_nodes=given.max_nodes,
+        goal=given.goal,
+        every=given.every,
+        slots=given.slots,
+        bandwidth=given.bandwidth,
+    )
+    advice.show()
+    if given.plot:
+        advice.plot(given.plot)
+
+
+def _pairs(option: str, given: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = [text.partition("=") for text in given]
+    for stream, equals, value in pairs:
+        if not (stream and equals and value):
+            raise DefinitionError(f"{option} {stream}: write it like {option} STREAM=VALUE.")
+    return [(stream, value) for stream, _, value in pairs]
+
+
+def _number(stream: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise DefinitionError(f"--rate {stream}={text}: give a number of tuples a second.") from None
+
+
+def load(target: str) -> Join:
+    """Return the join that a file defines: `FILE`, or `FILE:NAME` if it isn't called `join`.
+
+    Raises:
+        DefinitionError: If the file is missing or fails, or holds no join of that name.
+    """
+    path, _, name = target.partition(":")
+    file, name = Path(path), name or "join"
+    if not file.is_file() or file.suffix != ".py":
+        raise DefinitionError(f"{path}: there is no such Python file.")
+    try:
+        defined = getattr(_module(file), name, None)
+        found = defined() if callable(defined) else defined
+    except WatersmeetError:
+        raise
+    except Exception as error:
+        raise DefinitionError(f"{_place(file, error)}: {type(error).__name__}: {_first_line(error)}") from None
+    if not isinstance(found, Join):
+        raise DefinitionError(f"{path}: '{name}' is no join made by wm.join, nor a function that returns one.")
+    return found
+
+
+def _module(file: Path) -> ModuleType:
+    """Return a file as a module that is not `__main__`, so that what it would start is not started."""
+    sys.path.insert(0, str(file.resolve().parent))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _place(file: Path, error: Exception) -> str:
+    """Return the file, and the line of it that failed."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    return f"{file}, line {lines[-1]}" if lines else str(file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

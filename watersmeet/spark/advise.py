@@ -1,0 +1,203 @@
+"""`wm.advise`: runs a join over a sample in the driver's process and says what it would take for good."""
+
+import sys
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from watersmeet.adapt.advice import Advice, advice, check_streams
+from watersmeet.adapt.cost import Goal
+from watersmeet.adapt.forecast import Sample, Settings
+from watersmeet.duration import microseconds
+from watersmeet.engine.commit import next_manifest
+from watersmeet.engine.plan import plan, start, view
+from watersmeet.errors import DefinitionError
+from watersmeet.ordering import Ordering
+from watersmeet.placement import Central
+from watersmeet.query import Query
+from watersmeet.spark import driver
+from watersmeet.spark.frames import STREAM, check_frame, tagged, union
+from watersmeet.spark.join import Join
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.store import Store
+
+MOST_ROWS, MOST_BYTES = 50_000, 256 << 20
+"""As much of the sample is read."""
+MOST_SECONDS = 10.0
+"""No batch begins after this time."""
+FIRST, LARGEST, LONG = 64, 8, 1.0
+"""The first batch is one in 64 of the rows; batches double up to one in 8, until one takes a second.
+
+So a costly predicate shows itself early, and a cheap join is measured on batches whose own cost is a small part.
+"""
+PEEK = 20
+"""Rows by which the width of a stream's rows is judged."""
+QUIET = 2.0
+"""Seconds after which it says how far it has come."""
+STRATEGY = Central()
+
+
+def advise(
+    join: Join,
+    samples: Mapping[str, DataFrame] | None = None,
+    rates: Mapping[str, float] | None = None,
+    *,
+    max_nodes: int = 16,
+    goal: Goal = "latency",
+    every: str = "1 second",
+    slots: int | None = None,
+    bandwidth: float | None = None,
+) -> Advice:
+    """Predict what a join takes, now and at 2, 5 and 10 times the rate, and recommend a strategy and a number of nodes.
+
+    The join is run over a sample of its streams, in this process, for some ten seconds.
+
+    Args:
+        join: The join; it is not started.
+        samples: Static frames to take the place of streaming inputs, by stream; for static inputs they may be left out.
+        rates: Tuples a second of streams whose rate differs from the sample's.
+        max_nodes: How many nodes there may be.
+        goal: `latency` for the shortest batches, `throughput` for the most tuples a second.
+        every: The time from one batch to the next.
+        slots: How many tasks run at once; by default each node has a core of its own.
+        bandwidth: The bytes a second that the network brings to a node; if too few, the advice says so.
+
+    Raises:
+        DefinitionError: If an input without a sample is streaming, a stream has no rows, or a setting is none.
+    """
+    names = [stream.name for stream in join.query.streams]
+    check_streams("samples", samples or {}, names)
+    check_streams("rates", rates or {}, names)
+    settings = Settings(
+        max_nodes,
+        goal,
+        microseconds(every, "every") / 1e6,
+        inf if slots is None else slots,
+        bandwidth=inf if bandwidth is None else bandwidth,
+        rates=rates or {},
+    )
+    rows = sample_rows(join.query, _frames(join, samples or {}))
+    with TemporaryDirectory(prefix="watersmeet-") as folder:
+        return advice(measure(join.query, join.ordering, rows, Store(folder)), settings)
+
+
+# -- the sample
+
+
+def _frames(join: Join, samples: Mapping[str, DataFrame]) -> list[DataFrame]:
+    """Return a static frame for each stream.
+
+    Raises:
+        DefinitionError: If there is none, or it lacks a column.
+    """
+    return [
+        _frame(stream.name, stream.schema.names, samples.get(stream.name, given))
+        for stream, given in zip(join.query.streams, join.frames, strict=True)
+    ]
+
+
+def _frame(name: str, columns: Sequence[str], frame: DataFrame | None) -> DataFrame:
+    if frame is None or check_frame(name, frame).isStreaming:
+        raise DefinitionError(
+            f"Stream '{name}' is streaming: advise reads a static sample, "
+            f'such as samples={{"{name}": spark.read.parquet(...)}}.'
+        )
+    missing = [column for column in columns if column not in frame.columns]
+    if missing:
+        raise DefinitionError(f"The sample of stream '{name}' has no column '{missing[0]}', which the stream has.")
+    return frame.select(*(frame[f"`{column}`"] for column in columns))
+
+
+def sample_rows(query: Query, frames: Sequence[DataFrame]) -> pa.Table:
+    """Return the earliest rows of all streams together, by event time, as a batch brings them.
+
+    Raises:
+        DefinitionError: If a stream has no rows, or none in the stretch of time that is read.
+    """
+    widths = [_width(query, at, frame) for at, frame in enumerate(frames)]
+    moment = F.coalesce(*(F.col(f"s{at}_{stream.time}") for at, stream in enumerate(query.streams)))
+    most = min(MOST_ROWS, int(MOST_BYTES // max(widths)))
+    rows = union(query, frames, False).where(moment.isNotNull()).orderBy(moment).limit(most).toArrow()
+    there = set(pc.unique(rows.column(STREAM)).to_pylist())
+    absent = [stream.name for at, stream in enumerate(query.streams) if at not in there]
+    if absent:
+        raise DefinitionError(
+            f"No rows of stream '{absent[0]}' are among the first {rows.num_rows:,} of all samples by event time: "
+            "give samples of the same stretch of time."
+        )
+    return rows
+
+
+def _width(query: Query, at: int, frame: DataFrame) -> float:
+    """Return the bytes of a stream's row."""
+    rows = tagged(query, at, frame, False).limit(PEEK).toArrow()
+    if not rows.num_rows:
+        raise DefinitionError(f"The sample of stream '{query.streams[at].name}' has no rows.")
+    return max(1.0, float(rows.nbytes / rows.num_rows))
+
+
+# -- the run
+
+
+def measure(query: Query, ordering: Ordering, rows: pa.Table, store: Store) -> Sample:
+    """Run a join over rows in the order of their time, batch by batch, and return what it measured.
+
+    Args:
+        query: The join.
+        ordering: In which order streams are probed.
+        rows: The rows, as `sample_rows` gives them.
+        store: An empty store.
+
+    Raises:
+        DefinitionError: If all are of one moment.
+    """
+    times = pc.coalesce(*(rows.column(f"s{at}_{stream.time}") for at, stream in enumerate(query.streams)))
+    micros = times.cast(pa.int64()).to_numpy()
+    manifest, run, first, end = start(query), uuid.uuid4().hex, 0, 0  # [!] what is cached by name outlives the store
+    predicates: dict[str, Counter[str]] = defaultdict(Counter)
+    for first, end in cuts(rows.num_rows, time.perf_counter):
+        manifest = _batch(query, ordering, rows.slice(first, end - first), store, run, manifest)
+        for name, cost in manifest.progress["predicates"].items():
+            predicates[name].update(cost)
+    begin, middle, last = micros[0], (micros[first] + micros[end - 1]) / 2, micros[end - 1]
+    if last == begin:
+        raise DefinitionError("All rows of the samples are of one moment; give samples over some seconds.")
+    state = view(query, manifest, STRATEGY)
+    return Sample(state, end, (last - begin) / 1e6, (middle - begin) / 1e6, predicates, query.counted)
+
+
+def cuts(rows: int, clock: Callable[[], float]) -> Iterator[tuple[int, int]]:
+    """Yield where batches begin and end; a batch takes until the next one is asked for."""
+    at, size, began = 0, max(1, rows // FIRST), clock()
+    while at < rows and clock() - began < MOST_SECONDS:
+        end = rows if rows - at < 2 * size else at + size
+        started = clock()
+        yield at, end
+        if clock() - started < LONG:
+            size = min(2 * size, max(1, rows // LARGEST))
+        at = end
+        _tell(at / rows, clock() - began)
+    _tell(at / rows, clock() - began, "\n")
+
+
+def _batch(query: Query, ordering: Ordering, rows: pa.Table, store: Store, run: str, before: Manifest) -> Manifest:
+    """Run a batch as a running join does; return the state after it."""
+    planned = plan(query, before, STRATEGY, store, run, ordering=ordering)
+    tasks = driver.probe(rows, planned)
+    after = next_manifest(before, planned, STRATEGY, tasks, 0, ordering=ordering)
+    store.remove(before.files - after.files | {file for task in tasks for file in task.files})
+    return after
+
+
+def _tell(part: float, seconds: float, end: str = "") -> None:
+    """Say how far a long run has come, on one line."""
+    if seconds > QUIET:
+        print(f"\rmeasured {part:.0%} of the sample in {seconds:.0f} s", end=end, file=sys.stderr, flush=True)
