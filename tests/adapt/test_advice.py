@@ -183,10 +183,11 @@ def test_a_stream_without_a_rate_is_refused_unless_it_is_given() -> None:
 
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     sample = replace(HEAVY, predicates={"similar": {"pairs": 1000, "matches": 10, "ms": 12.0}})
-    advised(sample).show()
+    advised(sample, rates={"b": 100}).show()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Measured on 9,000 tuples over 30 s of event time: 9.99 µs a pair, 100 bytes a tuple"
     assert lines[1] == "  a: 100 tuples/s, probe b (0.10% match), then c (0.10% match)"
+    assert lines[2].startswith("  b: 100 tuples/s as given, probe")
     assert lines[4:6] == ["  similar(): 12 µs a call, 1.00% match", ""]
     assert lines[7].split()[:2] == ["rate", "tuples/s"]
     assert [line.split()[0] for line in lines[8:12]] == ["1x", "2x", "5x", "10x"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from watersmeet.adapt.chart import draw
 from watersmeet.adapt.forecast import Forecast, Sample, Settings
-from watersmeet.adapt.report import report
+from watersmeet.adapt.report import figure, report
 from watersmeet.errors import DefinitionError
 
 FACTORS = (1, 2, 5, 10)
@@ -94,7 +94,7 @@ def _of_row(row: Mapping[str, Any], settings: Settings) -> list[str]:
     notes, at = [], f"At {row['factor']}x the rate"
     if row["nodesNeeded"] is None:
         notes.append(
-            f"{at} a batch takes {row['batchSeconds']:.3g} s and the next is due after {settings.every:g} s: "
+            f"{at} a batch takes {figure(row['batchSeconds'])} s and the next is due after {settings.every:g} s: "
             f"no strategy on up to {settings.max_nodes} nodes keeps up."
         )
     if row["bandwidthNeeded"] > settings.bandwidth:

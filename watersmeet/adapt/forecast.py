@@ -193,4 +193,8 @@ class Forecast:
 
     def _stream(self, p: cost.Parameters, at: int) -> dict[str, Any]:
         probed = [self._state.names[to] for to in p.orders[at]]
-        return {"tuplesPerSecond": p.rates[at], "matching": dict(zip(probed, p.selectivities[at], strict=True))}
+        return {
+            "tuplesPerSecond": p.rates[at],
+            "given": self._state.names[at] in self._settings.rates,
+            "matching": dict(zip(probed, p.selectivities[at], strict=True)),
+        }

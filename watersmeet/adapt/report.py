@@ -26,7 +26,8 @@ def _measured(measured: Mapping[str, Any]) -> Iterator[str]:
     )
     for name, stream in measured["streams"].items():
         course = ", then ".join(f"{to} ({part:.2%} match)" for to, part in stream["matching"].items())
-        yield f"  {name}: {figure(stream['tuplesPerSecond'])} tuples/s, probe {course}"
+        given = " as given" if stream["given"] else ""
+        yield f"  {name}: {figure(stream['tuplesPerSecond'])} tuples/s{given}, probe {course}"
     for name, cost in measured["predicates"].items():
         each = cost["ms"] / 1000 / cost["pairs"] if cost["pairs"] else 0.0
         part = cost["matches"] / cost["pairs"] if cost["pairs"] else 0.0
