@@ -394,6 +394,7 @@ def test_results_and_places_are_right_through_changes_of_master(tmp_path: Any) -
     leads = ["".join(p["order"]["d"][0]) for p in run.progress]
     assert leads[0] == "abc" and leads[-1].startswith("c") and {"bac", "bca"} & set(leads)
     assert masters(run)[-1] == 2
+    assert [p["changes"]["master"] for p in run.progress if "master" in p["changes"]] == [["a", "b"], ["b", "c"]]
 
 
 def test_rates_that_change_make_another_stream_the_master(tmp_path: Any) -> None:

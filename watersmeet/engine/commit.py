@@ -22,6 +22,9 @@ from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.manifest import Manifest, StreamState
 
+DECIDED = ("order", "chosen", "master", "segmentSeconds", "ring", "lengths")
+"""What `progress` tells of the decisions that may change from batch to batch."""
+
 
 def next_manifest(
     before: Manifest,
@@ -68,6 +71,7 @@ def next_manifest(
     state = view(plan.query, manifest, strategy)
     shown = progress(manifest, plan, intakes, taken, tasks, purged, used)
     shown["placement"] = strategy.facts(plan.placement, state)
+    shown["changes"] = _changes(before.progress, shown)
     frozen = _frozen(manifest, plan, state, strategy, ordering, tasks, used)
     frozen |= {"slots": slots, "hop": _hop_seconds(before.frozen.get("hop"), plan, used, slots, took)}
     return replace(manifest, frozen=frozen, progress=shown)
@@ -280,6 +284,12 @@ def _sum(counts: Iterable[Mapping[int, int]]) -> dict[int, int]:
         for key, value in count.items():
             totals[key] += value
     return totals
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return what was decided otherwise than for the batch before, each with what it was and what it is."""
+    old, new = ({"order": p.get("order"), **p.get("placement", {})} for p in (before, now))
+    return {name: [old[name], new[name]] for name in DECIDED if old.get(name) and old[name] != new.get(name, old[name])}
 
 
 def _orders(plan: BatchPlan, origin: int) -> list[list[str]]:

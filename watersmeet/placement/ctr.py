@@ -3,8 +3,8 @@
 Gu, Yu and Wang, "Adaptive Load Diffusion for Multiway Windowed Stream Joins" (ICDE 2007), section 4. A routing table
 says which nodes keep a segment. A route for new tuples is a join order and, for each hop k, a set of nodes V_k that
 together hold the window of the stream probed: a weighted set cover, by the greedy rule, that begins with the nodes of
-the hop before (section 4.1). Of all routes the one with the least overhead (equation 3) is taken, and the segment is
-kept on V_1 (Figure 6).
+the hop before (section 4.1). Of all routes the one by which the fewest rows travel is taken, and the segment is kept
+on V_1 (Figure 6).
 
 Where several nodes of V_k hold the same chunk, all probes but one are void (step 3): a chunk is probed where the
 partial result is, else at the first node of the cover that has it. Routes are made anew for each batch and cover all
@@ -370,7 +370,7 @@ def overhead(tuples: float, first: int, moved: Sequence[int], found: Sequence[fl
 
 
 def routes(state: StateView, held: Held, load: Load, lengths: Sequence[int]) -> Iterator[Route]:
-    """Yield for each stream the route of its new tuples with the least overhead, of equals that of the least work."""
+    """Yield for each stream the route of its new tuples by which the fewest rows travel, of equals the least work."""
     sizes = [_window_rows(state, at) for at in range(len(state.streams))]
     beam = ALL_ORDERS if len(state.streams) <= 5 else BEAM
     for origin, stream in enumerate(state.streams):
@@ -378,7 +378,7 @@ def routes(state: StateView, held: Held, load: Load, lengths: Sequence[int]) -> 
         begun = [_Way((origin,), (), (), ())]
         for _ in state.streams[1:]:
             ways = [way.on(to, state, held, load, sizes) for way in begun for to in _others(way, len(sizes))]
-            begun = heapq.nsmallest(beam, ways, key=lambda way: (way.overhead(tuples), way.work()))
+            begun = heapq.nsmallest(beam, ways, key=lambda way: (way.travelling(), way.work()))
         yield Route(begun[0].streams[1:], begun[0].covers, begun[0].overhead(tuples))
 
 
@@ -402,6 +402,18 @@ class _Way(NamedTuple):
 
     def overhead(self, tuples: float) -> float:
         return overhead(tuples, max(1, len(self.covers[0])), self.moved[1:], self.found[:-1])
+
+    def travelling(self) -> float:
+        """Return the extra rows that a tuple makes travel.
+
+        Equation 3 counts the nodes that the hop before did not visit, as if a partial result were on all that it did;
+        it is on one of them, and travels to the others as well.
+        """
+        total, partial = len(self.covers[0]) - 1.0, 1.0
+        for before, nodes, found in zip(self.covers, self.covers[1:], self.found, strict=False):
+            partial *= found
+            total += partial * (len(nodes) - len(set(before).intersection(nodes)) / max(1, len(before)))
+        return total
 
     def work(self) -> float:
         """Return the partial results that a tuple becomes on the way, all hops together."""
