@@ -177,7 +177,7 @@ def test_parameters_must_fit_each_other() -> None:
 def test_central() -> None:
     found = cost.central(EQUAL)
     assert (found.compute, found.kept, found.shipped) == pytest.approx((300 * 0.3, 300, 300))
-    between = 2 * 5e-3 + cost.TASK_SECONDS
+    between = 2 * 5e-3 + cost.starting(1, 1, inf)
     assert found.seconds(EQUAL) == pytest.approx(90 + 300 * 0.04 + 300 * 1e-3 + between)
     assert found.seconds(EQUAL, (2, 0, 1)) == pytest.approx(180 + 0.3 + between)
     assert found.seconds(replace(EQUAL, slots=0.5)) == pytest.approx(2 * (90 + 300 * 0.04 + 300 * 1e-3) + between)
@@ -232,10 +232,10 @@ def test_hash_looks_into_one_bucket_and_sends_rows_once_a_hop() -> None:
 
 
 def test_nothing_to_do_costs_nothing_but_stages_and_tasks() -> None:
-    idle = replace(EQUAL, rates=(0.0, 0.0, 0.0))
+    idle = replace(EQUAL, rates=(0.0, 0.0, 0.0), cores=2)
     every = [cost.central(idle), cost.psp(idle, 3), cost.dsj(idle, 3), cost.atr(idle, 3, 0, 5.0), cost.ctr(idle, 3)]
-    counts = [(1, 1), (6, 2), (6, 2), (3, 1), (6, 2)]
-    between = [5e-3 * (1 + stages) + cost.TASK_SECONDS * tasks for tasks, stages in counts]
+    counts = [(1, 1), (3, 2), (3, 2), (3, 1), (3, 2)]
+    between = [5e-3 * (1 + stages) + cost.starting(nodes, stages, 2) for nodes, stages in counts]
     assert [found.seconds(idle) for found in every] == pytest.approx(between)
 
 

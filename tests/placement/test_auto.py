@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -151,7 +152,7 @@ def test_weights_say_what_counts() -> None:
     state = measured(pair=1e-4, advance=1000)
     only_cpu, only_memory = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
     cpu, memory = (Pricing(state, weights).priced("PSP", 4, {}).cost for weights in (only_cpu, only_memory))
-    starting, share = (2 * cost.HOP_SECONDS + 4 * cost.TASK_SECONDS) / 1000, 1 / 4
+    starting, share = (2 * cost.HOP_SECONDS + cost.starting(4, 1, inf)) / 1000, 1 / 4
     assert cpu == pytest.approx(share * 20 + starting, rel=1e-3)
     assert memory == pytest.approx(share * 200 * 2 * cost.KEEP_SECONDS + starting)
 
@@ -230,7 +231,7 @@ def test_what_is_frozen() -> None:
 
 
 def test_a_change_waits_for_several_batches_on_end() -> None:
-    auto, heavy, light = Auto(), measured(pair=1e-4), measured(rate=5)
+    auto, heavy, light = Auto(), measured(pair=1e-4), measured(rate=5, machine=Machine(cores=2))
     frozen = after(auto, heavy, {})
     seen = []
     for state in (light, light, heavy, *[light] * PATIENCE, light):

@@ -32,7 +32,9 @@ KEEP_SECONDS = 1e-6
 HOP_SECONDS = 0.05
 """T_n before anything is known: how long a hop takes beside its work, which in micro-batches is a stage of tasks."""
 TASK_SECONDS = 5e-3
-"""To start a task and hear from it."""
+"""What each task costs the driver."""
+START_SECONDS, START_CPU = 0.08, 0.02
+"""To start a task where it runs, in parallel as far as there are cores; and what of it is the task's own CPU time."""
 RATE = 1_000.0
 """Tuples a second before anything is known: rather many, since a first batch may be a whole history."""
 UNLIMITED = 3_600.0
@@ -62,10 +64,10 @@ class Parameters:
         purge_seconds: To purge it (T_p).
         row_seconds: To send a row and receive it (T_s); next to nothing where tasks share their state.
         hop_seconds: How long a hop to the next node takes beside its work (T_n).
-        task_seconds: To start a task.
         advance: How far event time advances in a batch, in seconds; infinite if a batch may be a whole history.
         row_bytes: The bytes of a row.
         slots: How many nodes' tasks run at once.
+        cores: How many of them have a core.
         become: For each stream what a tuple has become before each step, and after the last: 1, λWS, (λWS)², ...
     """
 
@@ -80,10 +82,10 @@ class Parameters:
     purge_seconds: float = KEEP_SECONDS
     row_seconds: float = ROW_SECONDS
     hop_seconds: float = HOP_SECONDS
-    task_seconds: float = TASK_SECONDS
     advance: float = 1.0
     row_bytes: float = ROW_BYTES
     slots: float = inf
+    cores: float = inf
     become: tuple[tuple[float, ...], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -354,8 +356,17 @@ class Cost:
         busy = sum(weight * part for weight, part in zip(weights, parts, strict=True))
         if not p.row_seconds:
             return busy / (1 if isinf(p.slots) else p.slots)
-        between = (1 + self.stages) * p.hop_seconds + self.tasks * p.task_seconds  # tuples are taken in first
+        between = (1 + self.stages) * p.hop_seconds + starting(self.nodes, self.stages, p.cores)  # intake comes first
         return busy * max(self.share, 1 / p.slots) + between / p.advance
+
+
+def starting(nodes: int, stages: int, cores: float) -> float:
+    """Return the seconds in which the tasks of a batch start.
+
+    >>> starting(4, 2, cores=2)
+    0.36
+    """
+    return stages * (nodes * TASK_SECONDS + max(1.0, nodes / cores) * START_SECONDS)
 
 
 def central(p: Parameters) -> Cost:
@@ -560,6 +571,7 @@ def measured(state: StateView, master: int | None = None) -> Parameters:
         row_seconds=ROW_SECONDS if machine.row_seconds is None else machine.row_seconds,
         hop_seconds=HOP_SECONDS if machine.hop_seconds is None else machine.hop_seconds,
         slots=machine.slots,
+        cores=machine.cores,
         advance=max(INSTANT, *(stream.advance / 1e6 for stream in state.streams)) if begun else inf,
         row_bytes=size / int(each.sum()) if size else ROW_BYTES,
     )
@@ -575,7 +587,9 @@ def _pair_seconds(state: StateView) -> float:
     spent, looked_at = sum(used.cpu for used in state.usage), sum(hop.pairs for hop in state.hops)
     if not spent:
         return PAIR_SECONDS
-    joining = max(0.0, spent - 2 * KEEP_SECONDS * sum(stream.rows for stream in state.streams))
+    joining = max(
+        0.0, spent - START_CPU * state.machine.tasks - 2 * KEEP_SECONDS * sum(stream.rows for stream in state.streams)
+    )
     return (PAIRS * PAIR_SECONDS + joining) / (PAIRS + looked_at)
 
 

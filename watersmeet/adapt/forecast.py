@@ -94,7 +94,7 @@ class Forecast:
 
     def __init__(self, sample: Sample, settings: Settings) -> None:
         self._sample, self._settings = sample, settings
-        self._state = replace(sample.state, machine=Machine(settings.slots, settings.row_seconds))
+        self._state = replace(sample.state, machine=Machine(settings.slots, settings.row_seconds, cores=settings.slots))
         self._now = cache(self._parameters)
         silent = [name for name, rate in zip(self._state.names, self._now(None).rates, strict=True) if not rate]
         if silent:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from watersmeet.adapt.cost import TASK_SECONDS
+from watersmeet.adapt.cost import starting
 from watersmeet.engine.intake import IntakeReport, StreamIntake, total
-from watersmeet.engine.plan import GIVEN, BatchPlan, learned, view
+from watersmeet.engine.plan import GIVEN, UNKNOWN, BatchPlan, Slots, learned, view
 from watersmeet.engine.probe import TaskReport
 from watersmeet.errors import StateError
 from watersmeet.kernel.hop import HopWork
@@ -34,7 +34,7 @@ def next_manifest(
     now: int,
     inner: Mapping[int, Manifest] | None = None,
     ordering: Ordering = GIVEN,
-    slots: int | None = None,
+    slots: Slots = UNKNOWN,
     took: float | None = None,
 ) -> Manifest:
     """Return the state after a batch.
@@ -47,7 +47,7 @@ def next_manifest(
         now: The driver's clock, in microseconds; only idle streams depend on it.
         inner: The new state of the joins that are streams of this one, by position.
         ordering: What chose the plan's join orders.
-        slots: How many tasks run at once, if that is known.
+        slots: How many tasks run at once.
         took: How long the batch's job took, in seconds, if that is known.
 
     Raises:
@@ -73,7 +73,11 @@ def next_manifest(
     shown["placement"] = strategy.facts(plan.placement, state)
     shown["changes"] = _changes(before.progress, shown)
     frozen = _frozen(manifest, plan, state, strategy, ordering, tasks, used)
-    frozen |= {"slots": slots, "hop": _hop_seconds(before.frozen.get("hop"), plan, used, slots, took)}
+    frozen |= {
+        "tasks": sum(task.tasks for task in tasks),
+        "slots": slots,
+        "hop": _hop_seconds(before.frozen.get("hop"), plan, used, slots, took),
+    }
     return replace(manifest, frozen=frozen, progress=shown)
 
 
@@ -118,14 +122,14 @@ def _shipped(before: Sequence[float] | None, tasks: Sequence[TaskReport]) -> lis
 
 
 def _hop_seconds(
-    before: float | None, plan: BatchPlan, used: Sequence[Usage], slots: int | None, took: float | None
+    before: float | None, plan: BatchPlan, used: Sequence[Usage], slots: Slots, took: float | None
 ) -> float | None:
     """Return how long a hop took beside its work and the start of its tasks, smoothed; None if that isn't known."""
-    if took is None or slots is None:
+    if took is None or slots.slots is None or slots.cores is None:
         return before
-    work = max(max(node.cpu for node in used), sum(node.cpu for node in used) / slots)
-    starting = plan.stages * plan.placement.nodes * TASK_SECONDS
-    now = max(0.0, took - work - starting) / (plan.stages + 1)
+    work = max(max(node.cpu for node in used), sum(node.cpu for node in used) / slots.slots)
+    begun = starting(plan.placement.nodes, plan.stages, slots.cores)
+    now = max(0.0, took - work - begun) / (plan.stages + 1)
     return now if before is None else DECAY * before + (1 - DECAY) * now
 
 

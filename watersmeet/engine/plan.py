@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from watersmeet.kernel.steps import Step, steps
 from watersmeet.ordering import Given, JoinOrder, Ordering
@@ -16,6 +16,16 @@ from watersmeet.state.manifest import Manifest, StreamState
 from watersmeet.state.store import Store
 
 GIVEN = Given()
+
+
+class Slots(NamedTuple):
+    """How many tasks run at once, and how many of them have a core; None if that isn't known."""
+
+    slots: int | None = None
+    cores: int | None = None
+
+
+UNKNOWN = Slots()
 
 
 @dataclass(frozen=True)
@@ -82,12 +92,12 @@ def led(order: tuple[int, ...], lead: tuple[int, ...]) -> tuple[int, ...]:
     return (*lead, *(stream for stream in order if stream not in lead))
 
 
-def start(query: Query, slots: int | None = None, shared: bool = False) -> Manifest:
+def start(query: Query, slots: Slots = UNKNOWN, shared: bool = False) -> Manifest:
     """Return the state before the first batch.
 
     Args:
         query: The join.
-        slots: How many tasks run at once, if that is known.
+        slots: How many tasks run at once.
         shared: Whether tasks share their state, so that no row is sent.
     """
     frozen = {"slots": slots} | ({"shipped": [0.0, 0.0]} if shared else {})
@@ -116,11 +126,14 @@ def view(query: Query, manifest: Manifest, strategy: Strategy) -> StateView:
 
 def _machine(frozen: Mapping[str, Any]) -> Machine:
     seconds, rows = frozen.get("shipped", (0.0, 0.0))
+    slots, cores = frozen.get("slots", UNKNOWN)
     return Machine(
-        slots=frozen.get("slots") or inf,
+        slots=slots or inf,
+        cores=cores or inf,
         row_seconds=seconds / rows if rows else 0.0 if "shipped" in frozen else None,
         hop_seconds=frozen.get("hop"),
         overdue=frozen.get("overdue", 0),
+        tasks=frozen.get("tasks", 0),
     )
 
 

@@ -39,6 +39,7 @@ class TaskReport:
         merged: Chunks this task made, each with the ids of those it replaces.
         seconds: CPU seconds used.
         shipping: Those of them that it took to send rows to other tasks and to receive them.
+        tasks: How many tasks did it, one after the other; none in the driver.
         process: What did the work: `task`, or `driver`.
     """
 
@@ -54,6 +55,7 @@ class TaskReport:
     merged: list[tuple[Chunk, tuple[str, ...]]] = field(default_factory=list)
     seconds: float = 0.0
     shipping: float = 0.0
+    tasks: int = 0
     process: str = "task"
 
     def add(self, earlier: "TaskReport") -> None:
@@ -67,6 +69,7 @@ class TaskReport:
         self.strays += earlier.strays
         self.seconds += earlier.seconds
         self.shipping += earlier.shipping
+        self.tasks += earlier.tasks
 
 
 class Worker:

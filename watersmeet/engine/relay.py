@@ -141,6 +141,7 @@ class Relay:
         report = self._report()
         report.seconds += seconds
         report.shipping += shipping
+        report.tasks += 1
         return self._wire.messages([self._node], pickle.dumps(News(self._news.intakes, report)))
 
     def closing(self) -> TaskReport:

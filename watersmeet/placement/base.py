@@ -88,13 +88,17 @@ class Machine:
         row_seconds: What it took to send a row to a node in the last batches; 0 where tasks share their state, so that
             none is sent, None before the first.
         hop_seconds: How long a hop took beside its work, as a stage of tasks; None before the first batch.
+        cores: How many of the slots have a core; fewer where tasks that wait are to overlap.
         overdue: For how many batches on end a batch has taken longer than the time until the next one was due.
+        tasks: How many tasks probed in the last batch; none where it ran in the driver.
     """
 
     slots: float = inf
     row_seconds: float | None = None
     hop_seconds: float | None = None
+    cores: float = inf
     overdue: int = 0
+    tasks: int = 0
 
 
 @dataclass(frozen=True, slots=True)

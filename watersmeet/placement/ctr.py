@@ -421,11 +421,11 @@ class _Way(NamedTuple):
 
 
 def _window_rows(state: StateView, at: int) -> float:
-    """Return the tuples in a stream's window (r W), or all that is kept where time sets no limit."""
+    """Return the tuples in a stream's window (r W), or all that is kept where time sets no limit; at least one."""
     stream = state.streams[at]
     if stream.window is not None:
-        return stream.rate * stream.window / 1e6
-    return float(sum(chunk.rows for chunk in state.chunks if chunk.stream == at))
+        return max(1.0, stream.rate * stream.window / 1e6)
+    return max(1.0, float(sum(chunk.rows for chunk in state.chunks if chunk.stream == at)))
 
 
 def becomes(state: StateView, joined: frozenset[int], target: int, held: float) -> float:

@@ -22,7 +22,7 @@ from watersmeet.adapt.overload import overload
 from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import RESULTS
 from watersmeet.engine.intake import SIDES, IntakeReport
-from watersmeet.engine.plan import BatchPlan, plan, start, view
+from watersmeet.engine.plan import BatchPlan, Slots, plan, start, view
 from watersmeet.engine.probe import TaskReport
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.explain import explain
@@ -61,7 +61,7 @@ class BatchRunner:
     sink: Sink
     plain: bool
     exchange: str
-    slots: int
+    slots: Slots
     due: float | None = None
     sides: Mapping[str, Folder] = field(default_factory=dict)
     after: Callable[[str], None] = lambda step: None

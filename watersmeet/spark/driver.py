@@ -55,5 +55,6 @@ def probe(rows: pa.Table, plan: BatchPlan) -> list[TaskReport]:
         probing = Probe(plan, [take_in(plan, NAME, 0, rows.to_batches())], worker())
         written = write(plan, NAME, probing.results(0, 1), probing.table.gather)
         first, *others = probing.reports(0, 1, NAME)
-        first.process = "driver"
-        return [finished(first, written, started), *others]
+        done = finished(first, written, started)
+        done.process, done.tasks = "driver", 0
+        return [done, *others]

@@ -1,5 +1,6 @@
 """Input frames: pruned, tagged with their stream, hashed, and made one, since a batch is one frame."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from watersmeet.engine.plan import Slots
 from watersmeet.errors import DefinitionError
 from watersmeet.query import Query
 
@@ -116,3 +118,9 @@ def is_local(spark: SparkSession) -> bool:
     """Tell whether all tasks run in this host's own process tree."""
     master = spark.sparkContext.master or ""
     return master == "local" or master.startswith("local[")
+
+
+def slots(spark: SparkSession) -> Slots:
+    """Return how many tasks run at once, and on how many cores: on this host no more than it has."""
+    found = spark.sparkContext.defaultParallelism
+    return Slots(found, min(found, os.cpu_count() or found) if is_local(spark) else found)

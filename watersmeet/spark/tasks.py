@@ -151,6 +151,7 @@ def finished(report: TaskReport, written: ResultWriter, started: float) -> TaskR
     """Return a report with what writing added, and the CPU seconds since the task started."""
     report.rows, report.files = written.rows, written.files
     report.seconds += time.process_time() - started
+    report.tasks += 1
     return report
 
 
