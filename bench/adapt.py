@@ -23,7 +23,7 @@ from watersmeet.workload import START, numbers, write
 
 RATE, SECONDS, STEP, WINDOW = 50.0, 80, 2, 10.0
 """Tuples a second at first, twice as many from the middle on."""
-WAIT, EPSILON = 1.5e-5, 1.0
+WAIT, EPSILON = 4e-6, 1.0
 WARM = 6
 """Batches until windows are full and the workers have started."""
 BALANCE, RETURN = 1.25, 1.3
