@@ -18,7 +18,7 @@ from watersmeet.adapt import cost
 from watersmeet.adapt.controller import PATIENCE, Option
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import ATR, DSJ, PSP, Central, Hash, HopView, Machine, Placement, StateView, StreamView, Usage
-from watersmeet.placement.auto import Auto, AutoPlacement, Choice, Pricing, candidates
+from watersmeet.placement.auto import Auto, AutoPlacement, Choice, Pricing, _relocation, candidates
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 
@@ -318,3 +318,11 @@ def test_auto_itself_gives_the_oracles_results(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
         run, wanted = run_case(case | {"strategies": [Auto(3)] * len(case["batches"])}, folder)
         assert run.results == wanted.results
+
+
+def test_a_ring_grows_at_once_and_shrinks_as_its_state_expires() -> None:
+    state = measured(pair=1e-4)
+    for nodes, overdue, wanted in ((4, 0, "aggressive"), (16, 0, "passive"), (8, 0, "auto"), (16, 3, "aggressive")):
+        before = {"nodes": nodes}
+        now = replace(state, frozen=before, machine=Machine(overdue=overdue))
+        assert _relocation(now, Option("PSP", 8, 0.0, None, {})) == wanted

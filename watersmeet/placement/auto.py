@@ -169,14 +169,14 @@ class Auto(Strategy):
     def plan(self, state: StateView) -> Placement:
         """See Strategy."""
         choice = self.choice(state)
-        inner = self.inner(choice.taken, _relocation(state)).plan(_inside(state, choice.taken))
+        inner = self.inner(choice.taken, _relocation(state, choice.taken)).plan(_inside(state, choice.taken))
         return AutoPlacement(inner.nodes, inner, choice, inner.tracked)
 
     def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
         """See Strategy."""
         assert isinstance(placement, AutoPlacement)
         taken = placement.choice.taken
-        return self.inner(taken, _relocation(state)).move(_inside(state, taken), placement.inner)
+        return self.inner(taken, _relocation(state, taken)).move(_inside(state, taken), placement.inner)
 
     def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
         """See Strategy: what was chosen and why, and what the strategy chosen keeps."""
@@ -336,9 +336,12 @@ def _tries(most: int) -> list[int]:
     return found
 
 
-def _relocation(state: StateView) -> Relocation:
-    """Return how a ring's state follows a change: at once where the join can't keep up, else as it expires."""
-    return "aggressive" if state.machine.overdue >= OVERDUE else "passive"
+def _relocation(state: StateView, taken: Option) -> Relocation:
+    """Return how a ring's state follows a change: at once if it grows or can't keep up, as it expires if it shrinks."""
+    now = state.frozen.get("nodes", taken.nodes)
+    if taken.nodes > now or state.machine.overdue >= OVERDUE:
+        return "aggressive"
+    return "passive" if taken.nodes < now else "auto"
 
 
 def _inside(state: StateView, taken: Option) -> StateView:
