@@ -39,7 +39,7 @@ test-core: $(STAMP)  ## the tests that need no JVM, in seconds
 	$(BIN)/python -m pytest -m "not spark and not slow"
 
 test-slow: setup  ## the exhaustive variants
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 bench: setup  ## every bench, with tables, CSV and PNG under bench/results/
 	for b in band3 images3 overhead state placements orders auto adapt cost_model; do $(BIN)/python bench/$$b.py || exit 1; done
