@@ -245,6 +245,13 @@ def test_tuples_probe_first_what_they_match_least() -> None:
     assert len(chosen) == 8  # NULL and NaN have an order too
 
 
+def test_what_histograms_expect_is_told() -> None:
+    told = Histogram().estimates(query_of("abs(a.x - b.x) < 5 AND abs(a.x - c.x) < 5"), LOW_C, {})
+    assert {hop for hop in told if hop[0] == (0,)} == {((0,), 1), ((0,), 2)}
+    # Half of a's tuples meet 18 of b's, half of them 2; less at the ends.
+    assert told[(0,), 1] == pytest.approx(10, rel=0.1)
+
+
 @pytest.mark.parametrize("text", ["a.k = b.k AND a.k = c.k", "b.k LIKE concat(a.k, '%') AND c.k LIKE concat(a.k, '%')"])
 def test_tuples_probe_first_where_their_text_is_rare(text: str) -> None:
     """Texts of b mostly begin early in the alphabet, those of c late."""

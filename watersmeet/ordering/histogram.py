@@ -22,6 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.kernel.histogram import EquiWidth, Floats, as_values, evaluated, merged
+from watersmeet.kernel.steps import Hop
 from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.selectivity import usual_share
 from watersmeet.predicate.model import Bound, Column, Conjunct
@@ -83,6 +84,12 @@ class Histogram(Ordering):
         """See Ordering."""
         statistics = Statistics(query, chunks)
         return HistogramOrder(tuple(_Origin(query, statistics, at).classes() for at in range(len(query.streams))))
+
+    def estimates(self, query: Query, chunks: tuple[Chunk, ...], learned: Mapping[str, Any]) -> dict[Hop, float]:
+        """See Ordering; on average over the classes."""
+        statistics = Statistics(query, chunks)
+        every = (_Origin(query, statistics, at).estimates() for at in range(len(query.streams)))
+        return {hop: found for each in every for hop, found in each.items()}
 
 
 class Statistics:
@@ -156,6 +163,14 @@ class _Origin:
         if len(kept) == 1:
             return Classes(kept)
         return Classes(kept, tuple(self._attributes), np.array([_nearest(order, kept) for order in by_cell]))
+
+    def estimates(self) -> dict[Hop, float]:
+        """Return for each hop of the orders the matches expected per partial result."""
+        weights = self._weights()
+        hops = [
+            ((self._origin, *order[:at]), target) for order in self.classes().orders for at, target in enumerate(order)
+        ]
+        return {(tuple(sorted(to)), target): float(weights @ self._matches(to, target)) for to, target in hops}
 
     def _chosen(self) -> list[tuple[Column, EquiWidth]]:
         """Return the columns whose values say most: those that the most bounds on other streams read."""
