@@ -144,6 +144,18 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+def band_case(batches: list[Any], windows: list[int], strategies: list[Any], delay: int = 4) -> dict[str, Any]:
+    """Streams with windows as given, joined by a band, each batch under a strategy of its own."""
+    return {
+        "streams": [oracle.Stream(name, oracle.Sliding(w), delay) for name, w in zip("abcd", windows, strict=False)],
+        "batches": batches,
+        "where": ["abs(a.x - b.x) < 3", "abs(b.x - c.x) < 3" if len(windows) > 2 else ""],
+        "exchanges": ["shuffle"] * len(batches),
+        "strategies": strategies,
+        "orderings": [None] * len(batches),
+    }
+
+
 def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
     streams = tuple(
         StreamSpec(s.name, SCHEMA, 1, ENGINE_WINDOW[type(s.window)](s.window), s.delay) for s in case["streams"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.placement.test_auto import EQUALITIES, measured
-from watersmeet.adapt import cost
+from watersmeet.adapt import parameters
 from watersmeet.adapt.advice import FACTORS, Advice, advice
 from watersmeet.adapt.forecast import Sample, Settings
 from watersmeet.errors import DefinitionError
@@ -120,7 +120,7 @@ def test_copies_count_as_state() -> None:
     state = measured(rate=100, pair=1e-7, streams=3, matching=0.05)
     for row in advised(Sample(state, 9_000, 30.0)).rows:
         assert row["stateRows"] >= 3000 * row["factor"] * 0.999
-        assert row["stateBytes"] == pytest.approx(row["stateRows"] * cost.ROW_BYTES)
+        assert row["stateBytes"] == pytest.approx(row["stateRows"] * parameters.ROW_BYTES)
 
 
 # -- what to mind
@@ -128,7 +128,7 @@ def test_copies_count_as_state() -> None:
 
 def test_a_network_too_slow_is_told() -> None:
     needed = advised().rows[0]["bandwidthNeeded"]
-    assert needed == pytest.approx(cost.ROW_BYTES / (1e-5 * 1000 / 16), rel=0.1)  # equation 6
+    assert needed == pytest.approx(parameters.ROW_BYTES / (1e-5 * 1000 / 16), rel=0.1)  # equation 6
     assert not any("equation 6" in note for note in advised(bandwidth=needed).notes)
     assert advised(bandwidth=needed / 2).notes[0] == (
         "At 1x the rate nodes wait for rows unless the network brings each 0.16 MB/s (equation 6); it has 0.0801 MB/s."

@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from watersmeet.adapt import cost
+from watersmeet.adapt import cost, equations, parameters
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import HopView, Machine, StateView, StreamView, Usage
 from watersmeet.placement.load import ROW_SECONDS
@@ -16,7 +16,7 @@ SECOND = 1_000_000
 # Three streams of 100 tuples a second, windows of 10 s, 1 of 500 pairs matches: a tuple looks at 1000 tuples, becomes 2
 # partial results, looks at 2000 more, becomes 4 results.
 EQUAL = replace(
-    cost.alike(3, 100, 10, 0.002),
+    parameters.alike(3, 100, 10, 0.002),
     pair_seconds=1e-4,
     insert_seconds=1e-2,
     purge_seconds=3e-2,
@@ -25,7 +25,7 @@ EQUAL = replace(
     row_bytes=200.0,
 )
 # a -> b -> c with windows of 20, 5 and 3 tuples; b's and c's tuples have orders and selectivities of their own.
-UNEQUAL = cost.Parameters(
+UNEQUAL = parameters.Parameters(
     rates=(2, 1, 3),
     windows=(10, 5, 1),
     orders=((1, 2), (2, 0), (0, 1)),
@@ -39,130 +39,134 @@ UNEQUAL = cost.Parameters(
 
 def test_a_tuple_becomes_partial_results_and_looks_at_pairs() -> None:
     assert list(EQUAL.become[0]) == [1, 2, 4]
-    assert cost.pairs(EQUAL, 0) == [1000, 2000]
+    assert equations.pairs(EQUAL, 0) == [1000, 2000]
     assert UNEQUAL.become[0] == pytest.approx([1, 2, 3])
-    assert cost.pairs(UNEQUAL, 0) == pytest.approx([5, 6])
-    assert cost.pairs(UNEQUAL, 1) == pytest.approx([3, 20])
-    assert cost.pairs(UNEQUAL, 2) == pytest.approx([20, 25])
+    assert equations.pairs(UNEQUAL, 0) == pytest.approx([5, 6])
+    assert equations.pairs(UNEQUAL, 1) == pytest.approx([3, 20])
+    assert equations.pairs(UNEQUAL, 2) == pytest.approx([20, 25])
 
 
 def test_at_twice_the_rate_a_tuple_looks_at_twice_the_pairs_and_becomes_twice_as_much_a_step() -> None:
-    twice = cost.scaled(EQUAL, 2)
-    assert cost.pairs(twice, 0) == [2000, 8000]
+    twice = parameters.scaled(EQUAL, 2)
+    assert equations.pairs(twice, 0) == [2000, 8000]
     assert twice.become[0] == (1, 4, 16)
     assert twice.selectivities == EQUAL.selectivities
-    assert cost.result_rate(twice) == 2 * 4 * cost.result_rate(EQUAL)
+    assert equations.result_rate(twice) == 2 * 4 * equations.result_rate(EQUAL)
 
 
 def test_what_is_kept_follows_the_rate_but_for_count_windows() -> None:
     p = replace(UNEQUAL, windows=(inf, inf, 1), kept=(40.0, 50.0, 3.0))
-    other = cost.at_rates(p, (1, 3, 3), counted=(1,))
+    other = parameters.at_rates(p, (1, 3, 3), counted=(1,))
     assert (other.rates, other.kept) == ((1, 3, 3), (20, 50, 3))
-    assert cost.at_rates(replace(p, rates=(0, 1, 3)), (1, 1, 3)).kept == p.kept  # nothing to compare with
+    assert parameters.at_rates(replace(p, rates=(0, 1, 3)), (1, 1, 3)).kept == p.kept  # nothing to compare with
 
 
 def test_what_windows_found_before_they_were_full_counts_for_the_part_that_they_held() -> None:
-    assert cost.filled(UNEQUAL, 5).selectivities == ((0.4, 0.5), (1 / 3, 0.2), (0.5, 1.0))
-    assert cost.filled(replace(UNEQUAL, windows=(inf, inf, inf)), 5) == replace(UNEQUAL, windows=(inf, inf, inf))
+    assert parameters.filled(UNEQUAL, 5).selectivities == ((0.4, 0.5), (1 / 3, 0.2), (0.5, 1.0))
+    assert parameters.filled(replace(UNEQUAL, windows=(inf, inf, inf)), 5) == replace(UNEQUAL, windows=(inf, inf, inf))
 
 
 def test_equation_1() -> None:
-    assert cost.central_work(EQUAL, 0) == pytest.approx(0.04 + 1e-4 * 3000)
-    assert cost.ring_work(EQUAL, 0, 4) == pytest.approx(0.34 + 1e-3 * 4 * (1 + 2))
-    assert cost.ring_work(UNEQUAL, 2, 3) == pytest.approx(45 + 0.5 * 3 * (1 + 5))
+    assert equations.central_work(EQUAL, 0) == pytest.approx(0.04 + 1e-4 * 3000)
+    assert equations.ring_work(EQUAL, 0, 4) == pytest.approx(0.34 + 1e-3 * 4 * (1 + 2))
+    assert equations.ring_work(UNEQUAL, 2, 3) == pytest.approx(45 + 0.5 * 3 * (1 + 5))
 
 
 def test_equation_2_is_exact_for_streams_alike_but_for_keeping_tuples() -> None:
     free = replace(EQUAL, insert_seconds=0, purge_seconds=0)
     for nodes in (1, 4, 19):
-        assert cost.ring_factor(free, nodes) == pytest.approx(1 + 1e-3 * nodes / (100 * 10 * 1e-4))
-        assert cost.ring_work(free, 0, nodes) == pytest.approx(
-            cost.central_work(free, 0) * cost.ring_factor(free, nodes)
+        assert equations.ring_factor(free, nodes) == pytest.approx(1 + 1e-3 * nodes / (100 * 10 * 1e-4))
+        assert equations.ring_work(free, 0, nodes) == pytest.approx(
+            equations.central_work(free, 0) * equations.ring_factor(free, nodes)
         )
 
 
 def test_equations_3_and_4() -> None:
-    assert cost.service_rate(EQUAL, 4) == pytest.approx(1 / 0.352)
-    assert cost.output_rate(EQUAL, 4) == pytest.approx(4 * 4 / 0.352)
+    assert equations.service_rate(EQUAL, 4) == pytest.approx(1 / 0.352)
+    assert equations.output_rate(EQUAL, 4) == pytest.approx(4 * 4 / 0.352)
     free = replace(EQUAL, insert_seconds=0, purge_seconds=0)
     single = 4 / 0.3  # O_S: results by L_C
-    assert cost.output_rate(free, 6) == pytest.approx(single / (1 / 6 + 1e-3 / (100 * 10 * 1e-4)))
+    assert equations.output_rate(free, 6) == pytest.approx(single / (1 / 6 + 1e-3 / (100 * 10 * 1e-4)))
 
 
 def test_averages_weigh_streams_by_their_rates() -> None:
     work = (2 * 11 + 1 * 23 + 3 * 45) / 6 + 0.5 * 1 * (2 * 3 + 1 * 2 + 3 * 6) / 6
-    assert cost.service_rate(UNEQUAL, 1) == pytest.approx(1 / work)
-    assert cost.average(replace(UNEQUAL, rates=(0, 0, 0)), lambda _: 1.0) == 0
+    assert equations.service_rate(UNEQUAL, 1) == pytest.approx(1 / work)
+    assert equations.average(replace(UNEQUAL, rates=(0, 0, 0)), lambda _: 1.0) == 0
 
 
 def test_equation_5() -> None:
-    assert cost.latency(EQUAL, 1) == pytest.approx(0.303)
-    assert cost.latency(EQUAL, 4) == pytest.approx(1.5 * 5e-3 + 0.3 / 4 + 0.003)
-    assert cost.latency(EQUAL, 10) == pytest.approx(4.5 * 5e-3 + 3 * 10 * 5e-3)  # the rows' way outlasts the join
+    assert equations.latency(EQUAL, 1) == pytest.approx(0.303)
+    assert equations.latency(EQUAL, 4) == pytest.approx(1.5 * 5e-3 + 0.3 / 4 + 0.003)
+    assert equations.latency(EQUAL, 10) == pytest.approx(4.5 * 5e-3 + 3 * 10 * 5e-3)  # the rows' way outlasts the join
 
 
 def test_equation_6_and_what_is_kept_and_sent() -> None:
-    assert cost.bandwidth(EQUAL, 4) == pytest.approx(200 / (1e-4 * 100 * 10 / 4))
-    assert cost.bandwidth(replace(UNEQUAL, row_bytes=6.0), 1) == pytest.approx(6 / 3)
-    assert cost.bandwidth(replace(UNEQUAL, windows=(inf, 5, 1)), 1) == inf  # nothing is kept: a node only waits
-    assert cost.state_rows(UNEQUAL) == 20 + 5 + 3
-    assert cost.state_rows(replace(UNEQUAL, spans=(12.0, 5.0, inf), kept=(0.0, 0.0, 9.0))) == 24 + 5 + 3
-    assert cost.network_bytes(EQUAL, 4) == pytest.approx(4 * 300 * 3 * 200)
+    assert equations.bandwidth(EQUAL, 4) == pytest.approx(200 / (1e-4 * 100 * 10 / 4))
+    assert equations.bandwidth(replace(UNEQUAL, row_bytes=6.0), 1) == pytest.approx(6 / 3)
+    assert equations.bandwidth(replace(UNEQUAL, windows=(inf, 5, 1)), 1) == inf  # nothing is kept: a node only waits
+    assert equations.state_rows(UNEQUAL) == 20 + 5 + 3
+    assert equations.state_rows(replace(UNEQUAL, spans=(12.0, 5.0, inf), kept=(0.0, 0.0, 9.0))) == 24 + 5 + 3
+    assert equations.network_bytes(EQUAL, 4) == pytest.approx(4 * 300 * 3 * 200)
 
 
 def test_the_best_number_of_nodes() -> None:
-    assert cost.best_nodes(EQUAL, 20) == 20  # the output rate only rises
+    assert equations.best_nodes(EQUAL, 20) == 20  # the output rate only rises
     # 4 nodes: 7.5 ms + max(78, 60) ms; 5: 10 + max(63, 75); 6: 12.5 + max(53, 90).
-    assert cost.best_nodes(EQUAL, 20, "latency") == 5
-    assert cost.best_nodes(EQUAL, 3, "latency") == 3
-    assert cost.best_nodes(EQUAL, 20, available=cost.bandwidth(EQUAL, 7)) == 7
-    assert cost.best_nodes(EQUAL, 20, available=1.0) == 1
+    assert equations.best_nodes(EQUAL, 20, "latency") == 5
+    assert equations.best_nodes(EQUAL, 3, "latency") == 3
+    assert equations.best_nodes(EQUAL, 20, available=equations.bandwidth(EQUAL, 7)) == 7
+    assert equations.best_nodes(EQUAL, 20, available=1.0) == 1
 
 
 def test_the_best_number_of_nodes_for_latency_is_the_papers() -> None:
     lean = replace(EQUAL, row_seconds=0.0, insert_seconds=0.0, purge_seconds=0.0)
     first = (0.3 / (3 * 5e-3)) ** 0.5  # L_C / N_1 = M N_1 T_n
-    assert abs(cost.best_nodes(lean, 50, "latency") - first) < 1
+    assert abs(equations.best_nodes(lean, 50, "latency") - first) < 1
 
 
 def test_rings_of_different_lengths() -> None:
     # a -> b -> c on rings of 2 and 3 nodes: 5 / 2 + 6 / 3 pairs at the head, and 1 + 2 rows sent to it.
-    assert cost.head_work(UNEQUAL, 0, (4, 2, 3)) == pytest.approx(5 / 2 + 6 / 3 + 0.5 * 3)
+    assert equations.head_work(UNEQUAL, 0, (4, 2, 3)) == pytest.approx(5 / 2 + 6 / 3 + 0.5 * 3)
     kept = replace(UNEQUAL, insert_seconds=3.0, purge_seconds=1.0)
-    assert cost.head_work(kept, 0, (4, 2, 3)) == pytest.approx(4.5 + 1.5 + 4 / 4)
+    assert equations.head_work(kept, 0, (4, 2, 3)) == pytest.approx(4.5 + 1.5 + 4 / 4)
     for nodes in (1, 5):
-        assert cost.head_work(EQUAL, 0, (nodes,) * 3) * nodes == pytest.approx(cost.ring_work(EQUAL, 0, nodes))
+        assert equations.head_work(EQUAL, 0, (nodes,) * 3) * nodes == pytest.approx(
+            equations.ring_work(EQUAL, 0, nodes)
+        )
     slow = replace(EQUAL, hop_seconds=1.0)  # the longest ring's half, and a round of each
-    assert cost.ring_latency(slow, (1, 4, 2)) == pytest.approx(1.5 + 7)
+    assert equations.ring_latency(slow, (1, 4, 2)) == pytest.approx(1.5 + 7)
 
 
 def test_ring_lengths_of_streams_alike_are_the_best_number_of_nodes() -> None:
-    assert cost.ring_lengths(EQUAL, 6) == (6, 6, 6)
-    first = cost.ring_lengths(EQUAL, 20, "latency")
-    assert first[0] == cost.best_nodes(EQUAL, 20, "latency")
-    assert cost.ring_latency(EQUAL, first) <= cost.latency(EQUAL, first[0])
+    assert equations.ring_lengths(EQUAL, 6) == (6, 6, 6)
+    first = equations.ring_lengths(EQUAL, 20, "latency")
+    assert first[0] == equations.best_nodes(EQUAL, 20, "latency")
+    assert equations.ring_latency(EQUAL, first) <= equations.latency(EQUAL, first[0])
 
 
 def test_a_stream_of_little_weight_has_a_short_ring() -> None:
     p = replace(EQUAL, rates=(1.0, 100.0, 100.0), hop_seconds=1e-2)
-    short, long, _ = cost.ring_lengths(p, 20, "latency")
+    short, long, _ = equations.ring_lengths(p, 20, "latency")
     assert short <= long
-    assert cost.ring_latency(p, cost.ring_lengths(p, 20, "latency")) <= cost.latency(
-        p, cost.best_nodes(p, 20, "latency")
+    assert equations.ring_latency(p, equations.ring_lengths(p, 20, "latency")) <= equations.latency(
+        p, equations.best_nodes(p, 20, "latency")
     )
 
 
 def test_dearer_and_less_selective_joins_want_longer_rings() -> None:
     best = [
-        cost.best_nodes(replace(EQUAL, pair_seconds=seconds), 50, "latency") for seconds in (1e-6, 1e-4, 1e-3, 1e-2)
+        equations.best_nodes(replace(EQUAL, pair_seconds=seconds), 50, "latency")
+        for seconds in (1e-6, 1e-4, 1e-3, 1e-2)
     ]
     assert best == sorted(best)
     assert best[0] < best[-1]
     more, less = (
-        replace(cost.alike(3, 100, 10, matching), pair_seconds=1e-4, hop_seconds=1e-3) for matching in (0.001, 0.01)
+        replace(parameters.alike(3, 100, 10, matching), pair_seconds=1e-4, hop_seconds=1e-3)
+        for matching in (0.001, 0.01)
     )
-    assert cost.output_rate(less, 4) > cost.output_rate(more, 4)
-    assert cost.latency(less, 4) > cost.latency(more, 4)
+    assert equations.output_rate(less, 4) > equations.output_rate(more, 4)
+    assert equations.latency(less, 4) > equations.latency(more, 4)
 
 
 def test_parameters_must_fit_each_other() -> None:
@@ -186,7 +190,7 @@ def test_central() -> None:
 def test_psp_divides_work_and_sends_rows_round() -> None:
     found = cost.psp(EQUAL, 4)
     assert (found.compute, found.kept, found.share, found.tasks) == pytest.approx((90, 300, 1 / 4, 8))
-    assert found.shipped == pytest.approx(cost.network_bytes(EQUAL, 4) / 200)
+    assert found.shipped == pytest.approx(equations.network_bytes(EQUAL, 4) / 200)
 
 
 def test_borders_divide_the_work_of_long_batches_too() -> None:
@@ -198,7 +202,7 @@ def test_borders_divide_the_work_of_long_batches_too() -> None:
 
 
 def test_dsj_visits_fewer_nodes_for_shorter_windows() -> None:
-    p = replace(cost.alike(2, 10, 20, 0.1), windows=(20.0, 4.0), advance=1.0)
+    p = replace(parameters.alike(2, 10, 20, 0.1), windows=(20.0, 4.0), advance=1.0)
     found = cost.dsj(p, 4)  # slices of 5 s: probes of the first stream go to all nodes, of the second to 1 + 1
     assert found.shipped == pytest.approx(10 * 2 + 10 * 4)
     assert found.compute == pytest.approx(p.pair_seconds * (10 * 40 + 10 * 200))
@@ -243,11 +247,11 @@ def test_nothing_to_do_costs_nothing_but_stages_and_tasks() -> None:
 
 
 def test_priors_before_anything_is_known() -> None:
-    p = cost.measured(StateView((StreamView(20 * SECOND, window=10 * SECOND), StreamView(None))))
-    assert p.rates == (cost.RATE, cost.RATE)
+    p = parameters.measured(StateView((StreamView(20 * SECOND, window=10 * SECOND), StreamView(None))))
+    assert p.rates == (parameters.RATE, parameters.RATE)
     assert p.windows == (10, inf)
-    assert [p.held(0), p.held(1)] == [10 * cost.RATE, cost.RATE * cost.UNLIMITED]
-    assert (p.pair_seconds, p.row_bytes, p.advance) == (cost.PAIR_SECONDS, cost.ROW_BYTES, inf)
+    assert [p.held(0), p.held(1)] == [10 * parameters.RATE, parameters.RATE * parameters.UNLIMITED]
+    assert (p.pair_seconds, p.row_bytes, p.advance) == (parameters.PAIR_SECONDS, parameters.ROW_BYTES, inf)
 
 
 def state(**more: object) -> StateView:
@@ -265,41 +269,41 @@ def state(**more: object) -> StateView:
 
 
 def test_rates_windows_and_state_as_measured() -> None:
-    p = cost.measured(state(machine=Machine(2, 0.0)))
+    p = parameters.measured(state(machine=Machine(2, 0.0)))
     assert (p.rates, p.windows, p.spans) == ((100, 50, 10), (10, 2, inf), (20, 12, inf))
     assert [p.held(at) for at in p.streams] == [1000, 100, 300]
     assert (p.advance, p.row_bytes, p.row_seconds, p.slots) == (2, 40, 0, 2)
-    assert cost.measured(state()).row_seconds == ROW_SECONDS
+    assert parameters.measured(state()).row_seconds == ROW_SECONDS
 
 
 def test_hops_not_seen_have_the_selectivity_of_their_conjuncts_least_first() -> None:
-    p = cost.measured(state())
+    p = parameters.measured(state())
     assert p.orders == ((1, 2), (0, 2), (0, 1))  # from stream 1 no conjunct leads to 2
     assert p.selectivities[0] == pytest.approx((0.1, 0.01))
-    assert cost.measured(state(), master=2).orders == ((2, 1), (2, 0), (0, 1))
+    assert parameters.measured(state(), master=2).orders == ((2, 1), (2, 0), (0, 1))
 
 
 def test_hops_seen_give_orders_and_what_partial_results_become() -> None:
     hops = (HopView((0,), 2, 200, 60_000, 1200), HopView((0,), 1, 20, 2_000, 0), HopView((0, 2), 1, 1200, 120_000, 60))
-    p = cost.measured(state(hops=hops))
+    p = parameters.measured(state(hops=hops))
     assert p.orders[0] == (2, 1)
     assert p.become[0] == pytest.approx([1, 6, 0.3])
-    assert cost.known(state(hops=hops))
-    assert not cost.known(state())
+    assert parameters.known(state(hops=hops))
+    assert not parameters.known(state())
 
 
 def test_seconds_a_pair_weigh_what_was_measured_against_the_prior() -> None:
     hops = (HopView((0,), 1, 200, 99_000, 10), HopView((1,), 0, 100, 0, 0))
     used = (Usage(cpu=4.0), Usage(cpu=5.0))
-    kept = 2 * cost.KEEP_SECONDS * 320
-    p = cost.measured(state(hops=hops, usage=used))
+    kept = 2 * parameters.KEEP_SECONDS * 320
+    p = parameters.measured(state(hops=hops, usage=used))
     assert p.pair_seconds == pytest.approx((0.001 + 9 - kept) / 100_000)
-    assert cost.measured(state(hops=hops, usage=(Usage(cpu=1e-9),))).pair_seconds == pytest.approx(1e-8)
-    assert cost.measured(state(hops=hops)).pair_seconds == cost.PAIR_SECONDS
+    assert parameters.measured(state(hops=hops, usage=(Usage(cpu=1e-9),))).pair_seconds == pytest.approx(1e-8)
+    assert parameters.measured(state(hops=hops)).pair_seconds == parameters.PAIR_SECONDS
 
 
 def test_a_stream_of_one_moment_and_one_not_seen_break_nothing() -> None:
-    p = cost.measured(StateView((StreamView(20, 7, 5, 0, 10, 0.0), StreamView(20, window=10))))
+    p = parameters.measured(StateView((StreamView(20, 7, 5, 0, 10, 0.0), StreamView(20, window=10))))
     assert p.rates == (5, 0)
-    assert p.advance == cost.INSTANT
+    assert p.advance == parameters.INSTANT
     assert cost.psp(p, 4).seconds(p) > cost.central(p).seconds(p)

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from tests import oracle
 from tests.budget import FEW
 from tests.engine import Run
-from tests.test_engine import cases, run_case
+from tests.test_engine import band_case, cases, run_case
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import (
     ATR,
@@ -176,7 +175,7 @@ def test_the_overhead_is_what_steady_streams_cost(length: int) -> None:
 
 def test_the_overhead_is_what_the_engine_keeps(tmp_path: Any) -> None:
     rows = [[("ab"[t % 2], 97 * b + t, float(t % 40), "p") for t in range(97)] for b in range(8)]
-    run, _ = run_case(case(rows, [30, 20], [ATR(6, "60 us", master=0)] * 8, delay=10_000), str(tmp_path))
+    run, _ = run_case(band_case(rows, [30, 20], [ATR(6, "60 us", master=0)] * 8, delay=10_000), str(tmp_path))
     state = manifests.load(run.store, run.batch)
     assert state is not None and run.progress[-1]["distinctRows"] == 8 * 97
     slaves = [chunk for chunk in state.chunks.values() if chunk.stream == 1]
@@ -368,17 +367,6 @@ def test_a_search_can_be_started_and_stopped_between_batches() -> None:
 # -- through the engine
 
 
-def case(batches: list[Any], windows: list[int], strategies: list[Any], delay: int = 4) -> dict[str, Any]:
-    return {
-        "streams": [oracle.Stream(name, oracle.Sliding(w), delay) for name, w in zip("abcd", windows, strict=False)],
-        "batches": batches,
-        "where": ["abs(a.x - b.x) < 3", "abs(b.x - c.x) < 3" if len(windows) > 2 else ""],
-        "exchanges": ["shuffle"] * len(batches),
-        "strategies": strategies,
-        "orderings": [None] * len(batches),
-    }
-
-
 def masters(run: Run) -> list[int]:
     state = manifests.load(run.store, run.batch)
     assert state is not None
@@ -388,7 +376,7 @@ def masters(run: Run) -> list[int]:
 def test_results_and_places_are_right_through_changes_of_master(tmp_path: Any) -> None:
     rows = [[("abcd"[(i * 7) % 4], 6 * b + (i * 5) % 11, 1.0, "p") for i in range(20)] for b in range(12)]
     strategies = [ATR(4, "3 us", master=(0, 1, 2)[b // 4]) for b in range(12)]
-    run, wanted = run_case(case(rows, [6, 5, 7, 4], strategies), str(tmp_path))
+    run, wanted = run_case(band_case(rows, [6, 5, 7, 4], strategies), str(tmp_path))
     assert run.results == wanted.results and sum(run.results.values()) > 1000
     assert all(p["strays"] == 0 for p in run.progress)
     leads = ["".join(p["order"]["d"][0]) for p in run.progress]
@@ -402,7 +390,7 @@ def test_rates_that_change_make_another_stream_the_master(tmp_path: Any) -> None
         return ("aaab" if batch < 3 else "bbba")[t % 4] if t % 9 else "c"
 
     rows = [[(name(b, t), 10 * b + t % 10, float(t % 5), "p") for t in range(36)] for b in range(10)]
-    run, wanted = run_case(case(rows, [5, 5, 5], [ATR(4, "10 us")] * 10), str(tmp_path))
+    run, wanted = run_case(band_case(rows, [5, 5, 5], [ATR(4, "10 us")] * 10), str(tmp_path))
     assert run.results == wanted.results
     assert all(p["strays"] == 0 for p in run.progress)
     assert masters(run) == [1]
@@ -447,7 +435,7 @@ def dense(draw: st.DrawFn) -> dict[str, Any]:
         for b in range(draw(st.integers(5, 9)))
     ]
     chosen = [draw(st.one_of(options, options, options, st.integers(2, 5).map(PSP))) for _ in batches]
-    return case(batches, [draw(st.integers(2, 7)) for _ in "abcd"], chosen)
+    return band_case(batches, [draw(st.integers(2, 7)) for _ in "abcd"], chosen)
 
 
 @FEW

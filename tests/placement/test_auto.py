@@ -14,7 +14,7 @@ from hypothesis import given
 from tests.budget import FEW
 from tests.scatter import Restless
 from tests.test_engine import cases, run_case, scattered
-from watersmeet.adapt import cost
+from watersmeet.adapt import cost, parameters
 from watersmeet.adapt.controller import PATIENCE, Option
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import ATR, DSJ, PSP, Central, Hash, HopView, Machine, Placement, StateView, StreamView, Usage
@@ -48,7 +48,7 @@ def measured(
             joined = [at for at in range(streams) if at != origin][:step]
             target = next(at for at in range(streams) if at not in (origin, *joined))
             hops.append(HopView(tuple(sorted((origin, *joined))), target, partials[-2], looked_at, partials[-1]))
-    spent = sum(hop.pairs for hop in hops) * pair + 2 * cost.KEEP_SECONDS * rows * streams
+    spent = sum(hop.pairs for hop in hops) * pair + 2 * parameters.KEEP_SECONDS * rows * streams
     names = tuple("abcd"[:streams])
     return StateView((view,) * streams, usage=(Usage(cpu=spent),), hops=tuple(hops), names=names, **more)
 
@@ -152,9 +152,9 @@ def test_weights_say_what_counts() -> None:
     state = measured(pair=1e-4, advance=1000)
     only_cpu, only_memory = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
     cpu, memory = (Pricing(state, weights).priced("PSP", 4, {}).cost for weights in (only_cpu, only_memory))
-    starting, share = (2 * cost.HOP_SECONDS + cost.starting(4, 1, inf)) / 1000, 1 / 4
+    starting, share = (2 * parameters.HOP_SECONDS + cost.starting(4, 1, inf)) / 1000, 1 / 4
     assert cpu == pytest.approx(share * 20 + starting, rel=1e-3)
-    assert memory == pytest.approx(share * 200 * 2 * cost.KEEP_SECONDS + starting)
+    assert memory == pytest.approx(share * 200 * 2 * parameters.KEEP_SECONDS + starting)
 
 
 def test_many_nodes_are_tried_without_trying_all() -> None:

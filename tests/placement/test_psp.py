@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from tests import oracle
 from tests.budget import FEW
 from tests.scatter import Scatter
-from tests.test_engine import cases, run_case, scattered
+from tests.test_engine import band_case, cases, run_case, scattered
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import DSJ, PSP, Central, HopView, StateView, StreamView, Usage, psp
 from watersmeet.placement.base import LONGEST_SLICE
@@ -179,7 +178,7 @@ def test_the_busiest_node_looks_at_little_more_pairs_than_the_mean(
     monkeypatch.setattr(psp, "FEWEST_ROWS", 1)  # a window of 96 tuples is to have slices as one of thousands
     count = 500 // batch
     rows = [[(name, batch * b + t, float(t % 10), "p") for t in range(batch) for name in "ab"] for b in range(count)]
-    run, _ = run_case(case(rows, [96, 96], [PSP(nodes)] * count, delay=0), str(tmp_path))
+    run, _ = run_case(band_case(rows, [96, 96], [PSP(nodes)] * count, delay=0), str(tmp_path))
     pairs = np.array([[node["pairs"] for node in p["nodes"]] for p in run.progress[-2:]])
     assert (pairs.max(axis=1) / pairs.mean(axis=1)).mean() < 1.15
 
@@ -369,17 +368,6 @@ def test_each_stream_needs_a_length() -> None:
 # -- through the engine
 
 
-def case(batches: list[Any], windows: list[int], strategies: list[Any], delay: int = 4) -> dict[str, Any]:
-    return {
-        "streams": [oracle.Stream(name, oracle.Sliding(w), delay) for name, w in zip("abcd", windows, strict=False)],
-        "batches": batches,
-        "where": ["abs(a.x - b.x) < 3", "abs(b.x - c.x) < 3" if len(windows) > 2 else ""],
-        "exchanges": ["shuffle"] * len(batches),
-        "strategies": strategies,
-        "orderings": [None] * len(batches),
-    }
-
-
 @st.composite
 def rings(draw: st.DrawFn, streams: int) -> PSP:
     nodes = draw(st.integers(1, 6))
@@ -418,7 +406,7 @@ def test_psp_in_turn_with_other_strategies(case: dict[str, Any], data: st.DataOb
 
 def test_progress_tells_of_a_relocation(tmp_path: Any) -> None:
     rows = [[("ab"[t % 2], 10 * b + t // 2, float(t % 5), "p") for t in range(20)] for b in range(8)]
-    run, wanted = run_case(case(rows, [30, 30], [PSP(2)] * 5 + [PSP(3)] * 3), str(tmp_path))
+    run, wanted = run_case(band_case(rows, [30, 30], [PSP(2)] * 5 + [PSP(3)] * 3), str(tmp_path))
     assert run.results == wanted.results
     told = [p["placement"] for p in run.progress]
     assert told[5]["moved"]["kind"] == "aggressive" and told[5]["ring"] == [0, 1, 2]

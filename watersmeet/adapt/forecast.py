@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from math import inf, isinf
 from typing import Any, get_args
 
-from watersmeet.adapt import cost
+from watersmeet.adapt import equations, parameters
 from watersmeet.adapt.controller import Option
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.auto import STRATEGIES, Measure, Pricing, candidates, fitting
@@ -60,7 +60,7 @@ class Settings:
     """
 
     max_nodes: int = 16
-    goal: cost.Goal = "latency"
+    goal: equations.Goal = "latency"
     every: float = 1.0
     slots: float = inf
     row_seconds: float = ROW_SECONDS
@@ -69,8 +69,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_nodes(self.max_nodes)
-        if self.goal not in get_args(cost.Goal):
-            raise DefinitionError(f"goal={self.goal!r}: it is one of {', '.join(get_args(cost.Goal))}.")
+        if self.goal not in get_args(equations.Goal):
+            raise DefinitionError(f"goal={self.goal!r}: it is one of {', '.join(get_args(equations.Goal))}.")
         for name in ("every", "slots", "row_seconds", "bandwidth"):
             _above_zero(name, getattr(self, name))
         for stream, rate in self.rates.items():
@@ -100,14 +100,14 @@ class Forecast:
         if silent:
             raise DefinitionError(f"The sample shows no rate of stream '{silent[0]}'; give it: rates={{...}}.")
 
-    def _parameters(self, master: int | None) -> cost.Parameters:
+    def _parameters(self, master: int | None) -> parameters.Parameters:
         """Return the parameters at the rate of now, with full windows."""
-        p = cost.filled(cost.measured(self._state, master), self._sample.filled)
+        p = parameters.filled(parameters.measured(self._state, master), self._sample.filled)
         rates = [self._settings.rates.get(name, rate) for name, rate in zip(self._state.names, p.rates, strict=True)]
-        return replace(cost.at_rates(p, rates, self._sample.counted), advance=self._settings.every)
+        return replace(parameters.at_rates(p, rates, self._sample.counted), advance=self._settings.every)
 
-    def _at(self, factor: float, master: int | None = None) -> cost.Parameters:
-        return cost.scaled(self._now(master), factor, self._sample.counted)
+    def _at(self, factor: float, master: int | None = None) -> parameters.Parameters:
+        return parameters.scaled(self._now(master), factor, self._sample.counted)
 
     def _measure(self, factor: float) -> Measure:
         return lambda _, master: self._at(factor, master)
@@ -122,22 +122,22 @@ class Forecast:
         best, p = self._best(factor), self._at(factor)
         most, found = self._at(self._most(best)), best.made_of
         assert found is not None
-        kept = cost.state_rows(p) * found.kept / sum(p.rates)
+        kept = equations.state_rows(p) * found.kept / sum(p.rates)
         return {
             "factor": factor,
             "tuplesPerSecond": sum(p.rates),
-            "resultsPerSecond": cost.result_rate(p),
+            "resultsPerSecond": equations.result_rate(p),
             "strategy": best.name,
             "nodes": best.nodes,
             "options": dict(best.options),
             "nodesNeeded": next((nodes for nodes, took in curve.items() if took <= self._settings.every), None),
             "batchSeconds": best.cost * self._settings.every,
             "mostTuplesPerSecond": sum(most.rates),
-            "mostResultsPerSecond": cost.result_rate(most),
+            "mostResultsPerSecond": equations.result_rate(most),
             "stateRows": kept,
             "stateBytes": kept * p.row_bytes,
             "networkBytesPerSecond": found.shipped * p.row_bytes,
-            "bandwidthNeeded": cost.bandwidth(p, best.nodes) if best.nodes > 1 else 0.0,
+            "bandwidthNeeded": equations.bandwidth(p, best.nodes) if best.nodes > 1 else 0.0,
         }
 
     def curve(self, factor: int) -> dict[int, float]:
@@ -191,7 +191,7 @@ class Forecast:
             "predicates": self._sample.predicates,
         }
 
-    def _stream(self, p: cost.Parameters, at: int) -> dict[str, Any]:
+    def _stream(self, p: parameters.Parameters, at: int) -> dict[str, Any]:
         probed = [self._state.names[to] for to in p.orders[at]]
         return {
             "tuplesPerSecond": p.rates[at],

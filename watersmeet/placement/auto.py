@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from watersmeet.adapt import cost
+from watersmeet.adapt import cost, parameters
 from watersmeet.adapt.controller import OVERDUE, Controller, Memory, Option
 from watersmeet.duration import microseconds
 from watersmeet.errors import DefinitionError
@@ -34,7 +34,7 @@ ALONE = ("Hash", "Central")
 """The strategies that make sense on one node."""
 SEGMENTS = (0.5, 1, 2, 4)
 """Segment lengths that are tried for ATR, in longest windows."""
-Measure = Callable[[StateView, int | None], cost.Parameters]
+Measure = Callable[[StateView, int | None], parameters.Parameters]
 
 
 class Choice(NamedTuple):
@@ -128,7 +128,7 @@ class Auto(Strategy):
 
     max_nodes: int = 8
     capacities: tuple[float, ...] = ()
-    weights: tuple[float, float, float] = (1, 1, 1)
+    weights: cost.Weights = (1, 1, 1)
     among: tuple[str, ...] = STRATEGIES
     interval: int = 5
     dry_run: bool = False
@@ -212,7 +212,7 @@ class Auto(Strategy):
         """Return what to take for the next batch; pure, so that `explain` and the plan agree."""
         table = tuple(candidates(state, self.max_nodes, self.weights, self.among))
         best, fits = table[0], fitting(state, self.among)
-        measured = cost.known(state)
+        measured = parameters.known(state)
         now, memory = self._now(state, fits), Memory.of(state.frozen)
         if now is None:
             return Choice(best, _first(best, table, fits, measured), table, measured)
@@ -236,9 +236,9 @@ class Auto(Strategy):
 def candidates(
     state: StateView,
     max_nodes: int,
-    weights: tuple[float, float, float] = (1, 1, 1),
+    weights: cost.Weights = (1, 1, 1),
     among: Sequence[str] = STRATEGIES,
-    measure: Measure = cost.measured,
+    measure: Measure = parameters.measured,
 ) -> list[Option]:
     """Return every strategy with its best number of nodes, the one to take first, then by predicted cost.
 
@@ -279,7 +279,7 @@ class Pricing:
         measure: Makes the costs' parameters of what is known, given ATR's master; those of a load to come, for one.
     """
 
-    def __init__(self, state: StateView, weights: tuple[float, float, float], measure: Measure = cost.measured) -> None:
+    def __init__(self, state: StateView, weights: cost.Weights, measure: Measure = parameters.measured) -> None:
         self._state, self._weights = state, weights
         self._parameters = cache(lambda master: measure(state, master))
         by = stored_attributes(attributes(state.equalities))
@@ -300,8 +300,8 @@ class Pricing:
         seconds = found.seconds(p, self._weights)
         return Option(name, nodes, seconds, found, options)
 
-    def _cost(self, name: str, nodes: int, options: Mapping[str, Any]) -> tuple[cost.Parameters, cost.Cost]:
-        p: cost.Parameters = self._parameters(None)
+    def _cost(self, name: str, nodes: int, options: Mapping[str, Any]) -> tuple[parameters.Parameters, cost.Cost]:
+        p: parameters.Parameters = self._parameters(None)
         if name == "ATR":
             segment = microseconds(options["segment"]) / 1e6
             master = cost.best_master(p, nodes, segment)

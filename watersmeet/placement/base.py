@@ -237,7 +237,7 @@ class Strategy(ABC):
         """
         nodes = placement.nodes
         gone = [owners for owners in set(map(attrgetter("owners"), state.chunks)) if max(owners) >= nodes]
-        heirs = {owners: tuple(dict.fromkeys(owner % nodes for owner in owners)) for owners in gone}
+        heirs = {owners: remapped(owners, nodes) for owners in gone}
         return {chunk.id: heirs[chunk.owners] for chunk in state.chunks if chunk.owners in heirs} if heirs else {}
 
     def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
@@ -267,6 +267,15 @@ def check_nodes(nodes: Any, limit: int = 4096) -> int:
     if not isinstance(nodes, int) or isinstance(nodes, bool) or not 1 <= nodes <= limit:
         raise DefinitionError(f"nodes={nodes!r}: a strategy runs on a whole number of nodes from 1 to {limit}.")
     return nodes
+
+
+def remapped(owners: Iterable[int], nodes: int) -> tuple[int, ...]:
+    """Return owners that exist when there are fewer nodes than there were.
+
+    >>> remapped((5, 1, 2), 4)
+    (1, 2)
+    """
+    return tuple(dict.fromkeys(owner % nodes for owner in owners))
 
 
 def moves(chunks: Iterable[Chunk], owners: Iterable[tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

@@ -14,7 +14,7 @@ that is live and what the batch begins; the owners of a segment are settled once
 import heapq
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import accumulate, chain, takewhile
@@ -33,6 +33,7 @@ from watersmeet.placement.base import (
     Strategy,
     StreamView,
     check_nodes,
+    remapped,
     segment_length,
 )
 from watersmeet.placement.load import check_load, loads
@@ -172,7 +173,10 @@ class CTR(Strategy):
         """Return the routing table so far, and where each stream's next segment begins; None before its first tuple."""
         if state.frozen:
             found = [
-                tuple(Entries(at, length, _remapped(owners, self.nodes)) for at, length, owners in entries)
+                tuple(
+                    Entries(at, length, tuple(remapped(each, self.nodes) for each in owners))
+                    for at, length, owners in entries
+                )
                 for entries in state.frozen["table"]
             ]
             return found, list(state.frozen["ends"])
@@ -257,10 +261,6 @@ def _kept(table: Table, low: int, end: int) -> Table:
     )
 
 
-def _remapped(owners: Iterable[Iterable[int]], nodes: int) -> tuple[Owners, ...]:
-    return tuple(tuple(dict.fromkeys(node % nodes for node in each)) for each in owners)
-
-
 # -- loads and covers
 
 
@@ -300,7 +300,7 @@ class Held:
         self._known: dict[tuple[int, Owners], tuple[Owners, int]] = {}
         self.copies = [0] * nodes
         for (stream, owners), count in Counter(map(attrgetter("stream", "owners"), state.chunks)).items():
-            self.add(stream, owners if max(owners) < nodes else _remapped([owners], nodes)[0], count)
+            self.add(stream, owners if max(owners) < nodes else remapped(owners, nodes), count)
 
     def add(self, stream: int, owners: Owners, count: int = 1) -> None:
         """Note chunks or a new segment."""

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from watersmeet.adapt import cost
+from watersmeet.adapt import equations, parameters
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.base import (
     LONGEST_SLICE,
@@ -171,14 +171,14 @@ class PSP(Strategy):
         if isinstance(self.lengths, tuple):
             return self.lengths
         every = (self.nodes,) * len(state.streams)
-        if self.lengths is None or not cost.known(state):
+        if self.lengths is None or not parameters.known(state):
             return every
-        p = cost.measured(state)
-        best = cost.ring_lengths(p, self.nodes, "latency")
+        p = parameters.measured(state)
+        best = equations.ring_lengths(p, self.nodes, "latency")
         if len(state.frozen.get("ring", ())) != self.nodes:
             return best
         now = tuple(state.frozen["lengths"])
-        return best if cost.ring_latency(p, best) < (1 - MARGIN) * cost.ring_latency(p, now) else now
+        return best if equations.ring_latency(p, best) < (1 - MARGIN) * equations.ring_latency(p, now) else now
 
     def _pinned(self, state: StateView, changed: bool) -> tuple[int | None, ...]:
         """Return up to when each stream's chunks stay where they are; nothing once they are gone."""

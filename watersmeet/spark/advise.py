@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from watersmeet.adapt.advice import Advice, advice, check_streams
-from watersmeet.adapt.cost import Goal
+from watersmeet.adapt.equations import Goal
 from watersmeet.adapt.forecast import Sample, Settings
 from watersmeet.duration import microseconds
 from watersmeet.engine.commit import next_manifest

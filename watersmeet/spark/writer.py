@@ -9,7 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from watersmeet.adapt.cost import Parameters
+from watersmeet.adapt.parameters import Parameters
 from watersmeet.duration import microseconds
 from watersmeet.errors import DefinitionError, WatersmeetError
 from watersmeet.spark import checks
