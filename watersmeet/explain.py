@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from watersmeet.engine.plan import learned, led, start, view
+from watersmeet.engine.plan import UNKNOWN, Host, learned, led, start, view
 from watersmeet.kernel.steps import Hop, Step, entry_conjuncts, steps
 from watersmeet.ordering import Ordering
 from watersmeet.placement import HopView, Strategy
@@ -12,7 +12,9 @@ from watersmeet.query import Query
 from watersmeet.state.manifest import Manifest
 
 
-def explain(query: Query, strategy: Strategy, ordering: Ordering, manifest: Manifest | None = None) -> str:
+def explain(
+    query: Query, strategy: Strategy, ordering: Ordering, manifest: Manifest | None = None, host: Host = UNKNOWN
+) -> str:
     """Return the streams, the strategy, and for each stream the hops of its tuples.
 
     Args:
@@ -20,9 +22,10 @@ def explain(query: Query, strategy: Strategy, ordering: Ordering, manifest: Mani
         strategy: Where tuples are kept.
         ordering: In which order streams are probed.
         manifest: The state of a running join: the orders are then those of its next batch, with what its hops did.
+        host: Where it runs, or would.
     """
     manifest = manifest or start(query)
-    state = view(query, manifest, strategy)
+    state = view(query, manifest, strategy, host)
     known = learned(manifest, ordering)
     order, placement = ordering.plan(query, state.chunks, known), strategy.plan(state)
     expected = ordering.estimates(query, state.chunks, known)

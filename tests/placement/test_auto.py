@@ -13,13 +13,16 @@ from hypothesis import given
 
 from tests.budget import FEW
 from tests.scatter import Restless
-from tests.test_engine import cases, run_case, scattered
+from tests.test_engine import SCHEMA, cases, run_case, scattered
 from watersmeet.adapt import cost, parameters
 from watersmeet.adapt.controller import PATIENCE, Option
+from watersmeet.engine.plan import Host, start, view
 from watersmeet.errors import DefinitionError
+from watersmeet.kernel.window import Sliding
 from watersmeet.placement import ATR, DSJ, PSP, Central, Hash, HopView, Machine, Placement, StateView, StreamView, Usage
 from watersmeet.placement.auto import Auto, AutoPlacement, Choice, Pricing, _relocation, candidates
 from watersmeet.predicate.model import Column
+from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 
 SECOND = 1_000_000
@@ -326,3 +329,11 @@ def test_a_ring_grows_at_once_and_shrinks_as_its_state_expires() -> None:
         before = {"nodes": nodes}
         now = replace(state, frozen=before, machine=Machine(overdue=overdue))
         assert _relocation(now, Option("PSP", 8, 0.0, None, {})) == wanted
+
+
+def test_where_a_join_runs_counts_and_not_where_it_ran() -> None:
+    query = Query(tuple(StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab"))
+    sent = replace(start(query), frozen={"shipped": [0.5, 1000.0]})
+    assert view(query, sent, Auto(), Host(8, 2)).machine == Machine(8, 0.5 / 1000, cores=2)
+    assert view(query, sent, Auto(), Host(2, 2, shared=True)).machine.row_seconds == 0
+    assert view(query, start(query), Auto()).machine == Machine()

@@ -39,8 +39,8 @@ def nodes_needed(strategy: Strategy, state: StateView, due: float) -> int | None
     name = _name(strategy, state)
     pricing = Pricing(state, (1, 1, 1))
     advance = max(stream.advance for stream in state.streams) / 1e6
-    options = sorted(pricing.every(name, 1, MOST_NODES), key=lambda option: option.nodes)
-    return next((option.nodes for option in options if option.cost * advance <= due), None)
+    enough = (option.nodes for option in pricing.every(name, 1, MOST_NODES) if option.cost * advance <= due)
+    return min(enough, default=None)
 
 
 def _name(strategy: Strategy, state: StateView) -> str:

@@ -49,7 +49,7 @@ class Parameters:
         pair_seconds: To join a pair (T_j).
         insert_seconds: To insert a tuple into the state (T_i).
         purge_seconds: To purge it (T_p).
-        row_seconds: To send a row and receive it (T_s); next to nothing where tasks share their state.
+        row_seconds: To send a row and receive it (T_s); 0 where tasks share their state, and none is sent.
         hop_seconds: How long a hop to the next node takes beside its work (T_n).
         advance: How far event time advances in a batch, in seconds; infinite if a batch may be a whole history.
         row_bytes: The bytes of a row.

@@ -9,7 +9,7 @@ import numpy as np
 
 from watersmeet.adapt.cost import starting
 from watersmeet.engine.intake import IntakeReport, StreamIntake, total
-from watersmeet.engine.plan import GIVEN, UNKNOWN, BatchPlan, Slots, learned, view
+from watersmeet.engine.plan import GIVEN, UNKNOWN, BatchPlan, Host, learned, view
 from watersmeet.engine.probe import TaskReport
 from watersmeet.errors import StateError
 from watersmeet.kernel.hop import HopWork
@@ -34,7 +34,7 @@ def next_manifest(
     now: int,
     inner: Mapping[int, Manifest] | None = None,
     ordering: Ordering = GIVEN,
-    slots: Slots = UNKNOWN,
+    host: Host = UNKNOWN,
     took: float | None = None,
 ) -> Manifest:
     """Return the state after a batch.
@@ -43,11 +43,11 @@ def next_manifest(
         before: The state before it.
         plan: Its plan.
         strategy: The strategy that it came from.
-        tasks: What the probing tasks reported, one for each node.
+        tasks: What the probing tasks reported, at least one for each node.
         now: The driver's clock, in microseconds; only idle streams depend on it.
         inner: The new state of the joins that are streams of this one, by position.
         ordering: What chose the plan's join orders.
-        slots: How many tasks run at once.
+        host: Where it ran.
         took: How long the batch's job took, in seconds, if that is known.
 
     Raises:
@@ -68,15 +68,14 @@ def next_manifest(
     purged = sum(chunk.rows for key, chunk in chunks.items() if key not in live)
     manifest = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
     used = usage(plan, live.values(), tasks)
-    state = view(plan.query, manifest, strategy)
+    state = view(plan.query, manifest, strategy, host)
     shown = progress(manifest, plan, intakes, taken, tasks, purged, used)
     shown["placement"] = strategy.facts(plan.placement, state)
     shown["changes"] = _changes(before.progress, shown)
     frozen = _frozen(manifest, plan, state, strategy, ordering, tasks, used)
     frozen |= {
         "tasks": sum(task.tasks for task in tasks),
-        "slots": slots,
-        "hop": _hop_seconds(before.frozen.get("hop"), plan, used, slots, took),
+        "hop": _hop_seconds(before.frozen.get("hop"), plan, used, host, took),
     }
     return replace(manifest, frozen=frozen, progress=shown)
 
@@ -122,13 +121,13 @@ def _shipped(before: Sequence[float] | None, tasks: Sequence[TaskReport]) -> lis
 
 
 def _hop_seconds(
-    before: float | None, plan: BatchPlan, used: Sequence[Usage], slots: Slots, took: float | None
+    before: float | None, plan: BatchPlan, used: Sequence[Usage], host: Host, took: float | None
 ) -> float | None:
     """Return how long a hop took beside its work and the start of its tasks, smoothed; None if that isn't known."""
-    if took is None or slots.slots is None or slots.cores is None:
+    if took is None or host.slots is None or host.cores is None:
         return before
-    work = max(max(node.cpu for node in used), sum(node.cpu for node in used) / slots.slots)
-    begun = starting(plan.placement.nodes, plan.stages, slots.cores)
+    work = max(max(node.cpu for node in used), sum(node.cpu for node in used) / host.slots)
+    begun = starting(plan.placement.nodes, plan.stages, host.cores)
     now = max(0.0, took - work - begun) / (plan.stages + 1)
     return now if before is None else DECAY * before + (1 - DECAY) * now
 

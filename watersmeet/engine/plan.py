@@ -18,14 +18,21 @@ from watersmeet.state.store import Store
 GIVEN = Given()
 
 
-class Slots(NamedTuple):
-    """How many tasks run at once, and how many of them have a core; None if that isn't known."""
+class Host(NamedTuple):
+    """Where a join runs; it may be another place after a restart, so that the manifest doesn't hold it.
+
+    Attributes:
+        slots: How many tasks run at once; None if that isn't known.
+        cores: How many of them have a core.
+        shared: Whether tasks share their state, so that no row is sent.
+    """
 
     slots: int | None = None
     cores: int | None = None
+    shared: bool = False
 
 
-UNKNOWN = Slots()
+UNKNOWN = Host()
 
 
 @dataclass(frozen=True)
@@ -92,19 +99,12 @@ def led(order: tuple[int, ...], lead: tuple[int, ...]) -> tuple[int, ...]:
     return (*lead, *(stream for stream in order if stream not in lead))
 
 
-def start(query: Query, slots: Slots = UNKNOWN, shared: bool = False) -> Manifest:
-    """Return the state before the first batch.
-
-    Args:
-        query: The join.
-        slots: How many tasks run at once.
-        shared: Whether tasks share their state, so that no row is sent.
-    """
-    frozen = {"slots": slots} | ({"shipped": [0.0, 0.0]} if shared else {})
-    return Manifest(batch=-1, streams=tuple(StreamState() for _ in query.streams), frozen=frozen)
+def start(query: Query) -> Manifest:
+    """Return the state before the first batch."""
+    return Manifest(batch=-1, streams=tuple(StreamState() for _ in query.streams))
 
 
-def view(query: Query, manifest: Manifest, strategy: Strategy) -> StateView:
+def view(query: Query, manifest: Manifest, strategy: Strategy, host: Host = UNKNOWN) -> StateView:
     """Return what a strategy may know of the state."""
     streams = tuple(
         StreamView(_kept_for(query, spec), state.latest, state.rows, state.advance, spec.window.span, state.rate)
@@ -119,19 +119,18 @@ def view(query: Query, manifest: Manifest, strategy: Strategy) -> StateView:
         query.equalities,
         tuple(HopView(tuple(joined), *rest) for joined, *rest in manifest.frozen.get("hops", ())),
         tuple(stream.name for stream in query.streams),
-        _machine(manifest.frozen),
+        _machine(manifest.frozen, host),
         manifest.batch + 1,
     )
 
 
-def _machine(frozen: Mapping[str, Any]) -> Machine:
+def _machine(frozen: Mapping[str, Any], host: Host) -> Machine:
     seconds, rows = frozen.get("shipped", (0.0, 0.0))
-    slots, cores = frozen.get("slots", UNKNOWN)
     return Machine(
-        slots=slots or inf,
-        cores=cores or inf,
-        row_seconds=seconds / rows if rows else 0.0 if "shipped" in frozen else None,
+        slots=host.slots or inf,
+        row_seconds=0.0 if host.shared else seconds / rows if rows else None,
         hop_seconds=frozen.get("hop"),
+        cores=host.cores or inf,
         overdue=frozen.get("overdue", 0),
         tasks=frozen.get("tasks", 0),
     )
@@ -156,9 +155,10 @@ def plan(
     run: str,
     sides: bool = False,
     ordering: Ordering = GIVEN,
+    host: Host = UNKNOWN,
 ) -> BatchPlan:
     """Plan the batch after the one whose manifest is given."""
-    state = view(query, manifest, strategy)
+    state = view(query, manifest, strategy, host)
     placement = strategy.plan(state)
     moves = strategy.move(state, placement)
     chunks = tuple(chunk.owned_by(moves[chunk.id]) if chunk.id in moves else chunk for chunk in state.chunks)

@@ -27,7 +27,7 @@ class TaskReport:
     """What a probing task tells the driver.
 
     Attributes:
-        node: The task's number.
+        node: The node that it reports for.
         hops: Work per hop.
         node_pairs: Pairs looked at, by the node at which they meet.
         costs: What each Python predicate cost.

@@ -3,10 +3,10 @@
 The Transfer Join Method (TJM) of "Multi-Way Windowed Streams θ-Joins Using Cluster", section 3.2 and algorithm 3: the
 next stream is the one that makes the fewest partial results, by equi-width histograms of the state. The paper looks one
 step ahead; here whole orders are compared by the partial results of all their steps, since the least of one step may
-lead to the most in the next. The step of
-algorithm 3 that may join two stored streams first is not taken: it would build partial results without the new tuple,
-most of which it would then throw away, and no partial result is ever stored here. The histograms are the chunks' own,
-merged on the driver before each batch; a tuple's class on the wire says which order was chosen for it.
+lead to the most in the next. The step of algorithm 3 that may join two stored streams first is not taken: it would
+build partial results without the new tuple, most of which it would then throw away, and no partial result is ever
+stored here. The histograms are the chunks' own, merged on the driver before each batch; a tuple's class on the wire
+says which order was chosen for it.
 
 Text counts by its first bytes: an equality, or LIKE with a prefix, is told apart where texts begin differently.
 """
@@ -152,12 +152,13 @@ class _Origin:
         sizes = [len(histogram.counts) for _, histogram in self._attributes]
         self._cells = int(np.prod(sizes, dtype=np.int64))
         self._shares = self._by_cell(sizes)
+        self._weights = self._by_size()
 
     def classes(self) -> Classes:
         """Return the orders and what tells them apart."""
         by_cell = self._orders()
         weights: dict[tuple[int, ...], float] = defaultdict(float)
-        for order, weight in zip(by_cell, self._weights(), strict=True):
+        for order, weight in zip(by_cell, self._weights, strict=True):
             weights[order] += weight
         kept = tuple(sorted(weights, key=lambda order: (-weights[order], order))[:ORDERS])
         if len(kept) == 1:
@@ -166,11 +167,10 @@ class _Origin:
 
     def estimates(self) -> dict[Hop, float]:
         """Return for each hop of the orders the matches expected per partial result."""
-        weights = self._weights()
         hops = [
             ((self._origin, *order[:at]), target) for order in self.classes().orders for at, target in enumerate(order)
         ]
-        return {(tuple(sorted(to)), target): float(weights @ self._matches(to, target)) for to, target in hops}
+        return {(tuple(sorted(to)), target): float(self._weights @ self._matches(to, target)) for to, target in hops}
 
     def _chosen(self) -> list[tuple[Column, EquiWidth]]:
         """Return the columns whose values say most: those that the most bounds on other streams read."""
@@ -202,7 +202,7 @@ class _Origin:
         values = {column: h.middles[at] for (column, h), at in zip(self._attributes, cells, strict=True)}
         return dict(zip(bounds, self._statistics.shares(bounds, values, self._cells), strict=True))
 
-    def _weights(self) -> Floats:
+    def _by_size(self) -> Floats:
         """Return about how many tuples each combination holds, the attributes taken to be independent."""
         weights = np.ones(1)
         for _, histogram in self._attributes:
@@ -211,11 +211,10 @@ class _Origin:
 
     def _orders(self) -> list[tuple[int, ...]]:
         """Return each combination's order: the one whose steps make the fewest partial results."""
-        weights = self._weights()
         ways = [_Way((self._origin,), np.ones(self._cells), np.zeros(self._cells))]
         for _ in self._query.streams[1:]:
             longer = [self._on(way, target) for way in ways for target in self._candidates(way.joined)]
-            ways = sorted(longer, key=lambda way: float(weights @ way.made))[:WAYS]
+            ways = sorted(longer, key=lambda way: float(self._weights @ way.made))[:WAYS]
         best = np.argmin([way.made for way in ways], axis=0)
         return [ways[at].joined[1:] for at in best.tolist()]
 

@@ -160,7 +160,7 @@ class Auto(Strategy):
             "why": choice.why,
             **({"waiting": choice.memory.waiting} if choice.memory.waiting else {}),
             **({"decisions": decisions} if decisions else {}),
-            "candidates": {f"{c.name}(nodes={c.nodes})": f"{c.cost:.3g} s a second; {c.made_of}" for c in choice.table},
+            "candidates": {c.label: f"{c.cost:.3g} s a second; {c.made_of}" for c in choice.table},
             **inner.facts(placement.inner, _inside(state, choice.taken)),
         }
 
@@ -360,5 +360,5 @@ def _first(best: Option, table: Sequence[Option], fits: Sequence[str], measured:
             f"each stream has an equality with another, so that probes look into one bucket; nodes are chosen {basis}."
         )
     rest = [found for found in table[1:] if found.name in fits]
-    beside = f", {rest[0].name}(nodes={rest[0].nodes}) {rest[0].cost:.3g} s" if rest else ""
-    return f"{best.name}(nodes={best.nodes}) is predicted to take {best.cost:.3g} s a second{beside}, {basis}."
+    beside = f", {rest[0].label} {rest[0].cost:.3g} s" if rest else ""
+    return f"{best.label} is predicted to take {best.cost:.3g} s a second{beside}, {basis}."

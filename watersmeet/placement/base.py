@@ -53,7 +53,7 @@ class StreamView:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a node used in a batch: CPU seconds, bytes of state, and rows that came to it."""
+    """What a node used in a batch: seconds of CPU or of waiting predicates, bytes of state, rows that came to it."""
 
     cpu: float = 0.0
     memory: float = 0.0

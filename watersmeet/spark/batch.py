@@ -22,7 +22,7 @@ from watersmeet.adapt.parameters import Parameters, measured
 from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import RESULTS
 from watersmeet.engine.intake import SIDES, IntakeReport
-from watersmeet.engine.plan import BatchPlan, Slots, plan, start, view
+from watersmeet.engine.plan import BatchPlan, Host, plan, start, view
 from watersmeet.engine.probe import TaskReport
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.explain import explain
@@ -50,7 +50,7 @@ class BatchRunner:
         sink: Where results go.
         plain: Whether result files hold the output as it is.
         exchange: How partial results travel.
-        slots: How many tasks run at once.
+        host: Where the join runs.
         due: The seconds from one batch to the next, if the trigger says so.
         sides: Folders for late and rejected rows, by kind.
         after: Called at each step of the protocol with its name; tests cut the run there.
@@ -61,7 +61,7 @@ class BatchRunner:
     sink: Sink
     plain: bool
     exchange: str
-    slots: Slots
+    host: Host
     due: float | None = None
     sides: Mapping[str, Folder] = field(default_factory=dict)
     after: Callable[[str], None] = lambda step: None
@@ -84,11 +84,8 @@ class BatchRunner:
             self._compare(json.loads(self.store.read(DESCRIPTION) or b"{}"), mine)
         newest = manifests.newest(self.store)
         found = None if newest is None else manifests.load(self.store, newest)
-        self._resumed = found or self._start(self.tree)
+        self._resumed = found or start(self.tree.query)
         self.history = list(self._resumed.all_progress)
-
-    def _start(self, node: Node) -> Manifest:
-        return start(node.query, self.slots, shared=self.exchange != "shuffle")
 
     def _compare(self, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
         changed = [key for key in {**theirs, **mine} if theirs.get(key) != mine.get(key)]
@@ -105,11 +102,14 @@ class BatchRunner:
 
     def parameters(self) -> Parameters:
         """Return what the last batches measured, as the cost model takes it."""
-        return measured(view(self.tree.query, self._last or self._resumed, self.tree.strategy))
+        return measured(view(self.tree.query, self._last or self._resumed, self.tree.strategy, self.host))
 
     def _explained(self, node: Node, state: Manifest) -> list[str]:
-        inner = [self._explained(child, state.inner.get(at) or self._start(child)) for at, child in node.inner.items()]
-        return [explain(node.query, node.strategy, node.ordering, state), *(line for lines in inner for line in lines)]
+        inner = [self._explained(child, state.inner.get(at) or start(child.query)) for at, child in node.inner.items()]
+        return [
+            explain(node.query, node.strategy, node.ordering, state, self.host),
+            *(line for lines in inner for line in lines),
+        ]
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Run one batch; called by Spark."""
@@ -180,14 +180,14 @@ class BatchRunner:
     def _ran(self, node: Node, batch: DataFrame, before: Manifest, began: float) -> "list[Ran]":
         """Run a join's part of a batch, its inner joins first; return what each did, this one's first."""
         inner = {
-            at: self._ran(child, batch, before.inner.get(at) or self._start(child), began)
+            at: self._ran(child, batch, before.inner.get(at) or start(child.query), began)
             for at, child in node.inner.items()
         }
         results = {at: node.inner[at].read(batch, self._paths(ran[0].files)) for at, ran in inner.items()}
         rows = node.rows(batch, results, bool(self.sides))
         planning = time.time()
         run, sides = f"{self._run}{node.path}", bool(self.sides)
-        planned = plan(node.query, before, node.strategy, self.store, run, sides, node.ordering)
+        planned = plan(node.query, before, node.strategy, self.store, run, sides, node.ordering, self.host)
         planning = time.time() - planning
         running = time.time()
         tasks = self._job(rows, planned)
@@ -195,7 +195,7 @@ class BatchRunner:
         self.after("job")
         states = {at: ran[0].manifest for at, ran in inner.items()}
         now = int(began * 1e6)
-        manifest = next_manifest(before, planned, node.strategy, tasks, now, states, node.ordering, self.slots, took)
+        manifest = next_manifest(before, planned, node.strategy, tasks, now, states, node.ordering, self.host, took)
         files = [file for task in tasks for file in task.files]
         intakes = [intake for task in tasks for intake in task.intakes]
         return [Ran(node, manifest, intakes, files, planning), *(part for ran in inner.values() for part in ran)]
@@ -256,7 +256,7 @@ class BatchRunner:
         overdue = before.frozen.get("overdue", 0) + 1 if took > self.due else 0
         manifest = replace(manifest, frozen={**manifest.frozen, "overdue": overdue})
         strategy = self.tree.strategy
-        told = overload(strategy, view(self.tree.query, manifest, strategy), self.due, took)
+        told = overload(strategy, view(self.tree.query, manifest, strategy, self.host), self.due, took)
         if told is None:
             return manifest
         if overdue == OVERDUE:

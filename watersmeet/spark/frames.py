@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from watersmeet.engine.plan import Slots
+from watersmeet.engine.plan import Host
 from watersmeet.errors import DefinitionError
 from watersmeet.query import Query
 
@@ -120,7 +120,7 @@ def is_local(spark: SparkSession) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def slots(spark: SparkSession) -> Slots:
-    """Return how many tasks run at once, and on how many cores: on this host no more than it has."""
-    found = spark.sparkContext.defaultParallelism
-    return Slots(found, min(found, os.cpu_count() or found) if is_local(spark) else found)
+def host(spark: SparkSession, shared: bool) -> Host:
+    """Return where a join runs: on this host with no more cores than it has."""
+    slots = spark.sparkContext.defaultParallelism
+    return Host(slots, min(slots, os.cpu_count() or slots) if is_local(spark) else slots, shared)

@@ -25,7 +25,7 @@ from watersmeet.predicate.parse import parse_where
 from watersmeet.query import RESULT_TIME, Output, Query, StreamSpec
 from watersmeet.select import parse_select
 from watersmeet.spark import checks, tasks
-from watersmeet.spark.frames import arrow_schema, check_frame, is_local, slots, spark_schema, union
+from watersmeet.spark.frames import arrow_schema, check_frame, host, is_local, spark_schema, union
 from watersmeet.spark.tree import Node
 from watersmeet.spark.writer import JoinWriter
 from watersmeet.sql import parse_statement
@@ -169,8 +169,8 @@ class Join:
 
     def explain(self) -> None:
         """Print how the join runs: streams, strategy, join orders, where each conjunct is decided."""
-        state = start(self.query, slots(self.spark), shared=is_local(self.spark))
-        print(explain(self.query, self.strategy, self.ordering, state))
+        where = host(self.spark, shared=is_local(self.spark))
+        print(explain(self.query, self.strategy, self.ordering, host=where))
 
     def read_results(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Return result files as a frame of the output's schema."""
@@ -202,8 +202,8 @@ class Join:
         folder = tempfile.mkdtemp(prefix="watersmeet-")
         store = Store(folder)
         checks.workers(self.spark, store)
-        state = start(self.query, slots(self.spark), shared=True)
-        batch = plan(self.query, state, self.strategy, store, "static", ordering=self.ordering)
+        where = host(self.spark, shared=True)
+        batch = plan(self.query, start(self.query), self.strategy, store, "static", ordering=self.ordering, host=where)
         shares = max(batch.placement.nodes, self.spark.sparkContext.defaultParallelism)
         told = union(self.query, self.frames, False).mapInArrow(tasks.intake(batch, shares), tasks.REPORT_DDL)
         shown = told.repartitionById(shares, F.col("node"))

@@ -16,7 +16,7 @@ from watersmeet.spark import checks
 from watersmeet.spark.batch import BatchRunner, check_location, checkpoint_id, side_folders
 from watersmeet.spark.exchange import warm_up
 from watersmeet.spark.files import Folder
-from watersmeet.spark.frames import is_local, slots
+from watersmeet.spark.frames import host, is_local
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class JoinWriter:
             sink=sink,
             plain=join.select is None,
             exchange=chosen,
-            slots=slots(spark),
+            host=host(spark, shared=chosen != "shuffle"),
             due=self._due(),
             sides=sides,
         )
