@@ -100,8 +100,7 @@ def figures(name: str, nodes: int, seconds: float, batches: list[Mapping[str, An
     expected = 1.0
     if name in SEGMENTS:
         rates = [RATE] * len(STREAMS)
-        windows: list[int | None] = [WINDOW] * len(STREAMS)
-        expected += overhead(rates, windows, SEGMENTS[name], 0, nodes) / sum(rates)
+        expected += overhead(rates, [WINDOW] * len(STREAMS), SEGMENTS[name], 0, nodes) / sum(rates)
     return Figures(
         placement=name,
         nodes=nodes,

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.adapt.pricing import Pricing
 from watersmeet.kernel.buckets import hashes
 from watersmeet.ordering import JoinOrder, Ordering
 from watersmeet.placement import Auto, Hash, Placement, StateView, Strategy
-from watersmeet.placement.auto import Choice, Pricing, candidates
+from watersmeet.placement.auto import Choice
 from watersmeet.placement.base import Ints
 from watersmeet.predicate.model import Column
 from watersmeet.query import Query
@@ -125,10 +126,10 @@ class Restless(Auto):
     seed: int = 0
 
     def choice(self, state: StateView) -> Choice:
-        table = candidates(state, self.max_nodes)
+        pricing = Pricing(state)
         names = [*(["Hash"] if Hash().refusal(state) is None else []), "Central", "PSP", "DSJ", "ATR", "CTR"]
-        pricing = Pricing(state, self.weights)
         thrown = dice(self.seed, [stream.latest for stream in state.streams], len(state.chunks))
         every = [found for name in names for found in pricing.every(name, 2, self.max_nodes)]
         mine = [found for found in every if found.name == names[thrown % len(names)]]
-        return Choice(mine[thrown // 7 % len(mine)] if mine else table[0], "by dice", tuple(table), True)
+        table = tuple(pricing.best(self.max_nodes))
+        return Choice(mine[thrown // 7 % len(mine)] if mine else table[0], "by dice", table, True)

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from functools import lru_cache
 
 from watersmeet.errors import DefinitionError
 
@@ -43,6 +44,7 @@ def microseconds(duration: str | timedelta, what: str = "duration") -> int:
     return total
 
 
+@lru_cache
 def _parse(text: str) -> int | None:
     text = re.sub(r"^\s*interval\s", "", text, flags=re.IGNORECASE)
     position, total = 0, 0.0

@@ -39,16 +39,16 @@ UNEQUAL = parameters.Parameters(
 
 def test_a_tuple_becomes_partial_results_and_looks_at_pairs() -> None:
     assert list(EQUAL.become[0]) == [1, 2, 4]
-    assert equations.pairs(EQUAL, 0) == [1000, 2000]
+    assert EQUAL.pairs[0] == (1000, 2000)
     assert UNEQUAL.become[0] == pytest.approx([1, 2, 3])
-    assert equations.pairs(UNEQUAL, 0) == pytest.approx([5, 6])
-    assert equations.pairs(UNEQUAL, 1) == pytest.approx([3, 20])
-    assert equations.pairs(UNEQUAL, 2) == pytest.approx([20, 25])
+    assert UNEQUAL.pairs[0] == pytest.approx([5, 6])
+    assert UNEQUAL.pairs[1] == pytest.approx([3, 20])
+    assert UNEQUAL.pairs[2] == pytest.approx([20, 25])
 
 
 def test_at_twice_the_rate_a_tuple_looks_at_twice_the_pairs_and_becomes_twice_as_much_a_step() -> None:
     twice = parameters.scaled(EQUAL, 2)
-    assert equations.pairs(twice, 0) == [2000, 8000]
+    assert twice.pairs[0] == (2000, 8000)
     assert twice.become[0] == (1, 4, 16)
     assert twice.selectivities == EQUAL.selectivities
     assert equations.result_rate(twice) == 2 * 4 * equations.result_rate(EQUAL)
@@ -250,7 +250,7 @@ def test_priors_before_anything_is_known() -> None:
     p = parameters.measured(StateView((StreamView(20 * SECOND, window=10 * SECOND), StreamView(None))))
     assert p.rates == (parameters.RATE, parameters.RATE)
     assert p.windows == (10, inf)
-    assert [p.held(0), p.held(1)] == [10 * parameters.RATE, parameters.RATE * parameters.UNLIMITED]
+    assert [p.held[0], p.held[1]] == [10 * parameters.RATE, parameters.RATE * parameters.UNLIMITED]
     assert (p.pair_seconds, p.row_bytes, p.advance) == (parameters.PAIR_SECONDS, parameters.ROW_BYTES, inf)
 
 
@@ -271,7 +271,7 @@ def state(**more: object) -> StateView:
 def test_rates_windows_and_state_as_measured() -> None:
     p = parameters.measured(state(machine=Machine(2, 0.0)))
     assert (p.rates, p.windows, p.spans) == ((100, 50, 10), (10, 2, inf), (20, 12, inf))
-    assert [p.held(at) for at in p.streams] == [1000, 100, 300]
+    assert [p.held[at] for at in p.streams] == [1000, 100, 300]
     assert (p.advance, p.row_bytes, p.row_seconds, p.slots) == (2, 40, 0, 2)
     assert parameters.measured(state()).row_seconds == ROW_SECONDS
 

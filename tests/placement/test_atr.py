@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -157,7 +158,7 @@ def test_the_overhead_is_equation_2() -> None:
     assert overhead([100, 50, 10], [10, 20, 30], 40, 0) == 37.5 + 10
     # M = S_3: (10 + 30) / 40 * 100 + (20 + 30) / 40 * 50.
     assert overhead([100, 50, 10], [10, 20, 30], 40, 2) == 100 + 62.5
-    assert overhead([100, 50], [10, None], 40, 0, nodes=4) == 150
+    assert overhead([100, 50], [10, inf], 40, 0, nodes=4) == 150
 
 
 @pytest.mark.parametrize("length", [20, 40, 60])

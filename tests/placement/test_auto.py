@@ -16,11 +16,12 @@ from tests.scatter import Restless
 from tests.test_engine import SCHEMA, cases, run_case, scattered
 from watersmeet.adapt import cost, parameters
 from watersmeet.adapt.controller import PATIENCE, Option
+from watersmeet.adapt.pricing import Pricing
 from watersmeet.engine.plan import Host, start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.kernel.window import Sliding
 from watersmeet.placement import ATR, DSJ, PSP, Central, Hash, HopView, Machine, Placement, StateView, StreamView, Usage
-from watersmeet.placement.auto import Auto, AutoPlacement, Choice, Pricing, _relocation, candidates
+from watersmeet.placement.auto import Auto, AutoPlacement, Choice, _relocation
 from watersmeet.predicate.model import Column
 from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import WHOLE, Chunk, Place
@@ -57,7 +58,7 @@ def measured(
 
 
 def chosen(state: StateView, most: int = 8) -> tuple[str, int]:
-    first = candidates(state, most)[0]
+    first = Pricing(state).best(most)[0]
     return first.name, first.nodes
 
 
@@ -95,10 +96,10 @@ def test_hash_where_equalities_tie_all_streams() -> None:
 
 def test_histories_go_where_time_alone_divides_them() -> None:
     """Batches that are much longer than windows: what a tuple meets lies on a node or two."""
-    found = candidates(measured(pair=1e-5, advance=1000), 8)
+    found = Pricing(measured(pair=1e-5, advance=1000)).best(8)
     assert found[0].name in ("ATR", "DSJ", "PSP")
     assert found[0].nodes == 8
-    many = candidates(measured(pair=1e-7, streams=3, matching=0.05, advance=1000), 8)
+    many = Pricing(measured(pair=1e-7, streams=3, matching=0.05, advance=1000)).best(8)
     assert many[0].name == "ATR"  # 50 partial results a tuple, which DSJ would send to all nodes
 
 
@@ -120,11 +121,11 @@ def test_streams_without_limit_in_time_count_by_what_is_kept() -> None:
 
     assert chosen(kept(10)) == ("Central", 1)
     assert chosen(kept(1_000_000)) == ("PSP", 8)
-    assert all(found.cost < 1e9 for found in candidates(kept(1_000_000), 8))
+    assert all(found.cost < 1e9 for found in Pricing(kept(1_000_000)).best(8))
 
 
 def test_each_strategy_is_listed_once_with_what_its_cost_is_made_of() -> None:
-    found = candidates(measured(pair=1e-4), 8)
+    found = Pricing(measured(pair=1e-4)).best(8)
     assert sorted(candidate.name for candidate in found) == ["ATR", "CTR", "Central", "DSJ", "PSP"]
     assert [candidate.cost for candidate in found] == sorted(candidate.cost for candidate in found)
     central = next(candidate for candidate in found if candidate.name == "Central")
@@ -132,22 +133,22 @@ def test_each_strategy_is_listed_once_with_what_its_cost_is_made_of() -> None:
         "19.9 s of joining, 200 tuples stored and 200 rows sent a second, "
         "100% of it on the busiest node, 1 tasks a batch"
     )
-    listed = [candidate.name for candidate in candidates(measured(rate=5, equalities=EQUALITIES), 8)]
+    listed = [candidate.name for candidate in Pricing(measured(rate=5, equalities=EQUALITIES)).best(8)]
     assert listed[0] == "Hash"
     assert len(listed) == 6
 
 
 def test_sending_rows_is_free_where_tasks_share_their_state() -> None:
     state = measured(pair=1e-7, rate=1000, matching=0.01)
-    dear = candidates(replace(state, machine=Machine(row_seconds=1e-3)), 8)
-    free = candidates(replace(state, machine=Machine(slots=2, row_seconds=0.0)), 8)
+    dear = Pricing(replace(state, machine=Machine(row_seconds=1e-3))).best(8)
+    free = Pricing(replace(state, machine=Machine(slots=2, row_seconds=0.0))).best(8)
     assert free[0].cost < dear[0].cost
     assert {c.cost for c in free if c.name in ("Central", "PSP", "DSJ")} == {free[0].cost}
 
 
 def test_more_nodes_than_slots_take_turns() -> None:
     state = measured(pair=1e-4)
-    wide, narrow = (candidates(replace(state, machine=Machine(slots=slots)), 8)[0] for slots in (8, 2))
+    wide, narrow = (Pricing(replace(state, machine=Machine(slots=slots))).best(8)[0] for slots in (8, 2))
     assert (wide.nodes, narrow.nodes) == (8, 2)
 
 
@@ -158,6 +159,29 @@ def test_weights_say_what_counts() -> None:
     starting, share = (2 * parameters.HOP_SECONDS + cost.starting(4, 1, inf)) / 1000, 1 / 4
     assert cpu == pytest.approx(share * 20 + starting, rel=1e-3)
     assert memory == pytest.approx(share * 200 * 2 * parameters.KEEP_SECONDS + starting)
+
+
+def test_for_throughput_only_the_busiest_node_counts() -> None:
+    """At 1e-6 s a pair, a batch of a second has 0.2 s of work: starting more tasks makes it longer, not dearer."""
+    state = measured(pair=1e-6, machine=Machine(row_seconds=1e-6, cores=2))
+    assert Pricing(state).best(16)[0].nodes < 4
+    widest = Pricing(state, goal="throughput").best(16)[0]
+    assert widest.nodes == 16
+    assert widest.made_of is not None
+    assert widest.cost == widest.made_of.load(parameters.measured(state))
+
+
+def test_a_ring_is_no_longer_than_the_network_can_feed() -> None:
+    """A tuple of 100 bytes keeps a node of N busy for 1 s / N, so that 100 N bytes a second must come (equation 6)."""
+    state = measured(pair=1e-3)
+    rings = {limit: Pricing(state, available=limit).longest_ring for limit in (50.0, 100.5, 350.0, inf)}
+    assert rings == {50.0: 1, 100.5: 1, 350.0: 3, inf: None}
+    auto = Auto(8, among=("PSP",), bandwidth=350.0)
+    assert auto.choice(state).taken.nodes == 3
+    assert auto.facts(auto.plan(state), state)["bandwidth"] == (
+        "a ring of more than 3 nodes would wait for rows, of which 0.00035 MB/s come (equation 6)."
+    )
+    assert "bandwidth" not in Auto(8).facts(Auto(8).plan(state), state)
 
 
 def test_many_nodes_are_tried_without_trying_all() -> None:
@@ -196,6 +220,8 @@ def test_options_that_make_no_sense_are_refused() -> None:
         ({"max_nodes": 0}, "nodes=0: a strategy runs on"),
         ({"max_nodes": 2, "capacities": (1.0,)}, "capacities="),
         ({"weights": (0, 0, 0)}, "weights="),
+        ({"goal": "fast"}, "goal='fast': it is one of throughput, latency"),
+        ({"bandwidth": 0}, "bandwidth is 0: give a number above 0"),
     ):
         with pytest.raises(DefinitionError, match=message):
             Auto(**wrong)

@@ -74,7 +74,7 @@ def check_streams(what: str, given: Iterable[str], streams: Sequence[str]) -> No
 def _of_sample(sample: Sample) -> list[str]:
     """Return what to mind of a sample."""
     notes, names, state = [], sample.state.names, sample.state
-    longest = max((stream.window for stream in state.streams if stream.window is not None), default=0) / 1e6
+    longest = state.reach / 1e6
     if sample.filled < longest:
         notes.append(
             f"The sample fills windows for {sample.filled:.3g} s, the longest is {longest:g} s: what a full one finds "

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, inf, isinf, sqrt
 
-from watersmeet.adapt.equations import pairs
 from watersmeet.adapt.parameters import Parameters
 from watersmeet.placement.atr import overhead as atr_overhead
 from watersmeet.placement.ctr import overhead as ctr_overhead
@@ -19,6 +18,8 @@ START_SECONDS = 0.08
 """To start a task where it runs, in parallel as far as there are cores."""
 
 Weights = tuple[float, float, float]
+EQUAL: Weights = (1, 1, 1)
+"""CPU, memory and network count alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ class Cost:
         """How many tasks probe in a batch."""
         return self.nodes * self.stages
 
-    def seconds(self, p: Parameters, weights: Weights = (1, 1, 1)) -> float:
-        """Return the seconds until a second of event time is dealt with: the busiest node's, and those between stages.
+    def load(self, p: Parameters, weights: Weights = EQUAL) -> float:
+        """Return the seconds that a second of event time takes the busiest node.
 
         Where no row has to be sent, tasks share their state and the work, whatever the nodes.
 
@@ -61,13 +62,22 @@ class Cost:
             p: The parameters that the cost comes from.
             weights: What CPU, memory and network count, as in equation 1 of the paper on ATR and CTR.
         """
+        cpu, memory, network = weights
         keeping = self.kept * (p.insert_seconds + p.purge_seconds)
-        parts = (self.compute, keeping, self.shipped * p.row_seconds)
-        busy = sum(weight * part for weight, part in zip(weights, parts, strict=True))
+        busy = cpu * self.compute + memory * keeping + network * self.shipped * p.row_seconds
+        return busy * (max(self.share, 1 / p.slots) if p.row_seconds else 1 if isinf(p.slots) else 1 / p.slots)
+
+    def seconds(self, p: Parameters, weights: Weights = EQUAL) -> float:
+        """Return the seconds until a second of event time is dealt with: the busiest node's, and those between stages.
+
+        Args:
+            p: The parameters that the cost comes from.
+            weights: As for `load`.
+        """
         if not p.row_seconds:
-            return busy / (1 if isinf(p.slots) else p.slots)
+            return self.load(p, weights)
         between = (1 + self.stages) * p.hop_seconds + starting(self.nodes, self.stages, p.cores)  # intake comes first
-        return busy * max(self.share, 1 / p.slots) + between / p.advance
+        return self.load(p, weights) + between / p.advance
 
 
 def starting(nodes: int, stages: int, cores: float) -> float:
@@ -81,7 +91,7 @@ def starting(nodes: int, stages: int, cores: float) -> float:
 
 def central(p: Parameters) -> Cost:
     """Return the cost on one node."""
-    return Cost(_compute(p), sum(p.rates), sum(p.rates), 1.0, 1, 1)
+    return Cost(sum(p.work), sum(p.rates), sum(p.rates), 1.0, 1, 1)
 
 
 def psp(p: Parameters, nodes: int) -> Cost:
@@ -103,13 +113,8 @@ def dsj(p: Parameters, nodes: int) -> Cost:
     A window that begins anywhere in a slice touches one slice more than its length says.
     """
 
-    def reach(stream: int) -> float:
-        return min(nodes, _slices(p, nodes, stream) + 1)
-
-    def share(stream: int) -> float:
-        return 1 / min(nodes, max(1.0, _slices(p, nodes, stream)))
-
-    return _sliced(p, nodes, reach, share)
+    slices = _slices(p, nodes)
+    return _sliced(p, nodes, lambda to: min(nodes, slices[to] + 1), lambda to: 1 / min(nodes, max(1.0, slices[to])))
 
 
 def atr(p: Parameters, nodes: int, master: int, segment: float) -> Cost:
@@ -127,15 +132,13 @@ def atr(p: Parameters, nodes: int, master: int, segment: float) -> Cost:
     stored = sum(p.rates) + atr_extra(p, nodes, master, segment)
     window = min(p.windows[master], nodes * segment)
     spread = [min(nodes, 1 + (p.advance + (0 if at == master else window)) / segment) for at in p.streams]
-    work = [rate * p.pair_seconds * sum(pairs(p, origin)) for origin, rate in enumerate(p.rates)]
-    busiest = sum(done / over for done, over in zip(work, spread, strict=True))
-    return Cost(sum(work), stored, stored, _part(busiest, sum(work), nodes), nodes, 1)
+    busiest = sum(work / over for work, over in zip(p.work, spread, strict=True))
+    return Cost(sum(p.work), stored, stored, _part(busiest, sum(p.work), nodes), nodes, 1)
 
 
 def atr_extra(p: Parameters, nodes: int, master: int, segment: float) -> float:
     """Return O_ATR of equation 2: extra tuples a second; a tuple has no more copies than there are nodes."""
-    windows = [None if isinf(window) else round(window * 1e6) for window in p.windows]
-    return atr_overhead(p.rates, windows, max(1, round(segment * 1e6)), master, nodes)
+    return atr_overhead(p.rates, p.windows, segment, master, nodes)
 
 
 def best_master(p: Parameters, nodes: int, segment: float) -> int:
@@ -150,7 +153,7 @@ def ctr(p: Parameters, nodes: int) -> Cost:
     """
     first, moved = covers(nodes)
     shipped = sum(p.rates) + ctr_extra(p, first, moved)
-    return Cost(_compute(p), first * sum(p.rates), shipped, 1 / first, nodes, _stages(p, nodes))
+    return Cost(sum(p.work), first * sum(p.rates), shipped, 1 / first, nodes, _stages(p, nodes))
 
 
 def ctr_extra(p: Parameters, first: int, moved: int) -> float:
@@ -162,7 +165,7 @@ def ctr_extra(p: Parameters, first: int, moved: int) -> float:
         moved: How many nodes each later hop visits that the one before did not (|V'_k|).
     """
     found = (
-        (rate, [p.held(to) * s for to, s in zip(p.orders[at], p.selectivities[at], strict=True)][:-1])
+        (rate, [p.held[to] * s for to, s in zip(p.orders[at], p.selectivities[at], strict=True)][:-1])
         for at, rate in enumerate(p.rates)
     )
     return sum(ctr_overhead(rate, first, [moved] * len(each), each) for rate, each in found)
@@ -194,11 +197,7 @@ def hashed(p: Parameters, nodes: int, copies: Sequence[int], shared: bool) -> Co
     later = 0.0 if shared or nodes == 1 else _later(p, lambda _: 1.0)
     stages = 1 if shared else _stages(p, nodes)
     buckets = nodes if p.row_seconds else 1  # tasks that share their state find a value by its order, bucket or not
-    return Cost(_compute(p) / buckets, stored, stored + later, 1 / nodes, nodes, stages)
-
-
-def _compute(p: Parameters) -> float:
-    return p.pair_seconds * sum(rate * sum(pairs(p, origin)) for origin, rate in enumerate(p.rates))
+    return Cost(sum(p.work) / buckets, stored, stored + later, 1 / nodes, nodes, stages)
 
 
 def _stages(p: Parameters, nodes: int) -> int:
@@ -222,14 +221,14 @@ def _sliced(p: Parameters, nodes: int, reach: Callable[[int], float], share: Cal
     busiest = sum(rate * work * share(to) for rate, to, work in _hops(p)) * p.pair_seconds
     first = sum(rate * reach(p.orders[origin][0]) for origin, rate in enumerate(p.rates))
     shipped = first + (0.0 if nodes == 1 else _later(p, reach))
-    work = _compute(p)
+    work = sum(p.work)
     return Cost(work, sum(p.rates), shipped, _part(busiest, work, nodes), nodes, _stages(p, nodes))
 
 
 def _hops(p: Parameters) -> Iterator[tuple[float, int, float]]:
     """Yield for each stream and step its tuples' rate, the stream probed and the pairs that one tuple leads to."""
     for origin, rate in enumerate(p.rates):
-        for to, work in zip(p.orders[origin], pairs(p, origin), strict=True):
+        for to, work in zip(p.orders[origin], p.pairs[origin], strict=True):
             yield rate, to, work
 
 
@@ -242,9 +241,9 @@ def _later(p: Parameters, reach: Callable[[int], float]) -> float:
     )
 
 
-def _slices(p: Parameters, nodes: int, stream: int) -> float:
-    """Return over how many shared slices a batch's probes of a stream go."""
+def _slices(p: Parameters, nodes: int) -> list[float]:
+    """Return over how many shared slices a batch's probes of each stream go."""
     longest = max((p.span(at) for at in p.streams if not isinf(p.span(at))), default=inf)
     if isinf(longest) or not longest or isinf(p.advance):
-        return float(nodes)
-    return nodes * (p.windows[stream] + p.advance) / longest
+        return [float(nodes)] * len(p.rates)
+    return [nodes * (window + p.advance) / longest for window in p.windows]

@@ -10,24 +10,26 @@ looked at, as Table 1 says, so that is what is done here; then equation 2 is exa
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf, isinf
-from typing import Literal
+from typing import Literal, get_args
 
 from watersmeet.adapt.parameters import Parameters
+from watersmeet.errors import DefinitionError
 
 Goal = Literal["throughput", "latency"]
+
+
+def check_goal(goal: object) -> None:
+    """Refuse what is no goal."""
+    if goal not in get_args(Goal):
+        raise DefinitionError(f"goal={goal!r}: it is one of {', '.join(get_args(Goal))}.")
 
 
 # -- one tuple
 
 
-def pairs(p: Parameters, origin: int) -> list[float]:
-    """Return the pairs that a tuple of a stream, and what it becomes, looks at in each step."""
-    return [each * p.held(to) for each, to in zip(p.become[origin], p.orders[origin], strict=False)]
-
-
 def central_work(p: Parameters, origin: int) -> float:
     """Return L_C of equation 1: the seconds that a tuple takes on one node."""
-    return p.insert_seconds + p.purge_seconds + p.pair_seconds * sum(pairs(p, origin))
+    return p.insert_seconds + p.purge_seconds + p.pair_seconds * sum(p.pairs[origin])
 
 
 def ring_work(p: Parameters, origin: int, nodes: int) -> float:
@@ -47,7 +49,7 @@ def head_work(p: Parameters, origin: int, lengths: Sequence[int]) -> float:
         lengths: The length of each stream's ring.
     """
     kept = (p.insert_seconds + p.purge_seconds) / lengths[origin]
-    looked_at = sum(each / lengths[to] for each, to in zip(pairs(p, origin), p.orders[origin], strict=True))
+    looked_at = sum(each / lengths[to] for each, to in zip(p.pairs[origin], p.orders[origin], strict=True))
     return kept + p.pair_seconds * looked_at + p.row_seconds * sum(p.become[origin][:-1])
 
 
@@ -58,7 +60,7 @@ def every(p: Parameters, nodes: int) -> tuple[int, ...]:
 
 def ring_factor(p: Parameters, nodes: int) -> float:
     """Return L_PSP / L_C by equation 2, which holds for streams that are all alike."""
-    return 1 + p.row_seconds * nodes / (p.held(0) * p.pair_seconds)
+    return 1 + p.row_seconds * nodes / (p.held[0] * p.pair_seconds)
 
 
 def average(p: Parameters, of: Callable[[int], float]) -> float:
@@ -99,14 +101,14 @@ def ring_latency(p: Parameters, lengths: Sequence[int]) -> float:
 
 def bandwidth(p: Parameters, nodes: int) -> float:
     """Return the bytes a second by equation 6 with which no node waits for rows."""
-    busy = p.pair_seconds * min(p.held(stream) / nodes for stream in p.streams)
+    busy = p.pair_seconds * min(p.held) / nodes
     return p.row_bytes / busy if busy else inf
 
 
 def state_rows(p: Parameters) -> float:
     """Return the tuples that a ring of any length keeps, delay included; each is kept once (section 7)."""
     spans = [p.span(stream) for stream in p.streams]
-    return sum(p.held(at) if isinf(span) else p.rates[at] * span for at, span in enumerate(spans))
+    return sum(p.held[at] if isinf(span) else p.rates[at] * span for at, span in enumerate(spans))
 
 
 def network_bytes(p: Parameters, nodes: int) -> float:
@@ -146,7 +148,7 @@ def ring_lengths(p: Parameters, most: int, goal: Goal = "throughput") -> tuple[i
         tried = [found.get(at, length) for at in p.streams]
         return ring_latency(p, tried) if goal == "latency" else average(p, lambda origin: head_work(p, origin, tried))
 
-    for stream in sorted(p.streams, key=lambda at: p.held(at) * _selectivity(p, at)):
+    for stream in sorted(p.streams, key=lambda at: p.held[at] * _selectivity(p, at)):
         found[stream] = min(range(1, most + 1), key=measure)
     return tuple(found[stream] for stream in p.streams)
 

@@ -7,21 +7,20 @@ its own unless slots are given: a sample is measured in one process, and says no
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from math import inf, isinf
-from typing import Any, get_args
+from math import inf
+from typing import Any
 
 from watersmeet.adapt import equations, parameters
 from watersmeet.adapt.controller import Option
+from watersmeet.adapt.pricing import STRATEGIES, Pricing, cheapest, fitting
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.auto import STRATEGIES, Measure, Pricing, candidates, fitting
-from watersmeet.placement.base import Machine, StateView, check_nodes
+from watersmeet.placement.base import Machine, StateView, check_above_zero, check_nodes
 from watersmeet.placement.load import ROW_SECONDS
 
 LEAST, MOST, STEP = 1e-6, 1e9, 1.001
 """Between which multiples of the rate the most that a join can hold is looked for, and how closely."""
 HIGHEST = 1e12
 """The highest rate that makes sense, in tuples a second."""
-WEIGHTS = (1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,6 @@ class Settings:
         goal: `latency` for the shortest batches, `throughput` for the most tuples a second.
         every: The seconds from one batch to the next.
         slots: How many tasks run at once; infinite if each node has a core of its own.
-        row_seconds: To send a row to another node and receive it.
         bandwidth: The bytes a second that the network brings to a node.
         rates: The tuples a second of streams whose rate is not to be the sample's, by name.
     """
@@ -63,25 +61,16 @@ class Settings:
     goal: equations.Goal = "latency"
     every: float = 1.0
     slots: float = inf
-    row_seconds: float = ROW_SECONDS
     bandwidth: float = inf
     rates: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_nodes(self.max_nodes)
-        if self.goal not in get_args(equations.Goal):
-            raise DefinitionError(f"goal={self.goal!r}: it is one of {', '.join(get_args(equations.Goal))}.")
-        for name in ("every", "slots", "row_seconds", "bandwidth"):
-            _above_zero(name, getattr(self, name))
+        equations.check_goal(self.goal)
+        for name in ("every", "slots", "bandwidth"):
+            check_above_zero(name, getattr(self, name))
         for stream, rate in self.rates.items():
-            _above_zero(f"rate of stream '{stream}'", rate, HIGHEST)
-
-
-def _above_zero(what: str, value: Any, most: float = inf) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
-        raise DefinitionError(
-            f"{what} is {value!r}: give a number above 0{'' if isinf(most) else f', at most {most:g}'}."
-        )
+            check_above_zero(f"rate of stream '{stream}'", rate, HIGHEST)
 
 
 class Forecast:
@@ -94,8 +83,8 @@ class Forecast:
 
     def __init__(self, sample: Sample, settings: Settings) -> None:
         self._sample, self._settings = sample, settings
-        self._state = replace(sample.state, machine=Machine(settings.slots, settings.row_seconds, cores=settings.slots))
-        self._now = cache(self._parameters)
+        self._state = replace(sample.state, machine=Machine(settings.slots, ROW_SECONDS, cores=settings.slots))
+        self._now, self._options = cache(self._parameters), cache(self._every)
         silent = [name for name, rate in zip(self._state.names, self._now(None).rates, strict=True) if not rate]
         if silent:
             raise DefinitionError(f"The sample shows no rate of stream '{silent[0]}'; give it: rates={{...}}.")
@@ -109,11 +98,8 @@ class Forecast:
     def _at(self, factor: float, master: int | None = None) -> parameters.Parameters:
         return parameters.scaled(self._now(master), factor, self._sample.counted)
 
-    def _measure(self, factor: float) -> Measure:
-        return lambda _, master: self._at(factor, master)
-
     def _pricing(self, factor: float) -> Pricing:
-        return Pricing(self._state, WEIGHTS, self._measure(factor))
+        return Pricing(self._state, measure=lambda master: self._at(factor, master))
 
     # -- what is recommended
 
@@ -149,7 +135,7 @@ class Forecast:
 
     def _best(self, factor: int) -> Option:
         if self._settings.goal == "latency":
-            return candidates(self._state, self._settings.max_nodes, WEIGHTS, STRATEGIES, self._measure(factor))[0]
+            return min(self._options(factor), key=cheapest)
         name, nodes, *_, options = self._widest
         return self._pricing(factor).priced(name, nodes, options)
 
@@ -158,7 +144,8 @@ class Forecast:
         """The option that holds the most, the one with the fewest nodes of equals; the same at any rate."""
         return min(self._options(1), key=lambda option: (-float(f"{self._most(option):.3g}"), option.nodes))
 
-    def _options(self, factor: int) -> list[Option]:
+    def _every(self, factor: int) -> list[Option]:
+        """Return all that could be done at a multiple of the rate."""
         pricing, most = self._pricing(factor), self._settings.max_nodes
         return [option for name in fitting(self._state, STRATEGIES) for option in pricing.every(name, 2, most)]
 

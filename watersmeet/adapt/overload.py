@@ -3,7 +3,8 @@
 from typing import Any
 
 from watersmeet.adapt.controller import OVERDUE
-from watersmeet.placement.auto import STRATEGIES, Auto, Pricing
+from watersmeet.adapt.pricing import STRATEGIES, Pricing
+from watersmeet.placement.auto import Auto
 from watersmeet.placement.base import StateView, Strategy
 
 MOST_NODES = 64
@@ -23,9 +24,7 @@ def overload(strategy: Strategy, state: StateView, due: float, took: float) -> d
     if overdue < OVERDUE:
         return None
     enough = nodes_needed(strategy, state, due)
-    advice = (
-        f"{enough} nodes are predicted to hold the load" if enough else f"no ring of up to {MOST_NODES} nodes would do"
-    )
+    advice = f"{enough} nodes are predicted to hold the load" if enough else f"up to {MOST_NODES} nodes would not do"
     return {
         "batches": overdue,
         "nodesNeeded": enough,
@@ -37,10 +36,8 @@ def overload(strategy: Strategy, state: StateView, due: float, took: float) -> d
 def nodes_needed(strategy: Strategy, state: StateView, due: float) -> int | None:
     """Return the least number of nodes with which a batch is predicted to take no longer than it may."""
     name = _name(strategy, state)
-    pricing = Pricing(state, (1, 1, 1))
-    advance = max(stream.advance for stream in state.streams) / 1e6
-    enough = (option.nodes for option in pricing.every(name, 1, MOST_NODES) if option.cost * advance <= due)
-    return min(enough, default=None)
+    options, advance = Pricing(state).every(name, 1, MOST_NODES), state.advance / 1e6
+    return min((option.nodes for option in options if option.cost * advance <= due), default=None)
 
 
 def _name(strategy: Strategy, state: StateView) -> str:

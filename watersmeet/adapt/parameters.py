@@ -11,7 +11,6 @@ import numpy as np
 
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.base import StateView
-from watersmeet.placement.ctr import becomes
 from watersmeet.placement.load import ROW_SECONDS
 
 PAIR_SECONDS, PAIRS = 1e-6, 1_000
@@ -55,7 +54,10 @@ class Parameters:
         row_bytes: The bytes of a row.
         slots: How many nodes' tasks run at once.
         cores: How many of them have a core.
+        held: The tuples that each window holds: λ_i W_i, or all that is kept where time sets no limit.
         become: For each stream what a tuple has become before each step, and after the last: 1, λWS, (λWS)², ...
+        pairs: For each stream the pairs that a tuple, and what it becomes, looks at in each step.
+        work: For each stream the seconds that joining its tuples of a second takes, on whatever nodes.
     """
 
     rates: tuple[float, ...]
@@ -73,7 +75,10 @@ class Parameters:
     row_bytes: float = ROW_BYTES
     slots: float = inf
     cores: float = inf
+    held: tuple[float, ...] = field(init=False, repr=False, compare=False)
     become: tuple[tuple[float, ...], ...] = field(init=False, repr=False, compare=False)
+    pairs: tuple[tuple[float, ...], ...] = field(init=False, repr=False, compare=False)
+    work: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         m = len(self.rates)
@@ -81,24 +86,30 @@ class Parameters:
         steps = [*self.orders, *self.selectivities]
         if m < 2 or any(len(values) != m for values in each) or any(len(step) != m - 1 for step in steps):
             raise DefinitionError(f"A cost model of {m} streams needs {m} of each value, and {m - 1} steps a stream.")
+        object.__setattr__(self, "held", tuple(map(self._held, self.streams)))
         object.__setattr__(self, "become", tuple(map(self._become, self.streams)))
+        object.__setattr__(self, "pairs", tuple(map(self._pairs, self.streams)))
+        work = (self.pair_seconds * rate * sum(each) for rate, each in zip(self.rates, self.pairs, strict=True))
+        object.__setattr__(self, "work", tuple(work))
+
+    def _held(self, stream: int) -> float:
+        if not isinf(self.windows[stream]):
+            return self.rates[stream] * self.windows[stream]
+        return self.kept[stream] if self.kept else 0.0
 
     def _become(self, origin: int) -> tuple[float, ...]:
         found = [1.0]
         for target, matching in zip(self.orders[origin], self.selectivities[origin], strict=True):
-            found.append(found[-1] * self.held(target) * matching)
+            found.append(found[-1] * self.held[target] * matching)
         return tuple(found)
+
+    def _pairs(self, origin: int) -> tuple[float, ...]:
+        return tuple(each * self.held[to] for each, to in zip(self.become[origin], self.orders[origin], strict=False))
 
     @property
     def streams(self) -> range:
         """The streams; there are M of them."""
         return range(len(self.rates))
-
-    def held(self, stream: int) -> float:
-        """Return the tuples that a window holds: λ_i W_i, or all that is kept where time sets no limit."""
-        if not isinf(self.windows[stream]):
-            return self.rates[stream] * self.windows[stream]
-        return self.kept[stream] if self.kept else 0.0
 
     def span(self, stream: int) -> float:
         """Return for how long tuples are kept."""
@@ -131,7 +142,7 @@ def at_rates(p: Parameters, rates: Sequence[float], counted: Container[int] = ()
 def scaled(p: Parameters, factor: float, counted: Container[int] = ()) -> Parameters:
     """Return the parameters at a multiple of all rates.
 
-    >>> scaled(alike(2, 100, 10, 0.01), 5).held(1)
+    >>> scaled(alike(2, 100, 10, 0.01), 5).held[1]
     5000
     """
     return at_rates(p, [factor * rate for rate in p.rates], counted)
@@ -155,7 +166,7 @@ def filled(p: Parameters, seconds: float) -> Parameters:
 
 def known(state: StateView) -> bool:
     """Tell whether a batch has been measured, so that costs are more than guesses."""
-    return any(stream.latest is not None for stream in state.streams) and any(hop.rows for hop in state.hops)
+    return state.latest is not None and any(hop.rows for hop in state.hops)
 
 
 def measured(state: StateView, master: int | None = None) -> Parameters:
@@ -166,7 +177,7 @@ def measured(state: StateView, master: int | None = None) -> Parameters:
         master: A stream that all others are to probe first, as under ATR.
     """
     machine = state.machine
-    begun = any(stream.latest is not None for stream in state.streams)
+    begun = state.latest is not None
     each, first = state.column("rows"), state.column("bucket.first") > 0
     rows = np.bincount(state.column("stream")[first], each[first], len(state.streams)).tolist()
     size = int(state.column("bytes").sum())
@@ -182,7 +193,7 @@ def measured(state: StateView, master: int | None = None) -> Parameters:
         hop_seconds=HOP_SECONDS if machine.hop_seconds is None else machine.hop_seconds,
         slots=machine.slots,
         cores=machine.cores,
-        advance=max(INSTANT, *(stream.advance / 1e6 for stream in state.streams)) if begun else inf,
+        advance=max(INSTANT, state.advance / 1e6) if begun else inf,
         row_bytes=size / int(each.sum()) if size else ROW_BYTES,
     )
     return _ordered(bare, state, master)
@@ -211,7 +222,7 @@ def _ordered(p: Parameters, state: StateView, master: int | None) -> Parameters:
         orders=tuple(tuple(to for to, _ in course) for course in courses),
         # More than 1 where a window holds more than λW: what a partial result becomes is measured, λW is a model.
         selectivities=tuple(
-            tuple(found / p.held(to) if p.held(to) else 0.0 for to, found in course) for course in courses
+            tuple(found / p.held[to] if p.held[to] else 0.0 for to, found in course) for course in courses
         ),
     )
 
@@ -221,12 +232,10 @@ def _course(p: Parameters, state: StateView, origin: int, first: int | None) -> 
 
     The next stream is the one that most went to in the last batches, else the one that finds the least.
     """
-    seen = {(hop.joined, hop.target): hop for hop in state.hops if hop.rows}
     joined = frozenset({origin})
     while len(joined) < len(p.rates):
-        key = tuple(sorted(joined))
-        hops = {to: seen.get((key, to)) for to in p.streams if to not in joined}
-        found = {to: becomes(state, joined, to, p.held(to)) for to in hops}
+        hops = {to: state.hop(joined, to) for to in p.streams if to not in joined}
+        found = {to: state.becomes(joined, to, p.held[to]) for to in hops}
         taken = {to: hop.rows for to, hop in hops.items() if hop is not None}
         likely = max(taken, key=lambda to: taken[to]) if taken else min(found, key=lambda to: found[to])
         to = likely if first is None or first in joined else first

@@ -174,8 +174,8 @@ class Search(NamedTuple):
         rows = DECAY * self.rows + (1 - DECAY) * sum(stream.rows for stream in state.streams)
         found = self._replace(rows=rows)
         busiest = max((used.cpu for used in state.usage), default=0.0)
-        latest = _latest(state)
-        settled = latest is not None and latest >= self.since + _reach(state) + self.segment
+        latest = state.latest
+        settled = latest is not None and latest >= self.since + state.reach + self.segment
         return found if not self.step or not settled or not busiest else found._next(rows / busiest, end)
 
     def _next(self, score: float, end: int) -> "Search":
@@ -364,7 +364,7 @@ class ATR(Strategy):
     def _first(self, state: StateView, length: int) -> Placement:
         """Return the placement after another strategy's, or none."""
         master = self.master if isinstance(self.master, int) else _best(state, length, self.nodes)
-        latest = _latest(state)
+        latest = state.latest
         end = 0 if latest is None else (latest // length + 1) * length
         turn = length * self.nodes
         eras = (Era(master, LOWEST, (Run(LOWEST // turn * turn, length, tuple(range(self.nodes))),)),)
@@ -387,7 +387,7 @@ class ATR(Strategy):
         )
 
     def _length(self, state: StateView) -> int:
-        return segment_length(self.segment) or 2 * _reach(state) or LONGEST_SLICE
+        return segment_length(self.segment) or 2 * state.reach or LONGEST_SLICE
 
     def _search(self, length: int, end: int) -> Search:
         return Search(length, end, max(1, length // STEPS) if self.search else 0, length)
@@ -414,8 +414,8 @@ class ATR(Strategy):
 
         Segments that are assigned and have seen no data yet count as if they had.
         """
-        known, latest = loads(state.usage, self.nodes, self.weights, self.capacities), _latest(state)
-        needed = (latest or 0) + max(stream.advance for stream in state.streams) + _reach(state) + length
+        known, latest = loads(state.usage, self.nodes, self.weights, self.capacities), state.latest
+        needed = (latest or 0) + state.advance + state.reach + length
         lows = state.column("low")[state.column("stream") == era.master]
         live = 1 if latest is None else max(1, -(-(latest - int(lows.min(initial=latest))) // length))
         share = sum(known) / live or 1.0
@@ -442,14 +442,14 @@ class ATR(Strategy):
     def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
         """See Strategy: all segments that a tuple kept by now may depend on, as this batch had them."""
         assert isinstance(placement, AtrPlacement)
-        latest = _latest(after)
+        latest = after.latest
         if latest is None:
             return {}
-        reach = latest + _reach(after)
+        reach = latest + after.reach
         ends = [era.end_of(reach) for era in placement.eras if era.start <= reach]
         end = max(ends[-1], after.frozen.get("end", LOWEST))
         bounded = (chunk.low for chunk in after.chunks if after.streams[chunk.stream].window is not None)
-        low = min(bounded, default=latest) - _reach(after)
+        low = min(bounded, default=latest) - after.reach
         # An era that is over keeps its last segment: tuples from before the change may still come.
         lows = (*(min(low, era.start - 1) for era in placement.eras[1:]), low)
         kept = [era.kept(at, end) for era, at in zip(placement.eras, lows, strict=True) if era.start < end]
@@ -471,48 +471,33 @@ class ATR(Strategy):
 
 
 def overhead(
-    rates: Sequence[float], windows: Sequence[int | None], segment: int, master: int, nodes: int | None = None
+    rates: Sequence[float], windows: Sequence[float], segment: float, master: int, nodes: float = math.inf
 ) -> float:
     """Return O_ATR of equation 2: the extra tuples a second that come from keeping slaves more than once.
 
     Args:
         rates: The tuples a second of each stream.
-        windows: The window of each stream, in the unit of `segment`; None without limit.
+        windows: The window of each stream, in the unit of `segment`; infinite without limit.
         segment: The segment length T.
         master: The master stream.
-        nodes: If given, no tuple counts more copies than there are nodes.
+        nodes: How many nodes there are: no tuple counts more copies.
 
     >>> overhead([100, 50, 10], [10, 20, 30], 40, 0)
     47.5
     """
-    most = math.inf if nodes is None else nodes - 1.0
     slaves = [(rates[at], windows[at]) for at in range(len(rates)) if at != master and rates[at]]
-    return sum(rate * min(most, _extra(window, windows[master], segment)) for rate, window in slaves)
-
-
-def _extra(window: int | None, masters: int | None, segment: int) -> float:
-    """Return the extra copies of a slave's tuple."""
-    return math.inf if window is None or masters is None else (window + masters) / segment
+    return sum(rate * min(nodes - 1, (window + windows[master]) / segment) for rate, window in slaves)
 
 
 def _overhead(state: StateView, length: int, master: int, nodes: int) -> float:
     rates = [stream.rate for stream in state.streams]
-    windows = [stream.window for stream in state.streams]
+    windows = [math.inf if stream.window is None else stream.window for stream in state.streams]
     return overhead(rates if any(rates) else [1.0] * len(rates), windows, length, master, nodes)
 
 
 def _best(state: StateView, length: int, nodes: int) -> int:
     """Return the master with the least overhead."""
     return min(range(len(state.streams)), key=lambda master: _overhead(state, length, master, nodes))
-
-
-def _latest(state: StateView) -> int | None:
-    return max((stream.latest for stream in state.streams if stream.latest is not None), default=None)
-
-
-def _reach(state: StateView) -> int:
-    """Return the longest window that has a limit."""
-    return max((stream.window for stream in state.streams if stream.window is not None), default=0)
 
 
 def _thawed(frozen: Mapping[str, Any], nodes: int) -> tuple[Era, ...]:

@@ -6,35 +6,26 @@ chunks change, and results are the same under any placement; still it is made on
 margin for several batches, so that no noise makes chunks wander.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from math import inf
 from typing import Any, NamedTuple
 
 from watersmeet.adapt import cost, parameters
 from watersmeet.adapt.controller import OVERDUE, Controller, Memory, Option
-from watersmeet.duration import microseconds
+from watersmeet.adapt.equations import Goal, check_goal
+from watersmeet.adapt.pricing import STRATEGIES, Pricing, fitting
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import ATR
-from watersmeet.placement.base import LONGEST_SLICE, Ints, Placement, StateView, Strategy, check_nodes
+from watersmeet.placement.base import Ints, Placement, StateView, Strategy, check_above_zero, check_nodes
 from watersmeet.placement.central import Central
 from watersmeet.placement.ctr import CTR
 from watersmeet.placement.dsj import DSJ
-from watersmeet.placement.hash import Hash, attributes, stored_attributes
+from watersmeet.placement.hash import Hash
 from watersmeet.placement.load import check_load
 from watersmeet.placement.psp import PSP, Relocation
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import Bucket
-
-EVERY_NODES, GROWTH = 8, 1.5
-"""Numbers of nodes are all tried up to the first; from there on, each is this much larger than the last."""
-STRATEGIES = ("Hash", "Central", "PSP", "DSJ", "ATR", "CTR")
-"""What there is to choose from."""
-ALONE = ("Hash", "Central")
-"""The strategies that make sense on one node."""
-SEGMENTS = (0.5, 1, 2, 4)
-"""Segment lengths that are tried for ATR, in longest windows."""
-Measure = Callable[[StateView, int | None], parameters.Parameters]
 
 
 class Choice(NamedTuple):
@@ -46,6 +37,7 @@ class Choice(NamedTuple):
         table: All candidates.
         measured: Whether it rests on measurements.
         memory: What the controller remembers.
+        longest_ring: The longest ring that the network can feed; None if it sets no limit.
     """
 
     taken: Option
@@ -53,6 +45,7 @@ class Choice(NamedTuple):
     table: tuple[Option, ...]
     measured: bool
     memory: Memory = Memory()
+    longest_ring: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +112,9 @@ class Auto(Strategy):
         capacities: What each of them can do, relative to the others; all alike if not given.
         weights: What CPU, memory and network count, in a node's load and in the costs.
         among: The strategies that it may choose.
+        goal: `latency` for the shortest batches; `throughput` for the least work of the busiest node, which lets the
+            most tuples a second through where batches are long.
+        bandwidth: The bytes a second that the network brings to a node; longer rings than it can feed aren't taken.
         interval: How many batches must pass between two changes.
         dry_run: Whether it stays with its first choice and only says what it would change.
 
@@ -128,8 +124,10 @@ class Auto(Strategy):
 
     max_nodes: int = 8
     capacities: tuple[float, ...] = ()
-    weights: cost.Weights = (1, 1, 1)
+    weights: cost.Weights = cost.EQUAL
     among: tuple[str, ...] = STRATEGIES
+    goal: Goal = "latency"
+    bandwidth: float = inf
     interval: int = 5
     dry_run: bool = False
     nodes: int = field(init=False, repr=False)
@@ -137,6 +135,8 @@ class Auto(Strategy):
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", check_nodes(self.max_nodes))
         check_load(self.max_nodes, self.weights, self.capacities)
+        check_goal(self.goal)
+        check_above_zero("bandwidth", self.bandwidth)
         Controller(self.interval, self.dry_run)
         unknown = [name for name in self.among if name not in STRATEGIES]
         if unknown or not self.among:
@@ -160,9 +160,17 @@ class Auto(Strategy):
             "why": choice.why,
             **({"waiting": choice.memory.waiting} if choice.memory.waiting else {}),
             **({"decisions": decisions} if decisions else {}),
+            **self._limit(choice.longest_ring),
             "candidates": {c.label: f"{c.cost:.3g} s a second; {c.made_of}" for c in choice.table},
             **inner.facts(placement.inner, _inside(state, choice.taken)),
         }
+
+    def _limit(self, longest: int | None) -> dict[str, str]:
+        """Return what the network keeps it from, if it does."""
+        if longest is None or longest >= self.max_nodes:
+            return {}
+        says = f"a ring of more than {longest} nodes would wait for rows, of which {self.bandwidth / 1e6:.3g} MB/s come"
+        return {"bandwidth": f"{says} (equation 6)."}
 
     # -- the strategy chosen
 
@@ -210,130 +218,19 @@ class Auto(Strategy):
 
     def choice(self, state: StateView) -> Choice:
         """Return what to take for the next batch; pure, so that `explain` and the plan agree."""
-        table = tuple(candidates(state, self.max_nodes, self.weights, self.among))
-        best, fits = table[0], fitting(state, self.among)
-        measured = parameters.known(state)
-        now, memory = self._now(state, fits), Memory.of(state.frozen)
-        if now is None:
-            return Choice(best, _first(best, table, fits, measured), table, measured)
+        pricing, fits = Pricing(state, self.weights, self.goal, self.bandwidth), fitting(state, self.among)
+        table, longest = tuple(pricing.best(self.max_nodes, self.among)), pricing.longest_ring
+        best, measured, before = table[0], parameters.known(state), state.frozen
+        name, nodes = before.get("chosen"), before.get("nodes", 1)
+        if name not in fits or nodes > self.max_nodes or (measured and not before["measured"]):
+            return Choice(best, _first(best, table, fits, measured), table, measured, longest_ring=longest)
+        now, memory = pricing.priced(name, nodes, before["options"]), Memory.of(before)
         if not any(stream.rows for stream in state.streams):
-            return Choice(now, state.frozen["why"], table, state.frozen["measured"], memory)
-        if measured and not state.frozen["measured"]:
-            return Choice(best, _first(best, table, fits, measured), table, measured)
-        taken, memory = Controller(self.interval, self.dry_run).judge(
-            memory, state.batch, now, best, state.machine.overdue
-        )
-        return Choice(taken, state.frozen["why"] if taken is now else memory.log[-1].why, table, measured, memory)
-
-    def _now(self, state: StateView, fits: Sequence[str]) -> Option | None:
-        """Return what was taken for the last batch, with its cost as predicted now; None if that is out of question."""
-        name, nodes = state.frozen.get("chosen", ""), state.frozen.get("nodes", 1)
-        if name not in fits or nodes > self.max_nodes:
-            return None
-        return Pricing(state, self.weights).priced(name, nodes, state.frozen["options"])
-
-
-def candidates(
-    state: StateView,
-    max_nodes: int,
-    weights: cost.Weights = (1, 1, 1),
-    among: Sequence[str] = STRATEGIES,
-    measure: Measure = parameters.measured,
-) -> list[Option]:
-    """Return every strategy with its best number of nodes, the one to take first, then by predicted cost.
-
-    Args:
-        state: What is known of the join.
-        max_nodes: How many nodes there may be.
-        weights: What CPU, memory and network count.
-        among: The strategies that may be chosen.
-        measure: See Pricing.
-    """
-    pricing, fits = Pricing(state, weights, measure), fitting(state, among)
-    least = 2 if "Central" in among else 1
-    names = dict.fromkeys((*fits, *(name for name in among if name != "Hash")))
-    priced = [list(pricing.every(name, least, max_nodes)) for name in names]
-    best = [min(found, key=_cheapest) for found in priced if found]
-    # [!] Hash on one node is Central with buckets, yet where it can serve it stays Hash, so that it can grow.
-    first = min((found for found in best if found.name in fits), key=_cheapest)
-    return [first, *sorted((found for found in best if found is not first), key=_cheapest)]
-
-
-def fitting(state: StateView, among: Sequence[str]) -> tuple[str, ...]:
-    """Return the strategies that come into question: Hash alone, if it can serve."""
-    equal = "Hash" in among and Hash().refusal(state) is None
-    return ("Hash",) if equal else tuple(name for name in among if name != "Hash")
-
-
-def _cheapest(candidate: Option) -> tuple[float, int]:
-    """Return what candidates are compared by: costs are no better than three digits, so that fewer nodes win a tie."""
-    return float(f"{candidate.cost:.3g}"), candidate.nodes
-
-
-class Pricing:
-    """Prices candidates from what is known of a join.
-
-    Args:
-        state: What is known of the join.
-        weights: What CPU, memory and network count.
-        measure: Makes the costs' parameters of what is known, given ATR's master; those of a load to come, for one.
-    """
-
-    def __init__(self, state: StateView, weights: cost.Weights, measure: Measure = parameters.measured) -> None:
-        self._state, self._weights = state, weights
-        self._parameters = cache(lambda master: measure(state, master))
-        by = stored_attributes(attributes(state.equalities))
-        streams = range(len(state.streams))
-        self._copies = [sum(column.stream == at for columns in by for column in columns) for at in streams]
-        self._shared = len(by) == 1 and len(by[0]) == len(state.streams)
-
-    def every(self, name: str, least: int, most: int) -> Iterator[Option]:
-        """Yield a strategy on each number of nodes worth a try, with each of its options."""
-        alone = [1] if name in ALONE or least == 1 else []
-        for nodes in alone if name == "Central" else [*alone, *_tries(most)]:
-            for options in self._options(name):
-                yield self.priced(name, nodes, options)
-
-    def priced(self, name: str, nodes: int, options: Mapping[str, Any]) -> Option:
-        """Return a candidate with its cost."""
-        p, found = self._cost(name, nodes, options)
-        seconds = found.seconds(p, self._weights)
-        return Option(name, nodes, seconds, found, options)
-
-    def _cost(self, name: str, nodes: int, options: Mapping[str, Any]) -> tuple[parameters.Parameters, cost.Cost]:
-        p: parameters.Parameters = self._parameters(None)
-        if name == "ATR":
-            segment = microseconds(options["segment"]) / 1e6
-            master = cost.best_master(p, nodes, segment)
-            p = self._parameters(master)
-            return p, cost.atr(p, nodes, master, segment)
-        made: dict[str, Callable[[], cost.Cost]] = {
-            "Hash": lambda: cost.hashed(p, nodes, self._copies, self._shared),
-            "Central": lambda: cost.central(p),
-            "PSP": lambda: cost.psp(p, nodes),
-            "DSJ": lambda: cost.dsj(p, nodes),
-            "CTR": lambda: cost.ctr(p, nodes),
-        }
-        return p, made[name]()
-
-    def _options(self, name: str) -> list[dict[str, Any]]:
-        if name != "ATR":
-            return [{}]
-        windows = [stream.window for stream in self._state.streams if stream.window is not None]
-        reach = max(windows, default=0) or LONGEST_SLICE
-        return [{"segment": f"{max(1, round(part * reach))} microseconds"} for part in SEGMENTS]
-
-
-def _tries(most: int) -> list[int]:
-    """Return the numbers of nodes from 2 on that are worth a try.
-
-    >>> _tries(30)[-5:]
-    [8, 12, 18, 27, 30]
-    """
-    found = list(range(2, min(most, EVERY_NODES) + 1))
-    while found and found[-1] < most:
-        found.append(min(most, int(found[-1] * GROWTH)))
-    return found
+            return Choice(now, before["why"], table, before["measured"], memory, longest)
+        controller = Controller(self.interval, self.dry_run)
+        taken, memory = controller.judge(memory, state.batch, now, best, state.machine.overdue)
+        why = before["why"] if taken is now else memory.log[-1].why
+        return Choice(taken, why, table, measured, memory, longest)
 
 
 def _relocation(state: StateView, taken: Option) -> Relocation:

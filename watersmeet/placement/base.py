@@ -28,6 +28,8 @@ LONGEST_SLICE = 3_600_000_000
 """Slices of streams whose window says nothing about time are an hour long."""
 ANYWHERE = -1
 """The group of partial results that no node is meant for more than another; the place of those that are nowhere yet."""
+TIED = 0.1
+"""The part of a window that is taken to pass a conjunct, before anything is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,49 @@ class StateView:
     machine: Machine = Machine()
     batch: int = 0
     _columns: dict[str, Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _taken: dict[tuple[tuple[int, ...], int], HopView] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_taken", {(hop.joined, hop.target): hop for hop in self.hops if hop.rows})
+
+    # -- time
+
+    @property
+    def latest(self) -> int | None:
+        """The latest event time seen; None before the first tuple."""
+        return max((stream.latest for stream in self.streams if stream.latest is not None), default=None)
+
+    @property
+    def advance(self) -> int:
+        """How far event time advanced in the last batch, in the stream in which it did most."""
+        return max(stream.advance for stream in self.streams)
+
+    @property
+    def reach(self) -> int:
+        """The longest window that has a limit; 0 if none has."""
+        return max((stream.window for stream in self.streams if stream.window is not None), default=0)
+
+    # -- hops
+
+    def hop(self, joined: Iterable[int], target: int) -> HopView | None:
+        """Return what a hop did in the last batches; None if it wasn't taken."""
+        return self._taken.get((tuple(sorted(joined)), target))
+
+    def becomes(self, joined: frozenset[int], target: int, held: float) -> float:
+        """Return what one partial result becomes by a hop: as measured, else less for each conjunct that it decides.
+
+        Args:
+            joined: The streams joined.
+            target: The stream probed.
+            held: The tuples in its window.
+        """
+        hop = self.hop(joined, target)
+        if hop is not None:
+            return hop.matches / hop.rows
+        decided = sum(target in tie and tie <= joined | {target} for tie in self.ties)
+        return held * float(TIED**decided)
+
+    # -- chunks
 
     def column(self, name: Literal["stream", "low", "high", "rows", "bytes", "bucket.first"]) -> Ints:
         """Return a field of all live chunks, in their order; however often it is asked for, they are read once."""
@@ -267,6 +312,13 @@ def check_nodes(nodes: Any, limit: int = 4096) -> int:
     if not isinstance(nodes, int) or isinstance(nodes, bool) or not 1 <= nodes <= limit:
         raise DefinitionError(f"nodes={nodes!r}: a strategy runs on a whole number of nodes from 1 to {limit}.")
     return nodes
+
+
+def check_above_zero(what: str, value: Any, most: float = inf) -> None:
+    """Refuse what is no number above zero, or above `most`."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+        limit = "" if most == inf else f", at most {most:g}"
+        raise DefinitionError(f"{what} is {value!r}: give a number above 0{limit}.")
 
 
 def remapped(owners: Iterable[int], nodes: int) -> tuple[int, ...]:

@@ -47,8 +47,6 @@ WARM_UP = 2
 """Copies of a segment, at the least, while some node holds nothing."""
 ALL_ORDERS, BEAM = 24, 4
 """Routes that are followed at each hop: with up to five streams that is every order, with more the best beginnings."""
-TIED = 0.1
-"""The selectivity that a conjunct is taken to have."""
 IDLE = 0.1
 """What a node costs in a cover at the least, relative to the average load: another hop's copy is never free."""
 
@@ -397,7 +395,7 @@ class _Way(NamedTuple):
     def on(self, to: int, state: StateView, held: Held, load: Load, sizes: Sequence[float]) -> "_Way":
         """Return the way with one more hop."""
         nodes, new = held.cover(to, self.covers[-1] if self.covers else (), load)
-        found = becomes(state, frozenset(self.streams), to, sizes[to])
+        found = state.becomes(frozenset(self.streams), to, sizes[to])
         return _Way((*self.streams, to), (*self.covers, nodes), (*self.moved, new), (*self.found, found))
 
     def overhead(self, tuples: float) -> float:
@@ -426,19 +424,3 @@ def _window_rows(state: StateView, at: int) -> float:
     if stream.window is not None:
         return max(1.0, stream.rate * stream.window / 1e6)
     return max(1.0, float(sum(chunk.rows for chunk in state.chunks if chunk.stream == at)))
-
-
-def becomes(state: StateView, joined: frozenset[int], target: int, held: float) -> float:
-    """Return what one partial result becomes by a hop: as measured, else less for each conjunct that the hop decides.
-
-    Args:
-        state: What is known of the join.
-        joined: The streams joined.
-        target: The stream probed.
-        held: The tuples in its window.
-    """
-    for hop in state.hops:
-        if hop.rows and hop.target == target and joined.issuperset(hop.joined) and len(hop.joined) == len(joined):
-            return hop.matches / hop.rows
-    decided = sum(target in tie and tie <= joined | {target} for tie in state.ties)
-    return held * float(TIED**decided)

@@ -108,12 +108,11 @@ class DSJ(Strategy):
     def plan(self, state: StateView) -> Placement:
         """See Strategy; slices that began keep their owners, those to come are given out one after the other."""
         known = self._known(state)
-        latest = [stream.latest for stream in state.streams if stream.latest is not None]
-        if not latest:
+        now = state.latest
+        if now is None:
             return known
-        now, advance = max(latest), max(stream.advance for stream in state.streams)
         count = kept_for(state) // known.length
-        horizon = min(max(advance // known.length, count), REMEMBERED) + 1
+        horizon = min(max(state.advance // known.length, count), REMEMBERED) + 1
         first = known.first if known.table else now // known.length
         begun = list(known.table)
         wanted = now // known.length + horizon - first - len(begun)

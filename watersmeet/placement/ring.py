@@ -87,8 +87,7 @@ def curve(state: StateView, at: int) -> Curve | None:
     stream, mine = state.streams[at], state.column("stream") == at
     if stream.latest is None:
         return None
-    now, advance = _batch(state)
-    now -= stream.latest
+    now, advance = (state.latest or 0) - stream.latest, max(1, state.advance)  # probes go on as in the foremost stream
     coming = np.linspace(0, max(stream.advance, 1), GRAIN + 1)
     expiring = np.linspace(now, now + advance, GRAIN + 1) - (stream.window or 0)  # of no rows: work is not even there
     low = np.concatenate([state.column("low")[mine] - stream.latest, coming[:-1], expiring[:-1]])
@@ -103,12 +102,6 @@ def curve(state: StateView, at: int) -> Curve | None:
     met = probed(times, now, advance, stream.window)
     work = np.append(0.0, np.cumsum(between * (met[:-1] + met[1:]) / 2))
     return Curve(stream.latest, times, counts, work if work[-1] > 0 else counts)
-
-
-def _batch(state: StateView) -> tuple[int, int]:
-    """Return when the coming batch's probes begin, and how long they go on: as the stream that is furthest ahead."""
-    now = max(stream.latest for stream in state.streams if stream.latest is not None)
-    return now, max(1, *(stream.advance for stream in state.streams))
 
 
 def probed(times: Floats, now: float, advance: float, window: float | None) -> Floats:
