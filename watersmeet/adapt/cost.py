@@ -4,7 +4,7 @@ Gu, Yu and Wang, "Adaptive Load Diffusion for Multiway Windowed Stream Joins" (I
 CTR; `watersmeet.adapt.equations` for PSP.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, inf, isinf, sqrt
 
@@ -100,11 +100,10 @@ def psp(p: Parameters, nodes: int) -> Cost:
     A batch's probes reach from a window before it to its end; one of them visits the nodes that its own window lies on.
     """
 
-    def reach(stream: int) -> float:
-        window = p.windows[stream]
-        return nodes if isinf(window) or isinf(p.advance) else min(nodes, 1 + nodes * window / (window + p.advance))
-
-    return _sliced(p, nodes, reach, lambda _: 1.0 if isinf(p.advance) else 1 / nodes)
+    if isinf(p.advance):
+        return _sliced(p, nodes, [nodes] * len(p.rates), [1.0] * len(p.rates))
+    parts = [1.0 if isinf(window) else window / (window + p.advance) for window in p.windows]
+    return _sliced(p, nodes, [min(nodes, 1 + nodes * part) for part in parts], [1 / nodes] * len(parts))
 
 
 def dsj(p: Parameters, nodes: int) -> Cost:
@@ -114,7 +113,8 @@ def dsj(p: Parameters, nodes: int) -> Cost:
     """
 
     slices = _slices(p, nodes)
-    return _sliced(p, nodes, lambda to: min(nodes, slices[to] + 1), lambda to: 1 / min(nodes, max(1.0, slices[to])))
+    reach, busy = [min(nodes, each + 1) for each in slices], [min(nodes, max(1.0, each)) for each in slices]
+    return _sliced(p, nodes, reach, [1 / each for each in busy])
 
 
 def atr(p: Parameters, nodes: int, master: int, segment: float) -> Cost:
@@ -194,7 +194,7 @@ def hashed(p: Parameters, nodes: int, copies: Sequence[int], shared: bool) -> Co
         shared: Whether one attribute ties all streams, so that all hops are on one node.
     """
     stored = sum(rate * max(1, times) for rate, times in zip(p.rates, copies, strict=True))
-    later = 0.0 if shared or nodes == 1 else _later(p, lambda _: 1.0)
+    later = 0.0 if shared or nodes == 1 else sum(p.probes) - sum(p.rates)
     stages = 1 if shared else _stages(p, nodes)
     buckets = nodes if p.row_seconds else 1  # tasks that share their state find a value by its order, bucket or not
     return Cost(sum(p.work) / buckets, stored, stored + later, 1 / nodes, nodes, stages)
@@ -209,36 +209,19 @@ def _part(busiest: float, total: float, nodes: int) -> float:
     return busiest / total if total else 1 / nodes
 
 
-def _sliced(p: Parameters, nodes: int, reach: Callable[[int], float], share: Callable[[int], float]) -> Cost:
+def _sliced(p: Parameters, nodes: int, reach: Iterable[float], share: Iterable[float]) -> Cost:
     """Return the cost of slices of time, each on one node.
 
     Args:
         p: The parameters.
         nodes: How many nodes there are.
-        reach: The nodes that a probe of a stream visits.
-        share: The part of such probes' work that falls to the busiest node.
+        reach: For each stream the nodes that a probe of it visits.
+        share: For each stream the part of such probes' work that falls to the busiest node.
     """
-    busiest = sum(rate * work * share(to) for rate, to, work in _hops(p)) * p.pair_seconds
-    first = sum(rate * reach(p.orders[origin][0]) for origin, rate in enumerate(p.rates))
-    shipped = first + (0.0 if nodes == 1 else _later(p, reach))
+    busiest = sum(work * part for work, part in zip(p.probing, share, strict=True))
+    shipped = sum(rows * visited for rows, visited in zip(p.probes, reach, strict=True)) if nodes > 1 else sum(p.rates)
     work = sum(p.work)
     return Cost(work, sum(p.rates), shipped, _part(busiest, work, nodes), nodes, _stages(p, nodes))
-
-
-def _hops(p: Parameters) -> Iterator[tuple[float, int, float]]:
-    """Yield for each stream and step its tuples' rate, the stream probed and the pairs that one tuple leads to."""
-    for origin, rate in enumerate(p.rates):
-        for to, work in zip(p.orders[origin], p.pairs[origin], strict=True):
-            yield rate, to, work
-
-
-def _later(p: Parameters, reach: Callable[[int], float]) -> float:
-    """Return the partial results a second that travel to all steps but the first."""
-    return sum(
-        rate * each * reach(to)
-        for origin, rate in enumerate(p.rates)
-        for each, to in list(zip(p.become[origin], p.orders[origin], strict=False))[1:]
-    )
 
 
 def _slices(p: Parameters, nodes: int) -> list[float]:

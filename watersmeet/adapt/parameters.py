@@ -58,6 +58,8 @@ class Parameters:
         become: For each stream what a tuple has become before each step, and after the last: 1, λWS, (λWS)², ...
         pairs: For each stream the pairs that a tuple, and what it becomes, looks at in each step.
         work: For each stream the seconds that joining its tuples of a second takes, on whatever nodes.
+        probing: For each stream the seconds that probing it takes in a second.
+        probes: For each stream the rows that probe it in a second.
     """
 
     rates: tuple[float, ...]
@@ -79,6 +81,8 @@ class Parameters:
     become: tuple[tuple[float, ...], ...] = field(init=False, repr=False, compare=False)
     pairs: tuple[tuple[float, ...], ...] = field(init=False, repr=False, compare=False)
     work: tuple[float, ...] = field(init=False, repr=False, compare=False)
+    probing: tuple[float, ...] = field(init=False, repr=False, compare=False)
+    probes: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         m = len(self.rates)
@@ -86,11 +90,16 @@ class Parameters:
         steps = [*self.orders, *self.selectivities]
         if m < 2 or any(len(values) != m for values in each) or any(len(step) != m - 1 for step in steps):
             raise DefinitionError(f"A cost model of {m} streams needs {m} of each value, and {m - 1} steps a stream.")
-        object.__setattr__(self, "held", tuple(map(self._held, self.streams)))
-        object.__setattr__(self, "become", tuple(map(self._become, self.streams)))
-        object.__setattr__(self, "pairs", tuple(map(self._pairs, self.streams)))
-        work = (self.pair_seconds * rate * sum(each) for rate, each in zip(self.rates, self.pairs, strict=True))
-        object.__setattr__(self, "work", tuple(work))
+        derived = {"held": self._held, "become": self._become, "pairs": self._pairs, "work": self._work}
+        for name, of in derived.items():
+            object.__setattr__(self, name, tuple(map(of, self.streams)))
+        probes, probing = [0.0] * m, [0.0] * m
+        for rate, order, become, pairs in zip(self.rates, self.orders, self.become, self.pairs, strict=True):
+            for to, rows, met in zip(order, become, pairs, strict=False):
+                probes[to] += rate * rows
+                probing[to] += rate * met * self.pair_seconds
+        object.__setattr__(self, "probes", tuple(probes))
+        object.__setattr__(self, "probing", tuple(probing))
 
     def _held(self, stream: int) -> float:
         if not isinf(self.windows[stream]):
@@ -105,6 +114,9 @@ class Parameters:
 
     def _pairs(self, origin: int) -> tuple[float, ...]:
         return tuple(each * self.held[to] for each, to in zip(self.become[origin], self.orders[origin], strict=False))
+
+    def _work(self, origin: int) -> float:
+        return self.rates[origin] * self.pair_seconds * sum(self.pairs[origin])
 
     @property
     def streams(self) -> range:
@@ -178,7 +190,7 @@ def measured(state: StateView, master: int | None = None) -> Parameters:
     """
     machine = state.machine
     begun = state.latest is not None
-    each, first = state.column("rows"), state.column("bucket.first") > 0
+    each, first = state.column("rows"), state.counted()
     rows = np.bincount(state.column("stream")[first], each[first], len(state.streams)).tolist()
     size = int(state.column("bytes").sum())
     bare = Parameters(

@@ -1,7 +1,7 @@
 """What each strategy would cost a join on each number of nodes, from what is known of it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from math import inf, isinf
 from typing import Any
 
@@ -16,6 +16,8 @@ EVERY_NODES, GROWTH = 8, 1.5
 """Numbers of nodes are all tried up to the first; from there on, each is this much larger than the last."""
 STRATEGIES = ("Hash", "Central", "PSP", "DSJ", "ATR", "CTR")
 """What there is to choose from."""
+MANY_NODES = 64
+"""As many as let equation 2 speak: no tuple of a window of time is needed on so many."""
 ALONE = ("Hash", "Central")
 """The strategies that make sense on one node."""
 SEGMENTS = (0.5, 1, 2, 4)
@@ -84,10 +86,8 @@ class Pricing:
         p: parameters.Parameters = self._parameters(None)
         match name:
             case "ATR":
-                segment = microseconds(options["segment"]) / 1e6
-                master = cost.best_master(p, nodes, segment)
-                p = self._parameters(master)
-                return p, cost.atr(p, nodes, master, segment)
+                led = self._parameters(self._master)
+                return led, cost.atr(led, nodes, self._master, microseconds(options["segment"]) / 1e6)
             case "Hash":
                 return p, self._hashed(p, nodes)
             case "Central":
@@ -99,6 +99,11 @@ class Pricing:
             case _:
                 return p, cost.ctr(p, nodes)
 
+    @cached_property
+    def _master(self) -> int:
+        """ATR's master, as on many nodes: but for few, where all tuples may be everywhere, equation 2 has the same."""
+        return cost.best_master(self._parameters(None), MANY_NODES, self._reach / 1e6)
+
     def _hashed(self, p: parameters.Parameters, nodes: int) -> cost.Cost:
         by = stored_attributes(attributes(self._state.equalities))
         copies = [sum(column.stream == at for columns in by for column in columns) for at in p.streams]
@@ -107,8 +112,11 @@ class Pricing:
     def _options(self, name: str) -> list[dict[str, Any]]:
         if name != "ATR":
             return [{}]
-        reach = self._state.reach or LONGEST_SLICE
-        return [{"segment": f"{max(1, round(part * reach))} microseconds"} for part in SEGMENTS]
+        return [{"segment": f"{max(1, round(part * self._reach))} microseconds"} for part in SEGMENTS]
+
+    @property
+    def _reach(self) -> int:
+        return self._state.reach or LONGEST_SLICE
 
     def _widest(self, name: str, most: int) -> int:
         """Return on how many nodes a strategy may run: a ring on those whose rows the network brings in time."""

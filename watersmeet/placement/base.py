@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from watersmeet.duration import microseconds
 from watersmeet.errors import DefinitionError
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import Bucket, Chunk
+from watersmeet.state.chunk import WHOLE, Bucket, Chunk
 
 Ints = NDArray[np.int64]
 
@@ -175,11 +175,18 @@ class StateView:
 
     # -- chunks
 
-    def column(self, name: Literal["stream", "low", "high", "rows", "bytes", "bucket.first"]) -> Ints:
+    def column(self, name: Literal["stream", "low", "high", "rows", "bytes"]) -> Ints:
         """Return a field of all live chunks, in their order; however often it is asked for, they are read once."""
         if name not in self._columns:
             self._columns[name] = np.fromiter(map(attrgetter(name), self.chunks), np.int64, len(self.chunks))
         return self._columns[name]
+
+    def counted(self) -> NDArray[np.bool_]:
+        """Tell of each live chunk whether its rows count: of those that hold the same rows by different hashes, one."""
+        buckets = list(map(attrgetter("bucket"), self.chunks))
+        if buckets.count(WHOLE) == len(buckets):
+            return np.ones(len(buckets), bool)
+        return np.array([bucket.first for bucket in buckets])
 
     def homes(self) -> Ints:
         """Return the owner of each live chunk, in their order; ANYWHERE for one that has several."""
