@@ -78,12 +78,12 @@ class Memory:
 
 def distinct(keys: Sequence[Ints]) -> tuple[list[Ints], NDArray[np.intp]]:
     """Return the distinct combinations of several key columns, and for each row which combination it is."""
-    code = np.zeros(len(keys[0]), dtype=np.int64)
-    for key in keys:
-        values, at = np.unique(key, return_inverse=True)
-        _, code = np.unique(code * len(values) + at, return_inverse=True)
-    _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-    return [key[first] for key in keys], inverse
+    order = np.lexsort(keys[::-1])
+    changes = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
+    first = np.append(True, changes)[: len(order)]
+    inverse = np.empty(len(order), np.intp)
+    inverse[order] = np.cumsum(first) - 1
+    return [key[order[first]] for key in keys], inverse
 
 
 def groups(keys: Sequence[Ints]) -> list[NDArray[np.intp]]:
@@ -148,7 +148,7 @@ class _Column:
     def some(self, rows: Ints, arrow: bool) -> Any:
         """Return the values of several combinations; a run of neighbours is a view."""
         at = self.at[rows]
-        if len(at) and at[-1] - at[0] == len(at) - 1 and (len(at) < 2 or bool(np.all(np.diff(at) == 1))):
+        if at[-1] - at[0] == len(at) - 1 and (at[1:] - at[:-1] == 1).all():
             taken = self.values.slice(int(at[0]), len(at))
         else:
             taken = self.values.take(pa.array(at))
