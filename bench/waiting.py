@@ -58,12 +58,22 @@ def run(
     epsilon: float,
     window: float,
     names: Sequence[str] = ("a", "b", "c"),
+    live: tuple[Path, float] | None = None,
 ) -> JoinQuery:
-    """Join all files, one a stream and batch, and return the query that did."""
+    """Join files, one a stream and batch, and return the query when all are joined.
+
+    If `live` is given, files are looked for there every so many seconds, and the query is returned at once.
+    """
     schema = spark.read.parquet(str(files / names[0])).schema
     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
     streams = [
-        wm.stream(n, reader.parquet(str(files / n)), time="ts", window=f"{window:g} seconds", delay="0 seconds")
+        wm.stream(
+            n,
+            reader.parquet(str((live[0] if live else files) / n)),
+            time="ts",
+            window=f"{window:g} seconds",
+            delay="0 seconds",
+        )
         for n in names
     ]
     calls = ["close(a.x, b.x)", "near(b.x, c.x)"][: len(names) - 1]
@@ -72,6 +82,8 @@ def run(
         *streams, where=" AND ".join(calls), select=select, predicates=predicates(wait, epsilon), strategy=strategy
     )
     writer = join.writeStream.option("checkpointLocation", str(out / "checkpoint")).option("exchange", "shuffle")
+    if live:
+        return writer.trigger(processingTime=f"{live[1]:g} seconds").start(str(out / "results"))
     query = writer.trigger(availableNow=True).start(str(out / "results"))
     query.awaitTermination()
     return query

@@ -171,6 +171,31 @@ def test_for_throughput_only_the_busiest_node_counts() -> None:
     assert widest.cost == widest.made_of.load(parameters.measured(state))
 
 
+def test_within_a_time_the_fewest_nodes_do() -> None:
+    """A batch takes 20 s on one node, and the half of it on two."""
+
+    def nodes(within: float, now: int = 0) -> int:
+        state = measured(pair=1e-4, frozen={"nodes": now})
+        return Pricing(state, within=within).best(64)[0].nodes
+
+    fastest = Pricing(measured(pair=1e-4)).best(64)[0].nodes
+    assert [nodes(within) for within in (25, 12, 5.5)] == [1, 2, 4]
+    assert nodes(0.001) == fastest
+    # Fewer nodes than there are must be in time by a margin, or they would soon be more again.
+    assert [nodes(within, now=4) for within in (11, 13)] == [3, 2]
+    assert Pricing(StateView((StreamView(None),) * 2), within=5.0).best(8)[0].nodes == 8
+
+
+def test_a_ring_grows_and_shrinks_to_be_in_time() -> None:
+    auto, heavy, light = Auto(8, within="5500 ms"), measured(pair=1e-4), measured(pair=1e-5)
+    frozen, seen = after(auto, light, {}), []
+    for at, state in enumerate([heavy] * 6 + [light] * 12):
+        frozen = after(auto, replace(state, batch=at), frozen)
+        seen.append(frozen["nodes"])
+    assert seen == [1] * 4 + [4] * 5 + [1] * 9
+    assert frozen["why"].endswith("3 batches on end; the fewest nodes that are in time are wanted.")
+
+
 def test_a_ring_is_no_longer_than_the_network_can_feed() -> None:
     """A tuple of 100 bytes keeps a node of N busy for 1 s / N, so that 100 N bytes a second must come (equation 6)."""
     state = measured(pair=1e-3)
@@ -222,6 +247,8 @@ def test_options_that_make_no_sense_are_refused() -> None:
         ({"weights": (0, 0, 0)}, "weights="),
         ({"goal": "fast"}, "goal='fast': it is one of throughput, latency"),
         ({"bandwidth": 0}, "bandwidth is 0: give a number above 0"),
+        ({"within": "soon"}, "within: 'soon' is not a duration"),
+        ({"within": "0 seconds"}, "within is 0: give a number above 0"),
     ):
         with pytest.raises(DefinitionError, match=message):
             Auto(**wrong)

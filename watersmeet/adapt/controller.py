@@ -32,6 +32,7 @@ class Option(NamedTuple):
         cost: The seconds that it is predicted to take for a second of event time.
         made_of: What the cost is made of; None if nothing is known.
         options: Its other options.
+        price: What it is compared by, if that isn't its cost.
     """
 
     name: str
@@ -39,6 +40,12 @@ class Option(NamedTuple):
     cost: float
     made_of: Cost | None
     options: Mapping[str, Any]
+    price: float | None = None
+
+    @property
+    def compared(self) -> float:
+        """What it is compared by."""
+        return self.cost if self.price is None else self.price
 
     @property
     def label(self) -> str:
@@ -116,7 +123,7 @@ class Controller:
             best: What is predicted to be best.
             overdue: For how many batches on end the join has taken too long.
         """
-        better = best.cost < (1 - MARGIN) * now.cost
+        better = best.compared < (1 - MARGIN) * now.compared
         waited = Memory(memory.waiting + 1 if better else 0, memory.rested + 1, memory.log)
         patient = waited.waiting >= PATIENCE or overdue >= OVERDUE
         if not (better and patient and waited.rested >= self.interval):
@@ -133,5 +140,5 @@ def _why(now: Option, best: Option, overdue: int) -> str:
     since = f"after {overdue} batches that took too long" if overdue >= OVERDUE else f"{PATIENCE} batches on end"
     return (
         f"{best.label} was predicted to take {best.cost:.3g} s a second instead of {now.cost:.3g} s with {now.label}, "
-        f"{since}."
+        f"{since}{'' if best.price is None else '; the fewest nodes that are in time are wanted'}."
     )

@@ -136,8 +136,8 @@ class Forecast:
     def _best(self, factor: int) -> Option:
         if self._settings.goal == "latency":
             return min(self._options(factor), key=cheapest)
-        name, nodes, *_, options = self._widest
-        return self._pricing(factor).priced(name, nodes, options)
+        best = self._widest
+        return self._pricing(factor).priced(best.name, best.nodes, best.options)
 
     @cached_property
     def _widest(self) -> Option:

@@ -6,7 +6,7 @@ from math import inf, isinf
 from typing import Any
 
 from watersmeet.adapt import cost, parameters
-from watersmeet.adapt.controller import Option
+from watersmeet.adapt.controller import MARGIN, Option
 from watersmeet.adapt.equations import Goal, bandwidth
 from watersmeet.duration import microseconds
 from watersmeet.placement.base import LONGEST_SLICE, StateView
@@ -16,6 +16,8 @@ EVERY_NODES, GROWTH = 8, 1.5
 """Numbers of nodes are all tried up to the first; from there on, each is this much larger than the last."""
 STRATEGIES = ("Hash", "Central", "PSP", "DSJ", "ATR", "CTR")
 """What there is to choose from."""
+LATE = 1e6
+"""More than nodes can be."""
 MANY_NODES = 64
 """As many as let equation 2 speak: no tuple of a window of time is needed on so many."""
 ALONE = ("Hash", "Central")
@@ -34,6 +36,7 @@ class Pricing:
         goal: Whether the time of a batch counts (`latency`), or only that of its busiest node (`throughput`): what a
             batch takes beside its work is the less the longer batches are, and those of a busy join grow.
         available: The bytes a second that the network brings to a node; rings that need more are left out.
+        within: If given, the seconds that a batch may take: then the fewest nodes that are in time are the best.
         measure: Makes the costs' parameters, given ATR's master: those of a load to come, for one. If not given, they
             are as the join measured them.
     """
@@ -44,9 +47,10 @@ class Pricing:
         weights: cost.Weights = cost.EQUAL,
         goal: Goal = "latency",
         available: float = inf,
+        within: float | None = None,
         measure: Measure | None = None,
     ) -> None:
-        self._state, self._weights, self._available = state, weights, available
+        self._state, self._weights, self._available, self._within = state, weights, available, within
         self._of = {"latency": cost.Cost.seconds, "throughput": cost.Cost.load}[goal]
         self._parameters = cache(measure or (lambda master: parameters.measured(state, master)))
 
@@ -78,7 +82,19 @@ class Pricing:
     def priced(self, name: str, nodes: int, options: Mapping[str, Any]) -> Option:
         """Return a candidate with its cost."""
         p, found = self._cost(name, nodes, options)
-        return Option(name, nodes, self._of(found, p, self._weights), found, options)
+        timed = self._within is not None and not isinf(p.advance)
+        price = self._lateness(nodes, found.seconds(p, self._weights) * p.advance) if timed else None
+        return Option(name, nodes, self._of(found, p, self._weights), found, options, price)
+
+    def _lateness(self, nodes: int, took: float) -> float:
+        """Return what options are compared by if a batch may take only so long: nodes, above them all who is late.
+
+        Fewer nodes than there are must be in time by a margin, or they would soon be more again.
+        """
+        assert self._within is not None
+        fewer = nodes < self._state.frozen.get("nodes", 0)
+        late = took / (self._within * (1 - MARGIN if fewer else 1))
+        return LATE * late if late > 1 else nodes
 
     # -- one strategy
 
@@ -135,9 +151,9 @@ def fitting(state: StateView, among: Sequence[str]) -> tuple[str, ...]:
     return ("Hash",) if equal else tuple(name for name in among if name != "Hash")
 
 
-def cheapest(option: Option) -> tuple[float, int]:
-    """Return what options are compared by: costs are no better than three digits, so that fewer nodes win a tie."""
-    return float(f"{option.cost:.3g}"), option.nodes
+def cheapest(option: Option) -> tuple[float, int, float]:
+    """Return what options are sorted by: costs are no better than three digits, so that fewer nodes win a tie."""
+    return float(f"{option.compared:.3g}"), option.nodes, option.cost
 
 
 def _tries(most: int) -> list[int]:

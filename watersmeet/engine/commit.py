@@ -231,7 +231,7 @@ def progress(
         "stateBytes": sum(chunk.bytes * len(chunk.owners) for chunk in chunks),
         "stateChunks": len(manifest.chunks),
         "purgedRows": purged,
-        "process": tasks[0].process,
+        "process": "task" if any(task.tasks for task in tasks) else "driver",
         "nodes": _nodes(manifest, tasks, used),
         "hops": _hops(plan, tasks),
         "predicates": _predicates(tasks),

@@ -40,7 +40,6 @@ class TaskReport:
         seconds: CPU seconds used.
         shipping: Those of them that it took to send rows to other tasks and to receive them.
         tasks: How many tasks did it, one after the other; none in the driver.
-        process: What did the work: `task`, or `driver`.
     """
 
     node: int
@@ -56,7 +55,6 @@ class TaskReport:
     seconds: float = 0.0
     shipping: float = 0.0
     tasks: int = 0
-    process: str = "task"
 
     def add(self, earlier: "TaskReport") -> None:
         """Add what the tasks of earlier hops did on the same node."""

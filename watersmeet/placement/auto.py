@@ -8,6 +8,7 @@ margin for several batches, so that no noise makes chunks wander.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from math import inf
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from watersmeet.adapt import cost, parameters
 from watersmeet.adapt.controller import OVERDUE, Controller, Memory, Option
 from watersmeet.adapt.equations import Goal, check_goal
 from watersmeet.adapt.pricing import STRATEGIES, Pricing, fitting
+from watersmeet.duration import microseconds
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import ATR
 from watersmeet.placement.base import Ints, Placement, StateView, Strategy, check_above_zero, check_nodes
@@ -115,6 +117,8 @@ class Auto(Strategy):
         goal: `latency` for the shortest batches; `throughput` for the least work of the busiest node, which lets the
             most tuples a second through where batches are long.
         bandwidth: The bytes a second that the network brings to a node; longer rings than it can feed aren't taken.
+        within: If given, how long a batch's job may take, such as `"2 seconds"`: the fewest nodes that are in time are
+            taken, and the fastest if none is.
         interval: How many batches must pass between two changes.
         dry_run: Whether it stays with its first choice and only says what it would change.
 
@@ -128,6 +132,7 @@ class Auto(Strategy):
     among: tuple[str, ...] = STRATEGIES
     goal: Goal = "latency"
     bandwidth: float = inf
+    within: str | timedelta | None = None
     interval: int = 5
     dry_run: bool = False
     nodes: int = field(init=False, repr=False)
@@ -137,6 +142,8 @@ class Auto(Strategy):
         check_load(self.max_nodes, self.weights, self.capacities)
         check_goal(self.goal)
         check_above_zero("bandwidth", self.bandwidth)
+        if self.within is not None:
+            check_above_zero("within", microseconds(self.within, "within"))
         Controller(self.interval, self.dry_run)
         unknown = [name for name in self.among if name not in STRATEGIES]
         if unknown or not self.among:
@@ -218,7 +225,9 @@ class Auto(Strategy):
 
     def choice(self, state: StateView) -> Choice:
         """Return what to take for the next batch; pure, so that `explain` and the plan agree."""
-        pricing, fits = Pricing(state, self.weights, self.goal, self.bandwidth), fitting(state, self.among)
+        within = None if self.within is None else microseconds(self.within) / 1e6
+        pricing = Pricing(state, self.weights, self.goal, self.bandwidth, within)
+        fits = fitting(state, self.among)
         table, longest = tuple(pricing.best(self.max_nodes, self.among)), pricing.longest_ring
         best, measured, before = table[0], parameters.known(state), state.frozen
         name, nodes = before.get("chosen"), before.get("nodes", 1)

@@ -7,9 +7,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.probe import Probe, TaskReport
+from watersmeet.engine.probe import TaskReport
 from watersmeet.kernel.hop import is_bulky
-from watersmeet.spark.tasks import finished, take_in, worker, write
+from watersmeet.spark.tasks import probed, take_in
 
 MOST_ROWS, MOST_BYTES = 20_000, 32 << 20
 """A batch of this size or more is not small."""
@@ -52,9 +52,6 @@ def probe(rows: pa.Table, plan: BatchPlan) -> list[TaskReport]:
     """Store rows, probe, and write results to the store, in this process."""
     with _turn:
         started = time.process_time()
-        probing = Probe(plan, [take_in(plan, NAME, 0, rows.to_batches())], worker())
-        written = write(plan, NAME, probing.results(0, 1), probing.table.gather)
-        first, *others = probing.reports(0, 1, NAME)
-        done = finished(first, written, started)
-        done.process, done.tasks = "driver", 0
-        return [done, *others]
+        done = probed(plan, [take_in(plan, NAME, 0, rows.to_batches())], NAME, 0, 1)
+        done[0].seconds += time.process_time() - started
+        return done

@@ -129,12 +129,19 @@ def probe(plan: BatchPlan, shares: int) -> Task:
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
         started = time.process_time()
-        probing = Probe(plan, intakes(blocks), worker())
-        written = write(plan, attempt(), probing.results(partition(), shares), probing.table.gather)
-        first, *others = probing.reports(partition(), shares, attempt())
-        yield messages((report.node, report) for report in (finished(first, written, started), *others))
+        done = probed(plan, intakes(blocks), attempt(), partition(), shares)
+        yield messages((report.node, report) for report in finished(done, started))
 
     return guarded(run, [-1])
+
+
+def probed(plan: BatchPlan, taken: list[IntakeReport], name: str, share: int, shares: int) -> list[TaskReport]:
+    """Run all hops of a share, write the results to the store under a name, and return what was done."""
+    probing = Probe(plan, taken, worker())
+    written = write(plan, name, probing.results(share, shares), probing.table.gather)
+    first, *others = probing.reports(share, shares, name)
+    first.rows, first.files = written.rows, written.files
+    return [first, *others]
 
 
 def write(plan: BatchPlan, name: str, results: Iterable[Partials], gather: Gather) -> ResultWriter:
@@ -147,12 +154,11 @@ def write(plan: BatchPlan, name: str, results: Iterable[Partials], gather: Gathe
     return writer
 
 
-def finished(report: TaskReport, written: ResultWriter, started: float) -> TaskReport:
-    """Return a report with what writing added, and the CPU seconds since the task started."""
-    report.rows, report.files = written.rows, written.files
-    report.seconds += time.process_time() - started
-    report.tasks += 1
-    return report
+def finished(reports: list[TaskReport], started: float) -> list[TaskReport]:
+    """Return the reports of a task, the CPU seconds since it started noted in the first."""
+    reports[0].seconds += time.process_time() - started
+    reports[0].tasks += 1
+    return reports
 
 
 def relay(plan: BatchPlan, hop: int) -> Task:
@@ -192,9 +198,10 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
         received = time.process_time() - started
         results = (block for _, block in relaying.probe())
         written = write(plan, attempt(), results, relaying.probing.table.gather)
-        report = finished(relaying.closing(), written, started)
+        report = relaying.closing()
+        report.rows, report.files = written.rows, written.files
         report.shipping += received
-        yield messages([(node, report)])
+        yield messages([(node, report) for report in finished([report], started)])
 
     return guarded(run, [-1])
 
