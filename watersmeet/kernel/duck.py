@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from watersmeet.errors import PredicateError
 from watersmeet.predicate.macros import PRELUDE
-from watersmeet.predicate.model import Conjunct, Dialect
+from watersmeet.predicate.model import Bound, Conjunct, Dialect
 
 Ints = NDArray[np.int64]
 Table = Mapping[str, pa.Array]
+Ends = NDArray[np.float64] | None
 
 MEMORY = "256MB"
 STREAM_ROWS = 1 << 16
@@ -54,6 +55,18 @@ class Duck:
         except duckdb.Error:
             return None
         return [np.ma.filled(np.ma.asarray(values[name], dtype=np.float64), np.nan) for name in names]
+
+    def ends(self, columns: Table, bounds: Sequence[Bound], rows: int) -> list[tuple[Ends, Ends]] | None:
+        """Return the ends of each bound per row, None for one that it lacks; None at all if one raises for any row."""
+        given = [end for bound in bounds for end in (bound.low, bound.high) if end is not None]
+        found = self.numbers(columns, given, rows) if given else []
+        if found is None:
+            return None
+        values = iter(found)
+        return [
+            (None if bound.low is None else next(values), None if bound.high is None else next(values))
+            for bound in bounds
+        ]
 
     def values(self, columns: Table, expression: str, rows: int) -> pa.Array:
         """Return an expression's value per row."""

@@ -170,20 +170,11 @@ def evaluated(dialect: Dialect, bounds: Sequence[Bound], columns: Mapping[str, p
 
     Should one raise for any value, all are without limits.
     """
-    ends = [end for bound in bounds for end in (bound.low, bound.high) if end is not None]
-    if not ends:
-        return []
     with _idle(dialect) as duck:
-        found = duck.numbers(columns, ends, rows)
-    if found is None:
-        return [(np.full(rows, -np.inf), np.full(rows, np.inf)) for _ in bounds]
-    values = iter(found)
+        ends = duck.ends(columns, bounds, rows) or [(None, None)] * len(bounds)
     return [
-        (
-            np.full(rows, -np.inf) if bound.low is None else next(values),
-            np.full(rows, np.inf) if bound.high is None else next(values),
-        )
-        for bound in bounds
+        (np.full(rows, -np.inf) if low is None else low, np.full(rows, np.inf) if high is None else high)
+        for low, high in ends
     ]
 
 

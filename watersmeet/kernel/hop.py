@@ -162,18 +162,15 @@ class Prober:
         None at all should an end raise (the lower case of Σ can't be carried over): the conjunct itself decides.
         """
         columns = {column for bound in bounds for column in bound.columns}
-        ends = [end for bound in bounds for end in (bound.low, bound.high) if end is not None]
-        if not ends:
-            return []
         # NULL comes back as NaN: it finds no row that could match, and the conjunct itself decides.
-        found = self._duck.numbers(self._read(block, columns), ends, len(block))
-        if found is None:
+        ends = self._duck.ends(self._read(block, columns), bounds, len(block))
+        if ends is None:
             return []
-        values, made = iter(found), []
-        for bound in bounds:
-            low = np.full(len(block), -np.inf) if bound.low is None else next(values)
+        made = []
+        for bound, (low, high) in zip(bounds, ends, strict=True):
+            low = np.full(len(block), -np.inf) if low is None else low
             # NaN sorts above infinity, so a range without an upper end runs to the last row.
-            high = np.full(len(block), np.nan) if bound.high is None else next(values)
+            high = np.full(len(block), np.nan) if high is None else high
             equal = bound.low == bound.high
             made.append(Range(bound.column, np.nextafter(low, -np.inf), np.nextafter(high, np.inf), equal))
         return made

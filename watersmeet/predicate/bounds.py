@@ -97,7 +97,7 @@ def _bound(column: Column, interval: Interval) -> Bound | None:
         return None
     low = _lower(interval.low) if interval.low else None
     high = _upper(interval.high) if interval.high else None
-    return Bound(column, low, high, tuple(sorted(columns)), all(end.exact for end in ends))
+    return Bound(column, low, high, tuple(sorted(columns)))
 
 
 def _lower(value: Value) -> str:

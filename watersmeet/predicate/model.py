@@ -76,18 +76,16 @@ class Bound:
 
     Attributes:
         column: The column to look up: a number, date, timestamp, boolean or text.
-        low: DuckDB expression of type DOUBLE over columns of *other* streams, or None for no lower bound.
+        low: DuckDB expression of type DOUBLE over columns of *other* streams, with a margin where it may round; or None
+            for no lower bound.
         high: Likewise, the upper bound.
         columns: The columns that `low` and `high` read.
-        exact: False where computing the bound may round (x - 5); `low` and `high` then hold their own margin. Never for
-            text, of which a bound sees but the first bytes.
     """
 
     column: Column
     low: str | None
     high: str | None
     columns: tuple[Column, ...]
-    exact: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Access paths over text: a text is looked up by the number that its first bytes make.
 
 The number (`state.chunk.numbers`) never falls as texts rise in the order of their bytes, by which Spark compares them;
-texts that begin alike share it. So a bound is never exact, but as nothing rounds, it needs no margin.
+texts that begin alike share it. Nothing rounds, so that a bound needs no margin.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ def _bound(limited: Expr, low: Expr | None, high: Expr | None) -> Bound | None:
     read = frozenset[Column]().union(*(end.columns for end in (low, high) if end is not None))
     if column is None or column.stream in {other.stream for other in read}:
         return None
-    return Bound(column, low.sql if low else None, high.sql if high else None, tuple(sorted(read)), exact=False)
+    return Bound(column, low.sql if low else None, high.sql if high else None, tuple(sorted(read)))
 
 
 def _limits(node: Node, translator: Translator) -> Iterator[Limit]:
