@@ -116,6 +116,7 @@ def report(found: list[Row]) -> None:
             f"  busiest node to mean: {uneven:.2f} in the median, at most {BALANCE} in {even:.0%} of the batches"
         )
         if name == "adaptive":
+            console.print(f"  {BALANCE} wanted in all: {'met' if even == 1 else 'MISSED'}")
             met = "met" if after <= RETURN * before else "MISSED"
             console.print(f"  back within {RETURN} times the earlier response time: {met}")
     draw(found)

@@ -16,6 +16,7 @@ import numpy as np
 import watersmeet as wm
 from bench.common import console, listing
 from watersmeet.placement.base import HopView, StateView, StreamView, Usage
+from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 
 NODES, STREAMS, WINDOW, RATE, ROUNDS = 64, 3, 10_000_000, 1_000, 200
@@ -25,8 +26,8 @@ TARGET = 2.0
 SECOND = 1_000_000
 
 
-def state(chunks: int) -> StateView:
-    """A join of three streams that has run for a while, with dear predicates, and so many chunks."""
+def state(chunks: int, equal: bool) -> StateView:
+    """A join of three streams that has run for a while, with dear predicates, and so many chunks; maybe by equality."""
     length, place = WINDOW // chunks, Place("part", 0, 0, 0, 0)
     rows = RATE * STREAMS * WINDOW // SECOND // chunks
     hops = tuple(
@@ -42,34 +43,38 @@ def state(chunks: int) -> StateView:
             for at, low in enumerate(range(0, length * chunks, length))
         ),
         usage=(Usage(cpu=300.0),),
+        equalities=((Column(0, 2), Column(1, 2)), (Column(1, 2), Column(2, 2))) if equal else (),
         hops=hops,
         names=("a", "b", "c"),
         batch=7,
     )
 
 
-def milliseconds(what: Callable[[StateView], Any], known: StateView) -> float:
-    """Return the fastest tenth of many, each for a state that was asked for nothing yet: others share the cores."""
+def milliseconds(what: Callable[[StateView], Any], known: StateView) -> tuple[float, float]:
+    """Return the fastest tenth and the median of many, each for a state that was asked for nothing yet."""
     taken = []
     for _ in range(ROUNDS):
         fresh = replace(known)
         began = time.process_time()
         what(fresh)
         taken.append(time.process_time() - began)
-    return 1e3 * float(np.quantile(taken, 0.1))
+    fast, median = np.quantile(taken, (0.1, 0.5)) * 1e3
+    return float(fast), float(median)
 
 
 def main() -> None:
     rows = list[dict[str, Any]]()
     for chunks in CHUNKS:
-        for name, auto in (("all", wm.Auto(NODES)), ("PSP", wm.Auto(NODES, among=("PSP",)))):
-            first = state(chunks)
+        for name, auto in (("all", wm.Auto(NODES)), ("PSP", wm.Auto(NODES, among=("PSP",))), ("Hash", wm.Auto(NODES))):
+            first = state(chunks, name == "Hash")
             known = replace(first, frozen=auto.freeze(auto.plan(first), first))
-            row = {"chunks": chunks, "among": name, "choice_ms": milliseconds(auto.choice, known)}
-            rows.append(row | {"plan_ms": milliseconds(auto.plan, known)})
+            choice, plan = milliseconds(auto.choice, known), milliseconds(auto.plan, known)
+            row = {"chunks": chunks, "among": name, "choice_ms": choice[0], "median": choice[1]}
+            rows.append(row | {"plan_ms": plan[0], "plan_median": plan[1]})
     listing(f"Milliseconds to decide a batch on up to {NODES} nodes", "decide", rows)
     worst = max(row["choice_ms"] for row in rows if row["chunks"] <= 1_000)
     met = "met" if worst < TARGET else "MISSED"
+    console.print("Judged by the fastest tenth: others share the cores.")
     console.print(f"With up to 1,000 chunks a decision takes {worst:.2f} ms; {TARGET:g} ms wanted: {met}")
 
 

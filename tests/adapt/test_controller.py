@@ -42,7 +42,8 @@ def test_a_decision_is_told_with_its_numbers() -> None:
     other = Controller().judge(Memory(PATIENCE, 9), 7, FOUR, option("ATR", 4, 0.1), 0)[1].log[0]
     assert other.kind == "strategy"
     same = FOUR._replace(cost=0.1, options={"segment": "1 second"})
-    assert Controller().judge(Memory(PATIENCE, 9), 7, FOUR, same, 0)[1].log[0].kind == "segment"
+    segment = Controller().judge(Memory(PATIENCE, 9), 7, FOUR, same, 0)[1].log[0]
+    assert segment[1:4] == ("segment", "PSP(nodes=4)", "PSP(nodes=4, segment='1 second')")
 
 
 def test_changes_are_never_closer_than_the_interval() -> None:

@@ -28,5 +28,16 @@ def test_a_load_that_no_ring_would_hold_is_said_to_be_one() -> None:
     assert f"up to {MOST_NODES} nodes would not do" in told["says"]
 
 
+def test_a_batch_in_which_time_stood_still_counts_as_one_of_the_time_between_two() -> None:
+    still = replace(HEAVY, streams=tuple(replace(stream, advance=0) for stream in HEAVY.streams))
+    assert nodes_needed(PSP(2), still, 1.0) == nodes_needed(PSP(2), HEAVY, 1.0)
+
+
+def test_where_few_tasks_run_at_once_no_number_of_nodes_helps() -> None:
+    told = overload(PSP(2), replace(HEAVY, machine=replace(HEAVY.machine, slots=2)), due=5.0, took=10.2)
+    assert told is not None and told["nodesNeeded"] is None
+    assert told["says"].endswith("; no number of nodes would do where 2 tasks run at once.")
+
+
 def test_strategies_that_have_one_node_are_measured_by_a_ring() -> None:
     assert nodes_needed(Central(), HEAVY, 5.0) == nodes_needed(Auto(), HEAVY, 5.0) == 5

@@ -21,7 +21,7 @@ from watersmeet.engine.plan import Host, start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.kernel.window import Sliding
 from watersmeet.placement import ATR, DSJ, PSP, Central, Hash, HopView, Machine, Placement, StateView, StreamView, Usage
-from watersmeet.placement.auto import Auto, AutoPlacement, Choice, _relocation
+from watersmeet.placement.auto import Auto, AutoPlacement, Choice
 from watersmeet.predicate.model import Column
 from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import WHOLE, Chunk, Place
@@ -141,7 +141,7 @@ def test_each_strategy_is_listed_once_with_what_its_cost_is_made_of() -> None:
 def test_sending_rows_is_free_where_tasks_share_their_state() -> None:
     state = measured(pair=1e-7, rate=1000, matching=0.01)
     dear = Pricing(replace(state, machine=Machine(row_seconds=1e-3))).best(8)
-    free = Pricing(replace(state, machine=Machine(slots=2, row_seconds=0.0))).best(8)
+    free = Pricing(replace(state, machine=Machine(slots=2, shared=True))).best(8)
     assert free[0].cost < dear[0].cost
     assert {c.cost for c in free if c.name in ("Central", "PSP", "DSJ")} == {free[0].cost}
 
@@ -193,7 +193,7 @@ def test_a_ring_grows_and_shrinks_to_be_in_time() -> None:
         frozen = after(auto, replace(state, batch=at), frozen)
         seen.append(frozen["nodes"])
     assert seen == [1] * 4 + [4] * 5 + [1] * 9
-    assert frozen["why"].endswith("3 batches on end; the fewest nodes that are in time are wanted.")
+    assert frozen["why"].endswith("4 batches on end; the fewest nodes that are in time are wanted.")
 
 
 def test_a_ring_is_no_longer_than_the_network_can_feed() -> None:
@@ -207,6 +207,8 @@ def test_a_ring_is_no_longer_than_the_network_can_feed() -> None:
         "a ring of more than 3 nodes would wait for rows, of which 0.00035 MB/s come (equation 6)."
     )
     assert "bandwidth" not in Auto(8).facts(Auto(8).plan(state), state)
+    longer = after(Auto(8, among=("PSP",)), state, {})
+    assert (longer["nodes"], after(auto, state, longer)["nodes"]) == (8, 3)  # as soon as the limit is known
 
 
 def test_many_nodes_are_tried_without_trying_all() -> None:
@@ -245,6 +247,8 @@ def test_options_that_make_no_sense_are_refused() -> None:
         ({"max_nodes": 0}, "nodes=0: a strategy runs on"),
         ({"max_nodes": 2, "capacities": (1.0,)}, "capacities="),
         ({"weights": (0, 0, 0)}, "weights="),
+        ({"among": ("PSP", "Ring")}, r"among=\('PSP', 'Ring'\): name some of Hash"),
+        ({"relocation": "slow"}, "relocation='slow'"),
         ({"goal": "fast"}, "goal='fast': it is one of throughput, latency"),
         ({"bandwidth": 0}, "bandwidth is 0: give a number above 0"),
         ({"within": "soon"}, "within: 'soon' is not a duration"),
@@ -314,14 +318,40 @@ def test_what_was_chosen_without_measurements_changes_at_once() -> None:
     assert after(auto, measured(rate=5), frozen)["chosen"] == "Central"
 
 
-def test_a_batch_that_brought_nothing_says_nothing() -> None:
+@pytest.mark.parametrize("brought", [{"rows": 0}, {"advance": 0}], ids=["nothing", "only old tuples"])
+def test_a_batch_that_tells_nothing_of_the_load_changes_nothing(brought: dict[str, int]) -> None:
     auto = Auto()
     frozen = after(auto, measured(pair=1e-4), {})
     quiet = measured(rate=5)
-    quiet = replace(quiet, streams=tuple(replace(stream, rows=0, advance=0) for stream in quiet.streams))
+    quiet = replace(quiet, streams=tuple(replace(stream, **brought) for stream in quiet.streams))
     for _ in range(2 * PATIENCE):
         frozen = after(auto, quiet, frozen)
     assert (frozen["chosen"], frozen["memory"][0]) == ("PSP", 0)
+
+
+def test_a_dry_run_only_tells() -> None:
+    auto, heavy, light = Auto(dry_run=True, interval=1), measured(pair=1e-4), measured(rate=5, machine=Machine(cores=2))
+    frozen = after(auto, heavy, {})
+    for at in range(2 * PATIENCE):
+        state = replace(light, frozen=frozen, batch=at)
+        told = auto.facts(auto.plan(state), state)
+        frozen = after(auto, replace(light, batch=at), frozen)
+        assert told["chosen"] == "PSP(nodes=8)"
+        assert not any(decision["made"] for decision in told.get("decisions", ()))
+        assert told.get("waiting", 0) == (at + 1) % PATIENCE
+    assert [entry[3] for entry in frozen["memory"][2]] == ["Central(nodes=1)"] * 2
+
+
+def test_what_changes_without_a_wait_is_told_as_well() -> None:
+    """Such as the first choice that rests on measurements, and what a restart with other options leads to."""
+    first = after(Auto(), StateView((StreamView(20 * SECOND, window=10 * SECOND),) * 2), {})
+    assert first["memory"][2] == []
+    measured_now = after(Auto(), measured(rate=5), first)
+    fewer = after(Auto(4, among=("PSP",)), measured(pair=1e-4), measured_now)
+    assert [entry[2:4] for entry in fewer["memory"][2]] == [
+        ["ATR(nodes=8, segment='40000000 microseconds')", "Central(nodes=1)"],
+        ["Central(nodes=1)", "PSP(nodes=4)"],
+    ]
 
 
 def test_fewer_nodes_than_were_chosen_count_at_once() -> None:
@@ -372,21 +402,26 @@ def test_results_stay_the_same_where_many_meet(case: dict[str, Any], seed: int) 
 @given(case=cases())
 def test_auto_itself_gives_the_oracles_results(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
-        run, wanted = run_case(case | {"strategies": [Auto(3)] * len(case["batches"])}, folder)
+        run, wanted = run_case(case | {"strategies": [Auto(3, interval=1)] * len(case["batches"])}, folder)
         assert run.results == wanted.results
 
 
 def test_a_ring_grows_at_once_and_shrinks_as_its_state_expires() -> None:
-    state = measured(pair=1e-4)
+    state, eight = measured(pair=1e-4), Option("PSP", 8, 0.0, None, {})
     for nodes, overdue, wanted in ((4, 0, "aggressive"), (16, 0, "passive"), (8, 0, "auto"), (16, 3, "aggressive")):
-        before = {"nodes": nodes}
-        now = replace(state, frozen=before, machine=Machine(overdue=overdue))
-        assert _relocation(now, Option("PSP", 8, 0.0, None, {})) == wanted
+        now = replace(state, frozen={"nodes": nodes}, machine=Machine(overdue=overdue))
+        assert Auto(16)._relocated(now, eight) == wanted
+    shrinking = replace(state, frozen={"nodes": 16})
+    assert Auto(8)._relocated(shrinking, eight) == "aggressive"  # there aren't sixteen any more
+    endless = replace(shrinking, streams=tuple(replace(stream, span=None) for stream in state.streams))
+    assert Auto(16)._relocated(endless, eight) == "aggressive"  # it would never expire
+    assert Auto(16, relocation="passive")._relocated(replace(state, frozen={"nodes": 4}), eight) == "passive"
 
 
 def test_where_a_join_runs_counts_and_not_where_it_ran() -> None:
     query = Query(tuple(StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab"))
     sent = replace(start(query), frozen={"shipped": [0.5, 1000.0]})
     assert view(query, sent, Auto(), Host(8, 2)).machine == Machine(8, 0.5 / 1000, cores=2)
-    assert view(query, sent, Auto(), Host(2, 2, shared=True)).machine.row_seconds == 0
+    shared = view(query, sent, Auto(), Host(2, 2, shared=True)).machine
+    assert shared.shared and parameters.measured(StateView(measured().streams, machine=shared)).row_seconds == 0
     assert view(query, start(query), Auto()).machine == Machine()

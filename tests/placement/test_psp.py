@@ -338,7 +338,7 @@ def test_facts_tell_the_ring_the_shares_and_what_moved() -> None:
     told = json.loads(json.dumps(strategy.facts(placement, now)))
     assert (told["ring"], told["lengths"]) == ([0, 2, 1, 3], {"a": 4})
     assert told["shares"] == pytest.approx([0.25] * 4, abs=0.01)
-    assert told["moved"]["kind"] == "aggressive" and told["why"] == "the ring went from 2 to 4 nodes."
+    assert told["moved"]["kind"] == "aggressive" and told["moved"]["why"] == "the ring went from 2 to 4 nodes."
     assert told["moved"]["rows"] == sum(told["moved"]["between"].values()) == pytest.approx(300, abs=4)
     assert set(told["moved"]["between"]) == {"0->2", "1->3"}
     placement, now = after(strategy, now)

@@ -1,8 +1,8 @@
 """A join as a program of its own, to be killed: reads a case, writes one output per format, says each step it takes.
 
 Run as `python -m tests.spark.crashing_join FOLDER SPEC`, where SPEC is JSON: formats, nodes (0 for Central, -1 for
-what dice choose before each batch), exchange, master, die ([step, how often it is seen before the program exits there]
-or null).
+what dice choose before each batch, -2 for Auto), exchange, master, die ([step, how often it is seen before the program
+exits there] or null).
 """
 
 import json
@@ -68,7 +68,7 @@ def main(folder: Path, spec: dict[str, Any]) -> None:
 
     BatchRunner.open = watched  # type: ignore[method-assign,assignment]
     spark = session(spec.get("master", "local[2]"), folder)
-    strategies = {0: wm.Central(), -1: Restless(4)}
+    strategies = {0: wm.Central(), -1: Restless(4), -2: wm.Auto(4, interval=1)}
     strategy = strategies.get(spec["nodes"]) or wm.PSP(spec["nodes"])
     joined = join_of(CASE, frames(spark, folder / "in", CASE.names), select=SELECT, strategy=strategy)
     queries = [

@@ -21,14 +21,15 @@ from watersmeet.testing import write_batches
 
 pytestmark = pytest.mark.spark
 STEPS = ("job", "reports", "sink", "manifest")
-STRATEGIES = (3, -1, 0, 2)
+STRATEGIES = (3, -1, -1, -2, -2, 0)
+"""As `crashing_join` numbers them; what decides anew before each batch also goes on with what it decided itself."""
 
 
 # -- crashes
 
 
 def test_exits_between_any_two_steps_lose_and_double_nothing(tmp_path: Path) -> None:
-    """Each run also has another exchange and another strategy than the one before."""
+    """Each run also has another exchange than the one before, and most have another strategy."""
     write(tmp_path / "in", CASE.batches)
     for at, step in enumerate(STEPS):
         # From the second run on the second time a step comes by, so that each finds state of the run before.

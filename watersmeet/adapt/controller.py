@@ -32,7 +32,7 @@ class Option(NamedTuple):
         cost: The seconds that it is predicted to take for a second of event time.
         made_of: What the cost is made of; None if nothing is known.
         options: Its other options.
-        price: What it is compared by, if that isn't its cost.
+        price: What it is compared by, if that isn't its cost; it then says itself what is worth a change.
     """
 
     name: str
@@ -50,7 +50,8 @@ class Option(NamedTuple):
     @property
     def label(self) -> str:
         """The option in a word."""
-        return f"{self.name}(nodes={self.nodes})"
+        given = {"nodes": self.nodes, **self.options}
+        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
 class Decision(NamedTuple):
@@ -78,7 +79,7 @@ class Memory(NamedTuple):
 
     Attributes:
         waiting: For how many batches on end another option has been better by the margin.
-        rested: How many batches have passed since the last change.
+        rested: How many batches that brought something have passed since the last change.
         log: The last decisions.
     """
 
@@ -123,21 +124,23 @@ class Controller:
             best: What is predicted to be best.
             overdue: For how many batches on end the join has taken too long.
         """
-        better = best.compared < (1 - MARGIN) * now.compared
+        better = best.compared < now.compared * (1 - MARGIN if best.price is None else 1)
         waited = Memory(memory.waiting + 1 if better else 0, memory.rested + 1, memory.log)
         patient = waited.waiting >= PATIENCE or overdue >= OVERDUE
         if not (better and patient and waited.rested >= self.interval):
             return now, waited
-        decision = Decision(batch, _kind(now, best), now.label, best.label, _why(now, best, overdue), not self.dry_run)
+        decision = changed(batch, now, best, _why(now, best, waited.waiting, overdue), not self.dry_run)
         return (now if self.dry_run else best), waited.noting(decision)
 
 
-def _kind(now: Option, best: Option) -> str:
-    return "strategy" if now.name != best.name else "nodes" if now.nodes != best.nodes else "segment"
+def changed(batch: int, now: Option, best: Option, why: str, made: bool = True) -> Decision:
+    """Return the decision to do something else."""
+    kind = "strategy" if now.name != best.name else "nodes" if now.nodes != best.nodes else "segment"
+    return Decision(batch, kind, now.label, best.label, why, made)
 
 
-def _why(now: Option, best: Option, overdue: int) -> str:
-    since = f"after {overdue} batches that took too long" if overdue >= OVERDUE else f"{PATIENCE} batches on end"
+def _why(now: Option, best: Option, waited: int, overdue: int) -> str:
+    since = f"after {overdue} batches that took too long" if overdue >= OVERDUE else f"{waited} batches on end"
     return (
         f"{best.label} was predicted to take {best.cost:.3g} s a second instead of {now.cost:.3g} s with {now.label}, "
         f"{since}{'' if best.price is None else '; the fewest nodes that are in time are wanted'}."

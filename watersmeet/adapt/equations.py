@@ -3,6 +3,10 @@
 Wang and Rundensteiner, "Scalable Stream Join Processing with Expensive Predicates" (EDBT 2009), section 5, here for
 streams that differ in rate, window and selectivity.
 
+Strategies are chosen by `watersmeet.adapt.pricing`, whose costs also know what it takes to start tasks; what is used of
+this are the state, the results, the bandwidth (equation 6) and the ring lengths (section 5.4). The rest is the paper's
+prediction for a ring of N nodes that run all the time, to compare with.
+
 Equation 1 as printed counts the time T_j for each match. Equation 2 follows from it only if T_j counts for each pair
 looked at, as Table 1 says, so that is what is done here; then equation 2 is exact but for T_i and T_p.
 """
@@ -79,7 +83,8 @@ def result_rate(p: Parameters) -> float:
 
 def service_rate(p: Parameters, nodes: int) -> float:
     """Return μ of equation 3: the tuples a second of one node's time."""
-    return 1 / average(p, lambda origin: ring_work(p, origin, nodes))
+    work = average(p, lambda origin: ring_work(p, origin, nodes))
+    return 1 / work if work else 0.0
 
 
 def output_rate(p: Parameters, nodes: int) -> float:

@@ -123,7 +123,7 @@ class Forecast:
             "stateRows": kept,
             "stateBytes": kept * p.row_bytes,
             "networkBytesPerSecond": found.shipped * p.row_bytes,
-            "bandwidthNeeded": equations.bandwidth(p, best.nodes) if best.nodes > 1 else 0.0,
+            "bandwidthNeeded": equations.bandwidth(p, best.nodes) if best.name == "PSP" else 0.0,
         }
 
     def curve(self, factor: int) -> dict[int, float]:

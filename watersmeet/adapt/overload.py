@@ -1,11 +1,13 @@
 """Overload: what to tell people whose join can't keep up with its trigger."""
 
+from dataclasses import replace
 from typing import Any
 
+from watersmeet.adapt import parameters
 from watersmeet.adapt.controller import OVERDUE
 from watersmeet.adapt.pricing import STRATEGIES, Pricing
 from watersmeet.placement.auto import Auto
-from watersmeet.placement.base import StateView, Strategy
+from watersmeet.placement.base import Machine, StateView, Strategy
 
 MOST_NODES = 64
 """As far as it looks for a number of nodes that would do."""
@@ -24,20 +26,34 @@ def overload(strategy: Strategy, state: StateView, due: float, took: float) -> d
     if overdue < OVERDUE:
         return None
     enough = nodes_needed(strategy, state, due)
-    advice = f"{enough} nodes are predicted to hold the load" if enough else f"up to {MOST_NODES} nodes would not do"
     return {
         "batches": overdue,
         "nodesNeeded": enough,
         "says": f"The last {overdue} batches took longer than the trigger's {due:g} s, the last one {took:.3g} s; "
-        f"{advice}.",
+        f"{_advice(enough, state.machine)}.",
     }
 
 
 def nodes_needed(strategy: Strategy, state: StateView, due: float) -> int | None:
-    """Return the least number of nodes with which a batch is predicted to take no longer than it may."""
-    name = _name(strategy, state)
-    options, advance = Pricing(state).every(name, 1, MOST_NODES), state.advance / 1e6
+    """Return the least number of nodes with which a batch like the last is predicted to take no longer than it may.
+
+    A batch in which event time did not advance counts as one of the time between two.
+    """
+    advance = state.advance / 1e6 or due
+
+    def measure(master: int | None) -> parameters.Parameters:
+        return replace(parameters.measured(state, master), advance=advance)
+
+    options = Pricing(state, measure=measure).every(_name(strategy, state), 1, MOST_NODES)
     return min((option.nodes for option in options if option.cost * advance <= due), default=None)
+
+
+def _advice(enough: int | None, machine: Machine) -> str:
+    if enough is None and machine.slots < MOST_NODES:
+        return f"no number of nodes would do where {machine.slots:g} tasks run at once"
+    if enough is None:
+        return f"up to {MOST_NODES} nodes would not do"
+    return f"{enough} nodes are predicted to hold the load"
 
 
 def _name(strategy: Strategy, state: StateView) -> str:

@@ -10,7 +10,7 @@ from math import inf, isinf
 import numpy as np
 
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import StateView
+from watersmeet.placement.base import StateView, StreamView
 from watersmeet.placement.load import ROW_SECONDS
 
 PAIR_SECONDS, PAIRS = 1e-6, 1_000
@@ -48,12 +48,13 @@ class Parameters:
         pair_seconds: To join a pair (T_j).
         insert_seconds: To insert a tuple into the state (T_i).
         purge_seconds: To purge it (T_p).
-        row_seconds: To send a row and receive it (T_s); 0 where tasks share their state, and none is sent.
+        row_seconds: To send a row and receive it (T_s).
         hop_seconds: How long a hop to the next node takes beside its work (T_n).
         advance: How far event time advances in a batch, in seconds; infinite if a batch may be a whole history.
         row_bytes: The bytes of a row.
         slots: How many nodes' tasks run at once.
         cores: How many of them have a core.
+        shared: Whether tasks share their state, so that none is sent.
         held: The tuples that each window holds: λ_i W_i, or all that is kept where time sets no limit.
         become: For each stream what a tuple has become before each step, and after the last: 1, λWS, (λWS)², ...
         pairs: For each stream the pairs that a tuple, and what it becomes, looks at in each step.
@@ -77,6 +78,7 @@ class Parameters:
     row_bytes: float = ROW_BYTES
     slots: float = inf
     cores: float = inf
+    shared: bool = False
     held: tuple[float, ...] = field(init=False, repr=False, compare=False)
     become: tuple[tuple[float, ...], ...] = field(init=False, repr=False, compare=False)
     pairs: tuple[tuple[float, ...], ...] = field(init=False, repr=False, compare=False)
@@ -194,21 +196,30 @@ def measured(state: StateView, master: int | None = None) -> Parameters:
     rows = np.bincount(state.column("stream")[first], each[first], len(state.streams)).tolist()
     size = int(state.column("bytes").sum())
     bare = Parameters(
-        rates=tuple((stream.rate or float(stream.rows)) if begun else RATE for stream in state.streams),
+        rates=tuple(_rate(stream, state.latest) for stream in state.streams),
         windows=tuple(_seconds(stream.window) for stream in state.streams),
         orders=tuple(tuple(at for at in range(len(rows)) if at != origin) for origin in range(len(rows))),
         selectivities=((1.0,) * (len(rows) - 1),) * len(rows),
         kept=tuple(float(held) if begun else RATE * UNLIMITED for held in rows),
         spans=tuple(_seconds(stream.span) for stream in state.streams),
         pair_seconds=_pair_seconds(state),
-        row_seconds=ROW_SECONDS if machine.row_seconds is None else machine.row_seconds,
+        row_seconds=0.0 if machine.shared else ROW_SECONDS if machine.row_seconds is None else machine.row_seconds,
         hop_seconds=HOP_SECONDS if machine.hop_seconds is None else machine.hop_seconds,
         slots=machine.slots,
         cores=machine.cores,
+        shared=machine.shared,
         advance=max(INSTANT, state.advance / 1e6) if begun else inf,
         row_bytes=size / int(each.sum()) if size else ROW_BYTES,
     )
     return _ordered(bare, state, master)
+
+
+def _rate(stream: StreamView, now: int | None) -> float:
+    """Return λ_i; 0 of a stream that has been silent until its window was empty."""
+    if now is None or stream.latest is None:
+        return RATE if now is None else 0.0
+    silent = not stream.rows and stream.window is not None and now - stream.latest > stream.window
+    return 0.0 if silent else stream.rate or float(stream.rows)
 
 
 def _seconds(time: int | None) -> float:

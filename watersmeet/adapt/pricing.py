@@ -11,6 +11,7 @@ from watersmeet.adapt.equations import Goal, bandwidth
 from watersmeet.duration import microseconds
 from watersmeet.placement.base import LONGEST_SLICE, StateView
 from watersmeet.placement.hash import Hash, attributes, stored_attributes
+from watersmeet.predicate.model import Column
 
 EVERY_NODES, GROWTH = 8, 1.5
 """Numbers of nodes are all tried up to the first; from there on, each is this much larger than the last."""
@@ -57,7 +58,7 @@ class Pricing:
     # -- the best
 
     def best(self, most: int, among: Sequence[str] = STRATEGIES) -> list[Option]:
-        """Return every strategy with its best number of nodes, the one to take first, then by predicted cost.
+        """Return every strategy with its best number of nodes, the one to take first, then the next best.
 
         Args:
             most: How many nodes there may be.
@@ -83,18 +84,21 @@ class Pricing:
         """Return a candidate with its cost."""
         p, found = self._cost(name, nodes, options)
         timed = self._within is not None and not isinf(p.advance)
-        price = self._lateness(nodes, found.seconds(p, self._weights) * p.advance) if timed else None
+        price = self._lateness(name, nodes, found.seconds(p, self._weights) * p.advance) if timed else None
         return Option(name, nodes, self._of(found, p, self._weights), found, options, price)
 
-    def _lateness(self, nodes: int, took: float) -> float:
+    def _lateness(self, name: str, nodes: int, took: float) -> float:
         """Return what options are compared by if a batch may take only so long: nodes, above them all who is late.
 
-        Fewer nodes than there are must be in time by a margin, or they would soon be more again.
+        Fewer nodes than there are must be in time by a margin, or they would soon be more again. What is late as well
+        must be less late by a margin to be worth a change.
         """
         assert self._within is not None
-        fewer = nodes < self._state.frozen.get("nodes", 0)
-        late = took / (self._within * (1 - MARGIN if fewer else 1))
-        return LATE * late if late > 1 else nodes
+        now, there = self._state.frozen.get("chosen"), self._state.frozen.get("nodes", 0)
+        late = took / (self._within * (1 - MARGIN if nodes < there else 1))
+        if late <= 1:
+            return nodes
+        return LATE * late / (1 if (name, nodes) == (now, there) else 1 - MARGIN)
 
     # -- one strategy
 
@@ -120,8 +124,12 @@ class Pricing:
         """ATR's master, as on many nodes: but for few, where all tuples may be everywhere, equation 2 has the same."""
         return cost.best_master(self._parameters(None), MANY_NODES, self._reach / 1e6)
 
+    @cached_property
+    def _attributes(self) -> tuple[tuple[Column, ...], ...]:
+        return tuple(tuple(columns) for columns in stored_attributes(attributes(self._state.equalities)))
+
     def _hashed(self, p: parameters.Parameters, nodes: int) -> cost.Cost:
-        by = stored_attributes(attributes(self._state.equalities))
+        by = self._attributes
         copies = [sum(column.stream == at for columns in by for column in columns) for at in p.streams]
         return cost.hashed(p, nodes, copies, shared=len(by) == 1 and len(by[0]) == len(p.rates))
 

@@ -17,7 +17,7 @@ from watersmeet.kernel.steps import Hop
 from watersmeet.kernel.window import NEVER, Window
 from watersmeet.ordering import Ordering
 from watersmeet.placement import HopView, StateView, Strategy, Usage
-from watersmeet.placement.load import DECAY, smoothed
+from watersmeet.placement.load import remembered, smoothed
 from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.manifest import Manifest, StreamState
@@ -94,30 +94,28 @@ def _frozen(
     for task in tasks:
         for hop, work in task.hops.items():
             hops[hop].add(work)
+    probed = any(work.rows_in for work in hops.values())
     return {
         type(strategy).__name__: strategy.freeze(plan.placement, state),
-        "hops": [astuple(hop) for hop in _hops_seen(state.hops, hops)],
+        "hops": [astuple(hop) for hop in (_hops_seen(state.hops, hops) if probed else state.hops)],
         "shipped": _shipped(after.frozen.get("shipped"), tasks),
-        "usage": [astuple(node) for node in smoothed(state.usage, used)],
+        "usage": [astuple(node) for node in (remembered(state.usage, used) if probed else state.usage)],
         "order": {type(ordering).__name__: ordering.learn(learned(after, ordering), hops)},
     }
 
 
 def _hops_seen(before: Sequence[HopView], now: Mapping[Hop, HopWork]) -> list[HopView]:
-    """Return what to remember of the hops after a batch; one that no tuple took stays as it was."""
+    """Return what to remember of the hops after a batch; of one that no tuple took less and less, as of the usage."""
     known = {(hop.joined, hop.target): hop for hop in before}
-    for (joined, target), work in now.items():
-        old = known.get((joined, target))
-        seen = HopView(joined, target, work.rows_in, work.pairs, work.matches)
-        known[joined, target] = seen if old is None else _between(old, seen)
-    return list(known.values())
+    seen = {hop: HopView(*hop, work.rows_in, work.pairs, work.matches) for hop, work in now.items()}
+    return [_between(known.get(hop), seen.get(hop, HopView(*hop))) for hop in known | seen]
 
 
 def _shipped(before: Sequence[float] | None, tasks: Sequence[TaskReport]) -> list[float]:
     """Return the seconds that it took to send rows, and how many rows: a batch on average, smoothed."""
     rows = sum(work.shuffled for task in tasks for work in task.hops.values())
     now = [sum(task.shipping for task in tasks), float(rows)]
-    return [DECAY * was + (1 - DECAY) * new for was, new in zip(before or now, now, strict=True)]
+    return [smoothed(was, new) for was, new in zip(before or now, now, strict=True)]
 
 
 def _hop_seconds(
@@ -129,11 +127,13 @@ def _hop_seconds(
     work = max(max(node.cpu for node in used), sum(node.cpu for node in used) / host.slots)
     begun = starting(plan.placement.nodes, plan.stages, host.cores)
     now = max(0.0, took - work - begun) / (plan.stages + 1)
-    return now if before is None else DECAY * before + (1 - DECAY) * now
+    return smoothed(before, now)
 
 
-def _between(old: HopView, new: HopView) -> HopView:
-    means = (DECAY * getattr(old, n) + (1 - DECAY) * getattr(new, n) for n in ("rows", "pairs", "matches"))
+def _between(old: HopView | None, new: HopView) -> HopView:
+    if old is None:
+        return new
+    means = (smoothed(getattr(old, name), getattr(new, name)) for name in ("rows", "pairs", "matches"))
     return HopView(new.joined, new.target, *means)
 
 
@@ -231,6 +231,7 @@ def progress(
         "stateBytes": sum(chunk.bytes * len(chunk.owners) for chunk in chunks),
         "stateChunks": len(manifest.chunks),
         "purgedRows": purged,
+        "movedRows": plan.moved,
         "process": "task" if any(task.tasks for task in tasks) else "driver",
         "nodes": _nodes(manifest, tasks, used),
         "hops": _hops(plan, tasks),

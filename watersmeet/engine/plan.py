@@ -49,6 +49,7 @@ class BatchPlan:
         chunks: The live chunks, with their owners for this batch; a chunk's number is its position.
         watermark: What lateness is judged by: the watermark after the batch before; None for minus infinity.
         arrived: For each stream how many tuples were accepted before this batch.
+        moved: The rows of the chunks that changed owners before it.
         seconds: CPU seconds that the last batches took, smoothed.
         merges: Chunks to merge in this batch; what they become is visible from the next.
         sides: Whether late and rejected rows are to be written.
@@ -63,6 +64,7 @@ class BatchPlan:
     chunks: tuple[Chunk, ...] = ()
     watermark: int | None = None
     arrived: tuple[int, ...] = ()
+    moved: int = 0
     seconds: float = 0.0
     merges: tuple[Merge, ...] = ()
     sides: bool = False
@@ -128,11 +130,12 @@ def _machine(frozen: Mapping[str, Any], host: Host) -> Machine:
     seconds, rows = frozen.get("shipped", (0.0, 0.0))
     return Machine(
         slots=host.slots or inf,
-        row_seconds=0.0 if host.shared else seconds / rows if rows else None,
+        row_seconds=seconds / rows if rows else None,
         hop_seconds=frozen.get("hop"),
         cores=host.cores or inf,
         overdue=frozen.get("overdue", 0),
         tasks=frozen.get("tasks", 0),
+        shared=host.shared,
     )
 
 
@@ -172,6 +175,7 @@ def plan(
         chunks=chunks,
         watermark=manifest.watermark,
         arrived=tuple(stream.arrived for stream in manifest.streams),
+        moved=sum(chunk.rows for chunk in chunks if chunk.id in moves),
         seconds=sum(used.cpu for used in state.usage),
         merges=tuple(merges(chunks, manifest.batch + 1, manifest.watermark)),
         sides=sides,

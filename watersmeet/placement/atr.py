@@ -36,7 +36,7 @@ from watersmeet.placement.base import (
     moves,
     segment_length,
 )
-from watersmeet.placement.load import DECAY, check_load, loads
+from watersmeet.placement.load import check_load, loads, smoothed
 from watersmeet.state.chunk import Bucket, Chunk
 
 LOWEST, ENDLESS = -(1 << 61), 1 << 62
@@ -171,7 +171,7 @@ class Search(NamedTuple):
 
         Throughput is counted in rows by the CPU time of the busiest node, which both copies and imbalance raise.
         """
-        rows = DECAY * self.rows + (1 - DECAY) * sum(stream.rows for stream in state.streams)
+        rows = smoothed(self.rows, sum(stream.rows for stream in state.streams))
         found = self._replace(rows=rows)
         busiest = max((used.cpu for used in state.usage), default=0.0)
         latest = state.latest

@@ -13,7 +13,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from watersmeet.adapt import cost, parameters
-from watersmeet.adapt.controller import OVERDUE, Controller, Memory, Option
+from watersmeet.adapt.controller import OVERDUE, Controller, Memory, Option, changed
 from watersmeet.adapt.equations import Goal, check_goal
 from watersmeet.adapt.pricing import STRATEGIES, Pricing, fitting
 from watersmeet.duration import microseconds
@@ -111,7 +111,7 @@ class Auto(Strategy):
 
     Args:
         max_nodes: How many nodes it may use.
-        capacities: What each of them can do, relative to the others; all alike if not given.
+        capacities: What each of them can do, relative to the others; DSJ, ATR and CTR heed it. All alike if not given.
         weights: What CPU, memory and network count, in a node's load and in the costs.
         among: The strategies that it may choose.
         goal: `latency` for the shortest batches; `throughput` for the least work of the busiest node, which lets the
@@ -119,8 +119,10 @@ class Auto(Strategy):
         bandwidth: The bytes a second that the network brings to a node; longer rings than it can feed aren't taken.
         within: If given, how long a batch's job may take, such as `"2 seconds"`: the fewest nodes that are in time are
             taken, and the fastest if none is.
+        relocation: What happens to the state when a ring changes, see PSP; `auto` moves it at once if the ring grows or
+            the join can't keep up, and lets it expire if it shrinks.
         interval: How many batches must pass between two changes.
-        dry_run: Whether it stays with its first choice and only says what it would change.
+        dry_run: Whether it stays with its first measured choice and only says what it would change.
 
     >>> Auto(max_nodes=8).describe()
     'Auto(max_nodes=8)'
@@ -133,6 +135,7 @@ class Auto(Strategy):
     goal: Goal = "latency"
     bandwidth: float = inf
     within: str | timedelta | None = None
+    relocation: Relocation = "auto"
     interval: int = 5
     dry_run: bool = False
     nodes: int = field(init=False, repr=False)
@@ -144,6 +147,7 @@ class Auto(Strategy):
         check_above_zero("bandwidth", self.bandwidth)
         if self.within is not None:
             check_above_zero("within", microseconds(self.within, "within"))
+        PSP(relocation=self.relocation)
         Controller(self.interval, self.dry_run)
         unknown = [name for name in self.among if name not in STRATEGIES]
         if unknown or not self.among:
@@ -184,14 +188,14 @@ class Auto(Strategy):
     def plan(self, state: StateView) -> Placement:
         """See Strategy."""
         choice = self.choice(state)
-        inner = self.inner(choice.taken, _relocation(state, choice.taken)).plan(_inside(state, choice.taken))
+        inner = self.inner(choice.taken, self._relocated(state, choice.taken)).plan(_inside(state, choice.taken))
         return AutoPlacement(inner.nodes, inner, choice, inner.tracked)
 
     def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
         """See Strategy."""
         assert isinstance(placement, AutoPlacement)
         taken = placement.choice.taken
-        return self.inner(taken, _relocation(state, taken)).move(_inside(state, taken), placement.inner)
+        return self.inner(taken, self._relocated(state, taken)).move(_inside(state, taken), placement.inner)
 
     def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
         """See Strategy: what was chosen and why, and what the strategy chosen keeps."""
@@ -221,6 +225,14 @@ class Auto(Strategy):
         }
         return made[chosen.name]()
 
+    def _relocated(self, state: StateView, taken: Option) -> Relocation:
+        """Return how a ring's state follows a change; what never expires must move, and what is on too many nodes."""
+        now = state.frozen.get("nodes", taken.nodes)
+        if self.relocation != "auto" or taken.nodes == now:
+            return self.relocation
+        stays = any(stream.span is None for stream in state.streams) or now > self.max_nodes
+        return "aggressive" if taken.nodes > now or state.machine.overdue >= OVERDUE or stays else "passive"
+
     # -- choosing
 
     def choice(self, state: StateView) -> Choice:
@@ -230,11 +242,13 @@ class Auto(Strategy):
         fits = fitting(state, self.among)
         table, longest = tuple(pricing.best(self.max_nodes, self.among)), pricing.longest_ring
         best, measured, before = table[0], parameters.known(state), state.frozen
-        name, nodes = before.get("chosen"), before.get("nodes", 1)
-        if name not in fits or nodes > self.max_nodes or (measured and not before["measured"]):
-            return Choice(best, _first(best, table, fits, measured), table, measured, longest_ring=longest)
-        now, memory = pricing.priced(name, nodes, before["options"]), Memory.of(before)
-        if not any(stream.rows for stream in state.streams):
+        name, nodes, memory = before.get("chosen"), before.get("nodes", 1), Memory.of(before)
+        too_long = nodes > self.max_nodes or (name == "PSP" and nodes > (longest or nodes))
+        if name not in fits or too_long or (measured and not before["measured"]):
+            why = _first(best, table, fits, measured)
+            return Choice(best, why, table, measured, _noting(memory, state, best, why), longest)
+        now = pricing.priced(name, nodes, before["options"])
+        if not state.advance or not any(stream.rows for stream in state.streams):  # nothing to judge by
             return Choice(now, before["why"], table, before["measured"], memory, longest)
         controller = Controller(self.interval, self.dry_run)
         taken, memory = controller.judge(memory, state.batch, now, best, state.machine.overdue)
@@ -242,12 +256,12 @@ class Auto(Strategy):
         return Choice(taken, why, table, measured, memory, longest)
 
 
-def _relocation(state: StateView, taken: Option) -> Relocation:
-    """Return how a ring's state follows a change: at once if it grows or can't keep up, as it expires if it shrinks."""
-    now = state.frozen.get("nodes", taken.nodes)
-    if taken.nodes > now or state.machine.overdue >= OVERDUE:
-        return "aggressive"
-    return "passive" if taken.nodes < now else "auto"
+def _noting(memory: Memory, state: StateView, taken: Option, why: str) -> Memory:
+    """Return the memory with a choice that no wait led to; the first of all is none."""
+    if "chosen" not in state.frozen:
+        return memory
+    before = Option(state.frozen["chosen"], state.frozen["nodes"], 0.0, None, state.frozen["options"])
+    return memory if before.label == taken.label else memory.noting(changed(state.batch, before, taken, why))
 
 
 def _inside(state: StateView, taken: Option) -> StateView:

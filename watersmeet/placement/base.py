@@ -87,12 +87,12 @@ class Machine:
 
     Attributes:
         slots: How many tasks run at once; infinite if that isn't known.
-        row_seconds: What it took to send a row to a node in the last batches; 0 where tasks share their state, so that
-            none is sent, None before the first.
+        row_seconds: What it took to send a row to a node in the last batches; None before the first.
         hop_seconds: How long a hop took beside its work, as a stage of tasks; None before the first batch.
         cores: How many of the slots have a core; fewer where tasks that wait are to overlap.
         overdue: For how many batches on end a batch has taken longer than the time until the next one was due.
         tasks: How many tasks probed in the last batch; none where it ran in the driver.
+        shared: Whether tasks share their state, so that no row is sent.
     """
 
     slots: float = inf
@@ -101,6 +101,7 @@ class Machine:
     cores: float = inf
     overdue: int = 0
     tasks: int = 0
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,13 +31,32 @@ def loads(
     return found
 
 
-def smoothed(before: Sequence[Usage], now: Sequence[Usage]) -> list[Usage]:
-    """Return the usage to remember after a batch."""
-    old = [*before, *now[len(before) :]]
-    return [
-        Usage(*(DECAY * getattr(was, name) + (1 - DECAY) * getattr(used, name) for name in Usage.__slots__))
-        for was, used in zip(old, now, strict=False)
-    ]
+def smoothed(old: float | None, new: float) -> float:
+    """Return a figure to remember after a batch: one of the last batches, the latest most.
+
+    >>> smoothed(None, 3), smoothed(1, 3)
+    (3, 2.0)
+    """
+    return new if old is None else DECAY * old + (1 - DECAY) * new
+
+
+def remembered(before: Sequence[Usage], now: Sequence[Usage]) -> list[Usage]:
+    """Return the usage to remember after a batch; what all nodes used together is smoothed, too, if nodes come or go.
+
+    >>> remembered([Usage(8.0)], [Usage(2.0), Usage(2.0)])
+    [Usage(cpu=5.0, memory=0.0, network=0.0), Usage(cpu=1.0, memory=0.0, network=0.0)]
+    """
+    if not before:
+        return list(now)
+    columns = [_remembered([getattr(u, n) for u in before], [getattr(u, n) for u in now]) for n in Usage.__slots__]
+    return [Usage(*values) for values in zip(*columns, strict=True)]
+
+
+def _remembered(before: Sequence[float], now: Sequence[float]) -> list[float]:
+    known = [*before, *[0.0] * (len(now) - len(before))]
+    each = [smoothed(old, new) for old, new in zip(known, now, strict=False)]
+    part = smoothed(sum(before), sum(now)) / (sum(each) or 1.0)
+    return [part * value for value in each]
 
 
 def check_load(nodes: int, weights: Sequence[float], capacities: Sequence[float]) -> None:

@@ -218,8 +218,9 @@ class PSP(Strategy):
         if stay.any():
             return Moved("passive", "what was there before the ring changed stays until it expires.", between)
         if changed:
-            old = len(state.frozen["ring"])
-            return Moved("aggressive", f"the ring went from {old} to {self.nodes} nodes.", between)
+            old, lengths = len(state.frozen["ring"]), "streams use other lengths of the ring."
+            why = lengths if old == self.nodes else f"the ring went from {old} to {self.nodes} nodes."
+            return Moved("aggressive", why, between)
         if self.smooth and (places != placed(state, ring, aged, stay)).any():
             return Moved("smoothing", "borders follow the balance of work.", between)
         return Moved("ageing", "tuples aged.", between)
@@ -254,10 +255,8 @@ class PSP(Strategy):
         if not moved.between and moved.kind != "passive":
             return told
         between = {f"{source}->{to}": rows for source, to, rows in moved.between}
-        return told | {
-            "moved": {"rows": sum(between.values()), "kind": moved.kind, "between": between},
-            "why": moved.why,
-        }
+        rows_moved = sum(between.values())
+        return told | {"moved": {"rows": rows_moved, "kind": moved.kind, "between": between, "why": moved.why}}
 
 
 def _slice(stream: StreamView, length: int) -> int:

@@ -254,7 +254,7 @@ class BatchRunner:
         if self.due is None:
             return manifest
         overdue = before.frozen.get("overdue", 0) + 1 if took > self.due else 0
-        manifest = replace(manifest, frozen={**manifest.frozen, "overdue": overdue})
+        manifest = _noted(manifest, overdue)
         strategy = self.tree.strategy
         told = overload(strategy, view(self.tree.query, manifest, strategy, self.host), self.due, took)
         if told is None:
@@ -262,6 +262,12 @@ class BatchRunner:
         if overdue == OVERDUE:
             logging.getLogger("watersmeet").warning(told["says"])
         return replace(manifest, progress={**manifest.progress, "overload": told})
+
+
+def _noted(manifest: Manifest, overdue: int) -> Manifest:
+    """Return a manifest that says, in inner joins too, for how many batches on end the join has been late."""
+    inner = {at: _noted(state, overdue) for at, state in manifest.inner.items()}
+    return replace(manifest, frozen={**manifest.frozen, "overdue": overdue}, inner=inner)
 
 
 @dataclass(frozen=True, slots=True)

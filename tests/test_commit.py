@@ -1,0 +1,31 @@
+"""What is remembered of a batch: hops that are no longer taken and nodes that went weigh less and less."""
+
+import pytest
+
+from watersmeet.engine.commit import _hops_seen
+from watersmeet.kernel.hop import HopWork
+from watersmeet.placement import HopView, Usage
+from watersmeet.placement.load import remembered
+
+OLD, NEW = ((0,), 1), ((0,), 2)
+
+
+def test_a_hop_that_is_no_longer_taken_weighs_less_and_finds_as_much() -> None:
+    known = [HopView(*OLD, 100.0, 5000.0, 50.0)]
+    for _ in range(3):
+        known = _hops_seen(known, {NEW: HopWork(rows_in=100, pairs=2000, matches=10)})
+    old, new = known
+    assert (old.rows, old.pairs) == (100 / 8, 5000 / 8)
+    assert old.matches / old.rows == pytest.approx(0.5)
+    assert (new.rows, new.pairs, new.matches) == (100, 2000, 10)
+
+
+@pytest.mark.parametrize(("before", "now"), [(1, 8), (8, 1), (3, 3)])
+def test_what_all_nodes_used_together_is_the_same_when_nodes_come_or_go(before: int, now: int) -> None:
+    usage = [Usage(16 / before, 8 / before, 0)] * before
+    for _ in range(4):
+        usage = remembered(usage, [Usage(16 / now, 8 / now, 0)] * now)
+        assert sum(used.cpu for used in usage) == pytest.approx(16)
+        assert sum(used.memory for used in usage) == pytest.approx(8)
+    assert len(usage) == now
+    assert max(used.cpu for used in usage) == pytest.approx(16 / now, rel=0.5)
