@@ -30,10 +30,10 @@ from watersmeet.workload import START, numbers, write
 
 RATE, SECONDS, STEP, WINDOW = 50.0, 120, 3, 10.0
 """Tuples a second at first, twice as many from the middle on; files of `STEP` seconds."""
-WAIT, EPSILON, WITHIN = 1.2e-5, 1.0, "1800 ms"
+WAIT, EPSILON, WITHIN = 1.2e-5, 1.0, "1600 ms"
 """Seconds a pair, how close numbers must be, and how long a batch may take."""
-TICK = 0.5
-"""Seconds after which Spark looks for files, if it has nothing to do."""
+EARLY = 0.25
+"""Seconds from the arrival of files to Spark's next look, so that it sees those of both streams at once."""
 WARM = 10
 """Files until windows are full, the workers have started and the first choice has settled."""
 BALANCE, RETURN = 1.25, 1.3
@@ -49,7 +49,7 @@ def stream(seed: int) -> pa.Table:
 def feed(source: Path, target: Path) -> list[float]:
     """Let the files of all streams arrive, one a stream every few seconds; return when each did."""
     arrived: list[float] = []
-    started = time.time() // TICK * TICK + TICK / 2  # between two looks of Spark, so that it sees the files of both
+    started = (time.time() // STEP + 1) * STEP - EARLY
     for at, files in enumerate(zip(*(sorted((source / name).iterdir()) for name in "ab"), strict=True)):
         time.sleep(max(0.0, started + at * STEP - time.time()))
         for file in files:
@@ -63,7 +63,7 @@ def live(spark: SparkSession, source: Path, out: Path, strategy: Strategy, name:
     """Join what arrives until all is joined; return what each batch did."""
     for letter in "ab":
         (out / "in" / letter).mkdir(parents=True)
-    query = run(spark, source, out, strategy, WAIT, EPSILON, WINDOW, "ab", live=(out / "in", TICK))
+    query = run(spark, source, out, strategy, WAIT, EPSILON, WINDOW, "ab", live=(out / "in", STEP))
     arrived = feed(source, out / "in")
     query.processAllAvailable()
     query.stop()

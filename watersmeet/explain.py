@@ -32,6 +32,7 @@ def explain(
     seen = {(hop.joined, hop.target): hop for hop in state.hops}
     lines = [f"Watersmeet join of {len(query.streams)} streams, {strategy.describe()}"]
     lines += _facts(strategy.facts(placement, state))
+    lines += [f"  decided before {told}" for told in strategy.history(state)]
     for stream in query.streams:
         time = stream.schema.field(stream.time).name
         lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, delay {stream.delay / 1e6:g} s")

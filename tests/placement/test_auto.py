@@ -340,6 +340,8 @@ def test_a_dry_run_only_tells() -> None:
         assert not any(decision["made"] for decision in told.get("decisions", ()))
         assert told.get("waiting", 0) == (at + 1) % PATIENCE
     assert [entry[3] for entry in frozen["memory"][2]] == ["Central(nodes=1)"] * 2
+    first, _ = auto.history(replace(light, frozen=frozen))
+    assert first.startswith("batch 2, strategy: Central(nodes=1) (not made): Central(nodes=1) was predicted to take ")
 
 
 def test_what_changes_without_a_wait_is_told_as_well() -> None:

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from watersmeet.adapt.cost import Cost
 from watersmeet.errors import DefinitionError
+from watersmeet.placement.base import MARGIN
 
-MARGIN = 0.2
-"""By which part another option must be cheaper to be worth a change."""
 PATIENCE = 3
 """For how many batches on end it must be."""
 OVERDUE = 3

@@ -192,7 +192,7 @@ def measured(state: StateView, master: int | None = None) -> Parameters:
     """
     machine = state.machine
     begun = state.latest is not None
-    each, first = state.column("rows"), state.counted()
+    each, first = state.column("rows"), state.distinct()
     rows = np.bincount(state.column("stream")[first], each[first], len(state.streams)).tolist()
     size = int(state.column("bytes").sum())
     bare = Parameters(

@@ -6,10 +6,10 @@ from math import inf, isinf
 from typing import Any
 
 from watersmeet.adapt import cost, parameters
-from watersmeet.adapt.controller import MARGIN, Option
+from watersmeet.adapt.controller import Option
 from watersmeet.adapt.equations import Goal, bandwidth
 from watersmeet.duration import microseconds
-from watersmeet.placement.base import LONGEST_SLICE, StateView
+from watersmeet.placement.base import LONGEST_SLICE, MARGIN, StateView
 from watersmeet.placement.hash import Hash, attributes, stored_attributes
 from watersmeet.predicate.model import Column
 

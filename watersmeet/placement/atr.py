@@ -28,6 +28,7 @@ from watersmeet.errors import DefinitionError
 from watersmeet.placement.base import (
     ANYWHERE,
     LONGEST_SLICE,
+    MARGIN,
     Ints,
     Placement,
     StateView,
@@ -41,12 +42,8 @@ from watersmeet.state.chunk import Bucket, Chunk
 
 LOWEST, ENDLESS = -(1 << 61), 1 << 62
 """Earlier than any time, and longer than all time."""
-SLICES = 4
-"""Slices per window: expiry drops whole slices."""
 MOST_PLANNED = 1024
 """Segments that one plan assigns; those beyond repeat them."""
-MARGIN = 0.2
-"""By how much another master must lower the overhead before it is worth a change."""
 STEPS, GAIN = 4, 0.02
 """The search for a segment length goes by a STEPS-th of the first length, as long as throughput gains this much."""
 
@@ -375,12 +372,11 @@ class ATR(Strategy):
         ahead = Run(end, search.segment, self._least_loaded(state, eras[-1], end, search.segment))
         eras = (*eras[:-1], replace(eras[-1], runs=(*eras[-1].runs, ahead)))
         windows = tuple(stream.window for stream in state.streams)
-        spans = (LONGEST_SLICE if stream.span is None else stream.span // SLICES for stream in state.streams)
         return AtrPlacement(
             nodes=self.nodes,
             eras=eras,
             windows=windows,
-            lengths=tuple(max(1, min(span, search.segment)) for span in spans),
+            lengths=tuple(min(stream.slice, search.segment) for stream in state.streams),
             search=search,
             leftovers=() if windows[eras[0].master] is None else _leftovers(state, eras[0], self.nodes),
             tracked=tuple(era.master for era in eras),

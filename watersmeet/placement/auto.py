@@ -176,6 +176,11 @@ class Auto(Strategy):
             **inner.facts(placement.inner, _inside(state, choice.taken)),
         }
 
+    def history(self, state: StateView) -> list[str]:
+        """See Strategy: the decisions that are remembered."""
+        log = Memory.of(state.frozen).log
+        return [f"batch {e.batch}, {e.kind}: {e.after}{'' if e.made else ' (not made)'}: {e.why}" for e in log]
+
     def _limit(self, longest: int | None) -> dict[str, str]:
         """Return what the network keeps it from, if it does."""
         if longest is None or longest >= self.max_nodes:

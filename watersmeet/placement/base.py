@@ -26,8 +26,12 @@ Ints = NDArray[np.int64]
 
 LONGEST_SLICE = 3_600_000_000
 """Slices of streams whose window says nothing about time are an hour long."""
+SLICES = 4
+"""Slices per span, where a strategy has no use for more: what expires leaves slice by slice."""
 ANYWHERE = -1
 """The group of partial results that no node is meant for more than another; the place of those that are nowhere yet."""
+MARGIN = 0.2
+"""By which part something else must be better to be worth a change."""
 TIED = 0.1
 """The part of a window that is taken to pass a conjunct, before anything is measured."""
 
@@ -51,6 +55,11 @@ class StreamView:
     advance: int = 0
     window: int | None = None
     rate: float = 0.0
+
+    @property
+    def slice(self) -> int:
+        """The length of its slices, where a strategy has no use for others."""
+        return LONGEST_SLICE if self.span is None else max(1, self.span // SLICES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +191,7 @@ class StateView:
             self._columns[name] = np.fromiter(map(attrgetter(name), self.chunks), np.int64, len(self.chunks))
         return self._columns[name]
 
-    def counted(self) -> NDArray[np.bool_]:
+    def distinct(self) -> NDArray[np.bool_]:
         """Tell of each live chunk whether its rows count: of those that hold the same rows by different hashes, one."""
         buckets = list(map(attrgetter("bucket"), self.chunks))
         if buckets.count(WHOLE) == len(buckets):
@@ -305,6 +314,10 @@ class Strategy(ABC):
     def facts(self, placement: Placement, state: StateView) -> dict[str, Any]:
         """Return what people may want to know of a placement, for `progress` and `explain`."""
         return {}
+
+    def history(self, state: StateView) -> list[str]:
+        """Return what was decided before, the last things last, as sentences for `explain`."""
+        return []
 
     def describe(self) -> str:
         """Return the strategy in words."""

@@ -2,11 +2,8 @@
 
 from dataclasses import dataclass
 
-from watersmeet.placement.base import LONGEST_SLICE, Placement, StateView, Strategy
+from watersmeet.placement.base import Placement, StateView, Strategy
 from watersmeet.state.chunk import Bucket
-
-SLICES = 4
-"""Slices per window: expiry drops whole slices, so more of them hold less that is already dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +34,4 @@ class Central(Strategy):
 
     def plan(self, state: StateView) -> Placement:
         """See Strategy."""
-        return CentralPlacement(
-            tuple(LONGEST_SLICE if stream.span is None else max(1, stream.span // SLICES) for stream in state.streams)
-        )
+        return CentralPlacement(tuple(stream.slice for stream in state.streams))

@@ -129,10 +129,9 @@ class DSJ(Strategy):
     def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
         """See Strategy; what has begun is kept as this batch had it, from the oldest slice that is live."""
         assert isinstance(placement, DsjPlacement)
-        length, latest = placement.length, [s.latest for s in after.streams if s.latest is not None]
-        if not latest:
+        if after.latest is None:
             return {}
-        last = max(latest) // length
+        length, last = placement.length, after.latest // placement.length
         oldest = min((chunk.low // length for chunk in after.chunks), default=last)
         first = max(min(oldest, last), last - REMEMBERED + 1)
         owners = [placement.node(number * length) for number in range(first, last + 1)]
@@ -185,7 +184,7 @@ class DSJ(Strategy):
         found = loads(state.usage, self.nodes, self.weights, self.capacities)
         strength = self.capacities or (1.0,) * self.nodes
         share = (sum(found) or 1.0) * length / max(kept_for(state), length)
-        together = ceil(max((s.window for s in state.streams if s.window is not None), default=0) / length)
+        together = ceil(state.reach / length)
         apart = together - 1 if 1 < together <= self.nodes else 0
         given: list[int] = []
         for _ in range(count):

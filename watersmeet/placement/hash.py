@@ -9,12 +9,9 @@ stored once for each.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from watersmeet.placement.base import LONGEST_SLICE, Placement, StateView, Strategy, check_nodes, moves
+from watersmeet.placement.base import Placement, StateView, Strategy, check_nodes, moves
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Bucket, Chunk
-
-SLICES = 4
-"""Slices per window, each cut into a bucket per node: more of them hold less that is already dead."""
 
 Attribute = tuple[Column, ...]
 """Columns that must all be equal, at most one of each stream."""
@@ -120,7 +117,7 @@ class Hash(Strategy):
         by = stored_attributes(attributes(state.equalities))
         return HashPlacement(
             self.nodes,
-            tuple(LONGEST_SLICE if s.span is None else max(1, s.span // SLICES) for s in state.streams),
+            tuple(stream.slice for stream in state.streams),
             by,
             any(self._foreign(chunk, by) for chunk in state.chunks),
         )

@@ -20,13 +20,14 @@ from watersmeet.adapt import equations, parameters
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.base import (
     LONGEST_SLICE,
+    MARGIN,
     Placement,
     StateView,
     Strategy,
     StreamView,
     check_nodes,
 )
-from watersmeet.placement.ring import Borders, Curve, Flags, Floats, curve, eased, handed, held, placed, resized
+from watersmeet.placement.ring import Borders, Curve, Flags, Floats, curve, eased, handed, placed, resized, staying
 from watersmeet.state.chunk import Bucket
 
 SLICES_PER_NODE = 4
@@ -35,8 +36,6 @@ FEWEST_ROWS = 50
 """Where slices would hold fewer rows than this they are twice as long, and again: chunks have a fixed part."""
 STEP = 0.25
 """By which part of a node's fair share its threshold may change in a batch."""
-MARGIN = 0.2
-"""By which part other ring lengths must be better to be worth a change."""
 
 Relocation = Literal["auto", "passive", "aggressive"]
 
@@ -154,7 +153,7 @@ class PSP(Strategy):
             for along, stream, length, before in zip(curves, state.streams, lengths, known, strict=True)
         ]
         borders, aged = _borders(curves, wanted), _borders(curves, known)
-        stay = held(state, pinned)
+        stay = staying(state, pinned)
         return PspPlacement(
             nodes=max(self.nodes, 1 + int(state.homes()[stay].max(initial=0))),
             ring=ring,
@@ -187,7 +186,7 @@ class PSP(Strategy):
         if changed:
             return tuple(stream.latest for stream in state.streams)
         pinned = tuple(state.frozen.get("pinned", ()))
-        return pinned if held(state, pinned).any() else ()
+        return pinned if staying(state, pinned).any() else ()
 
     def _thresholds(self, along: Curve, stream: StreamView, length: int, before: Floats) -> Floats:
         """Return a stream's thresholds; they start from the balance, and anew where the ring has another length."""
@@ -230,7 +229,7 @@ class PSP(Strategy):
     def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
         """See Strategy; a chunk belongs where the middle of its times lies."""
         assert isinstance(placement, PspPlacement)
-        places = placed(state, placement.ring, placement.borders, held(state, placement.pinned))
+        places = placed(state, placement.ring, placement.borders, staying(state, placement.pinned))
         going = np.flatnonzero(places != state.homes())
         return {state.chunks[at].id: (node,) for at, node in zip(going.tolist(), places[going].tolist(), strict=True)}
 

@@ -136,7 +136,7 @@ def eased(before: Floats, wanted: Floats, step: float, fresh: int) -> Floats:
 # -- the chunks round a ring
 
 
-def held(state: StateView, pinned: Sequence[int | None]) -> Flags:
+def staying(state: StateView, pinned: Sequence[int | None]) -> Flags:
     """Tell which chunks stay where they are: those with a tuple from before the time that their stream is pinned to.
 
     Times are what counts, and not who wrote a chunk, since a merge writes old tuples anew.
