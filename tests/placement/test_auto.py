@@ -322,7 +322,7 @@ def test_what_was_chosen_without_measurements_changes_at_once() -> None:
 def test_a_batch_that_tells_nothing_of_the_load_changes_nothing(brought: dict[str, int]) -> None:
     auto = Auto()
     frozen = after(auto, measured(pair=1e-4), {})
-    quiet = measured(rate=5)
+    quiet = measured(rate=5, machine=Machine(cores=2))
     quiet = replace(quiet, streams=tuple(replace(stream, **brought) for stream in quiet.streams))
     for _ in range(2 * PATIENCE):
         frozen = after(auto, quiet, frozen)

@@ -20,7 +20,7 @@ from tests.test_engine import band_case, cases, run_case, scattered
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import DSJ, PSP, Central, HopView, StateView, StreamView, Usage, psp
 from watersmeet.placement.base import LONGEST_SLICE
-from watersmeet.placement.psp import PspPlacement, Relocation
+from watersmeet.placement.psp import INTERVAL, PspPlacement, Relocation
 from watersmeet.placement.ring import curve, probed, resized
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 
@@ -324,6 +324,9 @@ def test_ring_lengths_by_the_cost_model_wait_for_measurements_and_for_a_gain() -
     assert max(placement.lengths) < 4
     near = replace(short, usage=(Usage(cpu=0.01),))
     assert made(strategy, near).lengths == placement.lengths
+    changed = replace(short, frozen=short.frozen | {"since": 7}, usage=busy.usage)
+    lengths = [made(strategy, replace(changed, batch=batch)).lengths for batch in (7 + INTERVAL - 1, 7 + INTERVAL)]
+    assert lengths == [placement.lengths, (4, 4)]
     _, full = after(PSP(2), busy)
     assert made(strategy, replace(full, usage=busy.usage)).lengths == (4, 4)  # new nodes are used at once
 

@@ -34,6 +34,8 @@ SLICES_PER_NODE = 4
 """Slices of time per node and window: the grain at which state moves along the ring."""
 FEWEST_ROWS = 50
 """Where slices would hold fewer rows than this they are twice as long, and again: chunks have a fixed part."""
+INTERVAL = 5
+"""Batches from one change of lengths by the cost model to the next, at the least."""
 STEP = 0.25
 """By which part of a node's fair share its threshold may change in a batch."""
 
@@ -68,6 +70,7 @@ class PspPlacement(Placement):
         thresholds: For each stream, how many of the newest tuples lie after each border, from the head on.
         pinned: For each stream the time up to which chunks stay where they are; empty if all follow the ring.
         moved: What the plan moves.
+        since: The batch before which the ring last changed; None if it never did.
     """
 
     nodes: int
@@ -78,6 +81,7 @@ class PspPlacement(Placement):
     thresholds: Borders
     pinned: tuple[int | None, ...]
     moved: Moved
+    since: int | None = None
 
     def slice_length(self, stream: int) -> int:
         """See Placement."""
@@ -163,6 +167,7 @@ class PSP(Strategy):
             thresholds=tuple(tuple(found.round().astype(int).tolist()) for found in wanted),
             pinned=pinned,
             moved=self._moved(state, ring, borders, aged, stay, changed),
+            since=state.batch if changed else state.frozen.get("since"),
         )
 
     def _lengths(self, state: StateView) -> tuple[int, ...]:
@@ -176,7 +181,9 @@ class PSP(Strategy):
         best = equations.ring_lengths(p, self.nodes, "latency")
         if len(state.frozen.get("ring", ())) != self.nodes:
             return best
-        now = tuple(state.frozen["lengths"])
+        now, since = tuple(state.frozen["lengths"]), state.frozen.get("since")
+        if since is not None and state.batch - since < INTERVAL:
+            return now
         return best if equations.ring_latency(p, best) < (1 - MARGIN) * equations.ring_latency(p, now) else now
 
     def _pinned(self, state: StateView, changed: bool) -> tuple[int | None, ...]:
@@ -236,7 +243,7 @@ class PSP(Strategy):
     def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
         """See Strategy."""
         assert isinstance(placement, PspPlacement)
-        names = ("ring", "lengths", "thresholds", "pinned")
+        names = ("ring", "lengths", "thresholds", "pinned", "since")
         return {name: getattr(placement, name) for name in names}
 
     def facts(self, placement: Placement, state: StateView) -> dict[str, Any]:
