@@ -324,7 +324,7 @@ def test_ring_lengths_by_the_cost_model_wait_for_measurements_and_for_a_gain() -
     assert max(placement.lengths) < 4
     near = replace(short, usage=(Usage(cpu=0.01),))
     assert made(strategy, near).lengths == placement.lengths
-    changed = replace(short, frozen=short.frozen | {"since": 7}, usage=busy.usage)
+    changed = replace(short, frozen={**short.frozen, "since": 7}, usage=busy.usage)
     lengths = [made(strategy, replace(changed, batch=batch)).lengths for batch in (7 + INTERVAL - 1, 7 + INTERVAL)]
     assert lengths == [placement.lengths, (4, 4)]
     _, full = after(PSP(2), busy)
