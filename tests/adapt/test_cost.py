@@ -9,7 +9,7 @@ from watersmeet.adapt import cost, equations, parameters
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import HopView, Machine, StateView, StreamView, Usage
 from watersmeet.placement.load import ROW_SECONDS
-from watersmeet.state.chunk import WHOLE, Chunk, Place
+from watersmeet.state.chunk import WHOLE, Bucket, Chunk, Place
 
 SECOND = 1_000_000
 
@@ -273,6 +273,14 @@ def test_rates_windows_and_state_as_measured() -> None:
     assert [p.held[at] for at in p.streams] == [1000, 100, 300]
     assert (p.advance, p.row_bytes, p.row_seconds, p.slots) == (2, 40, 0, 2)
     assert parameters.measured(state()).row_seconds == ROW_SECONDS
+
+
+def test_rows_that_are_stored_by_several_hashes_count_once() -> None:
+    def stored(by: int) -> Chunk:
+        bucket = Bucket(by, 2, 0, fields=(3, 4))
+        return Chunk(f"h{by}", 2, 0, 0, SECOND, bucket, 150, 6000, 0, 9, (0,), Place("p", 0, 0, 0, 0))
+
+    assert parameters.measured(state(chunks=(stored(3), stored(4)))).held[2] == 150
 
 
 def test_a_silent_stream_has_a_rate_until_its_window_is_empty() -> None:

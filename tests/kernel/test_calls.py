@@ -9,10 +9,10 @@ import pytest
 
 from tests.engine import Run
 from watersmeet.errors import PredicateError
-from watersmeet.kernel.calls import UNKNOWN, Memory
+from watersmeet.kernel.calls import FALSE, TRUE, UNKNOWN, Memory, ask
 from watersmeet.kernel.window import Sliding
 from watersmeet.placement import PSP, Central
-from watersmeet.predicate.model import Dialect, PythonPredicate
+from watersmeet.predicate.model import Argument, Column, Dialect, PythonPredicate
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
 from watersmeet.query import Query, StreamSpec
@@ -159,3 +159,21 @@ def test_memory_keeps_to_its_limit() -> None:
     again = memory.table("first", (10, 10))
     assert again is not None
     assert (again == UNKNOWN).all()  # the oldest answers were dropped to make room
+
+
+def test_rows_that_only_look_like_a_run_are_taken_one_by_one() -> None:
+    """Rows 0, 0, 2 span three rows as 0, 1, 2 do; a predicate over three streams meets such."""
+    values = {0: [5], 1: [10, 11, 12], 2: [20, 21, 22]}
+    arguments = [Argument(f"s{at}_2", (Column(at, 2),), f"s{at}.x") for at in values]
+    seen: list[list[int]] = []
+
+    def of(x: int, ys: np.ndarray, zs: np.ndarray) -> np.ndarray:
+        seen.extend([x, int(y), int(z)] for y, z in zip(ys, zs, strict=True))
+        return ys < 12
+
+    def fetch(argument: Argument, refs: np.ndarray) -> tuple[pa.Array, np.ndarray]:
+        return pa.array(values[argument.columns[0].stream]), refs
+
+    refs = {0: np.zeros(3, np.int64), 1: np.array([0, 0, 2]), 2: np.array([0, 1, 2])}
+    assert ask(PythonPredicate("of", of), arguments, refs, fetch).tolist() == [TRUE, TRUE, FALSE]
+    assert seen == [[5, 10, 20], [5, 10, 21], [5, 12, 22]]
