@@ -6,6 +6,8 @@ from watersmeet.engine.commit import _hops_seen
 from watersmeet.kernel.hop import HopWork
 from watersmeet.placement import HopView, Usage
 from watersmeet.placement.load import remembered
+from watersmeet.spark.batch import _noted
+from watersmeet.state.manifest import Manifest
 
 OLD, NEW = ((0,), 1), ((0,), 2)
 
@@ -29,3 +31,8 @@ def test_what_all_nodes_used_together_is_the_same_when_nodes_come_or_go(before: 
         assert sum(used.memory for used in usage) == pytest.approx(8)
     assert len(usage) == now
     assert max(used.cpu for used in usage) == pytest.approx(16 / now, rel=0.5)
+
+
+def test_inner_joins_are_late_when_the_join_is() -> None:
+    noted = _noted(Manifest(batch=3, streams=(), inner={1: Manifest(batch=3, streams=())}), overdue=4)
+    assert [state.frozen["overdue"] for state in (noted, noted.inner[1])] == [4, 4]

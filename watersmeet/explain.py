@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from watersmeet.engine.plan import UNKNOWN, Host, learned, led, start, view
-from watersmeet.kernel.steps import Hop, Step, entry_conjuncts, steps
+from watersmeet.kernel.steps import Step, entry_conjuncts, steps
 from watersmeet.ordering import Ordering
 from watersmeet.placement import HopView, Strategy
 from watersmeet.predicate.model import Conjunct
@@ -29,7 +29,6 @@ def explain(
     known = learned(manifest, ordering)
     order, placement = ordering.plan(query, state.chunks, known), strategy.plan(state)
     expected = ordering.estimates(query, state.chunks, known)
-    seen = {(hop.joined, hop.target): hop for hop in state.hops}
     lines = [f"Watersmeet join of {len(query.streams)} streams, {strategy.describe()}"]
     lines += _facts(strategy.facts(placement, state))
     lines += [f"  decided before {told}" for told in strategy.history(state)]
@@ -43,7 +42,7 @@ def explain(
             lines.append(f"  a new tuple of {stream.name}: {' -> '.join(names)}")
             lines += [f"    first   {conjunct.text}" for conjunct in entry_conjuncts(query, origin)]
             for step in steps(query, origin, course):
-                lines += _hop(query, step, expected, seen)
+                lines += _hop(query, step, _matches(expected.get(step.hop), state.hop(*step.hop)))
     return "\n".join(lines)
 
 
@@ -56,11 +55,11 @@ def _facts(facts: Mapping[str, Any], depth: int = 1) -> Iterator[str]:
             yield f"{'  ' * depth}{name}: {value}"
 
 
-def _hop(query: Query, step: Step, expected: Mapping[Hop, float], seen: Mapping[Hop, HopView]) -> list[str]:
+def _hop(query: Query, step: Step, matches: str) -> list[str]:
     name = query.streams[step.target].name
     indexed = {query.name_of(bound.column) for bound in step.bounds}
     path = f"sorted index on {', '.join(sorted(indexed))}" if indexed else "time range"
-    lines = [f"    probe {name} by {path}{_matches(step.hop, expected, seen)}"]
+    lines = [f"    probe {name} by {path}{matches}"]
     parts: list[tuple[str, tuple[Conjunct, ...]]] = [
         ("sql", step.sql),
         ("python", step.calls),
@@ -70,9 +69,9 @@ def _hop(query: Query, step: Step, expected: Mapping[Hop, float], seen: Mapping[
     return lines + [f"      {kind:7} {conjunct.text}" for kind, found in parts for conjunct in found]
 
 
-def _matches(hop: Hop, expected: Mapping[Hop, float], seen: Mapping[Hop, HopView]) -> str:
+def _matches(expected: float | None, seen: HopView | None) -> str:
     """Return the matches a partial result finds: as estimated, beside what the last batches measured."""
-    said = [f"{expected[hop]:.3g} estimated"] if hop in expected else []
-    if hop in seen and seen[hop].rows:
-        said.append(f"{seen[hop].matches / seen[hop].rows:.3g} measured")
+    said = [] if expected is None else [f"{expected:.3g} estimated"]
+    if seen is not None:
+        said.append(f"{seen.matches / seen.rows:.3g} measured")
     return f"; matches each: {', '.join(said)}" if said else ""

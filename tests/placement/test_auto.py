@@ -17,8 +17,9 @@ from tests.test_engine import SCHEMA, cases, run_case, scattered
 from watersmeet.adapt import cost, parameters
 from watersmeet.adapt.controller import PATIENCE, Option
 from watersmeet.adapt.pricing import Pricing
-from watersmeet.engine.plan import Host, start, view
+from watersmeet.engine.plan import GIVEN, Host, start, view
 from watersmeet.errors import DefinitionError
+from watersmeet.explain import explain
 from watersmeet.kernel.window import Sliding
 from watersmeet.placement import ATR, DSJ, PSP, Central, Hash, HopView, Machine, Placement, StateView, StreamView, Usage
 from watersmeet.placement.auto import Auto, AutoPlacement, Choice
@@ -240,6 +241,39 @@ def test_auto_tells_what_it_chose_and_why() -> None:
     assert len(told["candidates"]) == 5
     why = facts(measured(rate=5, equalities=EQUALITIES))["why"]
     assert why.endswith("look into one bucket; nodes are chosen by what the last batches measured.")
+
+
+def test_why_is_the_choices_reason_and_not_that_of_the_rings_moves() -> None:
+    chunks = tuple(
+        Chunk(
+            f"c{at}",
+            at % 2,
+            0,
+            low,
+            low + SECOND,
+            WHOLE,
+            100,
+            2400,
+            low,
+            low + SECOND - 1,
+            (0,),
+            Place("p", 0, 0, 0, 0),
+        )
+        for at, low in enumerate(range(80 * SECOND, 90 * SECOND, SECOND))
+    )
+    state = measured(pair=1e-4, chunks=chunks)
+    told = Auto().facts(Auto().plan(state), state)
+    assert told["moved"]["rows"] and told["moved"]["why"] == "the state was laid round the ring."
+    assert told["why"].startswith("PSP(nodes=8) is predicted to take ")
+
+
+def test_explain_lists_what_was_decided_before() -> None:
+    query = Query(tuple(StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab"))
+    first = after(Auto(), StateView((StreamView(20 * SECOND, window=10 * SECOND),) * 2), {})
+    decided = after(Auto(), replace(measured(rate=5), batch=3), first)
+    said = explain(query, Auto(), GIVEN, replace(start(query), frozen={"Auto": decided}))
+    assert "  decided before batch 3, strategy: Central(nodes=1): Central(nodes=1) is predicted to take " in said
+    assert "decided before" not in explain(query, Auto(), GIVEN)
 
 
 def test_options_that_make_no_sense_are_refused() -> None:

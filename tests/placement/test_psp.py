@@ -410,6 +410,8 @@ def test_psp_in_turn_with_other_strategies(case: dict[str, Any], data: st.DataOb
 def test_progress_tells_of_a_relocation(tmp_path: Any) -> None:
     rows = [[("ab"[t % 2], 10 * b + t // 2, float(t % 5), "p") for t in range(20)] for b in range(8)]
     run, wanted = run_case(band_case(rows, [30, 30], [PSP(2)] * 5 + [PSP(3)] * 3), str(tmp_path))
+    told = [p["placement"].get("moved", {"rows": 0})["rows"] for p in run.progress]
+    assert [p["movedRows"] for p in run.progress] == told and told[5] > 0
     assert run.results == wanted.results
     told = [p["placement"] for p in run.progress]
     assert told[5]["moved"]["kind"] == "aggressive" and told[5]["ring"] == [0, 1, 2]

@@ -10,8 +10,7 @@ from watersmeet.adapt.controller import Option
 from watersmeet.adapt.equations import Goal, bandwidth
 from watersmeet.duration import microseconds
 from watersmeet.placement.base import LONGEST_SLICE, MARGIN, StateView
-from watersmeet.placement.hash import Hash, attributes, stored_attributes
-from watersmeet.predicate.model import Column
+from watersmeet.placement.hash import Attribute, Hash, attributes, is_shared, stored_attributes
 
 EVERY_NODES, GROWTH = 8, 1.5
 """Numbers of nodes are all tried up to the first; from there on, each is this much larger than the last."""
@@ -125,13 +124,13 @@ class Pricing:
         return cost.best_master(self._parameters(None), MANY_NODES, self._reach / 1e6)
 
     @cached_property
-    def _attributes(self) -> tuple[tuple[Column, ...], ...]:
-        return tuple(tuple(columns) for columns in stored_attributes(attributes(self._state.equalities)))
+    def _attributes(self) -> tuple[Attribute, ...]:
+        return stored_attributes(attributes(self._state.equalities))
 
     def _hashed(self, p: parameters.Parameters, nodes: int) -> cost.Cost:
         by = self._attributes
         copies = [sum(column.stream == at for columns in by for column in columns) for at in p.streams]
-        return cost.hashed(p, nodes, copies, shared=len(by) == 1 and len(by[0]) == len(p.rates))
+        return cost.hashed(p, nodes, copies, is_shared(by, len(p.rates)))
 
     def _options(self, name: str) -> list[dict[str, Any]]:
         if name != "ATR":

@@ -77,7 +77,7 @@ class HashPlacement(Placement):
     @property
     def shared(self) -> bool:
         """Whether one attribute ties all streams."""
-        return len(self.attributes) == 1 and len(self.attributes[0]) == len(self.lengths)
+        return is_shared(self.attributes, len(self.lengths))
 
     def _tied(self, stream: int, others: set[int]) -> bool:
         return self.probed_by(stream, frozenset(others)) is not None
@@ -157,6 +157,11 @@ def _one_each(columns: Iterable[Column]) -> Attribute:
     for column in columns:
         first.setdefault(column.stream, column)
     return tuple(first[stream] for stream in sorted(first))
+
+
+def is_shared(found: Sequence[Attribute], streams: int) -> bool:
+    """Tell whether one attribute ties all streams."""
+    return len(found) == 1 and len(found[0]) == streams
 
 
 def stored_attributes(found: Sequence[Attribute]) -> tuple[Attribute, ...]:

@@ -130,7 +130,8 @@ def probe(plan: BatchPlan, shares: int) -> Task:
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
         started = time.process_time()
         done = probed(plan, intakes(blocks), attempt(), partition(), shares)
-        yield messages((report.node, report) for report in finished(done, started))
+        finish(done[0], started)
+        yield messages((report.node, report) for report in done)
 
     return guarded(run, [-1])
 
@@ -154,11 +155,10 @@ def write(plan: BatchPlan, name: str, results: Iterable[Partials], gather: Gathe
     return writer
 
 
-def finished(reports: list[TaskReport], started: float) -> list[TaskReport]:
-    """Return the reports of a task, the CPU seconds since it started noted in the first."""
-    reports[0].seconds += time.process_time() - started
-    reports[0].tasks += 1
-    return reports
+def finish(report: TaskReport, started: float) -> None:
+    """Note that a task did it, and the CPU seconds since it started."""
+    report.seconds += time.process_time() - started
+    report.tasks += 1
 
 
 def relay(plan: BatchPlan, hop: int) -> Task:
@@ -201,7 +201,8 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
         report = relaying.closing()
         report.rows, report.files = written.rows, written.files
         report.shipping += received
-        yield messages([(node, report) for report in finished([report], started)])
+        finish(report, started)
+        yield messages([(node, report)])
 
     return guarded(run, [-1])
 
