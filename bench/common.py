@@ -32,6 +32,9 @@ SECONDS_PER_FILE = 5
 WINDOW = 10
 """Seconds."""
 
+INSIDE = "WATERSMEET_BENCH_INSIDE"
+"""Environment variable: where a predicate that measures itself keeps its CPU seconds, in a file a process."""
+
 console = Console()
 
 
@@ -78,14 +81,15 @@ class Measurement:
 
 
 class UsageSampler:
-    """Watches memory and CPU time of this process and all its descendants while the block runs."""
+    """Watches memory and CPU time of this process and all its descendants while the block runs, but not its own."""
 
     def __init__(self, interval: float = 0.2) -> None:
         self.interval = interval
         self.peak_rss_mb = 0.0
         self.workers_rss_mb = 0.0
-        self.series: list[tuple[float, float]] = []
-        """Seconds since the epoch, and the CPU seconds used by then."""
+        self.series: list[tuple[float, float, float]] = []
+        """Seconds since the epoch, and the CPU seconds used by then: in all, and inside predicates that measure it."""
+        self._own = 0.0
         self._before: dict[int, float] = {}
         self._cpu: dict[int, float] = {}
         self._stop = threading.Event()
@@ -94,7 +98,7 @@ class UsageSampler:
     @property
     def cpu_seconds(self) -> float:
         """CPU time since the block began, processes that have ended included."""
-        return sum(self._cpu.values()) - sum(self._before.values())
+        return sum(self._cpu.values()) - sum(self._before.values()) - self._own
 
     def __enter__(self) -> UsageSampler:
         self._sample()
@@ -109,6 +113,7 @@ class UsageSampler:
 
     def _watch(self) -> None:
         while not self._stop.wait(self.interval):
+            self._own = time.thread_time()
             self._sample()
 
     def _sample(self) -> None:
@@ -120,7 +125,12 @@ class UsageSampler:
         self.workers_rss_mb = max(self.workers_rss_mb, workers)
         for process in (me, *descendants):
             self._cpu[process.pid] = max(self._cpu.get(process.pid, 0.0), _cpu_seconds(process))
-        self.series.append((time.time(), self.cpu_seconds))
+        self.series.append((time.time(), self.cpu_seconds, _inside_seconds()))
+
+
+def _inside_seconds() -> float:
+    folder = os.environ.get(INSIDE)
+    return sum(float(np.fromfile(path)[0]) for path in Path(folder).glob("*.seconds")) if folder else 0.0
 
 
 def _cpu_seconds(process: psutil.Process) -> float:

@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
 from bench.baselines import Competitor
-from bench.common import STREAMS, WINDOW, Task
-from watersmeet.workload.images import matrix, similar_rows
+from bench.common import INSIDE, STREAMS, WINDOW, Task
+from watersmeet.workload import similar as compare
 
 NODES = 2
 
 
-@wm.predicate(arrow=True)
-def similar(x: bytes, ys: pa.Array) -> Any:
-    """The paper's pixel similarity over images in place."""
-    return similar_rows(np.frombuffer(x, np.uint8), matrix(ys))
+@wm.predicate
+def similar(x: bytes, ys: Sequence[bytes]) -> Any:
+    """The paper's pixel similarity; the CPU time it takes is added up in a file, where the bench asks for it."""
+    started = time.thread_time()
+    answer = compare(x, ys)
+    _spent()[0] += time.thread_time() - started
+    return answer
+
+
+@cache
+def _spent() -> Any:
+    """Return a number that outlives this process, if the bench says where it is to be kept."""
+    folder = os.environ.get(INSIDE)
+    if folder is None:
+        return np.zeros(1)
+    return np.asarray(np.memmap(Path(folder) / f"{os.getpid()}.seconds", np.float64, "w+", shape=(1,)))
 
 
 def _stream(spark: SparkSession, task: Task, name: str) -> Any:

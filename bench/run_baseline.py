@@ -49,12 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="empty folder for results and checkpoint")
     parser.add_argument("--epsilon", type=float, default=0.0, help="width of the band")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting to override")
-    parser.add_argument("--warm", action="store_true", help="run once before, in the same session, without timing")
+    parser.add_argument("--warm", type=int, default=0, help="how often to run before, in the same session, untimed")
     given = parser.parse_args(arguments)
     task = Task(given.files.resolve(), given.out.resolve(), given.epsilon)
     settings = dict(setting.split("=", 1) for setting in given.set)
-    if given.warm:
-        prepare(given.name, replace(task, out=task.out.with_name(f"{task.out.name}-warm-up")), settings)()
+    for time_before in range(given.warm):
+        prepare(given.name, replace(task, out=task.out.with_name(f"{task.out.name}-warm-up-{time_before}")), settings)()
     join = prepare(given.name, task, settings)
     with UsageSampler() as usage:
         start = time.perf_counter()

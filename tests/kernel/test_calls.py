@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine import Run
 from watersmeet.errors import PredicateError
-from watersmeet.kernel.calls import FALSE, TRUE, UNKNOWN, Memory, ask
+from watersmeet.kernel.calls import FALSE, NULL, TRUE, UNKNOWN, Memory, ask
 from watersmeet.kernel.window import Sliding
 from watersmeet.placement import PSP, Central
 from watersmeet.predicate.model import Argument, Column, Dialect, PythonPredicate
@@ -147,33 +147,110 @@ def test_three_streams_in_one_call_and_constants(tmp_path: Path) -> None:
     assert sum(run.results.values()) == sum(x + y + z < 4 for x in range(5) for y in range(5) for z in range(5))
 
 
-def test_memory_keeps_to_its_limit() -> None:
-    memory = Memory(limit=400)
-    first = memory.table("first", (10, 10))
+@pytest.mark.parametrize("shared", [False, True])
+def test_memory_keeps_to_its_limit(tmp_path: Path, shared: bool) -> None:
+    memory = Memory(tmp_path if shared else None, limit=400)
+    first = memory.table(("first",), (10, 10))
     assert first is not None
-    first[:] = 1
-    assert memory.table("first", (10, 10)) is first
-    assert memory.table("too large", (100, 100)) is None
-    for key in range(4):
-        memory.table(key, (10, 10))
-    again = memory.table("first", (10, 10))
+    first[:] = TRUE
+    assert memory.table(("first",), (10, 10)) is first
+    assert memory.table(("too large",), (100, 100)) is None
+    for key in "abcd":
+        memory.table((key,), (10, 10))
+    assert len(list(tmp_path.iterdir())) == (4 if shared else 0)
+    again = memory.table(("first",), (10, 10))
     assert again is not None
     assert (again == UNKNOWN).all()  # the oldest answers were dropped to make room
 
 
+def test_processes_share_what_they_know(tmp_path: Path) -> None:
+    one, other = Memory(tmp_path), Memory(tmp_path)
+    mine, theirs = one.table(("a", "b"), (2, 3)), other.table(("a", "b"), (2, 3))
+    assert mine is not None and theirs is not None
+    mine[1, 2] = TRUE
+    assert theirs[1, 2] == TRUE
+    assert (theirs == UNKNOWN).sum() == 5
+    different = other.table(("a", "c"), (2, 3))
+    assert different is not None and (different == UNKNOWN).all()
+
+
+def test_answers_of_a_predicate_that_was_changed_are_not_remembered(tmp_path: Path) -> None:
+    """Who starts a query again, from its checkpoint, may have mended a predicate meanwhile."""
+
+    def run_with(answer: bool) -> Run:
+        function = PythonPredicate("similar", lambda x, y: answer, "pair")
+        return run_of(tmp_path, "similar(b.img, c.img)", (function,))
+
+    run = run_with(False)
+    run.step(Central(), rows("abc", 4))
+    again = run_with(True)
+    again.batch = run.batch
+    again.step(Central(), [(0, {"id": 99, "ts": 500, "x": 0.0, "img": b"new"})])
+    assert (sum(run.results.values()), sum(again.results.values())) == (0, 16)
+
+
+def asked(form: Any, columns: dict[int, tuple[Any, list[int]]], function: Any, nulls: bool = False) -> list[int]:
+    """Ask a predicate about columns of as many streams: for each its values, and which of them each combination has."""
+    arguments = [Argument(f"s{at}_2", (Column(at, 2),), f"s{at}.x") for at in columns]
+    refs = {stream: np.array(at) for stream, (_, at) in columns.items()}
+
+    def fetch(argument: Argument, rows: np.ndarray) -> tuple[pa.Array, np.ndarray]:
+        return pa.array(columns[argument.columns[0].stream][0]), rows
+
+    answers: list[int] = ask(PythonPredicate("asked", function, form, nulls), arguments, refs, fetch).tolist()
+    return answers
+
+
 def test_rows_that_only_look_like_a_run_are_taken_one_by_one() -> None:
     """Rows 0, 0, 2 span three rows as 0, 1, 2 do; a predicate over three streams meets such."""
-    values = {0: [5], 1: [10, 11, 12], 2: [20, 21, 22]}
-    arguments = [Argument(f"s{at}_2", (Column(at, 2),), f"s{at}.x") for at in values]
     seen: list[list[int]] = []
 
     def of(x: int, ys: np.ndarray, zs: np.ndarray) -> np.ndarray:
         seen.extend([x, int(y), int(z)] for y, z in zip(ys, zs, strict=True))
         return ys < 12
 
-    def fetch(argument: Argument, refs: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-        return pa.array(values[argument.columns[0].stream]), refs
+    columns = {0: ([5, 6], [0, 0, 0, 1]), 1: ([10, 11, 12], [0, 0, 2, 1]), 2: ([20, 21, 22], [0, 1, 2, 0])}
+    assert asked("array", columns, of) == [TRUE, TRUE, FALSE, TRUE]
+    assert seen == [[5, 10, 20], [5, 10, 21], [5, 12, 22], [6, 11, 20]]
 
-    refs = {0: np.zeros(3, np.int64), 1: np.array([0, 0, 2]), 2: np.array([0, 1, 2])}
-    assert ask(PythonPredicate("of", of), arguments, refs, fetch).tolist() == [TRUE, TRUE, FALSE]
-    assert seen == [[5, 10, 20], [5, 10, 21], [5, 12, 22]]
+
+def test_a_value_is_handed_over_as_one_object_however_often_it_is_asked_about() -> None:
+    """An image would else be copied for every pair it is in."""
+    seen: dict[str, list[list[Any]]] = {"array": [], "pair": []}
+
+    def array(x: bytes, ys: np.ndarray) -> np.ndarray:
+        seen["array"].append(list(ys))
+        return np.ones(len(ys), dtype=bool)
+
+    def pair(x: bytes, y: bytes) -> bool:
+        seen["pair"].append([x, y])
+        return True
+
+    columns = {0: ([b"one", b"two"], [0, 0, 1, 1]), 1: ([b"a", b"unused", b"c"], [0, 2, 0, 2])}
+    for form, function in (("array", array), ("pair", pair)):
+        assert asked(form, columns, function) == [TRUE] * 4
+        objects = [value for row in seen[form] for value in row]
+        assert len({id(value) for value in objects}) == len(set(objects))
+    assert seen["array"] == [[b"a", b"c"], [b"a", b"c"]]
+    assert seen["pair"] == [[b"one", b"a"], [b"one", b"c"], [b"two", b"a"], [b"two", b"c"]]
+
+
+@pytest.mark.parametrize("form", ["array", "matrix"])
+def test_whole_numbers_stay_whole_numbers_where_a_null_is_not_asked_about(form: Any) -> None:
+    kinds: list[Any] = []
+
+    def of(x: Any, ys: np.ndarray) -> np.ndarray:
+        kinds.append(ys.dtype)
+        return np.ones((len(x), len(ys)) if form == "matrix" else len(ys), dtype=bool)
+
+    columns: dict[int, tuple[Any, list[int]]] = {0: ([1, 2], [0, 0, 1]), 1: ([7, None, 9], [0, 1, 2])}
+    assert asked(form, columns, of) == [TRUE, NULL, TRUE]
+    assert set(kinds) == {np.dtype(np.int64)}
+    assert asked(form, columns, of, nulls=True) == [TRUE, TRUE, TRUE]
+    assert kinds[-1] == np.dtype(object)
+
+
+def test_a_predicate_can_not_change_what_others_will_be_given() -> None:
+    columns = {0: ([1, 2], [0, 1]), 1: ([[1], [2, 3]], [0, 1])}
+    with pytest.raises(PredicateError, match="read-only"):
+        asked("array", columns, lambda x, ys: ys.put(0, None))

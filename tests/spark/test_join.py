@@ -167,6 +167,21 @@ def test_queries_of_one_process_do_not_disturb_each_other(spark: SparkSession, t
         assert results(tmp_path / name, "ab") == expected(PAIR).results
 
 
+def test_tasks_share_the_answers_of_predicates(spark: SparkSession, tmp_path: Path) -> None:
+    """What was asked about b and c in the first batch, whoever asked, is not asked again for new tuples of a."""
+
+    def rows(first: int, ts: int) -> list[dict[str, Any]]:
+        return [{"id": first + i, "ts": ts + i, "x": float(i), "k": None} for i in range(12)]
+
+    batches = [{"a": rows(0, 0), "b": rows(100, 0), "c": rows(200, 0)}, {"a": rows(300, 12), "b": [], "c": []}]
+    streams = [Stream(name, Sliding(60), 0) for name in "abc"]
+    case = Case(streams, batches, "near(b.x, c.x)", lambda a, b, c: abs(b["x"] - c["x"]) < 2, [near])
+    query = check(spark, case, tmp_path, "local")
+    asked = [p["predicates"].get("near", {"pairs": 0})["pairs"] for p in query.progress]
+    assert asked[0] >= 12 * 12
+    assert asked[1] == 0
+
+
 # -- placements and orders
 
 TIED = Case(

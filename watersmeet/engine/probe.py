@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,6 @@ from watersmeet.kernel.partials import Partials, references, regroup
 from watersmeet.kernel.steps import Hop, Step, entry_conjuncts
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.predicate.model import Dialect
-from watersmeet.query import Query
 from watersmeet.state.chunk import Chunk
 
 
@@ -71,18 +71,24 @@ class TaskReport:
 
 
 class Worker:
-    """What a worker process keeps between tasks: its DuckDB connections and the answers of Python predicates."""
+    """What a worker process keeps between tasks: its DuckDB connections and the answers of Python predicates.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    Args:
+        clock: Returns seconds.
+        folder: Where it shares these answers with other processes; None if it doesn't.
+    """
+
+    def __init__(self, clock: Callable[[], float], folder: Path | None = None) -> None:
         self._clock = clock
-        self._memory = Memory()
+        self._memory = Memory(folder)
         self._ducks: dict[Dialect, Duck] = {}
 
-    def prober(self, query: Query, table: ChunkTable, routes: Routes) -> Prober:
+    def prober(self, plan: BatchPlan, table: ChunkTable, routes: Routes) -> Prober:
         """Return what runs the hops of a task over some chunks."""
-        if query.dialect not in self._ducks:
-            self._ducks[query.dialect] = Duck(query.dialect)
-        return Prober(query, table, self._ducks[query.dialect], self._memory, self._clock, routes)
+        dialect = plan.query.dialect
+        if dialect not in self._ducks:
+            self._ducks[dialect] = Duck(dialect)
+        return Prober(plan.query, table, self._ducks[dialect], self._memory, self._clock, routes, plan.run)
 
 
 class Probe:
@@ -101,7 +107,7 @@ class Probe:
         self._fresh.sort(key=lambda target: (target.chunk.stream, target.chunk.low, target.chunk.id))
         self._routes = Routes(plan.placement)
         self.table = ChunkTable(plan.store, plan.query, [*old, *self._fresh])
-        self._prober = worker.prober(plan.query, self.table, self._routes)
+        self._prober = worker.prober(plan, self.table, self._routes)
         self.work = self._prober.work
         self._arrivals: dict[int, Arrivals] = {}
         self._ordinals: dict[str, NDArray[np.int64]] = {}
@@ -126,9 +132,11 @@ class Probe:
         """Yield the results whose last-arrived member is in this task's share of the fresh tuples.
 
         The share is one in `shares` of each chunk's rows: later ones have more to look at. Rows stand in canonical
-        order, so that a task that runs again, over chunks written again, takes the same tuples.
+        order, so that a task that runs again, over chunks written again, takes the same tuples. Tasks begin with
+        different streams: what one asks of a Python predicate, another finds answered when it comes there.
         """
-        for origin in range(len(self._plan.query.streams)):
+        streams = range(len(self._plan.query.streams))
+        for origin in (*streams[share % len(streams) :], *streams[: share % len(streams)]):
             for kind, steps in enumerate(self._plan.courses(origin)):
                 yield from self.hops(regroup(self.entering(origin, kind, share, shares), BLOCK), steps)
 

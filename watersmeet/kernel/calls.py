@@ -4,9 +4,12 @@
 for lack of this. Answers for pairs of stored rows are also remembered from one block to the next.
 """
 
+import hashlib
+import mmap
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +24,7 @@ Answers = NDArray[np.int8]
 Fetch = Callable[[Argument, Ints], tuple[pa.Array, Ints]]
 """Returns values that hold those of an argument for references of rows of its stream, and where in them each is."""
 
-FALSE, TRUE, NULL, UNKNOWN = 0, 1, 2, 3
+UNKNOWN, FALSE, TRUE, NULL = 0, 1, 2, 3
 MATRIX_CELLS = 1 << 20
 CONSTANT = -1
 """Stands for the stream of an argument that reads no stream."""
@@ -56,30 +59,57 @@ class Cost:
 
 
 class Memory:
-    """Answers of two-stream calls for pairs of chunks, kept between blocks; the oldest are dropped first."""
+    """Answers of two-stream calls for pairs of chunks, kept between blocks; the oldest are dropped first.
 
-    def __init__(self, limit: int = 64 << 20) -> None:
-        self._limit, self._size = limit, 0
-        self._answers: OrderedDict[Any, Answers] = OrderedDict()
+    Args:
+        folder: Where processes share what they know; None to keep it in this one.
+        limit: How many answers to keep.
+    """
 
-    def table(self, key: Any, shape: tuple[int, int]) -> Answers | None:
+    def __init__(self, folder: Path | None = None, limit: int = 64 << 20) -> None:
+        self._folder, self._limit, self._size = folder, limit, 0
+        self._answers: OrderedDict[tuple[str, ...], Answers] = OrderedDict()
+
+    def table(self, key: tuple[str, ...], shape: tuple[int, int]) -> Answers | None:
         """Return the answers known for a pair of chunks, to be filled in place; None if it is too large to keep."""
         if shape[0] * shape[1] > self._limit // 4:
             return None
         if key in self._answers:
             self._answers.move_to_end(key)
             return self._answers[key]
-        table = self._answers[key] = np.full(shape, UNKNOWN, dtype=np.int8)
+        table = self._answers[key] = self._opened(key, shape)
         self._size += table.size
         while self._size > self._limit:
-            self._size -= self._answers.popitem(last=False)[1].size
+            self._forget(*self._answers.popitem(last=False))
         return table
+
+    def _opened(self, key: tuple[str, ...], shape: tuple[int, int]) -> Answers:
+        """Return a table of answers, that of a file if they are shared: all UNKNOWN if it is new.
+
+        [!] Tasks fill it in at the same time, without a lock: an answer is one byte, and everybody's is the same.
+        """
+        if self._folder is None:
+            return np.zeros(shape, dtype=np.int8)
+        size = shape[0] * shape[1]
+        with self._file(key).open("a+b") as file:
+            if file.tell() < size:  # written out: that a disk is full is an error now, and would be a crash later
+                file.write(bytes(size))
+                file.flush()
+            return np.frombuffer(mmap.mmap(file.fileno(), size), dtype=np.int8).reshape(shape)
+
+    def _forget(self, key: tuple[str, ...], table: Answers) -> None:
+        self._size -= table.size
+        if self._folder is not None:
+            self._file(key).unlink(missing_ok=True)
+
+    def _file(self, key: tuple[str, ...]) -> Path:
+        assert self._folder is not None
+        return self._folder / hashlib.sha256(repr(key).encode()).hexdigest()
 
 
 def distinct(keys: Sequence[Ints]) -> tuple[list[Ints], NDArray[np.intp]]:
     """Return the distinct combinations of several key columns, and for each row which combination it is."""
-    order = np.lexsort(keys[::-1])
-    changes = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
+    order, changes = _sorted(keys)
     first = np.append(True, changes)[: len(order)]
     inverse = np.empty(len(order), np.intp)
     inverse[order] = np.cumsum(first) - 1
@@ -87,10 +117,16 @@ def distinct(keys: Sequence[Ints]) -> tuple[list[Ints], NDArray[np.intp]]:
 
 
 def groups(keys: Sequence[Ints]) -> list[NDArray[np.intp]]:
-    """Return the positions of equal combinations of several key columns, one array a combination."""
-    inverse = distinct(keys)[1]
-    order = np.argsort(inverse, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(inverse[order])) + 1)
+    """Return the positions of equal combinations of several key columns, in order, one array a combination."""
+    order, changes = _sorted(keys)
+    return np.split(order, np.flatnonzero(changes) + 1)
+
+
+def _sorted(keys: Sequence[Ints]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Return the order that sorts rows by several key columns, and whether the next row differs from each but one."""
+    order = np.lexsort(keys[::-1])
+    changes: NDArray[np.bool_] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
+    return order, changes
 
 
 def ask(predicate: PythonPredicate, arguments: Sequence[Argument], refs: dict[int, Ints], fetch: Fetch) -> Answers:
@@ -112,47 +148,62 @@ def ask(predicate: PythonPredicate, arguments: Sequence[Argument], refs: dict[in
     lead = next((side for side in sides if side != CONSTANT), CONSTANT)
     size = len(next(iter(refs.values())))
     nothing = np.zeros(size, dtype=np.int64)
-    columns = [
-        _Column.of(argument, refs.get(side, nothing), fetch) for argument, side in zip(arguments, sides, strict=True)
-    ]
+    found = [fetch(argument, refs.get(side, nothing)) for argument, side in zip(arguments, sides, strict=True)]
+    valid = np.ones(size, dtype=bool) if predicate.nulls else ~np.any([_nulls(*column) for column in found], axis=0)
     answers: Answers = np.full(size, NULL, dtype=np.int8)
-    valid = np.ones(size, dtype=bool) if predicate.nulls else ~np.any([c.nulls for c in columns], axis=0)
-    rows = np.flatnonzero(valid)
-    if len(rows):
-        leading = [side == lead for side in sides]
-        answers[rows] = _FORMS[predicate.form](predicate, columns, leading, rows)
+    if valid.any():
+        columns = [
+            _Column(values, at[valid], argument.text, side == lead)
+            for (values, at), argument, side in zip(found, arguments, sides, strict=True)
+        ]
+        answers[valid] = _FORMS[predicate.form](predicate, columns)
     return answers
+
+
+def _nulls(values: pa.Array, at: Ints) -> NDArray[np.bool_]:
+    if not values.null_count:
+        return np.zeros(len(at), dtype=bool)
+    return values.is_null().to_numpy(zero_copy_only=False)[at]  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """Values that hold an argument's, and where in them that of each combination is."""
+    """Values that hold an argument's, and where in them that of each combination is.
+
+    Attributes:
+        values: The values.
+        at: Where that of each combination is.
+        text: The argument, as it was written.
+        leads: Whether it is of the leading stream, whose rows the form `array` is given one by one.
+    """
 
     values: pa.Array
     at: Ints
     text: str
+    leads: bool
 
-    @staticmethod
-    def of(argument: Argument, refs: Ints, fetch: Fetch) -> "_Column":
-        return _Column(*fetch(argument, refs), argument.text)
+    def one(self, combinations: Ints) -> Any:
+        """Return the value that combinations have in common."""
+        return self.values[int(self.at[combinations[0]])].as_py()
 
-    @property
-    def nulls(self) -> NDArray[np.bool_]:
-        if not self.values.null_count:
-            return np.zeros(len(self.at), dtype=bool)
-        return self.values.is_null().to_numpy(zero_copy_only=False)[self.at]  # type: ignore[no-any-return]
+    def some(self, arrow: bool) -> Callable[[Ints], Any]:
+        """Return what returns the values of combinations."""
+        values, at = self.used()
+        given = values if arrow else to_numpy(values)
+        return lambda combinations: _rows(given, at[combinations])
 
-    def one(self, row: int) -> Any:
-        return self.values[int(self.at[row])].as_py()
+    def used(self) -> tuple[pa.Array, Ints]:
+        """Return the values that are used, copied once if they are no run, and where each combination's is in them."""
+        used = np.zeros(len(self.values), dtype=bool)
+        used[self.at] = True
+        return _rows(self.values, np.flatnonzero(used)), (np.cumsum(used) - 1)[self.at]
 
-    def some(self, rows: Ints, arrow: bool) -> Any:
-        """Return the values of several combinations; a run of neighbours is a view."""
-        at = self.at[rows]
-        if at[-1] - at[0] == len(at) - 1 and (at[1:] - at[:-1] == 1).all():
-            taken = self.values.slice(int(at[0]), len(at))
-        else:
-            taken = self.values.take(pa.array(at))
-        return taken if arrow else to_numpy(taken)
+
+def _rows(values: Any, at: Ints) -> Any:
+    """Return rows of an Arrow or NumPy array; a run of neighbours is a view."""
+    if len(at) and at[-1] - at[0] == len(at) - 1 and (at[1:] - at[:-1] == 1).all():
+        return values[int(at[0]) : int(at[-1]) + 1]
+    return values.take(at)
 
 
 def to_numpy(values: pa.Array) -> NDArray[Any]:
@@ -162,63 +213,53 @@ def to_numpy(values: pa.Array) -> NDArray[Any]:
         (pa.types.is_integer(kind) or pa.types.is_boolean(kind)) and not values.null_count
     ):
         return values.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-    objects = np.empty(len(values), dtype=object)
-    objects[:] = values.to_pylist()
+    objects = np.fromiter(values.to_pylist(), dtype=object, count=len(values))
+    objects.flags.writeable = False
     return objects
 
 
-def _groups(columns: Sequence[_Column], leading: Sequence[bool], rows: Ints) -> list[Ints]:
-    """Return the combinations grouped by the leading stream's row."""
-    lead = next(column for column, first in zip(columns, leading, strict=True) if first)
-    order = rows[np.argsort(lead.at[rows], kind="stable")]
-    return np.split(order, np.flatnonzero(np.diff(lead.at[order])) + 1)
-
-
-def _array(predicate: PythonPredicate, columns: Sequence[_Column], leading: Sequence[bool], rows: Ints) -> Answers:
-    out: Answers = np.empty(int(rows.max()) + 1, dtype=np.int8)
-    if all(leading):  # only one stream (and constants): every row is a candidate of its own
-        leading = [False] * len(columns)
-        groups = [rows]
-    else:
-        groups = _groups(columns, leading, rows)
-    for group in groups:
-        given = [
-            column.one(group[0]) if first else column.some(group, predicate.arrow)
-            for column, first in zip(columns, leading, strict=True)
-        ]
+def _array(predicate: PythonPredicate, columns: Sequence[_Column]) -> Answers:
+    out: Answers = np.empty(len(columns[0].at), dtype=np.int8)
+    alone = all(column.leads for column in columns)  # then every row of the stream is a candidate of its own
+    asked = [np.arange(len(out))] if alone else groups([column.at for column in columns if column.leads][:1])
+    values = [column.one if column.leads and not alone else column.some(predicate.arrow) for column in columns]
+    for group in asked:
+        given = [of(group) for of in values]
         out[group] = _mask(_call(predicate, given, columns), (len(group),), predicate)
-    return out[rows]
+    return out
 
 
-def _pair(predicate: PythonPredicate, columns: Sequence[_Column], leading: Sequence[bool], rows: Ints) -> Answers:
-    given = zip(*(column.values.take(pa.array(column.at[rows])).to_pylist() for column in columns), strict=True)
+def _pair(predicate: PythonPredicate, columns: Sequence[_Column]) -> Answers:
+    used = [column.used() for column in columns]
+    given = zip(*(map(values.to_pylist().__getitem__, at.tolist()) for values, at in used), strict=True)
     return np.array([_truth(_call(predicate, values, columns), predicate) for values in given], dtype=np.int8)
 
 
-def _matrix(predicate: PythonPredicate, columns: Sequence[_Column], leading: Sequence[bool], rows: Ints) -> Answers:
-    lefts, left_at = distinct([c.at[rows] for c, first in zip(columns, leading, strict=True) if first])
-    others = [c.at[rows] for c, first in zip(columns, leading, strict=True) if not first]
-    rights, right_at = distinct(others or [np.zeros(len(rows), dtype=np.int64)])
-    out: Answers = np.full(len(rows), NULL, dtype=np.int8)
-    step = max(1, MATRIX_CELLS // max(1, len(rights[0])))
-    for start in range(0, len(lefts[0]), step):
-        left, right = iter([key[start : start + step] for key in lefts]), iter(rights)
-        given = [
-            _plain(column.values.take(pa.array(next(left) if first else next(right))), predicate.arrow)
-            for column, first in zip(columns, leading, strict=True)
-        ]
-        size = min(step, len(lefts[0]) - start)
-        mask = _mask(_call(predicate, given, columns), (size, len(rights[0])), predicate)
-        here = (left_at >= start) & (left_at < start + size)
+def _matrix(predicate: PythonPredicate, columns: Sequence[_Column]) -> Answers:
+    (lefts, left_at), (rights, right_at) = _side(columns, True), _side(columns, False)
+    values = [column.some(predicate.arrow) for column in columns]
+    out: Answers = np.empty(len(left_at), dtype=np.int8)
+    step = max(1, MATRIX_CELLS // len(rights))
+    for start in range(0, len(lefts), step):
+        some = lefts[start : start + step]
+        given = [of(some if column.leads else rights) for column, of in zip(columns, values, strict=True)]
+        mask = _mask(_call(predicate, given, columns), (len(some), len(rights)), predicate)
+        here = (left_at >= start) & (left_at < start + step)
         out[here] = mask[left_at[here] - start, right_at[here]]
     return out
 
 
+def _side(columns: Sequence[_Column], leading: bool) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return a combination for each distinct row of one side of a matrix, and which row each combination has."""
+    size = len(columns[0].at)
+    keys = [column.at for column in columns if column.leads == leading] or [np.zeros(size, dtype=np.int64)]
+    at = distinct(keys)[1]
+    rows = np.empty(at.max() + 1, dtype=np.intp)
+    rows[at] = np.arange(size)
+    return rows, at
+
+
 _FORMS = {"array": _array, "pair": _pair, "matrix": _matrix}
-
-
-def _plain(values: pa.Array, arrow: bool) -> Any:
-    return values if arrow else to_numpy(values)
 
 
 def _call(predicate: PythonPredicate, given: Sequence[Any], columns: Sequence[_Column]) -> Any:
@@ -258,10 +299,10 @@ def _mask(answer: Any, shape: tuple[int, ...], predicate: PythonPredicate) -> An
     mask = np.asarray(answer)
     if mask.dtype == object:
         null = np.array([value is None for value in mask.ravel()]).reshape(mask.shape)
-        filled: Answers = np.where(null, False, mask).astype(bool).astype(np.int8)
+        filled: Answers = np.where(null, False, mask).astype(bool) + np.int8(FALSE)
         filled[null] = NULL
     elif mask.dtype == bool:
-        filled = mask.astype(np.int8)
+        filled = mask + np.int8(FALSE)
     else:
         raise PredicateError(f"Predicate '{predicate.name}' answered {mask.dtype} values; a mask holds booleans.")
     if filled.shape != shape:

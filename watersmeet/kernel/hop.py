@@ -88,6 +88,7 @@ class Prober:
         memory: The process's memory of Python predicates' answers.
         clock: Returns seconds; injected so that the core has no clock of its own.
         router: Says at which copy of a chunk a partial result probes it.
+        run: The start of the query: in another a predicate of the same name may be another.
     """
 
     def __init__(
@@ -98,9 +99,10 @@ class Prober:
         memory: calls.Memory,
         clock: Callable[[], float],
         router: Router,
+        run: str,
     ) -> None:
         self._query, self._table, self._duck, self._memory, self._clock = query, table, duck, memory, clock
-        self._router = router
+        self._router, self._run = router, run
         self._predicates = {predicate.name: predicate for predicate in query.predicates}
         self.work = Work()
 
@@ -338,7 +340,7 @@ class Prober:
         chunks = [self._table.chunk(int(found[0]) >> ROW_BITS) for found in refs.values()]
         if len(chunks) != 2:
             return self._ask(call, refs)
-        key = (call.predicate, tuple(argument.text for argument in call.arguments), chunks[0].id, chunks[1].id)
+        key = (self._run, call.predicate, *(a.text for a in call.arguments), *(chunk.id for chunk in chunks))
         known = self._memory.table(key, (chunks[0].rows, chunks[1].rows))
         if known is None:
             return self._ask(call, refs)

@@ -3,11 +3,12 @@
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import SparkFiles, TaskContext
 
 from watersmeet.engine.fuse import ResultWriter, output
 from watersmeet.engine.intake import Intake, IntakeReport
@@ -33,8 +34,17 @@ def worker() -> Worker:
     """Return what this worker process keeps between tasks."""
     global _worker  # Spark reuses worker processes, and gives no other place to keep a connection.
     if _worker is None:
-        _worker = Worker(time.perf_counter)
+        _worker = Worker(time.perf_counter, shared())
     return _worker
+
+
+def shared() -> Path | None:
+    """Return a folder that all tasks on this host see and Spark will remove; None in the driver."""
+    if TaskContext.get() is None:
+        return None
+    folder = Path(SparkFiles.getRootDirectory()) / "watersmeet"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def attempt() -> str:
