@@ -35,7 +35,7 @@ WINDOW = 10
 INSIDE = "WATERSMEET_BENCH_INSIDE"
 """Environment variable: where a predicate that measures itself keeps its CPU seconds, in a file a process."""
 
-console = Console()
+console = Console(width=None if sys.stdout.isatty() else 120)
 
 
 @dataclass(frozen=True, slots=True)

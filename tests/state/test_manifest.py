@@ -16,7 +16,7 @@ START = Manifest(-1, (StreamState(), StreamState()))
 
 
 def chunk(name: str, node: int = 0, **changes: Any) -> Chunk:
-    place = Place(f"chunks/{name}.arrow", 0, 8, 16, 77)
+    place = Place(f"chunks/{name}.arrow", 8, 16, 77)
     plain = {"id": name, "stream": 1, "batch": 3, "start": 0, "end": 10, "bucket": WHOLE, "rows": 5, "bytes": 40}
     return Chunk(**{**plain, "low": 1, "high": 9, "owners": (node,), "place": place, **changes})
 

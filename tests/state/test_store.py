@@ -67,16 +67,18 @@ def test_a_missing_chunk_is_an_error(store: Store) -> None:
         store.open(chunk, pa.int64())
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "empty"])
+@pytest.mark.parametrize("damage", ["flipped", "schema", "length", "cut", "empty"])
 def test_a_damaged_chunk_is_an_error(tmp_path: Path, damage: str) -> None:
     store = Store(str(tmp_path))
     chunk = written(store, f"r-b0-{damage}")
     path, place = tmp_path / chunk.place.path, chunk.place
     data = bytearray(path.read_bytes())
-    data[place.offset + place.length - 9] ^= 1
-    path.write_bytes({"flipped": bytes(data), "cut": bytes(data)[: place.offset + 9], "empty": b""}[damage])
-    said = {"flipped": "fails its checksum", "cut": "is cut short", "empty": "is cut short|is missing or empty"}
-    with pytest.raises(StateError, match=said[damage]):
+    flipped = {"flipped": place.offset + place.length - 9, "schema": place.offset - 9, "length": 6}.get(damage)
+    if flipped is not None:
+        data[flipped] ^= 1
+    path.write_bytes({"cut": bytes(data)[: place.offset + 9], "empty": b""}.get(damage, bytes(data)))
+    said = {"cut": "is cut short", "empty": "is cut short|is missing or empty"}
+    with pytest.raises(StateError, match=said.get(damage, "fails its checksum")):
         store.open(chunk, pa.int64())
 
 

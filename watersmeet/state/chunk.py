@@ -1,6 +1,6 @@
 """Chunks: immutable Arrow rows of one cell, sorted by time, with zone maps and sort orders.
 
-A chunk is one record batch of an Arrow IPC file. The file holds the event time as `ts` (int64 microseconds), the kept
+A chunk is one record batch of an Arrow IPC stream. The file holds the event time as `ts` (int64 microseconds), the kept
 columns under their generated names and, for large chunks, a permutation `o_<column>` per indexed column.
 """
 
@@ -60,10 +60,9 @@ WHOLE = Bucket(UNHASHED, 1, 0)
 
 
 class Place(NamedTuple):
-    """Where a chunk's rows are: in which record batch of which file."""
+    """Where a chunk's rows are: which bytes of which file, and their checksum, that of the file's schema included."""
 
     path: str
-    batch: int
     offset: int
     length: int
     checksum: int
@@ -288,24 +287,25 @@ class Rows:
 
 
 def read_batch(source: pa.Buffer, place: Place) -> pa.RecordBatch:
-    """Return the record batch of an IPC file that holds a chunk's rows.
+    """Return the record batch that holds a chunk's rows.
 
     Raises:
         StateError: If it does not match the checksum the manifest holds.
     """
-    if zlib.crc32(source.slice(place.offset, place.length)) != place.checksum:
+    head = 8 + int.from_bytes(source[4:8], "little")  # a marker, the length of the schema, and as many bytes
+    schema = source.slice(0, min(head, place.offset))
+    message = source.slice(place.offset, place.length)
+    if zlib.crc32(message, zlib.crc32(schema)) != place.checksum:
         raise StateError(f"The state file {place.path} fails its checksum; restore it or start a new checkpoint.")
-    return pa.ipc.open_file(source).get_batch(place.batch)
+    return pa.ipc.read_record_batch(message, pa.ipc.read_schema(schema))
 
 
-def encode(batches: Sequence[pa.RecordBatch]) -> tuple[pa.Buffer, list[tuple[int, int, int]]]:
-    """Return the IPC file that holds the batches, and for each of them (offset, length, checksum)."""
-    sink = pa.BufferOutputStream()
-    ranges = []
-    with pa.ipc.new_file(sink, batches[0].schema) as writer:
-        for batch in batches:
-            before = sink.tell()
-            writer.write_batch(batch)
-            ranges.append((before, sink.tell() - before))
-    data = sink.getvalue()
-    return data, [(offset, length, zlib.crc32(data.slice(offset, length))) for offset, length in ranges]
+def encode(batches: Sequence[pa.RecordBatch]) -> tuple[bytearray, list[tuple[int, int, int]]]:
+    """Return the IPC stream that holds the batches, and for each of them (offset, length, checksum)."""
+    schema = batches[0].schema.serialize()
+    data, places = bytearray(schema), []
+    for batch in batches:
+        message = batch.serialize()
+        places.append((len(data), message.size, zlib.crc32(message, zlib.crc32(schema))))
+        data += message
+    return data, places

@@ -144,7 +144,7 @@ class Store:
             StateError: If the file is missing or damaged; never "no rows".
         """
         place = chunk.place
-        key = (self.root, place.path, place.batch, chunk.ordinals, str(time_type))
+        key = (self.root, place.path, place.offset, chunk.ordinals, str(time_type))
         rows = _opened.get(key)
         if rows is None:
             source = self._map(place.path)
@@ -161,7 +161,7 @@ class Store:
         data = self._map(chunk.ordinals)
         if not chunk.ordinals.endswith(f"-{zlib.crc32(data):08x}.ordinals"):
             raise self._damaged(chunk.ordinals, "fails its checksum")
-        return pa.ipc.open_file(data).get_batch(0).column(0).to_numpy()
+        return pa.ipc.open_stream(data).read_next_batch().column(0).to_numpy()
 
 
 def _connect(root: str) -> tuple[pafs.FileSystem, str]:

@@ -121,7 +121,7 @@ class Writer:
             low=int(ts[0]),
             high=int(ts[-1]),
             owners=cell.owners,
-            place=Place(path, index, *place),
+            place=Place(path, *place),
             sealed=sealed,
             last_ordinal=int(cell.rows.column(ORDINAL).to_numpy().max()) if ORDINAL in cell.rows.schema.names else 0,
             zones={c.name: zone_of(cell.rows.column(c.name)) for c in self.zoned[stream]},
