@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine import Run
 from watersmeet.errors import PredicateError
-from watersmeet.kernel.calls import FALSE, NULL, TRUE, UNKNOWN, Memory, ask
+from watersmeet.kernel.calls import FALSE, NULL, TRUE, UNKNOWN, Asked, Memory, ask
 from watersmeet.kernel.window import Sliding
 from watersmeet.placement import PSP, Central
 from watersmeet.predicate.model import Argument, Column, Dialect, PythonPredicate
@@ -147,31 +147,54 @@ def test_three_streams_in_one_call_and_constants(tmp_path: Path) -> None:
     assert sum(run.results.values()) == sum(x + y + z < 4 for x in range(5) for y in range(5) for z in range(5))
 
 
+def asked_of(call: str, run: str = "run", left: str = "a", right: str = "b") -> Asked:
+    return Asked(run, left, right, call)
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_memory_keeps_to_its_limit(tmp_path: Path, shared: bool) -> None:
     memory = Memory(tmp_path if shared else None, limit=400)
-    first = memory.table(("first",), (10, 10))
+    first = memory.table(asked_of("first"), (10, 10))
     assert first is not None
     first[:] = TRUE
-    assert memory.table(("first",), (10, 10)) is first
-    assert memory.table(("too large",), (100, 100)) is None
-    for key in "abcd":
-        memory.table((key,), (10, 10))
+    assert memory.table(asked_of("first"), (10, 10)) is first
+    assert memory.table(asked_of("too large"), (100, 100)) is None
+    for call in "abcd":
+        memory.table(asked_of(call), (10, 10))
     assert len(list(tmp_path.iterdir())) == (4 if shared else 0)
-    again = memory.table(("first",), (10, 10))
+    again = memory.table(asked_of("first"), (10, 10))
     assert again is not None
     assert (again == UNKNOWN).all()  # the oldest answers were dropped to make room
 
 
 def test_processes_share_what_they_know(tmp_path: Path) -> None:
     one, other = Memory(tmp_path), Memory(tmp_path)
-    mine, theirs = one.table(("a", "b"), (2, 3)), other.table(("a", "b"), (2, 3))
+    mine, theirs = one.table(asked_of("f"), (2, 3)), other.table(asked_of("f"), (2, 3))
     assert mine is not None and theirs is not None
     mine[1, 2] = TRUE
     assert theirs[1, 2] == TRUE
     assert (theirs == UNKNOWN).sum() == 5
-    different = other.table(("a", "c"), (2, 3))
-    assert different is not None and (different == UNKNOWN).all()
+    for different in (asked_of("g"), asked_of("f", "other"), asked_of("f", right="c")):
+        found = other.table(different, (2, 3))
+        assert found is not None and (found == UNKNOWN).all()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_memory_forgets_chunks_that_are_gone(tmp_path: Path, shared: bool) -> None:
+    memory = Memory(tmp_path if shared else None)
+    tables = {call: memory.table(call, (1, 1)) for call in (asked_of("f"), asked_of("f", right="gone"))}
+    for table in tables.values():
+        assert table is not None
+        table[:] = TRUE
+    left_behind = Memory(tmp_path if shared else None).table(asked_of("f", left="gone"), (1, 1))
+    others = memory.table(asked_of("f", "other run", "gone"), (1, 1))
+    assert left_behind is not None and others is not None
+    memory.keep("run", {"a", "b"})
+    assert memory.table(asked_of("f"), (1, 1)) is tables[asked_of("f")]
+    assert memory.table(asked_of("f", "other run", "gone"), (1, 1)) is others
+    assert len(list(tmp_path.iterdir())) == (2 if shared else 0)
+    again = memory.table(asked_of("f", right="gone"), (1, 1))
+    assert again is not None and again[0, 0] == UNKNOWN
 
 
 def test_answers_of_a_predicate_that_was_changed_are_not_remembered(tmp_path: Path) -> None:

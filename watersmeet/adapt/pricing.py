@@ -8,7 +8,7 @@ from typing import Any
 from watersmeet.adapt import cost, parameters
 from watersmeet.adapt.controller import Option
 from watersmeet.adapt.equations import Goal, bandwidth
-from watersmeet.duration import microseconds
+from watersmeet.duration import microseconds, spelled
 from watersmeet.placement.base import LONGEST_SLICE, MARGIN, StateView
 from watersmeet.placement.hash import Attribute, Hash, attributes, is_shared, stored_attributes
 
@@ -135,7 +135,7 @@ class Pricing:
     def _options(self, name: str) -> list[dict[str, Any]]:
         if name != "ATR":
             return [{}]
-        return [{"segment": f"{max(1, round(part * self._reach))} microseconds"} for part in SEGMENTS]
+        return [{"segment": spelled(max(1, round(part * self._reach)))} for part in SEGMENTS]
 
     @property
     def _reach(self) -> int:

@@ -84,8 +84,9 @@ class Worker:
         self._ducks: dict[Dialect, Duck] = {}
 
     def prober(self, plan: BatchPlan, table: ChunkTable, routes: Routes) -> Prober:
-        """Return what runs the hops of a task over some chunks."""
+        """Return what runs the hops of a task over some chunks; about others nothing need be remembered."""
         dialect = plan.query.dialect
+        self._memory.keep(plan.run, table.ids)
         if dialect not in self._ducks:
             self._ducks[dialect] = Duck(dialect)
         return Prober(plan.query, table, self._ducks[dialect], self._memory, self._clock, routes, plan.run)

@@ -7,10 +7,10 @@ for lack of this. Answers for pairs of stored rows are also remembered from one 
 import hashlib
 import mmap
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +58,24 @@ class Cost:
         return self.seconds / self.asked / max(1.0 - self.held / self.asked, 1e-9)
 
 
+class Asked(NamedTuple):
+    """What answers are remembered for: a call, in one start of a query, about the rows of two chunks."""
+
+    run: str
+    left: str
+    right: str
+    call: str
+
+    @property
+    def name(self) -> str:
+        """A name for a file: short, and never that of another."""
+        return "-".join(_digest(part) for part in self)
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
 class Memory:
     """Answers of two-stream calls for pairs of chunks, kept between blocks; the oldest are dropped first.
 
@@ -68,22 +86,35 @@ class Memory:
 
     def __init__(self, folder: Path | None = None, limit: int = 64 << 20) -> None:
         self._folder, self._limit, self._size = folder, limit, 0
-        self._answers: OrderedDict[tuple[str, ...], Answers] = OrderedDict()
+        self._answers: OrderedDict[Asked, Answers] = OrderedDict()
 
-    def table(self, key: tuple[str, ...], shape: tuple[int, int]) -> Answers | None:
+    def table(self, asked: Asked, shape: tuple[int, int]) -> Answers | None:
         """Return the answers known for a pair of chunks, to be filled in place; None if it is too large to keep."""
         if shape[0] * shape[1] > self._limit // 4:
             return None
-        if key in self._answers:
-            self._answers.move_to_end(key)
-            return self._answers[key]
-        table = self._answers[key] = self._opened(key, shape)
+        if asked in self._answers:
+            self._answers.move_to_end(asked)
+            return self._answers[asked]
+        table = self._answers[asked] = self._opened(asked, shape)
         self._size += table.size
         while self._size > self._limit:
-            self._forget(*self._answers.popitem(last=False))
+            self._forget(next(iter(self._answers)))
         return table
 
-    def _opened(self, key: tuple[str, ...], shape: tuple[int, int]) -> Answers:
+    def keep(self, run: str, chunks: Collection[str]) -> None:
+        """Forget what is known about all but some chunks, also what processes that are gone have left."""
+        for asked in list(self._answers):
+            if asked.run == run and not (asked.left in chunks and asked.right in chunks):
+                self._forget(asked)
+        if self._folder is None:
+            return
+        mine, kept = _digest(run), {_digest(chunk) for chunk in chunks}
+        for path in self._folder.iterdir():
+            of, left, right, _ = path.name.split("-")
+            if of == mine and not (left in kept and right in kept):
+                path.unlink(missing_ok=True)
+
+    def _opened(self, asked: Asked, shape: tuple[int, int]) -> Answers:
         """Return a table of answers, that of a file if they are shared: all UNKNOWN if it is new.
 
         [!] Tasks fill it in at the same time, without a lock: an answer is one byte, and everybody's is the same.
@@ -91,20 +122,16 @@ class Memory:
         if self._folder is None:
             return np.zeros(shape, dtype=np.int8)
         size = shape[0] * shape[1]
-        with self._file(key).open("a+b") as file:
+        with (self._folder / asked.name).open("a+b") as file:
             if file.tell() < size:  # written out: that a disk is full is an error now, and would be a crash later
                 file.write(bytes(size))
                 file.flush()
             return np.frombuffer(mmap.mmap(file.fileno(), size), dtype=np.int8).reshape(shape)
 
-    def _forget(self, key: tuple[str, ...], table: Answers) -> None:
-        self._size -= table.size
+    def _forget(self, asked: Asked) -> None:
+        self._size -= self._answers.pop(asked).size
         if self._folder is not None:
-            self._file(key).unlink(missing_ok=True)
-
-    def _file(self, key: tuple[str, ...]) -> Path:
-        assert self._folder is not None
-        return self._folder / hashlib.sha256(repr(key).encode()).hexdigest()
+            (self._folder / asked.name).unlink(missing_ok=True)
 
 
 def distinct(keys: Sequence[Ints]) -> tuple[list[Ints], NDArray[np.intp]]:

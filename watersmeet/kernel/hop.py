@@ -340,8 +340,9 @@ class Prober:
         chunks = [self._table.chunk(int(found[0]) >> ROW_BITS) for found in refs.values()]
         if len(chunks) != 2:
             return self._ask(call, refs)
-        key = (self._run, call.predicate, *(a.text for a in call.arguments), *(chunk.id for chunk in chunks))
-        known = self._memory.table(key, (chunks[0].rows, chunks[1].rows))
+        what = repr((call.predicate, *(argument.text for argument in call.arguments)))
+        asked = calls.Asked(self._run, chunks[0].id, chunks[1].id, what)
+        known = self._memory.table(asked, (chunks[0].rows, chunks[1].rows))
         if known is None:
             return self._ask(call, refs)
         pair = tuple(found & ROW_MASK for found in refs.values())

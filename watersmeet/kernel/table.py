@@ -53,6 +53,11 @@ class ChunkTable:
         """Open a chunk."""
         return self._store.open(target.chunk, self._query.streams[target.chunk.stream].time_type)
 
+    @property
+    def ids(self) -> set[str]:
+        """The ids of all chunks."""
+        return {target.chunk.id for target in self._by_number.values()}
+
     def chunk(self, number: int) -> Chunk:
         """Return a chunk by its number."""
         return self._by_number[number].chunk
