@@ -384,7 +384,7 @@ def test_what_changes_without_a_wait_is_told_as_well() -> None:
     measured_now = after(Auto(), measured(rate=5), first)
     fewer = after(Auto(4, among=("PSP",)), measured(pair=1e-4), measured_now)
     assert [entry[2:4] for entry in fewer["memory"][2]] == [
-        ["ATR(nodes=8, segment='40000000 microseconds')", "Central(nodes=1)"],
+        ["ATR(nodes=8, segment='40 seconds')", "Central(nodes=1)"],
         ["Central(nodes=1)", "PSP(nodes=4)"],
     ]
 
