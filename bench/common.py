@@ -130,7 +130,7 @@ class UsageSampler:
 
 def _inside_seconds() -> float:
     folder = os.environ.get(INSIDE)
-    return sum(float(np.fromfile(path)[0]) for path in Path(folder).glob("*.seconds")) if folder else 0.0
+    return sum(float(np.fromfile(path).sum()) for path in Path(folder).glob("*.seconds")) if folder else 0.0
 
 
 def _cpu_seconds(process: psutil.Process) -> float:

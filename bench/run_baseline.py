@@ -53,8 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     task = Task(given.files.resolve(), given.out.resolve(), given.epsilon)
     settings = dict(setting.split("=", 1) for setting in given.set)
-    for time_before in range(given.warm):
-        prepare(given.name, replace(task, out=task.out.with_name(f"{task.out.name}-warm-up-{time_before}")), settings)()
+    for number in range(given.warm):
+        prepare(given.name, replace(task, out=task.out.with_name(f"{task.out.name}-warm-up-{number}")), settings)()
     join = prepare(given.name, task, settings)
     with UsageSampler() as usage:
         start = time.perf_counter()

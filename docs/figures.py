@@ -305,7 +305,7 @@ def written(chosen: Placement, stream: int, second: int) -> list[Chunk]:
                 low=time,
                 high=time + SECOND // 2 - 1,
                 owners=chosen.owners(stream, start, kind),
-                place=Place("", 0, 0, 0, 0),
+                place=Place("", 0, 0, 0),
             )
             for kind in kinds
         ]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.engine import Run
 from watersmeet.errors import PredicateError
+from watersmeet.kernel import calls
 from watersmeet.kernel.calls import FALSE, NULL, TRUE, UNKNOWN, Asked, Memory, ask
 from watersmeet.kernel.window import Sliding
 from watersmeet.placement import PSP, Central
@@ -167,6 +168,17 @@ def test_memory_keeps_to_its_limit(tmp_path: Path, shared: bool) -> None:
     assert (again == UNKNOWN).all()  # the oldest answers were dropped to make room
 
 
+def test_memory_that_can_not_be_shared_is_kept_in_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    memory = Memory(tmp_path / "file")
+    memory.keep("run", {"a"})
+    assert memory.table(asked_of("f"), (1, 1)) is not None
+    monkeypatch.setattr(calls, "SHARED", 2)
+    few = Memory(tmp_path / "few")
+    assert all(few.table(asked_of(call), (1, 1)) is not None for call in "abcd")
+    assert len(list((tmp_path / "few").iterdir())) == 2
+
+
 def test_processes_share_what_they_know(tmp_path: Path) -> None:
     one, other = Memory(tmp_path), Memory(tmp_path)
     mine, theirs = one.table(asked_of("f"), (2, 3)), other.table(asked_of("f"), (2, 3))
@@ -249,13 +261,13 @@ def test_a_value_is_handed_over_as_one_object_however_often_it_is_asked_about() 
         seen["pair"].append([x, y])
         return True
 
-    columns = {0: ([b"one", b"two"], [0, 0, 1, 1]), 1: ([b"a", b"unused", b"c"], [0, 2, 0, 2])}
+    columns = {0: ([b"one", b"two"], [0, 0, 1, 1]), 1: ([b"three", b"unused", b"four"], [0, 2, 0, 2])}
     for form, function in (("array", array), ("pair", pair)):
         assert asked(form, columns, function) == [TRUE] * 4
         objects = [value for row in seen[form] for value in row]
         assert len({id(value) for value in objects}) == len(set(objects))
-    assert seen["array"] == [[b"a", b"c"], [b"a", b"c"]]
-    assert seen["pair"] == [[b"one", b"a"], [b"one", b"c"], [b"two", b"a"], [b"two", b"c"]]
+    assert seen["array"] == [[b"three", b"four"]] * 2
+    assert seen["pair"] == [[x, y] for x in (b"one", b"two") for y in (b"three", b"four")]
 
 
 @pytest.mark.parametrize("form", ["array", "matrix"])
@@ -273,7 +285,35 @@ def test_whole_numbers_stay_whole_numbers_where_a_null_is_not_asked_about(form: 
     assert kinds[-1] == np.dtype(object)
 
 
-def test_a_predicate_can_not_change_what_others_will_be_given() -> None:
-    columns = {0: ([1, 2], [0, 1]), 1: ([[1], [2, 3]], [0, 1])}
+@pytest.mark.parametrize("values", [[1, 2, 3], [1.5, None, 3.5], [True, False, True], ["x", "y", "z"]], ids=repr)
+@pytest.mark.parametrize("at", [[0, 1, 0, 1], [0, 2, 0, 2]], ids=["a run", "no run"])
+def test_a_predicate_can_not_change_what_others_will_be_given(values: list[Any], at: list[int]) -> None:
+    columns = {0: ([1, 2], [0, 0, 1, 1]), 1: (values, at)}
     with pytest.raises(PredicateError, match="read-only"):
-        asked("array", columns, lambda x, ys: ys.put(0, None))
+        asked("array", columns, lambda x, ys: ys.put(0, None), nulls=True)
+
+
+@pytest.mark.parametrize("form", ["array", "pair"])
+def test_lists_that_a_predicate_changes_are_its_own(form: Any) -> None:
+    def grown(values: list[int]) -> bool:
+        values.append(0)
+        return len(values) == 2
+
+    functions = {"array": lambda x, ys: np.array([grown(y) for y in ys]), "pair": lambda x, y: grown(y)}
+    columns: dict[int, tuple[Any, list[int]]] = {0: ([1, 2], [0, 0, 1, 1]), 1: ([[1], [2]], [0, 1, 0, 1])}
+    assert asked(form, columns, functions[form]) == [TRUE] * 4
+
+
+def test_calls_that_differ_in_a_sign_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    @predicate
+    def near(x: float, ys: Any) -> Any:
+        return np.abs(ys - x) < 0.5
+
+    def results(where: str, folder: str) -> int:
+        run = run_of(tmp_path / folder, where, (near,), "ab")
+        row = {"id": 1, "ts": 1, "x": 2.0, "img": b""}
+        run.step(Central(), [(0, row), (1, row), (1, {**row, "id": 2, "x": -2.0})])
+        return sum(run.results.values())
+
+    assert results("near(a.x, b.x) OR near(-a.x, b.x)", "or") == 2
+    assert results("near(a.x, b.x) AND NOT near(-a.x, b.x)", "and") == 1

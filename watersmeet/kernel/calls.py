@@ -7,7 +7,8 @@ for lack of this. Answers for pairs of stored rows are also remembered from one 
 import hashlib
 import mmap
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,8 @@ Fetch = Callable[[Argument, Ints], tuple[pa.Array, Ints]]
 
 UNKNOWN, FALSE, TRUE, NULL = 0, 1, 2, 3
 MATRIX_CELLS = 1 << 20
+SHARED = 256
+"""How many tables of answers a process shares at most: each takes a file descriptor."""
 CONSTANT = -1
 """Stands for the stream of an argument that reads no stream."""
 
@@ -80,8 +83,8 @@ class Memory:
     """Answers of two-stream calls for pairs of chunks, kept between blocks; the oldest are dropped first.
 
     Args:
-        folder: Where processes share what they know; None to keep it in this one.
-        limit: How many answers to keep.
+        folder: Where processes share what they know, made when need be; None to keep it in this one.
+        limit: How many answers this process keeps.
     """
 
     def __init__(self, folder: Path | None = None, limit: int = 64 << 20) -> None:
@@ -108,30 +111,35 @@ class Memory:
                 self._forget(asked)
         if self._folder is None:
             return
-        mine, kept = _digest(run), {_digest(chunk) for chunk in chunks}
-        for path in self._folder.iterdir():
-            of, left, right, _ = path.name.split("-")
-            if of == mine and not (left in kept and right in kept):
+        kept = {_digest(chunk) for chunk in chunks}
+        for path in self._folder.glob(f"{_digest(run)}-*"):
+            if not kept.issuperset(path.name.split("-")[1:3]):
                 path.unlink(missing_ok=True)
 
     def _opened(self, asked: Asked, shape: tuple[int, int]) -> Answers:
-        """Return a table of answers, that of a file if they are shared: all UNKNOWN if it is new.
+        """Return a table of answers, that of a file if it can be shared: all UNKNOWN if it is new.
 
         [!] Tasks fill it in at the same time, without a lock: an answer is one byte, and everybody's is the same.
         """
-        if self._folder is None:
-            return np.zeros(shape, dtype=np.int8)
-        size = shape[0] * shape[1]
-        with (self._folder / asked.name).open("a+b") as file:
-            if file.tell() < size:  # written out: that a disk is full is an error now, and would be a crash later
-                file.write(bytes(size))
-                file.flush()
-            return np.frombuffer(mmap.mmap(file.fileno(), size), dtype=np.int8).reshape(shape)
+        if self._folder is not None and len(self._answers) < SHARED:
+            with suppress(OSError):  # no place or no permission: then it is not shared
+                self._folder.mkdir(parents=True, exist_ok=True)
+                return _mapped(self._folder / asked.name, shape)
+        return np.zeros(shape, dtype=np.int8)
 
     def _forget(self, asked: Asked) -> None:
         self._size -= self._answers.pop(asked).size
         if self._folder is not None:
             (self._folder / asked.name).unlink(missing_ok=True)
+
+
+def _mapped(path: Path, shape: tuple[int, int]) -> Answers:
+    size = shape[0] * shape[1]
+    with path.open("a+b") as file:
+        if file.tell() < size:  # written out: that a disk is full is an error now, and would be a crash later
+            file.write(bytes(size))
+            file.flush()
+        return np.frombuffer(mmap.mmap(file.fileno(), size), dtype=np.int8).reshape(shape)
 
 
 def distinct(keys: Sequence[Ints]) -> tuple[list[Ints], NDArray[np.intp]]:
@@ -150,7 +158,7 @@ def groups(keys: Sequence[Ints]) -> list[NDArray[np.intp]]:
 
 
 def _sorted(keys: Sequence[Ints]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return the order that sorts rows by several key columns, and whether the next row differs from each but one."""
+    """Return the order that sorts rows by several key columns; for each but the last, whether the next differs."""
     order = np.lexsort(keys[::-1])
     changes: NDArray[np.bool_] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
     return order, changes
@@ -216,8 +224,19 @@ class _Column:
     def some(self, arrow: bool) -> Callable[[Ints], Any]:
         """Return what returns the values of combinations."""
         values, at = self.used()
-        given = values if arrow else to_numpy(values)
-        return lambda combinations: _rows(given, at[combinations])
+        if arrow:
+            return lambda combinations: _rows(values, at[combinations])
+        if pa.types.is_nested(values.type):  # a function may change lists: it has its own
+            return lambda combinations: to_numpy(_rows(values, at[combinations]))
+        given = to_numpy(values)
+        return lambda combinations: _fixed(_rows(given, at[combinations]))
+
+    def each(self) -> Iterable[Any]:
+        """Return the value of each combination."""
+        values, at = self.used()
+        if pa.types.is_nested(values.type):
+            return (values[row].as_py() for row in at.tolist())
+        return map(values.to_pylist().__getitem__, at.tolist())
 
     def used(self) -> tuple[pa.Array, Ints]:
         """Return the values that are used, copied once if they are no run, and where each combination's is in them."""
@@ -239,16 +258,21 @@ def to_numpy(values: pa.Array) -> NDArray[Any]:
     if pa.types.is_floating(kind) or (
         (pa.types.is_integer(kind) or pa.types.is_boolean(kind)) and not values.null_count
     ):
-        return values.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-    objects = np.fromiter(values.to_pylist(), dtype=object, count=len(values))
-    objects.flags.writeable = False
-    return objects
+        return _fixed(values.to_numpy(zero_copy_only=False))
+    return _fixed(np.fromiter(values.to_pylist(), dtype=object, count=len(values)))
+
+
+def _fixed(values: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that can't be changed any more: the next call may be given the same."""
+    values.flags.writeable = False
+    return values
 
 
 def _array(predicate: PythonPredicate, columns: Sequence[_Column]) -> Answers:
     out: Answers = np.empty(len(columns[0].at), dtype=np.int8)
     alone = all(column.leads for column in columns)  # then every row of the stream is a candidate of its own
-    asked = [np.arange(len(out))] if alone else groups([column.at for column in columns if column.leads][:1])
+    lead = next(column for column in columns if column.leads)  # as good as any other of its stream
+    asked = [np.arange(len(out))] if alone else groups([lead.at])
     values = [column.one if column.leads and not alone else column.some(predicate.arrow) for column in columns]
     for group in asked:
         given = [of(group) for of in values]
@@ -257,8 +281,7 @@ def _array(predicate: PythonPredicate, columns: Sequence[_Column]) -> Answers:
 
 
 def _pair(predicate: PythonPredicate, columns: Sequence[_Column]) -> Answers:
-    used = [column.used() for column in columns]
-    given = zip(*(map(values.to_pylist().__getitem__, at.tolist()) for values, at in used), strict=True)
+    given = zip(*(column.each() for column in columns), strict=True)
     return np.array([_truth(_call(predicate, values, columns), predicate) for values in given], dtype=np.int8)
 
 

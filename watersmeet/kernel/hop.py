@@ -85,7 +85,7 @@ class Prober:
         query: The join.
         table: The chunks the task may probe.
         duck: The process's DuckDB connection.
-        memory: The process's memory of Python predicates' answers.
+        memory: What is known of Python predicates' answers.
         clock: Returns seconds; injected so that the core has no clock of its own.
         router: Says at which copy of a chunk a partial result probes it.
         run: The start of the query: in another a predicate of the same name may be another.
@@ -340,17 +340,17 @@ class Prober:
         chunks = [self._table.chunk(int(found[0]) >> ROW_BITS) for found in refs.values()]
         if len(chunks) != 2:
             return self._ask(call, refs)
-        what = repr((call.predicate, *(argument.text for argument in call.arguments)))
+        what = repr((call.predicate, *(argument.sql for argument in call.arguments)))
         asked = calls.Asked(self._run, chunks[0].id, chunks[1].id, what)
         known = self._memory.table(asked, (chunks[0].rows, chunks[1].rows))
         if known is None:
             return self._ask(call, refs)
         pair = tuple(found & ROW_MASK for found in refs.values())
-        todo = np.flatnonzero(known[pair] == calls.UNKNOWN)
-        if len(todo):
-            found = self._ask(call, {stream: rows[todo] for stream, rows in refs.items()})
-            known[pair[0][todo], pair[1][todo]] = found
         answers: calls.Answers = known[pair]
+        todo = np.flatnonzero(answers == calls.UNKNOWN)
+        if len(todo):
+            answers[todo] = self._ask(call, {stream: rows[todo] for stream, rows in refs.items()})
+            known[pair[0][todo], pair[1][todo]] = answers[todo]
         return answers
 
     def _ask(self, call: Call, refs: dict[int, Ints]) -> calls.Answers:

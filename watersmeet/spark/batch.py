@@ -36,6 +36,8 @@ from watersmeet.state.store import Store
 from watersmeet.state.write import CHUNKS
 
 DESCRIPTION = "query.json"
+FORMAT = 2
+"""What chunks and manifests look like; a checkpoint of another number can't be read."""
 JOB_TRIES = 4
 CANNOT_ROLL_BACK = "A shuffle map stage with indeterminate output was failed and retried"
 
@@ -79,7 +81,7 @@ class BatchRunner:
             DefinitionError: If it belongs to another query; the message says what changed.
             StateError: If its newest manifest is damaged.
         """
-        mine = description(self.tree)
+        mine = {"format of state": FORMAT} | description(self.tree)
         if not self.store.publish(DESCRIPTION, json.dumps(mine).encode()):
             self._compare(json.loads(self.store.read(DESCRIPTION) or b"{}"), mine)
         newest = manifests.newest(self.store)

@@ -3,6 +3,7 @@
 import atexit
 import shutil
 import tempfile
+import uuid
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -203,7 +204,8 @@ class Join:
         store = Store(folder)
         checks.workers(self.spark, store)
         where = host(self.spark, shared=True)
-        batch = plan(self.query, start(self.query), self.strategy, store, "static", ordering=self.ordering, host=where)
+        run = uuid.uuid4().hex[:12]
+        batch = plan(self.query, start(self.query), self.strategy, store, run, ordering=self.ordering, host=where)
         shares = max(batch.placement.nodes, self.spark.sparkContext.defaultParallelism)
         told = union(self.query, self.frames, False).mapInArrow(tasks.intake(batch, shares), tasks.REPORT_DDL)
         shown = told.repartitionById(shares, F.col("node"))

@@ -1,5 +1,6 @@
 """What runs in Spark's tasks: Arrow blocks in, pickled reports out; file names carry the task attempt's id."""
 
+import os
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -8,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import SparkFiles, TaskContext
+from pyspark import TaskContext
 
 from watersmeet.engine.fuse import ResultWriter, output
 from watersmeet.engine.intake import Intake, IntakeReport
@@ -39,12 +40,9 @@ def worker() -> Worker:
 
 
 def shared() -> Path | None:
-    """Return a folder that all tasks on this host see and Spark will remove; None in the driver."""
-    if TaskContext.get() is None:
-        return None
-    folder = Path(SparkFiles.getRootDirectory()) / "watersmeet"
-    folder.mkdir(exist_ok=True)
-    return folder
+    """Return a folder that the tasks of an executor share and that goes when it does; None in the driver."""
+    folders = os.environ.get("SPARK_LOCAL_DIRS") if TaskContext.get() is not None else None
+    return Path(folders.split(",")[0]).resolve() / "watersmeet-answers" if folders else None
 
 
 def attempt() -> str:
