@@ -36,7 +36,11 @@ def light(folder: Path) -> None:
     done = run_all(title, runs)
     report(title, "images3", done, "watersmeet-images")
     judge(done, {"images-udf": 5.0})
-    asked = sum(p["predicates"]["similar"]["pairs"] for p in _progress(folder / "watersmeet-images"))
+    _tell_pairs(folder / "watersmeet-images")
+
+
+def _tell_pairs(out: Path) -> None:
+    asked = sum(p["predicates"]["similar"]["pairs"] for p in _progress(out))
     console.print(f"The similarity was asked about {asked:,} pairs.")
 
 
@@ -50,6 +54,7 @@ def heavy(folder: Path) -> None:
     title = f"Heavy image join: 20,000 pixels, 20 images/s each, 30 s, in a session that has run it {WARM_UPS} times"
     (done,) = run_all(title, runs)
     report(title, "images3-heavy", [done], "watersmeet-images")
+    _tell_pairs(out)
     used, inside, available = usage(out, _progress(out)[2:])  # by then the windows are full
     (RESULTS / "images3-heavy-share.csv").write_text(
         f"cpu_seconds,inside_seconds,seconds_of_all_cores\n{used},{inside},{available}\n"
