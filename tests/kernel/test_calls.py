@@ -175,8 +175,11 @@ def test_memory_that_can_not_be_shared_is_kept_in_the_process(tmp_path: Path, mo
     assert memory.table(asked_of("f"), (1, 1)) is not None
     monkeypatch.setattr(calls, "SHARED", 2)
     few = Memory(tmp_path / "few")
+    assert all(few.table(asked_of(call, "ended"), (1, 1)) is not None for call in "abcd")
+    before = set((tmp_path / "few").iterdir())
     assert all(few.table(asked_of(call), (1, 1)) is not None for call in "abcd")
-    assert len(list((tmp_path / "few").iterdir())) == 2
+    after = set((tmp_path / "few").iterdir())
+    assert (len(before), len(after), before & after) == (2, 2, set())
 
 
 def test_processes_share_what_they_know(tmp_path: Path) -> None:

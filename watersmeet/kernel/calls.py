@@ -27,7 +27,7 @@ Fetch = Callable[[Argument, Ints], tuple[pa.Array, Ints]]
 
 UNKNOWN, FALSE, TRUE, NULL = 0, 1, 2, 3
 MATRIX_CELLS = 1 << 20
-SHARED = 256
+SHARED = 1024
 """How many tables of answers a process shares at most: each takes a file descriptor."""
 CONSTANT = -1
 """Stands for the stream of an argument that reads no stream."""
@@ -121,7 +121,11 @@ class Memory:
 
         [!] Tasks fill it in at the same time, without a lock: an answer is one byte, and everybody's is the same.
         """
-        if self._folder is not None and len(self._answers) < SHARED:
+        if self._folder is None:
+            return np.zeros(shape, dtype=np.int8)
+        while len(self._answers) >= SHARED and (oldest := next(iter(self._answers))).run != asked.run:
+            self._forget(oldest)  # most likely of a query that has ended
+        if len(self._answers) < SHARED:
             with suppress(OSError):  # no place or no permission: then it is not shared
                 self._folder.mkdir(parents=True, exist_ok=True)
                 return _mapped(self._folder / asked.name, shape)
