@@ -122,8 +122,8 @@ def test_an_error_names_the_arguments_types(tmp_path: Path) -> None:
     def typed(x: float, y: bytes) -> bool:
         raise TypeError("no")
 
-    run = run_of(tmp_path, "typed(a.x, b.img)", (typed,), "ab")
-    with pytest.raises(PredicateError, match=r"a\.x: float \(double\), b\.img: bytes \(binary\)"):
+    run = run_of(tmp_path, "a.id < 9 AND typed( - a.x, coalesce(b.img, b.img) )", (typed,), "ab")
+    with pytest.raises(PredicateError, match=r"- a\.x: float \(double\), coalesce\(b\.img, b\.img\): bytes \(binary\)"):
         run.step(Central(), rows("ab", 1))
 
 

@@ -1,6 +1,6 @@
 """The SQL text: parsed with sqlglot, and where in it each node stands."""
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from sqlglot import exp
 from sqlglot.dialects import Spark
@@ -83,6 +83,18 @@ class Source:
         if isinstance(node, exp.Anonymous) and not node.expressions and opening is not None:
             end = opening.end + 1
         return self._closed(start, end)
+
+    def arguments(self, call: exp.Anonymous) -> list[str]:
+        """The arguments of a call as they were written: what stands between its parentheses and commas."""
+        after = [token for token in self.tokens if token.start > call.meta["end"]]
+        edges, depth = [after[0].end + 1], 0
+        for token in after:
+            depth += _step(token)
+            if depth == 0 or (depth == 1 and token.token_type is TokenType.COMMA):
+                edges.append(token.end + 1)
+            if depth == 0:
+                break
+        return [self.text[start : end - 1].strip() for start, end in pairwise(edges)]
 
     def _keyword_span(self, node: Node) -> tuple[int, int]:
         found = self.text.upper().find(node.sql("spark").upper())

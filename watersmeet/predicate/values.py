@@ -166,7 +166,8 @@ def _call(self: Translator, node: exp.Anonymous) -> Expr:
     predicate = _find_predicate(self.predicates, node.name)
     if predicate is None:
         return call_function(node.name, [self.expr(child) for child in node.expressions], self.dialect, self.predicates)
-    arguments = [_argument(self, child) for child in node.expressions]
+    texts = self.source.arguments(node)
+    arguments = [_argument(self, child, text) for child, text in zip(node.expressions, texts, strict=False)]
     call = Call(f"p{len(self.calls)}", predicate.name, tuple(argument for argument, _ in arguments))
     self.calls.append(call)
     return merged(call.name, BOOLEAN, [expr for _, expr in arguments])
@@ -180,14 +181,13 @@ def _find_predicate(predicates: Sequence[PythonPredicate], name: str) -> PythonP
     return next(iter(exact or close), None)
 
 
-def _argument(self: Translator, node: Node) -> tuple[Argument, Expr]:
+def _argument(self: Translator, node: Node, text: str) -> tuple[Argument, Expr]:
     made = self.expr(node)
     if len({column.stream for column in made.columns}) > 1:
         raise Refusal("An argument of a Python predicate reads one stream; split this one into two arguments.", node)
     if made.raises and node.find_ancestor(exp.Or, exp.Case, exp.If) is not None:
         raise Refusal("An argument that may raise can't stand behind a condition: it is computed before.", node)
-    start, end = self.source.span(node)
-    return Argument(made.sql, tuple(sorted(made.columns)), self.source.text[start:end]), made
+    return Argument(made.sql, tuple(sorted(made.columns)), text), made
 
 
 BITWISE = {exp.BitwiseAnd: "({0} & {1})", exp.BitwiseOr: "({0} | {1})", exp.BitwiseXor: "xor({0}, {1})"}
