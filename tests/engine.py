@@ -7,6 +7,8 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -59,8 +61,9 @@ class Run:
 
     def intake(self, batch: BatchPlan, arrivals: Rows) -> list[IntakeReport]:
         intakes = [Intake(batch, f"t{task}", task) for task in range(TASKS)]
-        for at, (stream, row) in enumerate(arrivals):
-            intakes[at % TASKS].add(stream, record(self.query, stream, [row]))
+        for task, intake in enumerate(intakes):
+            for stream, rows in groupby(arrivals[task::TASKS], key=itemgetter(0)):
+                intake.add(stream, record(self.query, stream, [row for _, row in rows]))
         return [intake.finish() for intake in intakes]
 
     def local(self, batch: BatchPlan, intakes: list[IntakeReport]) -> list[TaskReport]:
