@@ -17,6 +17,7 @@ from tests.spark import processes
 from tests.spark.crashing_join import CASE
 from tests.spark.harness import EXCHANGES, Case, cuts, expected, frames, join_of, results, run, write
 from tests.spark.harness import table as to_table
+from watersmeet.spark.batch import FORMAT
 from watersmeet.testing import write_batches
 
 pytestmark = pytest.mark.spark
@@ -135,6 +136,13 @@ def test_another_query_is_refused(spark: SparkSession, ran: Path, what: str) -> 
     with pytest.raises(wm.DefinitionError, match=sentence) as caught:
         run(changed.writeStream, ran)
     assert "belongs to another query" in str(caught.value) and "checkpointLocation" in str(caught.value)
+
+
+def test_state_of_another_format_is_refused(spark: SparkSession, ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("watersmeet.spark.batch.FORMAT", 0)
+    same = wm.join(*_streams(ran, spark, {}, {}), where="a.x < b.x")
+    with pytest.raises(wm.DefinitionError, match=f"format of state was {FORMAT} and is 0"):
+        run(same.writeStream, ran)
 
 
 @pytest.mark.parametrize(

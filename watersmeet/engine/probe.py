@@ -12,7 +12,8 @@ from watersmeet.engine.arrival import Arrivals, arrivals, as_of_all
 from watersmeet.engine.intake import IntakeReport, writer
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.route import NOWHERE, Routes
-from watersmeet.kernel.calls import Cost, Memory
+from watersmeet.kernel.answers import Memory
+from watersmeet.kernel.calls import Cost
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.hop import BLOCK, HopWork, Prober
 from watersmeet.kernel.partials import Partials, references, regroup

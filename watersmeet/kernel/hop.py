@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.kernel import calls
+from watersmeet.kernel.answers import Asked, Memory
 from watersmeet.kernel.candidates import Path, Range, pairs, time_path, value_path
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.partials import ROW_BITS, ROW_MASK, Partials, concat, references, regroup
@@ -96,7 +97,7 @@ class Prober:
         query: Query,
         table: ChunkTable,
         duck: Duck,
-        memory: calls.Memory,
+        memory: Memory,
         clock: Callable[[], float],
         router: Router,
         run: str,
@@ -341,7 +342,7 @@ class Prober:
         if len(chunks) != 2:
             return self._ask(call, refs)
         what = repr((call.predicate, *(argument.sql for argument in call.arguments)))
-        asked = calls.Asked(self._run, chunks[0].id, chunks[1].id, what)
+        asked = Asked(self._run, chunks[0].id, chunks[1].id, what)
         known = self._memory.table(asked, (chunks[0].rows, chunks[1].rows))
         if known is None:
             return self._ask(call, refs)

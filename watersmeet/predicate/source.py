@@ -94,7 +94,8 @@ class Source:
                 edges.append(token.end + 1)
             if depth == 0:
                 break
-        return [self.text[start : end - 1].strip() for start, end in pairwise(edges)]
+        texts = (self.text[start : end - 1].strip() for start, end in pairwise(edges))
+        return [text for text in texts if text]
 
     def _keyword_span(self, node: Node) -> tuple[int, int]:
         found = self.text.upper().find(node.sql("spark").upper())

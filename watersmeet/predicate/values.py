@@ -167,7 +167,7 @@ def _call(self: Translator, node: exp.Anonymous) -> Expr:
     if predicate is None:
         return call_function(node.name, [self.expr(child) for child in node.expressions], self.dialect, self.predicates)
     texts = self.source.arguments(node)
-    arguments = [_argument(self, child, text) for child, text in zip(node.expressions, texts, strict=False)]
+    arguments = [_argument(self, child, text) for child, text in zip(node.expressions, texts, strict=True)]
     call = Call(f"p{len(self.calls)}", predicate.name, tuple(argument for argument, _ in arguments))
     self.calls.append(call)
     return merged(call.name, BOOLEAN, [expr for _, expr in arguments])
