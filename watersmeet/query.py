@@ -1,7 +1,7 @@
 """A join as the core knows it: streams, windows, conjuncts, output. Immutable, and free of Spark."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from watersmeet.errors import DefinitionError
 from watersmeet.kernel.buckets import hashable
 from watersmeet.kernel.window import Window
-from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
+from watersmeet.predicate.model import Column, Conjunct, Dialect, Hidden, PythonPredicate
 from watersmeet.state.chunk import has_numbers
 
 
@@ -25,6 +25,8 @@ class StreamSpec:
         window: Which of its tuples a result admits.
         delay: How far behind its latest event time a tuple may come, in microseconds.
         idle: After what silence the stream no longer holds the watermark, in microseconds; None for never.
+        hidden: Columns computed from these when a tuple comes in; their positions follow those of the schema.
+        tests: Hidden columns that say whether a tuple can join anything at all; one that can't is not stored.
     """
 
     name: str
@@ -33,6 +35,8 @@ class StreamSpec:
     window: Window
     delay: int
     idle: int | None = None
+    hidden: tuple[Hidden, ...] = ()
+    tests: "tuple[Test, ...]" = ()
 
     def __post_init__(self) -> None:
         kind = self.schema.field(self.time).type
@@ -46,6 +50,19 @@ class StreamSpec:
     def time_type(self) -> pa.DataType:
         """The type of the event time."""
         return self.schema.field(self.time).type
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A conjunct over one stream alone: the boolean column that answers it, and the one that says it could not be.
+
+    Attributes:
+        holds: The position of the answer.
+        failed: The position of the column that is TRUE where computing it raised; None if it can't.
+    """
+
+    holds: int
+    failed: int | None = None
 
 
 RESULT_TIME = Column(-1, 0)
@@ -72,6 +89,9 @@ class Query:
         predicates: The Python predicates that `where` calls.
         dialect: What the session's settings say expressions mean.
         select: The text of the SELECT list, for people.
+        careful: The conjuncts, those that tuples are tested by when they come in among them, as they are decided where
+            computing a hidden column raised for some tuple; empty if that can't be.
+        flags: The hidden columns that are TRUE for such tuples.
     """
 
     streams: tuple[StreamSpec, ...]
@@ -81,6 +101,8 @@ class Query:
     predicates: tuple[PythonPredicate, ...] = ()
     dialect: Dialect = field(default_factory=Dialect)
     select: str = ""
+    careful: tuple[Conjunct, ...] = ()
+    flags: tuple[Column, ...] = ()
 
     def __post_init__(self) -> None:
         names = [stream.name for stream in self.streams]
@@ -98,7 +120,13 @@ class Query:
     @cached_property
     def kept(self) -> tuple[tuple[Column, ...], ...]:
         """For each stream the columns that state keeps: those that predicates or the output need, but the time."""
-        return self._by_stream({column for conjunct in self.conjuncts for column in conjunct.columns} | {*self.shown})
+        return self._by_stream(self.needed)
+
+    @cached_property
+    def needed(self) -> frozenset[Column]:
+        """Every column that a conjunct reads or the output shows."""
+        conjuncts = (*self.conjuncts, *self.careful)
+        return frozenset(column for conjunct in conjuncts for column in conjunct.columns) | {*self.shown}
 
     @cached_property
     def indexed(self) -> tuple[tuple[Column, ...], ...]:
@@ -109,7 +137,7 @@ class Query:
     def zoned(self) -> tuple[tuple[Column, ...], ...]:
         """For each stream the columns whose values are counted: what an access path looks up or is computed from."""
         bounds = [bound for conjunct in self.conjuncts for bound in conjunct.bounds]
-        columns = {column for bound in bounds for column in (bound.column, *bound.columns)}
+        columns = {column for bound in bounds for column in (bound.column, *bound.columns)} | {*self.flags}
         return self._by_stream({column for column in columns if has_numbers(self.type_of(column))})
 
     def _by_stream(self, columns: Collection[Column]) -> tuple[tuple[Column, ...], ...]:
@@ -138,9 +166,48 @@ class Query:
             (one, two)
             for one, two in pairs
             if one.stream != two.stream
+            and not {one, two} & self._fallible
             and not (self.is_time(one) or self.is_time(two))
             and hashable(self.type_of(one), self.type_of(two))
         )
+
+    @cached_property
+    def _fallible(self) -> frozenset[Column]:
+        """Hidden columns that may lack a value because computing it raised: they stand before their flags."""
+        return frozenset(Column(flag.stream, flag.field - 1) for flag in self.flags)
+
+    # -- what Spark has to decide
+
+    @cached_property
+    def deferred(self) -> tuple[Conjunct, ...]:
+        """The conjuncts that Spark decides where they aren't decided here, in this order: what may raise comes last.
+
+        [!] With one of them open for a combination, none that may raise can be decided before it. They are the careful
+        ones, if there are such: Spark need not know whether computing a hidden column raised for some tuple.
+        """
+        conjuncts = self.careful or self.conjuncts
+        if all(conjunct.exact for conjunct in conjuncts):
+            return ()
+        calm = [c for c in conjuncts if not (c.exact or c.opaque or c.raises)]
+        return (*calm, *(c for c in conjuncts if c.opaque or c.raises))
+
+    @cached_property
+    def open(self) -> bool:
+        """Whether no combination can be decided without Spark."""
+        return any(conjunct.opaque for conjunct in self.conjuncts)
+
+    @cached_property
+    def pending_schema(self) -> pa.Schema:
+        """The schema of combinations that Spark has to decide: what is put out, and what the deferred conjuncts read."""
+        columns = sorted({column for conjunct in self.deferred for column in conjunct.columns})
+        fields = [pa.field(column.name, self.type_of(column)) for column in columns]
+        calls = [pa.field(call.name, pa.bool_()) for conjunct in self.deferred for call in conjunct.calls]
+        shown = [pa.field(f"o{at}", field.type) for at, field in enumerate(self.output_schema)]
+        return pa.schema([*shown, *fields, *calls])
+
+    def wary(self) -> "Query":
+        """Return the join as it is decided where computing a hidden column raised for some tuple."""
+        return replace(self, conjuncts=self.careful)
 
     @cached_property
     def counted(self) -> tuple[int, ...]:
@@ -151,13 +218,17 @@ class Query:
         """Return the Arrow type of a column."""
         if column == RESULT_TIME:
             return self.streams[0].time_type
-        return self.streams[column.stream].schema.field(column.field).type
+        stream = self.streams[column.stream]
+        known = len(stream.schema)
+        return stream.hidden[column.field - known].type if column.field >= known else stream.schema.field(column.field).type
 
     def name_of(self, column: Column) -> str:
         """Return a column as the user writes it."""
         if column == RESULT_TIME:
             return "_time"
         stream = self.streams[column.stream]
+        if column.field >= len(stream.schema):
+            return stream.hidden[column.field - len(stream.schema)].text
         return f"{stream.name}.{stream.schema.field(column.field).name}"
 
     def is_time(self, column: Column) -> bool:
@@ -182,4 +253,5 @@ class Query:
             parts[f"delay of '{stream.name}'"] = f"{stream.delay / 1e6:g} s"
             parts[f"time column of '{stream.name}'"] = stream.schema.field(stream.time).name
             parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in stream.schema]
+            parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in stream.hidden]
         return parts

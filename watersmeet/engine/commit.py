@@ -298,7 +298,7 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, lis
 
 def _orders(plan: BatchPlan, origin: int) -> list[list[str]]:
     """Return the orders in which a stream's tuples probe the others, one for each class of them."""
-    return [[plan.query.streams[step.target].name for step in course] for course in plan.courses(origin)]
+    return [[plan.query.streams[step.target].name for step in course] for course in plan.courses(origin, plan.query)]
 
 
 def _hops(plan: BatchPlan, tasks: Sequence[TaskReport]) -> list[dict[str, int]]:

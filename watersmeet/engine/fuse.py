@@ -1,6 +1,6 @@
 """Fuse: complete results become output rows, in blocks of bounded size, written to the store as Parquet."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,11 +27,35 @@ def output(query: Query, block: Partials, gather: Gather) -> Iterator[pa.RecordB
         yield pa.RecordBatch.from_arrays(_columns(query, part, gather), schema=query.output_schema)
 
 
-def _row_bytes(query: Query, block: Partials, gather: Gather) -> int:
+def pending(query: Query, block: Partials, gather: Gather, answers: Mapping[str, pa.Array]) -> Iterator[pa.RecordBatch]:
+    """Yield combinations that Spark has to decide: what they would put out, and what the conjuncts left to it read.
+
+    Args:
+        query: The join.
+        block: The combinations.
+        gather: Looks columns up.
+        answers: What Python predicates answer about them, by the calls' names.
+    """
+    schema = query.pending_schema
+    read = schema.names[len(query.output_schema) :]
+    columns = {column.name: column for conjunct in query.deferred for column in conjunct.columns}
+    size = max(256, OUTPUT_BYTES // max(1, _row_bytes(query, block, gather, columns.values())))
+    for start in range(0, len(block), size):
+        part = block.slice(start, min(size, len(block) - start))
+        values = [
+            part.column(columns[name], gather) if name in columns else answers[name].slice(start, size) for name in read
+        ]
+        shown = [*_columns(query, part, gather), *values]
+        made = [_cast(value, field.type) for value, field in zip(shown, schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(made, schema=schema)
+
+
+def _row_bytes(query: Query, block: Partials, gather: Gather, more: Collection[Column] = ()) -> int:
     """Return about how many bytes an output row takes, from the first rows."""
     few = block.slice(0, min(16, len(block)))
-    fixed = 8 * len(query.shown)
-    bulky = [few.column(c, gather).nbytes for c in query.shown if is_bulky(query.type_of(c))]
+    columns = {*query.shown, *more}
+    fixed = 8 * len(columns)
+    bulky = [few.column(c, gather).nbytes for c in columns if is_bulky(query.type_of(c))]
     return int(fixed + sum(bulky) // max(1, len(few)))
 
 
@@ -81,6 +105,7 @@ class ResultWriter:
         if self._writer is None:
             self._open()
         assert self._writer is not None
+        rows = pa.RecordBatch.from_arrays(list(map(_cast, rows.columns, self.schema.types)), schema=self.schema)
         self._writer.write_batch(rows, row_group_size=GROUP_ROWS)
         self.rows += rows.num_rows
         self._file_rows += rows.num_rows

@@ -118,7 +118,7 @@ class Judge:
     def _shown(self, stream: int, row: dict[str, Any]) -> dict[str, str]:
         schema = self._plan.query.streams[stream].schema
         names = {f"s{stream}_{at}": schema.field(at).name for at in range(len(schema))}
-        shown = {names.get(name, name): str(value)[:60] for name, value in row.items() if name != HASH}
+        shown = {names.get(name, name): str(value)[:60] for name, value in row.items() if name in {*names, TIME}}
         return {"event time (µs)" if name == TIME else name: value for name, value in shown.items()}
 
     def _side(self, stream: int, rows: pa.RecordBatch, kind: str) -> None:
@@ -135,9 +135,18 @@ class Judge:
         self.report.files.append((kind, stream, path))
 
     def _admitted(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Drop tuples that fall into a gap of a hopping window: they can join nothing."""
-        admitted = self._plan.query.streams[stream].window.admits(rows.column(TIME).to_numpy())
+        """Drop tuples that can join nothing: in a gap of a hopping window, or denied by a conjunct over them alone."""
+        spec = self._plan.query.streams[stream]
+        admitted = spec.window.admits(rows.column(TIME).to_numpy())
+        for test in spec.tests:
+            admitted &= _true(rows, f"s{stream}_{test.holds}")
+            if test.failed is not None:  # [!] another conjunct may yet deny it; if none does, the query must stop
+                admitted |= _true(rows, f"s{stream}_{test.failed}")
         return rows if admitted.all() else rows.filter(pa.array(admitted))
+
+
+def _true(rows: pa.RecordBatch, column: str) -> Any:
+    return rows.column(column).fill_null(False).to_numpy(zero_copy_only=False)
 
 
 class Spool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from math import inf
 from typing import Any, NamedTuple
 
@@ -74,16 +73,10 @@ class BatchPlan:
         """The prefix of every file that the batch's tasks write."""
         return f"{self.run}-b{self.batch}"
 
-    def courses(self, origin: int) -> tuple[tuple[Step, ...], ...]:
-        """Return the hops of a stream's new tuples, for each of their classes."""
-        return self._courses[origin]
-
-    @cached_property
-    def _courses(self) -> tuple[tuple[tuple[Step, ...], ...], ...]:
-        return tuple(
-            tuple(steps(self.query, origin, led(order, self.placement.lead(origin))) for order in orders)
-            for origin, orders in enumerate(map(self.order.orders, range(len(self.query.streams))))
-        )
+    def courses(self, origin: int, query: Query) -> tuple[tuple[Step, ...], ...]:
+        """Return the hops of a stream's new tuples, for each of their classes, with the conjuncts of `query`."""
+        lead = self.placement.lead(origin)
+        return tuple(steps(query, origin, led(order, lead)) for order in self.order.orders(origin))
 
     @property
     def stages(self) -> int:

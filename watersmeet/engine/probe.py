@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.engine.arrival import Arrivals, arrivals, as_of_all
@@ -20,6 +21,7 @@ from watersmeet.kernel.partials import Partials, references, regroup
 from watersmeet.kernel.steps import Hop, Step, entry_conjuncts
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.predicate.model import Dialect
+from watersmeet.query import Query
 from watersmeet.state.chunk import Chunk
 
 
@@ -35,6 +37,7 @@ class TaskReport:
         strays: See Work.
         rows: Results written.
         files: Where they are.
+        pending: Where combinations are that Spark has yet to decide.
         intakes: What the intake tasks reported; only from one task.
         chunks: The batch's fresh chunks; only from that task.
         merged: Chunks this task made, each with the ids of those it replaces.
@@ -50,6 +53,7 @@ class TaskReport:
     strays: int = 0
     rows: int = 0
     files: list[str] = field(default_factory=list)
+    pending: list[str] = field(default_factory=list)
     intakes: list[IntakeReport] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     merged: list[tuple[Chunk, tuple[str, ...]]] = field(default_factory=list)
@@ -84,13 +88,13 @@ class Worker:
         self._memory = Memory(folder)
         self._ducks: dict[Dialect, Duck] = {}
 
-    def prober(self, plan: BatchPlan, table: ChunkTable, routes: Routes) -> Prober:
+    def prober(self, plan: BatchPlan, query: Query, table: ChunkTable, routes: Routes) -> Prober:
         """Return what runs the hops of a task over some chunks; about others nothing need be remembered."""
-        dialect = plan.query.dialect
+        dialect = query.dialect
         self._memory.keep(plan.run, table.ids)
         if dialect not in self._ducks:
             self._ducks[dialect] = Duck(dialect)
-        return Prober(plan.query, table, self._ducks[dialect], self._memory, self._clock, routes, plan.run)
+        return Prober(query, table, self._ducks[dialect], self._memory, self._clock, routes, plan.run)
 
 
 class Probe:
@@ -109,12 +113,26 @@ class Probe:
         self._fresh.sort(key=lambda target: (target.chunk.stream, target.chunk.low, target.chunk.id))
         self._routes = Routes(plan.placement)
         self.table = ChunkTable(plan.store, plan.query, [*old, *self._fresh])
-        self._prober = worker.prober(plan, self.table, self._routes)
+        self.query = plan.query.wary() if self._failed() else plan.query
+        self._prober = worker.prober(plan, self.query, self.table, self._routes)
         self.work = self._prober.work
+        self._courses: dict[int, tuple[tuple[Step, ...], ...]] = {}
         self._arrivals: dict[int, Arrivals] = {}
         self._ordinals: dict[str, NDArray[np.int64]] = {}
         for stream in plan.query.counted:
             self._number(stream)
+
+    def _failed(self) -> bool:
+        """Tell whether computing a hidden column raised for some tuple that is there."""
+        chunks = [*self._plan.chunks, *(target.chunk for target in self._fresh)]
+        zones = (chunk.zones.get(flag.name) for flag in self._plan.query.flags for chunk in chunks if chunk.stream == flag.stream)
+        return any(zone is not None and zone.high > 0 for zone in zones)
+
+    def courses(self, origin: int) -> tuple[tuple[Step, ...], ...]:
+        """Return the hops of a stream's new tuples, for each of their classes."""
+        if origin not in self._courses:
+            self._courses[origin] = self._plan.courses(origin, self.query)
+        return self._courses[origin]
 
     def _number(self, stream: int) -> None:
         """Give the fresh tuples of a count-windowed stream their arrival ordinals, the same in every bucketing."""
@@ -139,12 +157,12 @@ class Probe:
         """
         streams = range(len(self._plan.query.streams))
         for origin in (*streams[share % len(streams) :], *streams[: share % len(streams)]):
-            for kind, steps in enumerate(self._plan.courses(origin)):
+            for kind, steps in enumerate(self.courses(origin)):
                 yield from self.hops(regroup(self.entering(origin, kind, share, shares), BLOCK), steps)
 
     def entering(self, origin: int, kind: int, share: int = 0, shares: int = 1) -> Iterator[Partials]:
         """Yield the new tuples of a stream and class that pass the conjuncts over their own stream alone."""
-        conjuncts = entry_conjuncts(self._plan.query, origin)
+        conjuncts = entry_conjuncts(self.query, origin)
         window = self._plan.query.streams[origin].window
         for target in self._fresh:
             if target.chunk.stream != origin or not target.chunk.bucket.first:
@@ -201,6 +219,17 @@ class Probe:
             self.work.hops[step.hop].shuffled += len(mine)
             if len(mine):
                 yield mine
+
+    def divided(self, block: Partials) -> tuple[Partials, Partials]:
+        """Return the results of a block, and the combinations that Spark has to decide."""
+        if not self.query.deferred:
+            return block, block.slice(0, 0)
+        later = self._prober.undecided(block)
+        return block.take(np.flatnonzero(~later)), block.take(np.flatnonzero(later))
+
+    def answers(self, block: Partials) -> dict[str, pa.Array]:
+        """Return what Python predicates answer that Spark needs to decide."""
+        return self._prober.answers(block)
 
     def report(self, node: int) -> TaskReport:
         """Return what the task did so far, as that of a node."""

@@ -86,7 +86,7 @@ class Relay:
     def probe(self) -> "Iterator[tuple[int, Partials]]":
         """Yield what the rows put aside become, with their class; on the last hop, results."""
         for origin in range(len(self._plan.query.streams)):
-            for kind, steps in enumerate(self._plan.courses(origin)):
+            for kind, steps in enumerate(self.probing.courses(origin)):
                 blocks = regroup(self._arriving(origin, kind, steps), BLOCK)
                 blocks = self.probing.hops(blocks, steps[self._hop : self._hop + 1], self._node)
                 if self._hop + 1 == self._plan.stages:
@@ -118,7 +118,7 @@ class Relay:
 
     def ship(self, kind: int, block: Partials) -> Iterator[pa.RecordBatch]:
         """Yield partial results of one class for the next hop's nodes."""
-        done, following = self._plan.courses(block.origin)[kind][self._hop : self._hop + 2]
+        done, following = self.probing.courses(block.origin)[kind][self._hop : self._hop + 2]
         to = self.probing.visits(block, following)
         self.probing.work.hops[following.hop].rows_in += len(block)
         yield from self._wire.ship(block, to, kind, done.carry, self.probing.table.gather)

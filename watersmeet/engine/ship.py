@@ -34,8 +34,7 @@ class Wire:
     @property
     def columns(self) -> tuple[Column, ...]:
         """Every column that may have to travel."""
-        needed = {c for conjunct in self.query.conjuncts for c in conjunct.columns} | set(self.query.shown)
-        return tuple(sorted(column for column in needed if not is_bulky(self.query.type_of(column))))
+        return tuple(sorted(column for column in self.query.needed if not is_bulky(self.query.type_of(column))))
 
     @property
     def schema(self) -> pa.Schema:

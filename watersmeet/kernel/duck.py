@@ -95,9 +95,9 @@ class Duck:
             PredicateError: If it raises for a row; the message names the conjunct and the row's values.
         """
         try:
-            return self.filter(columns, [conjunct.sql], rows)
+            return self.filter(columns, [conjunct.condition], rows)
         except duckdb.Error as error:
-            at = self._first_failing(columns, conjunct.sql, 0, rows)
+            at = self._first_failing(columns, conjunct.condition, 0, rows)
             shown = ", ".join(
                 f"{names.get(name, name)} = {_short(values[at].as_py())} ({values.type})"
                 for name, values in columns.items()

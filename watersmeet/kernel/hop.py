@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.kernel import calls
+from watersmeet.kernel import balls, calls
 from watersmeet.kernel.answers import Asked, Memory
 from watersmeet.kernel.candidates import Path, Range, pairs, time_path, value_path
 from watersmeet.kernel.duck import Duck
@@ -21,10 +21,12 @@ from watersmeet.kernel.route import Router, Seat
 from watersmeet.kernel.steps import Hop, Step
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.predicate.model import Argument, Bound, Call, Column, Conjunct
+from watersmeet.predicate.terms import Leaf, Vector
 from watersmeet.query import Query
 from watersmeet.state.chunk import Rows
 
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 BLOCK = 1 << 17
 """Pairs, or partial results, that are handled at once."""
@@ -109,9 +111,10 @@ class Prober:
 
     def enter(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Partials:
         """Return the probing tuples that pass the conjuncts over their own stream alone."""
-        plain = [conjunct for conjunct in conjuncts if not conjunct.calls]
+        plain = [conjunct for conjunct in conjuncts if not conjunct.calls and not conjunct.near]
         if plain and len(block):
             block = block.take(self._true(block, plain))
+        block = self._near(block, [conjunct for conjunct in conjuncts if conjunct.near])
         for conjunct in self._by_cost([conjunct for conjunct in conjuncts if conjunct.calls]):
             block = self._called(block, conjunct)
         return block
@@ -128,7 +131,7 @@ class Prober:
             return
         candidates = self._candidates(block, step, node)
         size = self._block_size(step)
-        passed = (self._hopeful(found, step) for found in self._sql(candidates, step, size))
+        passed = (self._hopeful(self._near(found, step.near), step) for found in self._sql(candidates, step, size))
         for found in self._calls(passed, step):
             found = self._raising(found, step)
             if len(found):
@@ -137,7 +140,8 @@ class Prober:
 
     def _block_size(self, step: Step) -> int:
         """Return how many candidates to test at once, so that the columns SQL reads stay small."""
-        read = {column for conjunct in (*step.sql, *step.hopeful, *step.raising) for column in conjunct.columns}
+        tested = (*step.sql, *step.near, *step.hopeful, *step.raising)
+        read = {column for conjunct in tested for column in conjunct.columns}
         streams = {column.stream for column in read if is_bulky(self._query.type_of(column))}
         width = sum(self._table.width(stream) for stream in streams)
         return max(256, min(BLOCK, BLOCK_BYTES // max(width, 1)))
@@ -208,7 +212,7 @@ class Prober:
         columns = {column for conjunct in step.sql for column in conjunct.columns}
         left = {c.name: block.column(c, self._table.gather) for c in columns if c.stream != step.target}
         right = {c.name: rows.column(c) for c in columns if c.stream == step.target}
-        conditions = [conjunct.sql for conjunct in step.sql]
+        conditions = [conjunct.condition for conjunct in step.sql]
         return self._duck.join(left, right, conditions, (len(block), len(rows)))
 
     def _in_time(
@@ -236,7 +240,8 @@ class Prober:
         self, block: Partials, step: Step, target: Target, seat: Seat, rows: Rows, partial: Ints, row: Ints
     ) -> Partials:
         """Return the pairs as longer partial results, with the columns that are worth carrying."""
-        read = {c for conjunct in (*step.sql, *step.hopeful) for c in conjunct.columns} | set(step.carry)
+        tested = (*step.sql, *step.near, *step.hopeful)
+        read = {c for conjunct in tested for c in conjunct.columns} | set(step.carry)
         needed = {column for column in read if not is_bulky(self._query.type_of(column))}
         longer = block.only(needed).take(partial)
         ts = rows.ts[row]
@@ -277,14 +282,14 @@ class Prober:
         """Drop what a conjunct that may raise already denies; where it raises, its guard may yet come."""
         for conjunct in step.hopeful:
             if len(block):
-                kept = self._duck.attempt(self._read(block, conjunct.columns), [conjunct.sql], len(block))
+                kept = self._duck.attempt(self._read(block, conjunct.columns), [conjunct.condition], len(block))
                 block = block if kept is None else block.take(kept)
         return block
 
     def _true(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Ints:
         """Return where all conjuncts hold; should one of them raise, they are tried one by one, to name it."""
         columns = {column for conjunct in conjuncts for column in conjunct.columns}
-        found = self._duck.attempt(self._read(block, columns), [conjunct.sql for conjunct in conjuncts], len(block))
+        found = self._duck.attempt(self._read(block, columns), [c.condition for c in conjuncts], len(block))
         if found is not None:
             return found
         found = np.arange(len(block))
@@ -296,6 +301,53 @@ class Prober:
         names = {column.name: self._query.name_of(column) for column in conjunct.columns}
         answers = {call.name: _booleans(self._answer(block, call)) for call in conjunct.calls}
         return self._duck.check(self._read(block, conjunct.columns) | answers, conjunct, len(block), names)
+
+    def _near(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Partials:
+        """Drop what conjuncts of real numbers deny for sure; Spark will decide the closest of the others."""
+        for conjunct in conjuncts:
+            if len(block):
+                block = block.take(np.flatnonzero(self._decided(block, conjunct)[0]))
+        return block
+
+    def _decided(self, block: Partials, conjunct: Conjunct) -> tuple[Mask, Mask]:
+        """Return where a conjunct of real numbers may be TRUE, and where it is for sure."""
+        possible, sure = np.ones(len(block), dtype=bool), np.ones(len(block), dtype=bool)
+        for comparison in conjunct.near:
+            known = {term: self._ball(block, term) for term in comparison.inputs}
+            may, must = balls.decide(comparison, known)
+            possible, sure = possible & may, sure & must
+        return possible, sure
+
+    def _ball(self, block: Partials, term: Leaf | Vector) -> balls.Ball:
+        if isinstance(term, Leaf):
+            values = self._duck.values(self._read(block, term.columns), f"CAST({term.sql} AS DOUBLE)", len(block))
+            return balls.ball_of(values, term.error)
+        left, left_at = self._distinct(block, term.left)
+        right, right_at = self._distinct(block, term.right)
+        return balls.vectors(term.function, left, right, left_at, right_at)
+
+    def _distinct(self, block: Partials, column: Column) -> tuple[pa.Array, NDArray[np.intp]]:
+        """Return a column of the distinct rows in a block, and for each combination which row it has."""
+        rows, at = np.unique(block.rows[column.stream], return_inverse=True)
+        return self._table.gather(column, rows), at
+
+    def undecided(self, block: Partials) -> Mask:
+        """Return which combinations Spark has to decide; the others are results."""
+        if self._query.open:
+            return np.ones(len(block), dtype=bool)
+        found = np.zeros(len(block), dtype=bool)
+        for conjunct in self._query.conjuncts:
+            if conjunct.near and len(block):
+                found |= ~self._decided(block, conjunct)[1]
+            elif conjunct.unsure is not None and len(block):
+                columns = self._read(block, conjunct.columns)
+                found[self._duck.filter(columns, [conjunct.unsure], len(block))] = True
+        return found
+
+    def answers(self, block: Partials) -> dict[str, pa.Array]:
+        """Return what Python predicates answer that conjuncts left to Spark call."""
+        calls_ = [call for conjunct in self._query.deferred for call in conjunct.calls]
+        return {call.name: _booleans(self._answer(block, call)) for call in calls_}
 
     def _read(self, block: Partials, columns: Iterable[Column]) -> dict[str, pa.Array]:
         return {column.name: block.column(column, self._table.gather) for column in sorted(columns)}
@@ -321,9 +373,9 @@ class Prober:
         answers = {call.name: self._answer(block, call) for call in conjunct.calls}
         if conjunct.is_call:
             return block.take(np.flatnonzero(answers[conjunct.sql] == calls.TRUE))
-        plain = {c for c in conjunct.columns if c.name in conjunct.sql}
+        plain = {c for c in conjunct.columns if c.name in conjunct.condition}
         table = self._read(block, plain) | {name: _booleans(found) for name, found in answers.items()}
-        return block.take(self._duck.filter(table, [conjunct.sql], len(block)))
+        return block.take(self._duck.filter(table, [conjunct.condition], len(block)))
 
     def _answer(self, block: Partials, call: Call) -> calls.Answers:
         """Ask a call's predicate about each distinct combination of argument rows in the block, chunks by chunks."""
@@ -373,11 +425,15 @@ class Prober:
         return self._table.column(column, int(refs[0]) >> ROW_BITS), refs & ROW_MASK
 
     def _raising(self, block: Partials, step: Step) -> Partials:
+        """Decide what may raise, last of all; not for combinations of which Spark has yet to decide something."""
+        if not step.raising or not len(block):
+            return block
+        later = self.undecided(block)
+        block, waiting = block.take(np.flatnonzero(~later)), block.take(np.flatnonzero(later))
         for conjunct in step.raising:
-            if not len(block):
-                break
-            block = block.take(self._check(block, conjunct))
-        return block
+            if len(block):
+                block = block.take(self._check(block, conjunct))
+        return concat([block, waiting]) if len(waiting) else block
 
 
 def is_bulky(kind: pa.DataType) -> bool:

@@ -19,6 +19,7 @@ class Step:
         last: Whether the hop completes the result.
         bounds: The access paths that the streams present can use.
         sql: Conjuncts in plain SQL that can't raise.
+        near: Conjuncts of real numbers that are decided but for the closest.
         calls: Conjuncts with Python predicates.
         hopeful: Raising conjuncts that are ready before the last hop: blocks for which they don't raise are filtered
             early, others go on whole, so that no conjunct raises before its guard.
@@ -31,6 +32,7 @@ class Step:
     last: bool
     bounds: tuple[Bound, ...]
     sql: tuple[Conjunct, ...]
+    near: tuple[Conjunct, ...]
     calls: tuple[Conjunct, ...]
     hopeful: tuple[Conjunct, ...]
     raising: tuple[Conjunct, ...]
@@ -47,9 +49,9 @@ def step(query: Query, joined: tuple[int, ...], target: int) -> Step:
     before, after = frozenset(joined), frozenset(joined) | {target}
     last = len(after) == len(query.streams)
     ready = [c for c in query.conjuncts if c.streams <= after and not c.streams <= before and target in c.streams]
-    calm = [c for c in ready if not c.raises]
-    raising = [c for c in query.conjuncts if c.raises]
-    pending = [c for c in query.conjuncts if not c.streams <= after or (c.raises and not last)]
+    calm = [c for c in ready if not c.raises and not c.opaque]
+    raising = [c for c in query.conjuncts if c.raises and not query.open]
+    pending = [c for c in query.conjuncts if not c.streams <= after or c in query.deferred or (c.raises and not last)]
     bounds = (b for c in ready for b in c.bounds)
     carried = {column for c in pending for column in c.columns} | set(query.shown)
     return Step(
@@ -57,9 +59,10 @@ def step(query: Query, joined: tuple[int, ...], target: int) -> Step:
         target=target,
         last=last,
         bounds=tuple(b for b in bounds if b.column.stream == target and {c.stream for c in b.columns} <= before),
-        sql=tuple(c for c in calm if not c.calls),
+        sql=tuple(c for c in calm if not c.calls and not c.near),
+        near=tuple(c for c in calm if c.near),
         calls=tuple(c for c in calm if c.calls),
-        hopeful=() if last else tuple(c for c in ready if c.raises and not c.calls),
+        hopeful=() if last and raising else tuple(c for c in ready if c.raises and not c.calls),
         raising=tuple(raising) if last else (),
         carry=tuple(sorted(column for column in carried if column.stream in after)),
     )
@@ -72,4 +75,4 @@ def steps(query: Query, origin: int, order: tuple[int, ...]) -> tuple[Step, ...]
 
 def entry_conjuncts(query: Query, origin: int) -> tuple[Conjunct, ...]:
     """Return the conjuncts that a tuple of `origin` can be tested against before it probes anything."""
-    return tuple(c for c in query.conjuncts if c.streams <= {origin} and not c.raises)
+    return tuple(c for c in query.conjuncts if c.streams <= {origin} and not c.raises and not c.opaque)

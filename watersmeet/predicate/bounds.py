@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Bound, Column
-from watersmeet.predicate.source import Node
+from watersmeet.predicate.source import Constant, Node
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import INTEGRAL, Kind, common_type
 
@@ -165,7 +165,7 @@ class _Search:
             return None
         sql = _AS_DOUBLE[made.type.kind].format(made.sql)
         exact = made.type.kind != "decimal" or made.type.precision <= EXACT_DIGITS
-        return Value(sql, f"abs({sql})", made.columns, exact and isinstance(node, exp.Column | exp.Literal | exp.Neg))
+        return Value(sql, f"abs({sql})", made.columns, exact and isinstance(node, PLAIN))
 
     def _adds_up(self, made: Expr) -> bool:
         """Whether Spark's arithmetic is that of real numbers but for rounding: no wrapping round, no 32-bit floats."""
@@ -209,6 +209,7 @@ class _Search:
                 yield from self.isolated(right, mirrored.moved("+", left_value))
 
 
+PLAIN = (exp.Column, exp.Literal, exp.Neg, Constant)
 _NUMBERS: frozenset[Kind] = frozenset({"byte", "short", "int", "long", "float", "double", "decimal"})
 _SIGNS: dict[type[Node], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 SIDES: dict[type[Node], tuple[bool, bool]] = {

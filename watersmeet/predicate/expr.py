@@ -34,6 +34,7 @@ class Expr:
         raises: Whether evaluating it may raise.
         literal: The value, of a constant known when the join is defined (None is NULL).
         span: The values an integer can take, where narrower than its type's.
+        plain: The same as it is where it does not raise, and NULL where it does; None where that can't be told apart.
     """
 
     sql: str
@@ -42,6 +43,7 @@ class Expr:
     raises: bool = False
     literal: Any = NOT_LITERAL
     span: tuple[int, int] | None = None
+    plain: str | None = None
 
     @property
     def is_literal(self) -> bool:
@@ -88,6 +90,19 @@ def merged(sql: str, type_: Type, arguments: Sequence[Expr], *, raises: bool = F
     """An expression made of others: it reads what they read and raises if any of them does."""
     columns = frozenset[Column]().union(*(argument.columns for argument in arguments))
     return Expr(sql, type_, columns, raises or any(argument.raises for argument in arguments))
+
+
+def guarded(sql: str, type_: Type, arguments: Sequence[Expr]) -> Expr:
+    """An expression computed from the arguments beforehand, as they are where they don't raise; else it raises.
+
+    Only arguments that know when they raise are looked at: others raise beforehand.
+    """
+    made = merged(sql, type_, arguments)
+    failing = [argument.sql for argument in arguments if argument.plain is not None]
+    if not failing:
+        return made
+    checks = "".join(f"WHEN {argument} IS NULL THEN {sql} " for argument in failing)
+    return replace(made, sql=f"(CASE {checks}ELSE {sql} END)")
 
 
 def fits(span: tuple[int, int], type_: Type) -> bool:

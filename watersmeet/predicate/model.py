@@ -2,7 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from watersmeet.predicate.terms import Comparison
 
 Form = Literal["array", "pair", "matrix"]
 
@@ -89,26 +94,47 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class Hidden:
+    """A column that Spark computes from a stream's own ones when a tuple comes in; no output shows it.
+
+    Attributes:
+        text: What it holds, as the user wrote it.
+        type: Its type.
+    """
+
+    text: str
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
 class Conjunct:
     """One of the conditions that `where` joins by AND.
 
     Attributes:
         text: As the user wrote it.
-        sql: The same as a DuckDB boolean expression over generated column names and call names.
+        sql: The same as a DuckDB boolean expression over generated column names and call names; None if DuckDB can't
+            answer as Spark does.
         columns: Every column it reads, the arguments of its calls included.
         calls: The Python predicates it calls; empty for plain SQL.
         bounds: The access paths it offers.
         raises: Whether evaluating it may raise (1/0 in ANSI mode); such conjuncts run after the others, as written.
         equality: The two columns, where it asks for nothing but that they be equal.
+        unsure: A DuckDB condition; where it is TRUE the answer of `sql` can't be trusted, and Spark decides.
+        near: Comparisons that together are the conjunct, if floating point may differ from Spark's in the last bits;
+            Spark decides the closest.
+        why: Why DuckDB can't answer, for people; empty if it can.
     """
 
     text: str
-    sql: str
+    sql: str | None
     columns: tuple[Column, ...]
     calls: tuple[Call, ...] = ()
     bounds: tuple[Bound, ...] = ()
     raises: bool = False
     equality: tuple[Column, Column] | None = None
+    unsure: str | None = None
+    near: "tuple[Comparison, ...]" = ()
+    why: str = ""
 
     @property
     def streams(self) -> frozenset[int]:
@@ -119,6 +145,22 @@ class Conjunct:
     def is_call(self) -> bool:
         """Whether the conjunct is nothing but one call of a Python predicate."""
         return len(self.calls) == 1 and self.sql == self.calls[0].name
+
+    @property
+    def opaque(self) -> bool:
+        """Whether only Spark can tell anything of it."""
+        return self.sql is None and not self.near
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is decided here, for every combination."""
+        return self.sql is not None and self.unsure is None
+
+    @property
+    def condition(self) -> str:
+        """The SQL of what it lets pass here: where it holds, and where Spark is to decide."""
+        assert self.sql is not None
+        return self.sql if self.unsure is None else f"({self.sql} OR {self.unsure})"
 
 
 @dataclass(frozen=True, slots=True)

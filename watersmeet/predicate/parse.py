@@ -12,6 +12,7 @@ from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Node, Source
+from watersmeet.predicate.terms import comparison_of
 from watersmeet.predicate.text_bounds import text_bounds_of
 from watersmeet.predicate.translate import Translator
 
@@ -40,25 +41,35 @@ def parse_where(
     if tree is None:
         return ()
     translator = Translator(source, Scope(streams), predicates, dialect)
-    spans = source.clauses()
-    return tuple(_conjunct(translator, node, span) for node, span in zip(flat(tree, exp.And), spans, strict=True))
-
-
-def _conjunct(translator: Translator, node: Node, span: tuple[int, int]) -> Conjunct:
-    source, first = translator.source, len(translator.calls)
+    clauses = zip(flat(tree, exp.And), source.clauses(), strict=True)
     try:
-        made = translator.boolean(node)
+        return tuple(conjunct(translator, node, source.text[slice(*span)]) for node, span in clauses)
     except Refusal as refusal:
-        raise source.error(refusal.problem, refusal.node or node) from None
+        raise source.error(refusal.problem, refusal.node) from None
+
+
+def conjunct(translator: Translator, node: Node, text: str) -> Conjunct:
+    """Carry one conjunct over to DuckDB.
+
+    Raises:
+        Refusal: If DuckDB can't answer as Spark does.
+    """
+    first = len(translator.calls)
+    near = comparison_of(node, translator)
+    if near is not None:
+        columns = frozenset[Column]().union(*(comparison.columns for comparison in near))
+        return Conjunct(text, None, tuple(sorted(columns)), near=near)
+    made = translator.boolean(node)
     calls = tuple(translator.calls[first:])
     return Conjunct(
-        text=source.text[slice(*span)],
+        text=text,
         sql=made.sql,
         columns=tuple(sorted(made.columns)),
         calls=calls,
         bounds=() if calls else (*bounds_of(node, translator), *text_bounds_of(node, translator)),
         raises=made.raises,
         equality=_equality(node.unnest(), translator),
+        unsure=made.unsure,
     )
 
 

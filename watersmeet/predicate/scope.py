@@ -1,6 +1,6 @@
 """Names: which column of which stream the user means."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -20,12 +20,29 @@ class Stream:
 
 
 class Scope:
-    """The streams a `where` may name."""
+    """The streams a `where` may name.
 
-    def __init__(self, streams: Sequence[tuple[str, pa.Schema]]) -> None:
+    Args:
+        streams: Their names and columns.
+        foreign: Columns that only Spark can compare, such as text with a collation; what each is, for people.
+    """
+
+    def __init__(self, streams: Sequence[tuple[str, pa.Schema]], foreign: Mapping[Column, str] | None = None) -> None:
+        strange = {column: Type("unsupported", name=kind) for column, kind in (foreign or {}).items()}
         self.streams = [
-            Stream(name, tuple((field.name, from_arrow(field.type)) for field in schema)) for name, schema in streams
+            Stream(
+                name,
+                tuple(
+                    (field.name, strange.get(Column(position, at)) or from_arrow(field.type))
+                    for at, field in enumerate(schema)
+                ),
+            )
+            for position, (name, schema) in enumerate(streams)
         ]
+
+    def knows(self, name: str) -> bool:
+        """Whether a stream has a column of that name."""
+        return any(same(column, name) for stream in self.streams for column, _ in stream.columns)
 
     def resolve(self, path: Sequence[str]) -> Expr:
         """The expression for `stream.column.field...` or, where only one stream has it, `column.field...`."""

@@ -1,6 +1,7 @@
 """The SQL text: parsed with sqlglot, and where in it each node stands."""
 
 from itertools import accumulate, pairwise
+from typing import Protocol
 
 from sqlglot import exp
 from sqlglot.dialects import Spark
@@ -10,6 +11,35 @@ from sqlglot.tokenizer_core import Token, TokenType
 from watersmeet.errors import SqlError
 
 Node = exp.Expr
+
+
+class Name(exp.Column):  # type: ignore[misc]
+    """A column, as a path of names of any length; `path` holds them."""
+
+    arg_types = {"this": True, "path": True}  # noqa: RUF012
+
+    @property
+    def parts(self) -> list[Node]:
+        """The names."""
+        return [exp.Identifier(this=name) for name in self.args["path"]]
+
+
+class Known(exp.Column):  # type: ignore[misc]
+    """A column that was looked up already; `expr` is its `predicate.expr.Expr`."""
+
+    arg_types = {"this": True, "expr": True}  # noqa: RUF012
+
+
+class Constant(exp.Condition):  # type: ignore[misc]
+    """A constant that was read already; `expr` is its `predicate.expr.Expr`."""
+
+    arg_types = {"this": True, "expr": True}  # noqa: RUF012
+
+
+class Foreign(exp.Func):  # type: ignore[misc]
+    """Something that only Spark can compute; `this` says what."""
+
+    arg_types = {"this": True, "expressions": False}  # noqa: RUF012
 
 
 class PlainSpark(Spark):  # type: ignore[misc]
@@ -27,6 +57,21 @@ class PlainSpark(Spark):  # type: ignore[misc]
         NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
             name: parse for name, parse in Spark.Parser.NO_PAREN_FUNCTION_PARSERS.items() if name in {"CASE", "IF"}
         }
+
+
+class Reading(Protocol):
+    """A text that was read, by whichever parser, and where in it each node stands."""
+
+    text: str
+
+    def span(self, node: Node) -> tuple[int, int]:
+        """Where the node stands."""
+
+    def error(self, problem: str, node: Node | None) -> SqlError:
+        """The error that underlines the node, or the whole text."""
+
+    def arguments(self, call: exp.Anonymous) -> list[str]:
+        """The arguments of a call as they were written."""
 
 
 class Source:
@@ -131,8 +176,9 @@ def _between_ands(tokens: list[Token]) -> list[list[Token]]:
     """The tokens cut at each AND that joins conditions; not cut at all if an OR does."""
     parts: list[list[Token]] = [[]]
     depth = betweens = 0
-    for token in tokens:
-        kind = token.token_type
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        named = before is not None and before.token_type is TokenType.DOT  # a.case, a.end: a name, not a keyword
+        kind = TokenType.VAR if named else token.token_type
         depth += _step(token) + (kind is TokenType.CASE) - (kind is TokenType.END)
         betweens += depth == 0 and kind is TokenType.BETWEEN
         if depth == 0 and kind is TokenType.OR:

@@ -9,7 +9,7 @@ from watersmeet.predicate.conditions import CONDITIONS
 from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Call, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
-from watersmeet.predicate.source import Node, Source
+from watersmeet.predicate.source import Constant, Foreign, Known, Name, Node, Reading
 from watersmeet.predicate.values import VALUES
 
 HANDLERS = {**VALUES, **CONDITIONS}
@@ -35,6 +35,9 @@ PARTS: dict[type[Node], set[str]] = {
     exp.Cast: PLAIN_PARTS | {"to", "safe", "_type"},
     exp.TryCast: PLAIN_PARTS | {"to", "safe", "_type"},
     exp.Column: PLAIN_PARTS | {"table", "db", "catalog"},
+    Name: PLAIN_PARTS | {"path"},
+    Known: PLAIN_PARTS | {"expr"},
+    Constant: PLAIN_PARTS | {"expr"},
     exp.Div: PLAIN_PARTS | {"typed", "safe"},
     exp.DPipe: PLAIN_PARTS | {"safe"},
     exp.If: PLAIN_PARTS | {"true", "false"},
@@ -50,7 +53,7 @@ PARTS: dict[type[Node], set[str]] = {
 class Translator:
     """Translates the nodes of one `where`; remembers the Python predicates it met."""
 
-    def __init__(self, source: Source, scope: Scope, predicates: Sequence[PythonPredicate], dialect: Dialect) -> None:
+    def __init__(self, source: Reading, scope: Scope, predicates: Sequence[PythonPredicate], dialect: Dialect) -> None:
         self.source, self.scope, self.predicates, self.dialect = source, scope, predicates, dialect
         self.calls: list[Call] = []
 
@@ -74,6 +77,8 @@ class Translator:
 
 
 def _refusal_of(node: Node) -> str:
+    if isinstance(node, Foreign):
+        return f"{node.name} is Spark's own."
     for kinds, problem in REFUSED:
         if isinstance(node, kinds):
             return problem

@@ -13,12 +13,12 @@ from watersmeet.predicate.collections import item
 from watersmeet.predicate.comparisons import compare
 from watersmeet.predicate.conditionals import choose, if_then
 from watersmeet.predicate.datetimes import interval
-from watersmeet.predicate.expr import NULL, Expr, Refusal, merged, quote
+from watersmeet.predicate.expr import NULL, Expr, Refusal, guarded, quote
 from watersmeet.predicate.functions import call_function
 from watersmeet.predicate.literals import number, string
 from watersmeet.predicate.model import Argument, Call, PythonPredicate
 from watersmeet.predicate.scope import field_of
-from watersmeet.predicate.source import Node
+from watersmeet.predicate.source import Constant, Known, Name, Node
 from watersmeet.predicate.types import (
     BINARY,
     BOOLEAN,
@@ -141,7 +141,10 @@ def _if(self: Translator, node: exp.If) -> Expr:
 def _bracket(self: Translator, node: exp.Bracket) -> Expr:
     if len(node.expressions) != 1:
         raise Refusal("An array takes one index.")
-    return item(self.expr(node.this), self.expr(node.expressions[0]), self.dialect)
+    container, index = self.expr(node.this), self.expr(node.expressions[0])
+    if container.type.kind == "struct" and isinstance(index.literal, str):
+        return field_of(container, index.literal)
+    return item(container, index, self.dialect)
 
 
 def _interval(self: Translator, node: exp.Interval) -> Expr:
@@ -163,17 +166,18 @@ def _pipes(self: Translator, node: exp.DPipe) -> Expr:
 
 
 def _call(self: Translator, node: exp.Anonymous) -> Expr:
-    predicate = _find_predicate(self.predicates, node.name)
+    predicate = find_predicate(self.predicates, node.name)
     if predicate is None:
         return call_function(node.name, [self.expr(child) for child in node.expressions], self.dialect, self.predicates)
     texts = self.source.arguments(node)
     arguments = [_argument(self, child, text) for child, text in zip(node.expressions, texts, strict=True)]
-    call = Call(f"p{len(self.calls)}", predicate.name, tuple(argument for argument, _ in arguments))
+    call = Call(f"p{self.source.span(node)[0]}", predicate.name, tuple(argument for argument, _ in arguments))
     self.calls.append(call)
-    return merged(call.name, BOOLEAN, [expr for _, expr in arguments])
+    return guarded(call.name, BOOLEAN, [expr for _, expr in arguments])
 
 
-def _find_predicate(predicates: Sequence[PythonPredicate], name: str) -> PythonPredicate | None:
+def find_predicate(predicates: Sequence[PythonPredicate], name: str) -> PythonPredicate | None:
+    """The predicate that a name calls, however it is spelled if only one is meant."""
     exact = [predicate for predicate in predicates if predicate.name == name]
     close = [predicate for predicate in predicates if predicate.name.lower() == name.lower()]
     if not exact and len(close) > 1:
@@ -185,15 +189,20 @@ def _argument(self: Translator, node: Node, text: str) -> tuple[Argument, Expr]:
     made = self.expr(node)
     if len({column.stream for column in made.columns}) > 1:
         raise Refusal("An argument of a Python predicate reads one stream; split this one into two arguments.", node)
-    if made.raises and node.find_ancestor(exp.Or, exp.Case, exp.If) is not None:
+    if made.raises and made.plain is None and node.find_ancestor(exp.Or, exp.Case, exp.If) is not None:
         raise Refusal("An argument that may raise can't stand behind a condition: it is computed before.", node)
-    return Argument(made.sql, tuple(sorted(made.columns)), text), made
+    if made.plain is None:
+        return Argument(made.sql, tuple(sorted(made.columns)), text), made
+    return Argument(made.plain, tuple(column for column in made.columns if column.name == made.plain), text), made
 
 
 BITWISE = {exp.BitwiseAnd: "({0} & {1})", exp.BitwiseOr: "({0} | {1})", exp.BitwiseXor: "xor({0}, {1})"}
 
 VALUES: dict[type[Node], Handler] = {
     exp.Column: _column,
+    Name: _column,
+    Known: lambda self, node: node.args["expr"],
+    Constant: lambda self, node: node.args["expr"],
     exp.Dot: _dot,
     exp.Literal: _literal,
     exp.RawString: _raw,

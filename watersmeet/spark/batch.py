@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from watersmeet.adapt.controller import OVERDUE
@@ -24,8 +25,10 @@ from watersmeet.engine.fuse import RESULTS
 from watersmeet.engine.intake import SIDES, IntakeReport
 from watersmeet.engine.plan import BatchPlan, Host, plan, start, view
 from watersmeet.engine.probe import TaskReport
-from watersmeet.errors import DefinitionError, StateError
+from watersmeet.errors import DefinitionError, PredicateError, StateError
 from watersmeet.explain import explain
+from watersmeet.spark import tasks
+from watersmeet.spark.catalyst import said
 from watersmeet.spark.exchange import EXCHANGES
 from watersmeet.spark.files import Folder
 from watersmeet.spark.sinks import Results, Sink
@@ -192,15 +195,35 @@ class BatchRunner:
         planned = plan(node.query, before, node.strategy, self.store, run, sides, node.ordering, self.host)
         planning = time.time() - planning
         running = time.time()
-        tasks = self._job(rows, planned)
+        reports = self._job(rows, planned)
+        self._decide(node, batch, planned, reports)
         took = time.time() - running
         self.after("job")
         states = {at: ran[0].manifest for at, ran in inner.items()}
         now = int(began * 1e6)
-        manifest = next_manifest(before, planned, node.strategy, tasks, now, states, node.ordering, self.host, took)
-        files = [file for task in tasks for file in task.files]
-        intakes = [intake for task in tasks for intake in task.intakes]
+        manifest = next_manifest(before, planned, node.strategy, reports, now, states, node.ordering, self.host, took)
+        files = [file for report in reports for file in report.files]
+        intakes = [intake for report in reports for intake in report.intakes]
         return [Ran(node, manifest, intakes, files, planning), *(part for ran in inner.values() for part in ran)]
+
+    def _decide(self, node: Node, batch: DataFrame, planned: BatchPlan, reports: Sequence[TaskReport]) -> None:
+        """Let Spark decide the combinations that tasks left to it; those that are results join the reports.
+
+        Raises:
+            PredicateError: If a conjunct raises.
+        """
+        files = [file for report in reports for file in report.pending]
+        if not files:
+            return
+        keep = tasks.decided(self.store, node.query.output_schema, f"{planned.name}-decided")
+        try:
+            frame = node.decide(batch, self._paths(files)).mapInArrow(keep, tasks.REPORT_DDL)
+            found = tasks.outcome(row.body for row in frame.collect())
+        except PySparkException as error:
+            raise PredicateError(f"`where` raised {said(error)}; the batch was not written.") from None
+        reports[0].rows += sum(rows for rows, _ in found)
+        reports[0].files += [file for _, written in found for file in written]
+        self.store.remove(files)
 
     def _job(self, rows: DataFrame, planned: BatchPlan) -> list[TaskReport]:
         """Run a join's job, from the start again if Spark gave it up.

@@ -8,14 +8,19 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 
 from watersmeet.engine.plan import Host
 from watersmeet.errors import DefinitionError
+from watersmeet.predicate.model import Column as ColumnOf
 from watersmeet.query import Query
 
 STREAM = "_stream"
 HASH = "_hash"
+OURS = "_ws_"
+"""How names of ours begin where they stand beside the users'; no stream may be called so."""
+Computed = Sequence[Column]
+"""What computes the hidden columns of a stream, over a struct column of the stream's name."""
 
 
 def check_frame(name: str, frame: Any) -> DataFrame:
@@ -47,6 +52,19 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     return schema
 
 
+def arrow_type(kind: T.DataType) -> pa.DataType | None:
+    """Return a type in Arrow's terms; None if it has none there."""
+    try:
+        return to_arrow_schema(_nullable(T.StructType([T.StructField("c", kind)])), timezone="UTC").field(0).type
+    except Exception:
+        return None
+
+
+def hidden_name(name: str) -> str:
+    """Return the name of a column of ours beside those of the streams, which may be called anything else."""
+    return f"{OURS}{name}"
+
+
 def spark_schema(schema: pa.Schema) -> T.StructType:
     """Return an Arrow schema in Spark's terms."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
@@ -62,7 +80,9 @@ def _nullable(kind: Any) -> Any:
     return kind
 
 
-def union(query: Query, frames: Sequence[DataFrame | None], everything: bool) -> DataFrame:
+def union(
+    query: Query, frames: Sequence[DataFrame | None], everything: bool, computed: Sequence[Computed]
+) -> DataFrame:
     """Return all inputs as one frame: the stream's position, a content hash, each stream's columns by generated name.
 
     Pruned here, before the union: the frame that foreachBatch gets is an opaque scan, nothing is pruned behind it.
@@ -71,8 +91,13 @@ def union(query: Query, frames: Sequence[DataFrame | None], everything: bool) ->
         query: The join.
         frames: One per stream; None where the stream is an inner join.
         everything: Whether late and rejected rows are written, which takes every column.
+        computed: For each stream what computes its hidden columns.
     """
-    parts = [tagged(query, position, frame, everything) for position, frame in enumerate(frames) if frame is not None]
+    parts = [
+        tagged(query, position, frame, everything, computed[position])
+        for position, frame in enumerate(frames)
+        if frame is not None
+    ]
     one = parts[0]
     for other in parts[1:]:
         one = one.union(other)
@@ -80,30 +105,38 @@ def union(query: Query, frames: Sequence[DataFrame | None], everything: bool) ->
 
 
 def _needed(query: Query, position: int, everything: bool) -> list[int]:
+    """Return the columns of a stream that its tuples are joined or tested by, hidden ones included."""
     stream = query.streams[position]
-    if everything:
-        return list(range(len(stream.schema)))
-    return sorted({stream.time, *(column.field for column in query.kept[position])})
+    tested = {at for test in stream.tests for at in (test.holds, test.failed) if at is not None}
+    kept = {stream.time, *(column.field for column in query.kept[position]), *tested}
+    return sorted(kept | set(range(len(stream.schema))) if everything else kept)
 
 
-def tagged(query: Query, position: int, frame: DataFrame, everything: bool) -> DataFrame:
+def tagged(query: Query, position: int, frame: DataFrame, everything: bool, computed: Computed) -> DataFrame:
     """Return a frame as rows of one stream of a join, with the columns of the others NULL."""
-    needed = [_needed(query, other, everything) for other in range(len(query.streams))]
+    stream = query.streams[position]
+    own = [F.col(name) for name in _numbered(frame)]
+    given = frame.toDF(*_numbered(frame))
+    if computed:
+        struct = F.struct(*(c.alias(field.name) for c, field in zip(own, stream.schema, strict=True)))
+        given = given.select("*", struct.alias(stream.name))
+    own += computed
     columns: list[Column] = []
-    for other, fields in enumerate(needed):
-        types = spark_schema(query.streams[other].schema)
-        for field in fields:
-            value = frame[_quoted(frame.columns[field])] if other == position else F.lit(None)
-            columns.append(value.cast(types[field].dataType).alias(f"s{other}_{field}"))
-    hashed = [
-        frame[_quoted(frame.columns[field])] for field in needed[position] if _hashable(frame.schema[field].dataType)
-    ]
+    for other in range(len(query.streams)):
+        for field in _needed(query, other, everything):
+            value = own[field] if other == position else F.lit(None)
+            kind = from_arrow_type(query.type_of(ColumnOf(other, field)), prefer_timestamp_ntz=True)
+            columns.append(value.cast(kind).alias(f"s{other}_{field}"))
+    mine = [f"s{position}_{field}" for field in _needed(query, position, everything)]
+    made = given.select(F.lit(position).cast("byte").alias(STREAM), *columns)
+    hashed = [F.col(name) for name in mine if _hashable(made.schema[name].dataType)]
     # The hash stands last: before the columns it reads, Spark's constraints would double with each of them.
-    return frame.select(F.lit(position).cast("byte").alias(STREAM), *columns, F.xxhash64(*hashed).alias(HASH))
+    return made.select("*", F.xxhash64(*hashed).alias(HASH))
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+def _numbered(frame: DataFrame) -> list[str]:
+    """Return names for a frame's columns, which may be called anything, even alike."""
+    return [f"{OURS}c{at}" for at in range(len(frame.columns))]
 
 
 def _hashable(kind: T.DataType) -> bool:

@@ -11,8 +11,10 @@ from datetime import timedelta
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from watersmeet.duration import microseconds
 from watersmeet.engine.plan import plan, start, view
@@ -21,13 +23,13 @@ from watersmeet.explain import explain
 from watersmeet.kernel.window import Sliding, Window
 from watersmeet.ordering import Given, Ordering, ordering
 from watersmeet.placement import PSP, Auto, Strategy
-from watersmeet.predicate.model import Dialect, PythonPredicate
-from watersmeet.predicate.parse import parse_where
+from watersmeet.predicate.model import Column, Dialect, PythonPredicate
 from watersmeet.query import RESULT_TIME, Output, Query, StreamSpec
 from watersmeet.select import parse_select
 from watersmeet.spark import checks, tasks
-from watersmeet.spark.frames import arrow_schema, check_frame, host, is_local, spark_schema, union
+from watersmeet.spark.frames import arrow_schema, check_frame, hidden_name, host, is_local, spark_schema, union
 from watersmeet.spark.tree import Node
+from watersmeet.spark.where import Where, read_where
 from watersmeet.spark.writer import JoinWriter
 from watersmeet.sql import parse_statement
 from watersmeet.state.store import Store
@@ -111,6 +113,7 @@ class Join:
         ordering: In which order streams are probed.
         select: A SELECT list that Spark computes over the results; None if the engine's own output is it.
         inner: The joins that are streams of this one, by position.
+        where: What Spark computes of the tuples and decides of their combinations.
     """
 
     query: Query
@@ -119,6 +122,7 @@ class Join:
     ordering: Ordering = field(default_factory=Given)
     select: str | None = None
     inner: Mapping[int, "Join"] = field(default_factory=dict)
+    where: Where = field(default_factory=Where)
 
     @property
     def leaves(self) -> list[tuple[str, DataFrame]]:
@@ -131,6 +135,25 @@ class Join:
     def spark(self) -> SparkSession:
         """The session of the inputs."""
         return self.leaves[0][1].sparkSession
+
+    @property
+    def kinds(self) -> tuple[T.StructType, ...]:
+        """The columns of each stream in Spark's terms, which say more than Arrow's: collations."""
+        return tuple(
+            self.inner[at].kind if frame is None else frame.schema for at, frame in enumerate(self.frames)
+        )
+
+    @property
+    def kind(self) -> T.StructType:
+        """The columns of the results in Spark's terms."""
+        return self._selected(self._no_results()).schema
+
+    def _kind_of(self, column: Column) -> T.DataType:
+        kind = self.kinds[column.stream]
+        known = len(kind.fields)
+        if column.field < known:
+            return kind.fields[column.field].dataType
+        return self.where.computed[column.stream][column.field - known].kind
 
     @property
     def schema(self) -> pa.Schema:
@@ -161,7 +184,12 @@ class Join:
         inner = {at: join.tree(f"{path}_{at}", never_idle) for at, join in self.inner.items()}
         streams = tuple(replace(s, idle=None) if never_idle else s for s in self.query.streams)
         query = replace(self.query, streams=streams)
-        return Node(query, self.frames, self.strategy, self.ordering, self.read_results, inner, path)
+        reads = (self.read_results, self.decide)
+        return Node(query, self.frames, self.strategy, self.ordering, *reads, self._computed(), inner, path)
+
+    def _computed(self) -> list[list[SparkColumn]]:
+        """Return for each stream what computes its hidden columns."""
+        return [[made.value for made in stream] for stream in self.where.computed]
 
     @property
     def writeStream(self) -> JoinWriter:
@@ -179,6 +207,32 @@ class Join:
         session = batch.sparkSession
         frame = session.read.schema(schema).parquet(*files) if files else session.createDataFrame([], schema)
         return self._selected(frame)
+
+    def decide(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
+        """Return those of the combinations in some files that Spark finds to be results."""
+        schema = spark_schema(self.query.pending_schema)
+        return self._decided(batch.sparkSession.read.schema(schema).parquet(*files))
+
+    def _decided(self, frame: DataFrame) -> DataFrame:
+        """Keep the combinations, given as rows of the pending schema, for which every conjunct left to Spark holds."""
+        query = self.query
+        columns = sorted({column for conjunct in query.deferred for column in conjunct.columns})
+        calls = {call.name for conjunct in query.deferred for call in conjunct.calls}
+        shown = [F.col(f"o{at}") for at in range(len(query.output_schema))]
+        parts = [F.struct(*shown).alias(hidden_name("shown"))]
+        parts += [F.col(name).alias(hidden_name(name)) for name in sorted(calls)]
+        for position, stream in enumerate(query.streams):
+            values = {c: F.col(c.name).cast(self._kind_of(c)) for c in columns if c.stream == position}
+            own = {c: value for c, value in values.items() if c.field < len(stream.schema)}
+            fields = [value.alias(stream.schema.field(c.field).name) for c, value in own.items()]
+            parts += [F.struct(*fields).alias(stream.name)] if fields else []
+            parts += [value.alias(hidden_name(c.name)) for c, value in values.items() if c not in own]
+        holds = F.lit(True)
+        for conjunct in reversed(query.deferred):  # one after the other: what may raise comes behind its guards
+            holds = F.when(self.where.conditions[conjunct.text], holds).otherwise(False)
+        kept = frame.select(*parts).where(holds)
+        names = query.output_schema.names
+        return kept.select(*(F.col(hidden_name("shown"))[f"o{at}"].alias(name) for at, name in enumerate(names)))
 
     def _selected(self, frame: DataFrame) -> DataFrame:
         """Compute a SELECT list of expressions over flat results."""
@@ -207,9 +261,14 @@ class Join:
         run = uuid.uuid4().hex[:12]
         batch = plan(self.query, start(self.query), self.strategy, store, run, ordering=self.ordering, host=where)
         shares = max(batch.placement.nodes, self.spark.sparkContext.defaultParallelism)
-        told = union(self.query, self.frames, False).mapInArrow(tasks.intake(batch, shares), tasks.REPORT_DDL)
+        rows = union(self.query, self.frames, False, self._computed())
+        told = rows.mapInArrow(tasks.intake(batch, shares), tasks.REPORT_DDL)
         shown = told.repartitionById(shares, F.col("node"))
-        frame = shown.mapInArrow(tasks.show(batch, shares), spark_schema(self.query.output_schema))
+        if self.query.deferred:
+            schema = spark_schema(self.query.pending_schema)
+            frame = self._decided(shown.mapInArrow(tasks.show(batch, shares), schema))
+        else:
+            frame = shown.mapInArrow(tasks.show(batch, shares), spark_schema(self.query.output_schema))
         made = self._selected(frame)
         # Tasks make the folder anew if a frame derived from this one outlives it; the end of the process clears up.
         weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
@@ -247,13 +306,30 @@ def join(
     inner = {at: given.frame for at, given in enumerate(streams) if isinstance(given.frame, Join)}
     specs = _specs(streams)
     query = Query(specs)
-    dialect = dialect_of(Join(query, frames, PSP(1), inner=inner).spark)
-    schemas = [(spec.name, spec.schema) for spec in specs]
-    conjuncts = parse_where(where, schemas, tuple(predicates), dialect)
-    outputs, computed = _outputs(select, Join(query, frames, PSP(1), inner=inner))
-    full = Query(specs, conjuncts, where or "", outputs, tuple(predicates), dialect, select or "")
-    checks.collations(full, frames)
-    return Join(full, frames, _checked(strategy or Auto(), full), ordering(order), computed, inner)
+    draft = Join(query, frames, PSP(1), inner=inner)
+    dialect = dialect_of(draft.spark)
+    read = read_where(draft.spark, where, specs, draft.kinds, tuple(predicates), dialect)
+    outputs, computed = _outputs(select, draft)
+    full = Query(
+        _with_hidden(specs, read),
+        read.conjuncts,
+        where or "",
+        outputs,
+        tuple(predicates),
+        dialect,
+        select or "",
+        read.careful,
+        read.flags,
+    )
+    return Join(full, frames, _checked(strategy or Auto(), full), ordering(order), computed, inner, read)
+
+
+def _with_hidden(specs: Sequence[StreamSpec], read: Where) -> tuple[StreamSpec, ...]:
+    """Return the streams with what Spark computes of their tuples."""
+    return tuple(
+        replace(spec, hidden=tuple(made.hidden for made in computed), tests=tests)
+        for spec, computed, tests in zip(specs, read.computed, read.tests, strict=True)
+    )
 
 
 def _checked(strategy: Strategy, query: Query) -> Strategy:

@@ -11,17 +11,18 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from watersmeet.engine.fuse import ResultWriter, output
+from watersmeet.engine.fuse import ResultWriter, output, pending
 from watersmeet.engine.intake import Intake, IntakeReport
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.probe import Probe, TaskReport, Worker
 from watersmeet.engine.relay import Relay
 from watersmeet.engine.ship import Wire
 from watersmeet.errors import WatersmeetError
-from watersmeet.kernel.partials import Gather, Partials
+from watersmeet.kernel.partials import Partials
 from watersmeet.spark.frames import HASH, STREAM
 from watersmeet.state.chunk import HASH as CHUNK_HASH
 from watersmeet.state.chunk import TIME
+from watersmeet.state.store import Store
 
 Blocks = Iterable[pa.RecordBatch]
 Task = Callable[[Blocks], Iterator[pa.RecordBatch]]
@@ -147,20 +148,41 @@ def probe(plan: BatchPlan, shares: int) -> Task:
 def probed(plan: BatchPlan, taken: list[IntakeReport], name: str, share: int, shares: int) -> list[TaskReport]:
     """Run all hops of a share, write the results to the store under a name, and return what was done."""
     probing = Probe(plan, taken, worker())
-    written = write(plan, name, probing.results(share, shares), probing.table.gather)
+    done, later = write(plan, name, probing, probing.results(share, shares))
     first, *others = probing.reports(share, shares, name)
-    first.rows, first.files = written.rows, written.files
+    first.rows, first.files, first.pending = done.rows, done.files, later.files
     return [first, *others]
 
 
-def write(plan: BatchPlan, name: str, results: Iterable[Partials], gather: Gather) -> ResultWriter:
-    """Write results to the store, under a name unique to the task attempt."""
-    writer = ResultWriter(plan.store, plan.query.output_schema, f"{plan.name}-{name}")
-    for block in results:
-        for rows in output(plan.query, block, gather):
-            writer.write(rows)
-    writer.close()
-    return writer
+def write(
+    plan: BatchPlan, name: str, probing: Probe, found: Iterable[Partials]
+) -> tuple[ResultWriter, ResultWriter]:
+    """Write results to the store, under a name unique to the task attempt, and aside what Spark has yet to decide."""
+    query, gather = probing.query, probing.table.gather
+    done = ResultWriter(plan.store, query.output_schema, f"{plan.name}-{name}")
+    later = ResultWriter(plan.store, query.pending_schema, f"{plan.name}-{name}-pending")
+    for block in found:
+        results, waiting = probing.divided(block)
+        for rows in output(query, results, gather):
+            done.write(rows)
+        for rows in pending(query, waiting, gather, probing.answers(waiting)):
+            later.write(rows)
+    done.close()
+    later.close()
+    return done, later
+
+
+def decided(store: Store, schema: pa.Schema, name: str) -> Task:
+    """Return the task that writes combinations which Spark found to be results to the store, and reports the files."""
+
+    def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        writer = ResultWriter(store, schema, f"{name}-{attempt()}")
+        for block in blocks:
+            writer.write(block)
+        writer.close()
+        yield messages([(partition(), (writer.rows, writer.files))])
+
+    return guarded(run, [-1])
 
 
 def finish(report: TaskReport, started: float) -> None:
@@ -205,9 +227,9 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
         relaying.take(blocks)
         received = time.process_time() - started
         results = (block for _, block in relaying.probe())
-        written = write(plan, attempt(), results, relaying.probing.table.gather)
+        done, later = write(plan, attempt(), relaying.probing, results)
         report = relaying.closing()
-        report.rows, report.files = written.rows, written.files
+        report.rows, report.files, report.pending = done.rows, done.files, later.files
         report.shipping += received
         finish(report, started)
         yield messages([(node, report)])
@@ -230,12 +252,19 @@ def _wired(task: Task, plan: BatchPlan) -> Task:
 
 
 def show(plan: BatchPlan, shares: int) -> Task:
-    """Return the task that runs all hops of its share and yields the results themselves, for static frames."""
+    """Return the task that runs all hops of its share and yields what it finds, for static frames.
+
+    These are results, or where the query has conjuncts left to Spark, rows of its pending schema.
+    """
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
         probing = Probe(plan, intakes(blocks), worker())
+        query, gather = probing.query, probing.table.gather
         for block in probing.results(partition(), shares):
-            yield from output(plan.query, block, probing.table.gather)
+            if query.deferred:
+                yield from pending(query, block, gather, probing.answers(block))
+            else:
+                yield from output(query, block, gather)
 
     return run
 

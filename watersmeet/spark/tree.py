@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.query import Query
-from watersmeet.spark.frames import tagged, union
+from watersmeet.spark.frames import Computed, tagged, union
 
 JOIN = "_join"
 Read = Callable[[DataFrame, Sequence[str]], DataFrame]
@@ -25,6 +25,8 @@ class Node:
         strategy: Where tuples are kept.
         ordering: In which order streams are probed.
         read: Reads result files as a frame of the output's schema.
+        decide: Keeps of combinations that Spark has to decide those that are results, as a frame of the engine's output.
+        computed: For each stream what computes its hidden columns.
         inner: The joins that are streams of this one, by position.
         path: Where the join stands in the tree; part of the names of its files.
     """
@@ -34,6 +36,8 @@ class Node:
     strategy: Strategy
     ordering: Ordering
     read: Read
+    decide: Read
+    computed: Sequence[Computed]
     inner: Mapping[int, "Node"] = field(default_factory=dict)
     path: str = "j"
 
@@ -46,8 +50,12 @@ class Node:
     def input(self, everything: bool) -> DataFrame:
         """Return all inputs of the tree as one frame, for Spark to cut into batches."""
         if not self.inner:
-            return union(self.query, self.frames, everything)
-        parts = {node.path: union(node.query, node.frames, everything) for node in self.walk() if any(node.frames)}
+            return union(self.query, self.frames, everything, self.computed)
+        parts = {
+            node.path: union(node.query, node.frames, everything, node.computed)
+            for node in self.walk()
+            if any(node.frames)
+        }
         wrapped = [
             frame.select(F.lit(path).alias(JOIN), *(_struct(other, at, at == path) for at, other in parts.items()))
             for path, frame in parts.items()
@@ -61,7 +69,10 @@ class Node:
         """Return this join's rows of a batch: its own inputs', and the results of its inner joins."""
         if JOIN not in batch.columns:
             return batch
-        parts = [tagged(self.query, position, frame, everything) for position, frame in results.items()]
+        parts = [
+            tagged(self.query, position, frame, everything, self.computed[position])
+            for position, frame in results.items()
+        ]
         if any(self.frames):
             parts.append(batch.where(F.col(JOIN) == self.path).select(f"{self.path}.*"))
         one = parts[0]

@@ -1,0 +1,147 @@
+"""Spark's own tree of an expression, walked from Python: what it is made of, where it stands in the text, and rebuilt.
+
+Spark parses what the user wrote, so that its grammar, its literals and its settings are Spark's by construction.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyspark.errors import ParseException, PySparkException
+from pyspark.sql import Column, SparkSession
+
+from watersmeet.errors import SqlError
+
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A node of Spark's tree, before names are resolved.
+
+    Attributes:
+        handle: The node in the JVM.
+        kind: Its class, without the package.
+        children: What it is made of, in Spark's order.
+        origin: Where Spark says it stands in the text, first and last character; None if it doesn't.
+    """
+
+    handle: Any
+    kind: str
+    children: tuple["Part", ...]
+    origin: tuple[int, int] | None
+
+    def walk(self) -> Iterator["Part"]:
+        """Yield the part and all it is made of, outermost first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """Where it stands, as start and end; `x IN (..)` and its like stand with their operand, unlike in Spark."""
+        spans = [child.span for child in self.children] + ([self.origin] if self.origin else [])
+        return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else (0, 0)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The parts of the name of an attribute, a lambda's variable or a function."""
+        parts = self.handle.nameParts()
+        return [str(parts.apply(at)) for at in range(parts.size())]
+
+
+def parse(spark: SparkSession, text: str) -> Part:
+    """Let Spark parse an expression.
+
+    Raises:
+        SqlError: If it is none; the place is underlined.
+    """
+    try:
+        return _part(spark._jsparkSession.sessionState().sqlParser().parseExpression(text))
+    except ParseException as error:
+        raise syntax_error(text, error) from None
+
+
+def syntax_error(text: str, error: ParseException, offset: int = 0) -> SqlError:
+    """Return what Spark's parser says of a text, with the place underlined.
+
+    Args:
+        text: What the user wrote.
+        error: What the parser says.
+        offset: How many characters were put before the text.
+    """
+    line, _, place = str(error).strip().splitlines()[0].rpartition("(line ")[2].partition(", pos ")
+    start = len(text)
+    if line.isdigit() and place.rstrip(")").isdigit():
+        before = text.split("\n")[: int(line) - 1]
+        start = sum(len(part) + 1 for part in before) + int(place.rstrip(")")) - (offset if line == "1" else 0)
+    if start >= len(text.rstrip()):
+        return SqlError("The expression ends too early.", text, max(0, len(text.rstrip()) - 1), len(text.rstrip()))
+    return SqlError(f"Spark can't read this: {said(error)}.", text, max(0, start), max(0, start) + 1)
+
+
+def said(error: PySparkException) -> str:
+    """Return the sentence of an error of Spark's, without its code, its class and the JVM's frames."""
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    coded = [line for line in lines if line.partition("] ")[0].lstrip("[").replace("_", "").replace(".", "").isupper()]
+    line = re.sub(r"^.*?\[[A-Z0-9_.]+\] ", "", (coded or lines)[0])
+    return line.split(" SQLSTATE")[0].rstrip(".")
+
+
+def _part(handle: Any) -> Part:
+    found = handle.children()
+    children = tuple(_part(found.apply(at)) for at in range(found.size()))
+    return Part(handle, handle.getClass().getSimpleName().rstrip("$"), children, origin_of(handle.origin()))
+
+
+def origin_of(origin: Any) -> tuple[int, int] | None:
+    """Return where Spark says a node stands, as start and end, if it does."""
+    start, stop = origin.startIndex(), origin.stopIndex()
+    return (int(start.get()), int(stop.get()) + 1) if start.isDefined() and stop.isDefined() else None
+
+
+class Builder:
+    """Makes nodes of Spark's tree."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark._jvm
+
+    def sequence(self, items: Sequence[Any]) -> Any:
+        """Return a Scala sequence."""
+        return self._jvm.PythonUtils.toSeq(list(items))
+
+    def attribute(self, *names: str) -> Any:
+        """Return a name that Spark is to resolve."""
+        return self._jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute(self.sequence(names))
+
+    def variable(self, *names: str) -> Any:
+        """Return a name inside a lambda."""
+        kind = self._jvm.org.apache.spark.sql.catalyst.expressions.UnresolvedNamedLambdaVariable
+        return kind(self.sequence(names))
+
+    def rebuilt(self, part: Part, replaced: Callable[[Part], Any]) -> Any:
+        """Return the tree with some nodes replaced.
+
+        Args:
+            part: The tree.
+            replaced: Returns the node that stands for a part, or None to keep it, with its children looked at.
+        """
+        other = replaced(part)
+        if other is not None:
+            return other
+        children = [self.rebuilt(child, replaced) for child in part.children]
+        same = all(new is child.handle for new, child in zip(children, part.children, strict=True))
+        return part.handle if same else part.handle.withNewChildren(self.sequence(children))
+
+    def column(self, handle: Any) -> Column:
+        """Return a node as a column of a frame."""
+        return Column(self._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(handle))
+
+    def node(self, column: Column) -> Any:
+        """Return a column as a node."""
+        return self._jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(column._jc)
+
+    def tried(self, column: Column) -> Column:
+        """Return a column that is NULL where computing it raises."""
+        return self.column(self._jvm.org.apache.spark.sql.catalyst.expressions.TryEval(self.node(column)))
