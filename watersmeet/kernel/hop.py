@@ -16,12 +16,13 @@ from watersmeet.kernel import balls, calls
 from watersmeet.kernel.answers import Asked, Memory
 from watersmeet.kernel.candidates import Path, Range, pairs, time_path, value_path
 from watersmeet.kernel.duck import Duck
+from watersmeet.kernel.pairwise import pairwise
 from watersmeet.kernel.partials import ROW_BITS, ROW_MASK, Partials, concat, references, regroup
 from watersmeet.kernel.route import Router, Seat
 from watersmeet.kernel.steps import Hop, Step
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.predicate.model import Argument, Bound, Call, Column, Conjunct
-from watersmeet.predicate.terms import Leaf, Vector
+from watersmeet.predicate.terms import Input, Leaf
 from watersmeet.query import Query
 from watersmeet.state.chunk import Rows
 
@@ -318,13 +319,13 @@ class Prober:
             possible, sure = possible & may, sure & must
         return possible, sure
 
-    def _ball(self, block: Partials, term: Leaf | Vector) -> balls.Ball:
+    def _ball(self, block: Partials, term: Input) -> balls.Ball:
         if isinstance(term, Leaf):
             values = self._duck.values(self._read(block, term.columns), f"CAST({term.sql} AS DOUBLE)", len(block))
             return balls.ball_of(values, term.error)
         left, left_at = self._distinct(block, term.left)
         right, right_at = self._distinct(block, term.right)
-        return balls.vectors(term.function, left, right, left_at, right_at)
+        return pairwise(term, left, right, left_at, right_at)
 
     def _distinct(self, block: Partials, column: Column) -> tuple[pa.Array, NDArray[np.intp]]:
         """Return a column of the distinct rows in a block, and for each combination which row it has."""

@@ -35,6 +35,7 @@ class Expr:
         literal: The value, of a constant known when the join is defined (None is NULL).
         span: The values an integer can take, where narrower than its type's.
         plain: The same as it is where it does not raise, and NULL where it does; None where that can't be told apart.
+        unsure: A condition, never NULL, under which DuckDB's answer is not to be trusted; None if it always is.
     """
 
     sql: str
@@ -44,6 +45,7 @@ class Expr:
     literal: Any = NOT_LITERAL
     span: tuple[int, int] | None = None
     plain: str | None = None
+    unsure: str | None = None
 
     @property
     def is_literal(self) -> bool:
@@ -71,14 +73,16 @@ def fail(code: str, type_: Type) -> str:
     return f"CAST(error({quote(code)}) AS {type_.duckdb})"
 
 
-def strict(sql: str, type_: Type, arguments: Sequence[Expr], *, raises: bool = False) -> Expr:
+def strict(
+    sql: str, type_: Type, arguments: Sequence[Expr], *, raises: bool = False, unsure: str | None = None
+) -> Expr:
     """An expression that is NULL if any argument is, its arguments evaluated in the given order.
 
     Spark doesn't evaluate what follows a NULL argument, so a later one that raises needs a guard.
     """
     if any(argument.is_literal and argument.literal is None for argument in arguments):
         return Expr(f"CAST(NULL AS {type_.duckdb})", type_, literal=None)
-    made = merged(sql, type_, arguments, raises=raises)
+    made = merged(sql, type_, arguments, raises=raises, unsure=unsure)
     last = max((index for index, argument in enumerate(arguments) if argument.raises), default=0)
     guards = [f"{argument.sql} IS NULL" for argument in arguments[:last] if not argument.is_literal]
     if not guards:
@@ -86,10 +90,28 @@ def strict(sql: str, type_: Type, arguments: Sequence[Expr], *, raises: bool = F
     return replace(made, sql=f"(CASE {''.join(f'WHEN {guard} THEN NULL ' for guard in guards)}ELSE {sql} END)")
 
 
-def merged(sql: str, type_: Type, arguments: Sequence[Expr], *, raises: bool = False) -> Expr:
-    """An expression made of others: it reads what they read and raises if any of them does."""
+def merged(
+    sql: str, type_: Type, arguments: Sequence[Expr], *, raises: bool = False, unsure: str | None = None
+) -> Expr:
+    """An expression made of others: it reads what they read, raises if one of them does, and is as little sure.
+
+    Args:
+        sql: The expression.
+        type_: Its type.
+        arguments: The others.
+        raises: Whether it may raise of itself.
+        unsure: When it is not to be trusted of itself; may be NULL, which counts as FALSE.
+    """
     columns = frozenset[Column]().union(*(argument.columns for argument in arguments))
-    return Expr(sql, type_, columns, raises or any(argument.raises for argument in arguments))
+    own = [f"coalesce({unsure}, FALSE)"] if unsure else []
+    doubts = list(dict.fromkeys([*own, *(argument.unsure for argument in arguments if argument.unsure)]))
+    return Expr(
+        sql,
+        type_,
+        columns,
+        raises or any(argument.raises for argument in arguments),
+        unsure=f"({' OR '.join(doubts)})" if doubts else None,
+    )
 
 
 def guarded(sql: str, type_: Type, arguments: Sequence[Expr]) -> Expr:

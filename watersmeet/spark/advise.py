@@ -24,7 +24,7 @@ from watersmeet.ordering import Ordering
 from watersmeet.placement import Central
 from watersmeet.query import Query
 from watersmeet.spark import driver
-from watersmeet.spark.frames import STREAM, check_frame, tagged, union
+from watersmeet.spark.frames import STREAM, Computed, check_frame, tagged, union
 from watersmeet.spark.join import Join
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
@@ -84,7 +84,7 @@ def advise(
         bandwidth=inf if bandwidth is None else bandwidth,
         rates=rates or {},
     )
-    rows = sample_rows(join.query, _frames(join, samples or {}))
+    rows = sample_rows(join, _frames(join, samples or {}))
     with TemporaryDirectory(prefix="watersmeet-") as folder:
         return advice(measure(join.query, join.ordering, rows, Store(folder)), settings)
 
@@ -116,16 +116,17 @@ def _frame(name: str, columns: Sequence[str], frame: DataFrame | None) -> DataFr
     return frame.select(*(frame[f"`{column}`"] for column in columns))
 
 
-def sample_rows(query: Query, frames: Sequence[DataFrame]) -> pa.Table:
+def sample_rows(join: Join, frames: Sequence[DataFrame]) -> pa.Table:
     """Return the earliest rows of all streams together, by event time, as a batch brings them.
 
     Raises:
         DefinitionError: If a stream has no rows, or none in the stretch of time that is read.
     """
-    widths = [_width(query, at, frame) for at, frame in enumerate(frames)]
+    query, computed = join.query, join.computed()
+    widths = [_width(query, at, frame, computed[at]) for at, frame in enumerate(frames)]
     moment = F.coalesce(*(F.col(f"s{at}_{stream.time}") for at, stream in enumerate(query.streams)))
     most = min(MOST_ROWS, int(MOST_BYTES // max(widths)))
-    rows = union(query, frames, False).where(moment.isNotNull()).orderBy(moment).limit(most).toArrow()
+    rows = union(query, frames, False, computed).where(moment.isNotNull()).orderBy(moment).limit(most).toArrow()
     there = set(pc.unique(rows.column(STREAM)).to_pylist())
     absent = [stream.name for at, stream in enumerate(query.streams) if at not in there]
     if absent:
@@ -136,9 +137,9 @@ def sample_rows(query: Query, frames: Sequence[DataFrame]) -> pa.Table:
     return rows
 
 
-def _width(query: Query, at: int, frame: DataFrame) -> float:
+def _width(query: Query, at: int, frame: DataFrame, computed: Computed) -> float:
     """Return the bytes of a stream's row."""
-    rows = tagged(query, at, frame, False).limit(PEEK).toArrow()
+    rows = tagged(query, at, frame, False, computed).limit(PEEK).toArrow()
     if not rows.num_rows:
         raise DefinitionError(f"The sample of stream '{query.streams[at].name}' has no rows.")
     return max(1.0, float(rows.nbytes / rows.num_rows))
@@ -193,7 +194,7 @@ def _batch(query: Query, ordering: Ordering, rows: pa.Table, store: Store, run: 
     planned = plan(query, before, STRATEGY, store, run, ordering=ordering)
     tasks = driver.probe(rows, planned)
     after = next_manifest(before, planned, STRATEGY, tasks, 0, ordering=ordering)
-    store.remove(before.files - after.files | {file for task in tasks for file in task.files})
+    store.remove(before.files - after.files | {file for task in tasks for file in (*task.files, *task.pending)})
     return after
 
 

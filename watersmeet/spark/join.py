@@ -185,9 +185,9 @@ class Join:
         streams = tuple(replace(s, idle=None) if never_idle else s for s in self.query.streams)
         query = replace(self.query, streams=streams)
         reads = (self.read_results, self.decide)
-        return Node(query, self.frames, self.strategy, self.ordering, *reads, self._computed(), inner, path)
+        return Node(query, self.frames, self.strategy, self.ordering, *reads, self.computed(), inner, path)
 
-    def _computed(self) -> list[list[SparkColumn]]:
+    def computed(self) -> list[list[SparkColumn]]:
         """Return for each stream what computes its hidden columns."""
         return [[made.value for made in stream] for stream in self.where.computed]
 
@@ -261,7 +261,7 @@ class Join:
         run = uuid.uuid4().hex[:12]
         batch = plan(self.query, start(self.query), self.strategy, store, run, ordering=self.ordering, host=where)
         shares = max(batch.placement.nodes, self.spark.sparkContext.defaultParallelism)
-        rows = union(self.query, self.frames, False, self._computed())
+        rows = union(self.query, self.frames, False, self.computed())
         told = rows.mapInArrow(tasks.intake(batch, shares), tasks.REPORT_DDL)
         shown = told.repartitionById(shares, F.col("node"))
         if self.query.deferred:

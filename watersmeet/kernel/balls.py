@@ -1,0 +1,373 @@
+"""Real numbers known up to a radius: value, and a bound of how far Spark's own value may lie from it.
+
+Addition, multiplication, division and square roots are the same everywhere when their operands are. The functions of
+`sin`'s kind are not: NumPy may be off by 4 units in the last place and Java by 2.5, so 16 are allowed for. What a ball
+can't hold (NaN, infinities, a divisor that may be 0, the border of a domain) has an infinite radius, and Spark decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from watersmeet.predicate.terms import Apply, Comparison, Input, Leaf, Sign, Term
+
+Reals = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Rows = NDArray[np.intp]
+
+UNIT = 2.0**-52
+OWN = 16 * UNIT
+"""What a transcendental function may be off by, in relation to its value."""
+TINY = 2.0**-1020
+"""Below this a number may be flushed to 0."""
+SLACK = 1 + 8 * UNIT
+"""Radii are computed with rounding too."""
+FAR = 2.0**20
+"""Beyond this angle a reduction by multiples of pi is not trusted."""
+BLOCK = 1 << 15
+"""Pairs at a time: what fits into the processor's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ball:
+    """Values of pairs, each with a bound of its error; arrays with one element a pair, or without dimension if alike.
+
+    Attributes:
+        value: Our value; doubles, or floats where the radius covers that.
+        radius: At most this far from it is Spark's; infinite where nothing is known: it may be NULL, NaN, or raise.
+        valid: FALSE where the value is NULL for sure, unless the radius is infinite.
+        finer: The same for some of the pairs, with smaller radii, where that would take longer.
+    """
+
+    value: Reals
+    radius: Reals
+    valid: Mask
+    finer: Callable[[Rows], Ball] | None = None
+
+    def some(self, pairs: Rows | slice) -> Ball:
+        """The ball of some of the pairs."""
+        value, radius, valid = self.value, self.radius, self.valid
+        return Ball(
+            value[pairs] if value.ndim else value,
+            radius[pairs] if radius.ndim else radius,
+            valid[pairs] if valid.ndim else valid,
+        )
+
+    @property
+    def size(self) -> int | None:
+        """The number of pairs; None for a constant."""
+        return next((len(part) for part in (self.value, self.radius, self.valid) if part.ndim), None)
+
+
+def ball_of(values: pa.Array, error: float = 0.0) -> Ball:
+    """The ball of a leaf, from its values as DuckDB gives them: an Arrow array of doubles."""
+    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    numbers = np.asarray(values.fill_null(0.0).to_numpy(zero_copy_only=False), dtype=np.float64)
+    finite = np.isfinite(numbers)
+    radius = np.float64(error) if finite.all() else np.where(finite, error, np.inf)
+    return Ball(np.where(finite, numbers, 0.0), np.asarray(radius), np.asarray(True) if valid.all() else valid)
+
+
+def constant(value: float) -> Ball:
+    """The ball of a number that is the same for all pairs."""
+    finite = bool(np.isfinite(value))
+    return Ball(np.asarray(value if finite else 0.0), np.asarray(0.0 if finite else np.inf), np.asarray(True))
+
+
+def decide(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, Mask]:
+    """For each pair, whether the comparison may be TRUE, and whether it is for sure.
+
+    Args:
+        comparison: The comparison.
+        balls: The balls of its `inputs`.
+    """
+    possible, sure = _in_blocks(comparison, balls)
+    open_ = np.flatnonzero(possible & ~sure)
+    if len(open_) and any(ball.finer for ball in balls.values()):
+        finer = {term: ball.finer(open_) if ball.finer else ball.some(open_) for term, ball in balls.items()}
+        possible[open_], sure[open_] = _in_blocks(comparison, finer)
+    return possible, sure
+
+
+def _in_blocks(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, Mask]:
+    size = next(ball.size for ball in balls.values() if ball.size is not None)
+    possible, sure = np.empty(size, dtype=bool), np.empty(size, dtype=bool)
+    for start in range(0, size, BLOCK):
+        block = slice(start, start + BLOCK)
+        some = {term: ball.some(block) for term, ball in balls.items()}
+        possible[block], sure[block] = _block(comparison, some)
+    return possible, sure
+
+
+def _block(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, Mask]:
+    with np.errstate(all="ignore"):
+        left, right = evaluate(comparison.left, balls), evaluate(comparison.right, balls)
+        ahead = np.subtract(right.value, left.value, dtype=np.float64)
+        apart = (left.radius + right.radius) * (1 + 2.0**-48)
+        sure, not_sure = _holds(comparison.sign, ahead, apart), _holds(OPPOSITE[comparison.sign], ahead, apart)
+    null = ~(left.valid & right.valid) & (apart < np.inf)
+    return ~(not_sure | null), sure & ~null
+
+
+OPPOSITE: dict[Sign, Sign] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
+
+
+def _holds(sign: Sign, ahead: Reals, apart: Reals) -> Mask:
+    """Whether the comparison is TRUE whatever the operands are within their radii; `ahead` is right minus left."""
+    return HOLDS[sign](ahead, apart)
+
+
+HOLDS: dict[Sign, Callable[[Reals, Reals], Mask]] = {
+    "<": lambda ahead, apart: ahead > apart,
+    "<=": lambda ahead, apart: ahead >= apart,
+    ">": lambda ahead, apart: ahead < -apart,
+    ">=": lambda ahead, apart: ahead <= -apart,
+    "=": lambda ahead, apart: (ahead == 0) & (apart == 0),
+    "<>": lambda ahead, apart: np.abs(ahead) > apart,
+}
+
+
+def evaluate(term: Term, balls: Mapping[Input, Ball]) -> Ball:
+    """The ball of a term from those of its inputs."""
+    if isinstance(term, Leaf) and term.value is not None:
+        return constant(term.value)
+    if not isinstance(term, Apply):
+        return balls[term]
+    arguments = [_double(evaluate(argument, balls)) for argument in term.arguments]
+    return FUNCTIONS[term.function](*arguments)
+
+
+def _double(ball: Ball) -> Ball:
+    return ball if ball.value.dtype == np.float64 else replace(ball, value=ball.value.astype(np.float64))
+
+
+def _made(value: Reals, radius: Reals, *operands: Ball) -> Ball:
+    """A ball made of others: NULL if one is, and nothing is known of it if nothing is known of one."""
+    valid, known = operands[0].valid, operands[0].radius < np.inf
+    for operand in operands[1:]:
+        valid, known = valid & operand.valid, known & (operand.radius < np.inf)
+    good = np.isfinite(value) & (radius < np.inf)
+    sized = np.where(good, radius, np.inf if valid.all() else np.where(valid, np.inf, 0.0))
+    return Ball(np.where(good, value, 0.0), np.where(known, sized, np.inf), valid)
+
+
+def _rounded(value: Reals, radius: Reals, inexact: Mask) -> Reals:
+    """The radius of an exact operation whose operands may differ: they round differently too."""
+    return np.where(inexact, radius * SLACK + 2 * UNIT * np.abs(value) + TINY, 0.0)
+
+
+def _ends(x: Ball) -> tuple[Reals, Reals]:
+    """Two numbers that surely enclose the ball."""
+    reach = np.where(x.radius > 0, x.radius * SLACK + UNIT * np.abs(x.value), 0.0)
+    return x.value - reach, x.value + reach
+
+
+def negative(x: Ball) -> Ball:
+    """`-x`."""
+    return Ball(-x.value, x.radius, x.valid)
+
+
+def absolute(x: Ball) -> Ball:
+    """`abs(x)`."""
+    return Ball(np.abs(x.value), x.radius, x.valid)
+
+
+def add(x: Ball, y: Ball) -> Ball:
+    """`x + y`."""
+    value, radius = x.value + y.value, x.radius + y.radius
+    return _made(value, _rounded(value, radius, radius > 0), x, y)
+
+
+def subtract(x: Ball, y: Ball) -> Ball:
+    """`x - y`."""
+    return add(x, negative(y))
+
+
+def multiply(x: Ball, y: Ball) -> Ball:
+    """`x * y`; exactly 0 if one of them is."""
+    value = x.value * y.value
+    radius = np.abs(x.value) * y.radius + np.abs(y.value) * x.radius + x.radius * y.radius
+    zero = ((x.value == 0) & (x.radius == 0)) | ((y.value == 0) & (y.radius == 0))
+    return _made(value, _rounded(value, radius, ((x.radius > 0) | (y.radius > 0)) & ~zero), x, y)
+
+
+def divide(x: Ball, y: Ball) -> Ball:
+    """`x / y`; nothing is known if y may be 0, since that raises or gives NULL."""
+    value, least = x.value / y.value, np.abs(y.value) - y.radius
+    radius = (x.radius + np.abs(value) * y.radius) / least
+    zero = (x.value == 0) & (x.radius == 0)
+    inexact = ((x.radius > 0) | (y.radius > 0)) & ~zero
+    return _made(value, np.where(least > 0, _rounded(value, radius, inexact), np.inf), x, y)
+
+
+def rising(
+    function: Callable[[Reals], Reals], *, least: float = -np.inf, most: float = np.inf, sure: float | None = None
+) -> Callable[[Ball], Ball]:
+    """A monotone function that is not the same everywhere; `least` and `most` end its domain.
+
+    Args:
+        function: The function.
+        least: The least number of its domain.
+        most: The greatest.
+        sure: The number at which Java promises the very value that NumPy gives.
+    """
+
+    def apply(x: Ball) -> Ball:
+        value, (low, high) = function(x.value), _ends(x)
+        if x.radius.any():
+            below, above = function(low), function(high)
+            spread = np.maximum(np.abs(above - value), np.abs(value - below))
+            size = np.maximum(np.abs(value), np.maximum(np.abs(below), np.abs(above)))
+            radius = spread * SLACK + OWN * size + TINY
+        else:
+            radius = OWN * np.abs(value) + TINY
+        if sure is not None:
+            radius = np.where((x.value == sure) & (x.radius == 0), 0.0, radius)
+        return _made(value, np.where((low >= least) & (high <= most), radius, np.inf), x)
+
+    return apply
+
+
+def same(function: Callable[[Reals], Reals], rounding: float) -> Callable[[Ball], Ball]:
+    """A monotone function that gives the same everywhere for the same argument."""
+
+    def apply(x: Ball) -> Ball:
+        value = function(x.value)
+        if not x.radius.any():
+            return _made(value, np.zeros_like(value), x)
+        below, above = (function(end) for end in _ends(x))
+        spread = np.maximum(np.abs(above - value), np.abs(value - below))
+        radius = np.where(x.radius > 0, spread * SLACK + rounding * np.abs(above), 0.0)
+        return _made(value, radius, x)
+
+    return apply
+
+
+def _single(x: Reals) -> Reals:
+    return x.astype(np.float32).astype(np.float64)
+
+
+def sine(x: Ball) -> Ball:
+    """`sin(x)`; a small angle needs no reduction, so its error is small too."""
+    value = np.sin(x.value)
+    own = np.where(np.abs(x.value) < 0.5, OWN * np.abs(value), OWN) + TINY
+    own = np.where((x.value == 0) & (x.radius == 0), 0.0, own)
+    return _made(value, np.where(np.abs(x.value) < FAR, x.radius * SLACK + own, np.inf), x)
+
+
+def cosine(x: Ball) -> Ball:
+    """`cos(x)`."""
+    return _made(np.cos(x.value), np.where(np.abs(x.value) < FAR, x.radius * SLACK + OWN, np.inf), x)
+
+
+def tangent(x: Ball) -> Ball:
+    """`tan(x)`, unless a pole may be near: no nearer than cos(x)."""
+    value, room = np.tan(x.value), np.abs(np.cos(x.value)) / 2
+    steep = (1 + value * value) * np.where(np.abs(x.value) < 0.5, 0.0, 1.0)
+    below, above = (np.tan(end) for end in _ends(x))
+    spread = np.where(x.radius > 0, np.maximum(np.abs(above - value), np.abs(value - below)), 0.0)
+    own = OWN * (np.maximum(np.abs(above), np.abs(below)) + steep) + TINY
+    own = np.where((x.value == 0) & (x.radius == 0), 0.0, own)
+    good = (np.abs(x.value) < FAR) & (np.abs(value) < FAR) & (x.radius < room)
+    return _made(value, np.where(good, spread * SLACK + own, np.inf), x)
+
+
+def hyperbolic_cosine(x: Ball) -> Ball:
+    """`cosh(x)`, nowhere steeper than sinh at the far end."""
+    value, far = np.cosh(x.value), np.abs(x.value) + x.radius * SLACK
+    spread = np.where(x.radius > 0, x.radius * np.sinh(far) * (1 + 2 * OWN), 0.0)
+    return _made(value, spread * SLACK + OWN * np.cosh(far), x)
+
+
+def angle(y: Ball, x: Ball) -> Ball:
+    """`atan2(y, x)`: the angle at which the ball is seen, unless the origin or the negative x-axis may be in it."""
+    value = np.arctan2(y.value + 0.0, x.value + 0.0)
+    reach = x.radius + y.radius
+    distance = np.hypot(x.value, y.value) * (1 - OWN) - reach * SLACK
+    across = (np.abs(y.value) <= y.radius) & (x.value - x.radius <= 0) & (y.radius > 0)
+    zero = (y.value == 0) & (y.radius == 0) & (x.value > x.radius)
+    spread = np.where(reach > 0, reach / distance * (1 + OWN), 0.0)
+    radius = np.where(zero, 0.0, spread * SLACK + OWN * (np.abs(value) + spread) + TINY)
+    return _made(value, np.where((distance > 0) & ~across, radius, np.inf), y, x)
+
+
+def hypotenuse(x: Ball, y: Ball) -> Ball:
+    """`hypot(x, y)`."""
+    value, reach = np.hypot(x.value, y.value), (x.radius + y.radius) * SLACK
+    zero = (value == 0) & (reach == 0)
+    return _made(value, np.where(zero, 0.0, reach + OWN * (value + reach) + TINY), x, y)
+
+
+def power(x: Ball, y: Ball) -> Ball:
+    """`pow(x, y)`: of a positive base its extremes are in the corners; a negative one needs a whole exponent."""
+    value, (low, high), (least, most) = np.power(x.value, y.value), _ends(x), _ends(y)
+    corners = [np.power(base, exponent) for base in (low, high) for exponent in _distinct(y, least, most)]
+    smallest, largest = _extremes(corners)
+    whole = (y.radius == 0) & (y.value == np.rint(y.value)) & (np.abs(y.value) < FAR)
+    crosses = (low <= 0) & (high >= 0)
+    smallest = np.where(crosses, np.minimum(smallest, 0.0), smallest)  # of an even power
+    largest = np.where(crosses, np.maximum(largest, 0.0), largest)
+    spread = np.maximum(largest - value, value - smallest)
+    own = OWN * np.maximum(np.abs(largest), np.abs(smallest)) + TINY
+    zero = (x.value == 0) & (x.radius == 0) & (y.value > y.radius)
+    good = (low > 0) | (whole & (~crosses | (y.value > 0))) | zero
+    radius = np.where(zero, 0.0, np.maximum(spread, 0.0) * SLACK + own)
+    return _made(value, np.where(good, radius, np.inf), x, y)
+
+
+def _distinct(y: Ball, least: Reals, most: Reals) -> Iterator[Reals]:
+    yield least
+    if y.radius.any():
+        yield most
+
+
+def _extremes(values: list[Reals]) -> tuple[Reals, Reals]:
+    return np.asarray(np.minimum.reduce(values)), np.asarray(np.maximum.reduce(values))
+
+
+def _inverse(function: Callable[[Ball], Ball]) -> Callable[[Ball], Ball]:
+    return lambda x: divide(constant(1.0), function(x))
+
+
+DEGREES, RADIANS = constant(57.29577951308232), constant(0.017453292519943295)
+"""Java's factors between the two."""
+
+FUNCTIONS: dict[str, Callable[..., Ball]] = {
+    "+": add,
+    "-": subtract,
+    "*": multiply,
+    "/": divide,
+    "negative": negative,
+    "abs": absolute,
+    "float": same(_single, 0.0),
+    "sqrt": same(np.sqrt, 2 * UNIT),
+    "cbrt": rising(np.cbrt, sure=0.0),
+    "exp": rising(np.exp),
+    "expm1": rising(np.expm1, sure=0.0),
+    "ln": rising(np.log, least=TINY, sure=1.0),
+    "log10": rising(np.log10, least=TINY, sure=1.0),
+    "log2": rising(np.log2, least=TINY, sure=1.0),
+    "log1p": rising(np.log1p, least=-1 + UNIT, sure=0.0),
+    "sin": sine,
+    "cos": cosine,
+    "tan": tangent,
+    "csc": _inverse(sine),
+    "sec": _inverse(cosine),
+    "cot": _inverse(tangent),
+    "asin": rising(np.arcsin, least=-1.0, most=1.0, sure=0.0),
+    "acos": rising(np.arccos, least=-1.0, most=1.0, sure=1.0),
+    "atan": rising(np.arctan, sure=0.0),
+    "sinh": rising(np.sinh, sure=0.0),
+    "cosh": hyperbolic_cosine,
+    "tanh": rising(np.tanh, sure=0.0),
+    "degrees": lambda x: multiply(x, DEGREES),
+    "radians": lambda x: multiply(x, RADIANS),
+    "pow": power,
+    "atan2": angle,
+    "hypot": hypotenuse,
+}

@@ -1,0 +1,282 @@
+"""Comparisons of real numbers that only the JVM computes to the last bit: what they are made of.
+
+Spark's `sin`, `exp` or `vector_cosine_similarity` may differ from any other library's in the last bits. Such a
+comparison is carried over as a tree, `kernel.balls` evaluates it with a bound of the difference, and only pairs closer
+to the border than that are left to Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlglot import exp
+
+from watersmeet.predicate.casts import cast, coerce
+from watersmeet.predicate.expr import Expr, Refusal
+from watersmeet.predicate.model import Column
+from watersmeet.predicate.source import Node
+from watersmeet.predicate.translate import Translator
+from watersmeet.predicate.types import DOUBLE, FLOAT, FRACTIONAL, NUMERIC, STRING, Type, common_type
+
+Sign = Literal["<", "<=", ">", ">=", "=", "<>"]
+
+UNARY = frozenset({
+    "negative", "abs", "float", "sqrt", "cbrt", "exp", "expm1", "ln", "log10", "log2", "log1p", "sin", "cos", "tan",
+    "sec", "csc", "cot", "asin", "acos", "atan", "sinh", "cosh", "tanh", "degrees", "radians",
+})  # fmt: skip
+BINARY = frozenset({"+", "-", "*", "/", "pow", "atan2", "hypot"})
+VECTORS = frozenset({"vector_cosine_similarity", "vector_inner_product", "vector_l2_distance"})
+
+TEXTS = frozenset({"jaro_winkler_similarity"})
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A DuckDB expression of type DOUBLE that never raises; NaN also where its value can't be trusted.
+
+    Attributes:
+        sql: The expression.
+        columns: The columns it reads; empty for a constant.
+        error: By how much it may differ from Spark's value, absolute.
+        value: The value of a constant, where known.
+    """
+
+    sql: str
+    columns: tuple[Column, ...] = ()
+    error: float = 0.0
+    value: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A function of terms, in double precision; `float` rounds its argument to single precision."""
+
+    function: str
+    arguments: tuple[Term, ...]
+
+    def __post_init__(self) -> None:
+        count = 1 if self.function in UNARY else 2 if self.function in BINARY else None
+        if count != len(self.arguments):
+            raise ValueError(f"{self.function} of {len(self.arguments)} terms is unknown.")
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """A function of two columns of type array<float>; its value is a float."""
+
+    function: str
+    left: Column
+    right: Column
+
+    def __post_init__(self) -> None:
+        if self.function not in VECTORS:
+            raise ValueError(f"{self.function} is no function of vectors.")
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns it reads."""
+        return (self.left, self.right)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A function of two columns of type string; its value is a double."""
+
+    function: str
+    left: Column
+    right: Column
+
+    def __post_init__(self) -> None:
+        if self.function not in TEXTS:
+            raise ValueError(f"{self.function} is no function of texts.")
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns it reads."""
+        return (self.left, self.right)
+
+
+Term = Leaf | Apply | Vector | Text
+Input = Leaf | Vector | Text
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`left sign right`, compared as doubles."""
+
+    sign: Sign
+    left: Term
+    right: Term
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """What has to be evaluated for it first, each once; constants whose value is known are left out."""
+        return tuple(dict.fromkeys((*inputs_of(self.left), *inputs_of(self.right))))
+
+    @property
+    def columns(self) -> frozenset[Column]:
+        """Every column it reads."""
+        return frozenset(column for term in self.inputs for column in term.columns)
+
+
+def inputs_of(term: Term) -> Iterator[Input]:
+    """The leaves, vector and text functions of a term."""
+    if isinstance(term, Apply):
+        for argument in term.arguments:
+            yield from inputs_of(argument)
+    elif not isinstance(term, Leaf) or term.value is None:
+        yield term
+
+
+SIGNS: dict[type[Node], Sign] = {
+    exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=", exp.EQ: "=", exp.NEQ: "<>",
+}  # fmt: skip
+NEGATED: dict[Sign, Sign] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
+ARITHMETIC: dict[type[Node], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
+NAMES = {"power": "pow", "log": "ln", "signum": "sign"}
+EXACT = frozenset({"negative", "abs", "float", "sqrt", "degrees", "radians", "+", "-", "*", "/"})
+INEXACT = (UNARY | BINARY | VECTORS | TEXTS | {"log"}) - EXACT
+"""The functions whose value may differ from Spark's in the last bits, or which DuckDB lacks."""
+CASTS: dict[exp.DType, Type] = {exp.DType.DOUBLE: DOUBLE, exp.DType.FLOAT: FLOAT}
+
+
+@dataclass(frozen=True, slots=True)
+class _Typed:
+    """A term and its Spark type, and the exact expression it is, if it is one."""
+
+    term: Term
+    type: Type
+    expr: Expr | None = None
+
+
+def comparison_of(node: Node, translator: Translator) -> tuple[Comparison, ...] | None:
+    """The comparisons that must all be TRUE for the condition to be TRUE; None where it doesn't fit.
+
+    It fits a comparison, BETWEEN, or NOT of a comparison, in which at least one function is inexact and the rest can
+    be computed by DuckDB; all else is left to others. NULL and FALSE are not told apart.
+    """
+    if not any(_is_inexact(part) for part in node.walk()):
+        return None
+    try:
+        made = tuple(_comparisons(node, translator))
+    except Refusal:
+        return None
+    return made if all(comparison.columns for comparison in made) else None
+
+
+def _comparisons(node: Node, translator: Translator) -> Iterator[Comparison]:
+    bare = node.unnest()
+    if type(bare) in SIGNS:
+        yield _comparison(SIGNS[type(bare)], bare.this, bare.expression, translator)
+    elif isinstance(bare, exp.Between) and not bare.args.get("symmetric"):
+        yield _comparison(">=", bare.this, bare.args["low"], translator)
+        yield _comparison("<=", bare.this, bare.args["high"], translator)
+    elif isinstance(bare, exp.Not) and type(bare.this.unnest()) in SIGNS:
+        inner = bare.this.unnest()
+        yield _comparison(NEGATED[SIGNS[type(inner)]], inner.this, inner.expression, translator)
+    else:
+        raise Refusal("This is no comparison.")
+
+
+def _comparison(sign: Sign, left: Node, right: Node, translator: Translator) -> Comparison:
+    sides = [_typed(side, translator) for side in (left, right)]
+    type_ = _shared(sides[0], sides[1], translator)
+    return Comparison(sign, *(_as(side, type_, translator).term for side in sides))
+
+
+def _is_inexact(node: Node) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.lower() in INEXACT
+
+
+def _typed(node: Node, translator: Translator) -> _Typed:
+    """The term of a node, of the type Spark gives it."""
+    bare = node.unnest()
+    if not any(_is_inexact(part) for part in bare.walk()):
+        return _exact(translator.expr(bare))
+    if type(bare) in ARITHMETIC:
+        return _arithmetic(ARITHMETIC[type(bare)], bare.this, bare.expression, translator)
+    if isinstance(bare, exp.Neg):
+        return _kept("negative", _typed(bare.this, translator))
+    if type(bare) is exp.Cast and bare.to.this in CASTS and not bare.to.expressions:
+        return _as(_typed(bare.this, translator), CASTS[bare.to.this], translator)
+    if isinstance(bare, exp.Anonymous):
+        return _call(bare, translator)
+    raise Refusal("This is no term.")
+
+
+def _exact(expr: Expr) -> _Typed:
+    """An expression that DuckDB computes; as a term it is NaN where it raises or is not to be trusted."""
+    sql = f"CAST({expr.sql} AS DOUBLE)"
+    if expr.is_literal and expr.literal is not None and expr.type.kind in NUMERIC:
+        return _Typed(Leaf(sql, value=float(expr.literal)), expr.type, expr)
+    if expr.raises:
+        sql = f"coalesce(TRY({sql}), CAST('nan' AS DOUBLE))"
+    if expr.unsure:
+        sql = f"(CASE WHEN {expr.unsure} THEN CAST('nan' AS DOUBLE) ELSE {sql} END)"
+    return _Typed(Leaf(sql, tuple(sorted(expr.columns))), expr.type, expr)
+
+
+def _as(typed: _Typed, type_: Type, translator: Translator) -> _Typed:
+    """The term cast to double or float."""
+    if typed.expr is not None:
+        to = cast if typed.type.kind in NUMERIC else coerce
+        return _exact(to(typed.expr, type_, translator.dialect))
+    if typed.type == type_ or type_ == DOUBLE:
+        return _Typed(typed.term, type_)
+    return _Typed(Apply("float", (typed.term,)), type_)
+
+
+def _shared(left: _Typed, right: _Typed, translator: Translator) -> Type:
+    type_ = common_type(left.type, right.type, ansi=translator.dialect.ansi)
+    if type_ is None or type_.kind not in FRACTIONAL:
+        raise Refusal("This is no comparison of real numbers.")
+    return type_
+
+
+def _arithmetic(sign: str, left: Node, right: Node, translator: Translator) -> _Typed:
+    """Single precision is double precision, rounded once more: for these operations that is the same."""
+    sides = [_typed(side, translator) for side in (left, right)]
+    type_ = DOUBLE if sign == "/" else _shared(sides[0], sides[1], translator)
+    made = Apply(sign, tuple(_as(side, type_, translator).term for side in sides))
+    return _Typed(Apply("float", (made,)) if type_ == FLOAT else made, type_)
+
+
+def _kept(function: str, typed: _Typed) -> _Typed:
+    return _Typed(Apply(function, (typed.term,)), typed.type)
+
+
+def _call(node: exp.Anonymous, translator: Translator) -> _Typed:
+    name, arguments = NAMES.get(node.name.lower(), node.name.lower()), node.expressions
+    if any(predicate.name.lower() == node.name.lower() for predicate in translator.predicates):
+        raise Refusal("This is a Python predicate.")
+    if name in VECTORS | TEXTS and len(arguments) == 2:
+        return _pairwise(name, *(translator.expr(argument.unnest()) for argument in arguments))
+    if name in {"negative", "abs"} and len(arguments) == 1:
+        return _kept(name, _typed(arguments[0], translator))
+    if name in CAST_NAMES and len(arguments) == 1:
+        return _as(_typed(arguments[0], translator), CAST_NAMES[name], translator)
+    terms = tuple(_as(_typed(argument, translator), DOUBLE, translator).term for argument in arguments)
+    if name == "ln" and len(terms) == 2 and node.name.lower() == "log":
+        return _Typed(Apply("/", (Apply("ln", terms[1:]), Apply("ln", terms[:1]))), DOUBLE)
+    if name not in UNARY | BINARY or len(terms) != (1 if name in UNARY else 2):
+        raise Refusal(f"{name} is not known here.")
+    return _Typed(Apply(name, terms), DOUBLE)
+
+
+CAST_NAMES = {"double": DOUBLE, "float": FLOAT}
+
+
+def _pairwise(name: str, left: Expr, right: Expr) -> _Typed:
+    """A function of two columns; of anything else its values would have to be computed first."""
+    columns: list[Column] = []
+    for side in (left, right):
+        if len(side.columns) != 1 or side.sql != next(iter(side.columns)).name:
+            raise Refusal(f"{name} of what is no column is left to Spark.")
+        columns += side.columns
+    if name in TEXTS and left.type == right.type == STRING:
+        return _Typed(Text(name, *columns), DOUBLE)
+    if name in VECTORS and left.type.element == right.type.element == FLOAT:
+        return _Typed(Vector(name, *columns), FLOAT)
+    raise Refusal(f"{name} takes other types.")
