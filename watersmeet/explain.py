@@ -8,7 +8,7 @@ from watersmeet.kernel.steps import Step, entry_conjuncts, steps
 from watersmeet.ordering import Ordering
 from watersmeet.placement import HopView, Strategy
 from watersmeet.predicate.model import Conjunct
-from watersmeet.query import Query
+from watersmeet.query import Query, StreamSpec
 from watersmeet.state.manifest import Manifest
 
 
@@ -35,6 +35,7 @@ def explain(
     for stream in query.streams:
         time = stream.schema.field(stream.time).name
         lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, delay {stream.delay / 1e6:g} s")
+        lines += _computed(stream)
     for origin, stream in enumerate(query.streams):
         for course in order.orders(origin):
             course = led(course, placement.lead(origin))
@@ -43,7 +44,39 @@ def explain(
             lines += [f"    first   {conjunct.text}" for conjunct in entry_conjuncts(query, origin)]
             for step in steps(query, origin, course):
                 lines += _hop(query, step, _matches(expected.get(step.hop), state.hop(*step.hop)))
+    lines += _left_to_spark(query)
     return "\n".join(lines)
+
+
+def _computed(stream: StreamSpec) -> Iterator[str]:
+    """Yield what Spark computes of a stream's tuples when they come in."""
+    first = len(stream.schema)
+    tests = {test.holds for test in stream.tests}
+    for at, hidden in enumerate(stream.hidden, first):
+        if at in tests:
+            yield f"    only where {hidden.text}, by Spark when a tuple comes in"
+        elif not hidden.failed:
+            yield f"    {hidden.text}, computed by Spark when a tuple comes in"
+
+
+def _left_to_spark(query: Query) -> Iterator[str]:
+    """Yield the conjuncts that Spark decides, why, and what would be faster."""
+    for conjunct in query.conjuncts:
+        if conjunct.opaque:
+            yield f"  decided by Spark, over what the other conjuncts let pass: {conjunct.text}"
+            yield f"    why: {conjunct.why}"
+            yield f"    faster: {_advice(query, conjunct)}"
+        elif not conjunct.exact:
+            yield f"  decided here, the closest combinations by Spark: {conjunct.text}"
+
+
+def _advice(query: Query, opaque: Conjunct) -> str:
+    """Return what would leave Spark less to decide."""
+    others = [c for c in query.conjuncts if not c.opaque and c.streams & opaque.streams and len(c.streams) > 1]
+    names = " and ".join(query.streams[at].name for at in sorted(opaque.streams))
+    if not others:
+        return f"a condition beside it that ties {names}, such as an equality or a range: Spark now decides all in time"
+    return f"a narrower condition beside it between {names}, or a Python predicate in its place"
 
 
 def _facts(facts: Mapping[str, Any], depth: int = 1) -> Iterator[str]:
@@ -62,6 +95,7 @@ def _hop(query: Query, step: Step, matches: str) -> list[str]:
     lines = [f"    probe {name} by {path}{matches}"]
     parts: list[tuple[str, tuple[Conjunct, ...]]] = [
         ("sql", step.sql),
+        ("near", step.near),
         ("python", step.calls),
         ("early", step.hopeful),
         ("last", step.raising),

@@ -198,7 +198,7 @@ class Query:
 
     @cached_property
     def pending_schema(self) -> pa.Schema:
-        """The schema of combinations that Spark has to decide: what is put out, and what the deferred conjuncts read."""
+        """The schema of combinations that Spark has to decide: what is put out, and what deferred conjuncts read."""
         columns = sorted({column for conjunct in self.deferred for column in conjunct.columns})
         fields = [pa.field(column.name, self.type_of(column)) for column in columns]
         calls = [pa.field(call.name, pa.bool_()) for conjunct in self.deferred for call in conjunct.calls]
@@ -220,7 +220,11 @@ class Query:
             return self.streams[0].time_type
         stream = self.streams[column.stream]
         known = len(stream.schema)
-        return stream.hidden[column.field - known].type if column.field >= known else stream.schema.field(column.field).type
+        return (
+            stream.hidden[column.field - known].type
+            if column.field >= known
+            else stream.schema.field(column.field).type
+        )
 
     def name_of(self, column: Column) -> str:
         """Return a column as the user writes it."""

@@ -125,7 +125,12 @@ class Probe:
     def _failed(self) -> bool:
         """Tell whether computing a hidden column raised for some tuple that is there."""
         chunks = [*self._plan.chunks, *(target.chunk for target in self._fresh)]
-        zones = (chunk.zones.get(flag.name) for flag in self._plan.query.flags for chunk in chunks if chunk.stream == flag.stream)
+        zones = (
+            chunk.zones.get(flag.name)
+            for flag in self._plan.query.flags
+            for chunk in chunks
+            if chunk.stream == flag.stream
+        )
         return any(zone is not None and zone.high > 0 for zone in zones)
 
     def courses(self, origin: int) -> tuple[tuple[Step, ...], ...]:

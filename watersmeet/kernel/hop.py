@@ -373,7 +373,7 @@ class Prober:
             return block
         answers = {call.name: self._answer(block, call) for call in conjunct.calls}
         if conjunct.is_call:
-            return block.take(np.flatnonzero(answers[conjunct.sql] == calls.TRUE))
+            return block.take(np.flatnonzero(answers[conjunct.calls[0].name] == calls.TRUE))
         plain = {c for c in conjunct.columns if c.name in conjunct.condition}
         table = self._read(block, plain) | {name: _booleans(found) for name, found in answers.items()}
         return block.take(self._duck.filter(table, [conjunct.condition], len(block)))

@@ -100,10 +100,12 @@ class Hidden:
     Attributes:
         text: What it holds, as the user wrote it.
         type: Its type.
+        failed: Whether it is the flag of the column before it, TRUE where computing that raised.
     """
 
     text: str
     type: pa.DataType
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from watersmeet.errors import SqlError
 Node = exp.Expr
 
 
-class Name(exp.Column):  # type: ignore[misc]
+class Name(exp.Column):
     """A column, as a path of names of any length; `path` holds them."""
 
     arg_types = {"this": True, "path": True}  # noqa: RUF012
@@ -24,19 +24,19 @@ class Name(exp.Column):  # type: ignore[misc]
         return [exp.Identifier(this=name) for name in self.args["path"]]
 
 
-class Known(exp.Column):  # type: ignore[misc]
-    """A column that was looked up already; `expr` is its `predicate.expr.Expr`."""
+class Known(exp.Column):
+    """A column that was looked up already; its `predicate.expr.Expr` is `meta["expr"]`."""
 
-    arg_types = {"this": True, "expr": True}  # noqa: RUF012
-
-
-class Constant(exp.Condition):  # type: ignore[misc]
-    """A constant that was read already; `expr` is its `predicate.expr.Expr`."""
-
-    arg_types = {"this": True, "expr": True}  # noqa: RUF012
+    arg_types = {"this": True}  # noqa: RUF012
 
 
-class Foreign(exp.Func):  # type: ignore[misc]
+class Constant(exp.Expression, exp.Condition):
+    """A constant that was read already; its `predicate.expr.Expr` is `meta["expr"]`."""
+
+    arg_types = {"this": True}  # noqa: RUF012
+
+
+class Foreign(exp.Expression, exp.Func):
     """Something that only Spark can compute; `this` says what."""
 
     arg_types = {"this": True, "expressions": False}  # noqa: RUF012

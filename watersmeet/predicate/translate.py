@@ -9,7 +9,7 @@ from watersmeet.predicate.conditions import CONDITIONS
 from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Call, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
-from watersmeet.predicate.source import Constant, Foreign, Known, Name, Node, Reading
+from watersmeet.predicate.source import Foreign, Name, Node, Reading
 from watersmeet.predicate.values import VALUES
 
 HANDLERS = {**VALUES, **CONDITIONS}
@@ -36,8 +36,6 @@ PARTS: dict[type[Node], set[str]] = {
     exp.TryCast: PLAIN_PARTS | {"to", "safe", "_type"},
     exp.Column: PLAIN_PARTS | {"table", "db", "catalog"},
     Name: PLAIN_PARTS | {"path"},
-    Known: PLAIN_PARTS | {"expr"},
-    Constant: PLAIN_PARTS | {"expr"},
     exp.Div: PLAIN_PARTS | {"typed", "safe"},
     exp.DPipe: PLAIN_PARTS | {"safe"},
     exp.If: PLAIN_PARTS | {"true", "false"},

@@ -201,8 +201,8 @@ BITWISE = {exp.BitwiseAnd: "({0} & {1})", exp.BitwiseOr: "({0} | {1})", exp.Bitw
 VALUES: dict[type[Node], Handler] = {
     exp.Column: _column,
     Name: _column,
-    Known: lambda self, node: node.args["expr"],
-    Constant: lambda self, node: node.args["expr"],
+    Known: lambda self, node: node.meta["expr"],
+    Constant: lambda self, node: node.meta["expr"],
     exp.Dot: _dot,
     exp.Literal: _literal,
     exp.RawString: _raw,

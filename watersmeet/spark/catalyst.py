@@ -15,7 +15,6 @@ from pyspark.sql import Column, SparkSession
 from watersmeet.errors import SqlError
 
 
-
 @dataclass(frozen=True, eq=False)
 class Part:
     """A node of Spark's tree, before names are resolved.

@@ -1,9 +1,10 @@
 """From Spark's tree to the nodes that the translator knows; whatever it doesn't know stays Spark's."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from sqlglot import exp
 
@@ -28,7 +29,6 @@ from watersmeet.predicate.types import (
     YEAR_MONTH,
     Type,
 )
-from watersmeet.predicate.values import find_predicate
 from watersmeet.spark.catalyst import Part
 
 BINARY_NODES: dict[str, type[Node]] = {
@@ -86,9 +86,11 @@ def _unbalanced(text: str) -> tuple[int, int]:
     return closed, opened
 
 
-def predicate_named(predicates: Sequence[PythonPredicate], names: Sequence[str]) -> PythonPredicate | None:
-    """Return the Python predicate that a function's name calls, or None."""
-    return find_predicate(predicates, names[0]) if len(names) == 1 else None
+class Calls(Protocol):
+    """Knows the calls of Python predicates."""
+
+    def predicate(self, part: Part) -> PythonPredicate | None:
+        """Return the Python predicate that a part calls, if it does."""
 
 
 class Converter:
@@ -98,7 +100,7 @@ class Converter:
         spark: The session.
         text: The text.
         known: Returns the expression that is known for a part already, or None.
-        predicates: The Python predicates.
+        calls: Tells which parts call Python predicates.
     """
 
     def __init__(
@@ -106,14 +108,14 @@ class Converter:
         spark: SparkSession,
         text: Text,
         known: Callable[[Part], Expr | None],
-        predicates: Sequence[PythonPredicate],
+        calls: Calls,
     ) -> None:
-        self._spark, self._text, self._known, self._predicates = spark, text, known, predicates
+        self._spark, self._text, self._known, self._calls = spark, text, known, calls
 
     def node(self, part: Part) -> Node:
         """Return a part as a node."""
         found = self._known(part)
-        made = self._made(part) if found is None else _expressed(found)
+        made = self._made(part) if found is None else expressed(found)
         made.meta["start"], made.meta["end"] = part.span
         return made
 
@@ -134,14 +136,14 @@ class Converter:
     def literal(self, part: Part, children: list[Node]) -> Node | None:
         """A constant."""
         made = literal(part.handle)
-        return None if made is None else Constant(this="constant", expr=made)
+        return None if made is None else expressed(made)
 
     def function(self, part: Part, children: list[Node]) -> Node | None:
         """A call of a function of Spark's or of a Python predicate."""
         if len(part.names) != 1 or part.handle.isDistinct() or part.handle.filter().isDefined():
             return None
         name = part.names[0]
-        if predicate_named(self._predicates, part.names) is None:
+        if self._calls.predicate(part) is None:
             if not _is_built_in(self._spark, name):
                 return Foreign(this=f"The function {name}", expressions=children)
             if name.lower() == "between" and len(children) == 3:
@@ -153,7 +155,7 @@ class Converter:
     def cast(self, part: Part, children: list[Node]) -> Node | None:
         """A cast, or try_cast."""
         target = part.handle.dataType().simpleString()
-        if "collate" in target.lower() or "<" in target or "(" in target and not target.startswith("decimal"):
+        if "collate" in target.lower() or "<" in target or ("(" in target and not target.startswith("decimal")):
             return None
         to = exp.DataType.build(target, dialect="spark")
         tried = str(part.handle.evalMode()) == "TRY"
@@ -165,7 +167,7 @@ class Converter:
         escape = str(part.handle.escapeChar())
         if escape == "\\":
             return made
-        return exp.Escape(this=made, expression=Constant(this="constant", expr=_text(escape)))
+        return exp.Escape(this=made, expression=expressed(_text(escape)))
 
     def choice(self, part: Part, children: list[Node]) -> Node:
         """CASE."""
@@ -205,16 +207,22 @@ def _negated(kind: type[Node], child: Node) -> Node:
     return kind(this=child)
 
 
-def _expressed(found: Expr) -> Node:
-    return (Known if found.columns else Constant)(this="known", expr=found)
+def expressed(found: Expr) -> Node:
+    """Return what is known already as a node."""
+    made = (Known if found.columns else Constant)(this="known")
+    made.meta["expr"] = found
+    return made
 
 
 def _is_built_in(spark: SparkSession, name: str) -> bool:
     """Tell whether a function is Spark's own: users may register theirs under its name."""
     jvm: Any = spark._jvm
     identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)
-    found = spark._jsparkSession.sessionState().functionRegistry().lookupFunction(identifier)
-    return bool(found.isDefined()) and found.get().getSource() == "built-in"
+    try:
+        found = spark._jsparkSession.sessionState().catalog().lookupFunctionInfo(identifier)
+    except AnalysisException:
+        return False
+    return str(found.getSource()) == "built-in"
 
 
 def literal(handle: Any) -> Expr | None:

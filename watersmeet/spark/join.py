@@ -139,9 +139,7 @@ class Join:
     @property
     def kinds(self) -> tuple[T.StructType, ...]:
         """The columns of each stream in Spark's terms, which say more than Arrow's: collations."""
-        return tuple(
-            self.inner[at].kind if frame is None else frame.schema for at, frame in enumerate(self.frames)
-        )
+        return tuple(self.inner[at].kind if frame is None else frame.schema for at, frame in enumerate(self.frames))
 
     @property
     def kind(self) -> T.StructType:

@@ -13,7 +13,7 @@ from watersmeet.predicate.scope import Scope
 from watersmeet.spark.catalyst import Part, origin_of, said
 from watersmeet.spark.convert import Text
 
-SUBQUERIES = frozenset({"Exists", "ScalarSubquery", "InSubquery", "ListQuery", "LateralSubquery", "UnresolvedTableArgPlanId",
+SUBQUERIES = frozenset({"Exists", "ScalarSubquery", "InSubquery", "ListQuery", "LateralSubquery",
                         "FunctionTableSubqueryArgumentExpression"})  # fmt: skip
 PARAMETERS = frozenset({"NamedParameter", "PosParameter"})
 WINDOWS = frozenset({"WindowExpression", "UnresolvedWindowExpression"})

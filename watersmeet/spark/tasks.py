@@ -154,9 +154,7 @@ def probed(plan: BatchPlan, taken: list[IntakeReport], name: str, share: int, sh
     return [first, *others]
 
 
-def write(
-    plan: BatchPlan, name: str, probing: Probe, found: Iterable[Partials]
-) -> tuple[ResultWriter, ResultWriter]:
+def write(plan: BatchPlan, name: str, probing: Probe, found: Iterable[Partials]) -> tuple[ResultWriter, ResultWriter]:
     """Write results to the store, under a name unique to the task attempt, and aside what Spark has yet to decide."""
     query, gather = probing.query, probing.table.gather
     done = ResultWriter(plan.store, query.output_schema, f"{plan.name}-{name}")

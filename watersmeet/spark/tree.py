@@ -25,7 +25,7 @@ class Node:
         strategy: Where tuples are kept.
         ordering: In which order streams are probed.
         read: Reads result files as a frame of the output's schema.
-        decide: Keeps of combinations that Spark has to decide those that are results, as a frame of the engine's output.
+        decide: Reads files of combinations that Spark has to decide, as a frame of those that are results.
         computed: For each stream what computes its hidden columns.
         inner: The joins that are streams of this one, by position.
         path: Where the join stands in the tree; part of the names of its files.

@@ -1,0 +1,182 @@
+"""What Spark computes beforehand: constants once, and what reads one stream once a tuple, as hidden columns."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from watersmeet.predicate.expr import Expr, Refusal, fail
+from watersmeet.predicate.model import Column, Hidden
+from watersmeet.predicate.types import from_arrow
+from watersmeet.query import StreamSpec
+from watersmeet.spark.catalyst import Builder, Part
+from watersmeet.spark.convert import Text, literal
+from watersmeet.spark.frames import arrow_type, hidden_name
+from watersmeet.spark.names import STARS, Names
+
+NO_VALUES = STARS | {
+    "LambdaFunction", "UnresolvedNamedLambdaVariable", "NamePlaceholder", "NamedArgumentExpression", "Alias",
+    "UnresolvedCollation",
+}  # fmt: skip
+"""Parts that mean something only inside others."""
+
+
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """A hidden column as Spark computes it.
+
+    Attributes:
+        part: The expression.
+        hidden: The column as the join knows it.
+        kind: Its type in Spark's terms.
+        column: Its position.
+        value: What computes it, over the stream as a struct column of the stream's name.
+        flag: The column, right behind it, that is TRUE where computing it raised; None if it can't raise.
+    """
+
+    part: Part
+    hidden: Hidden
+    kind: T.DataType
+    column: Column
+    value: SparkColumn
+    flag: "Computed | None" = None
+
+    @property
+    def columns(self) -> set[Column]:
+        """The column, and its flag's."""
+        return {self.column} | ({self.flag.column} if self.flag else set())
+
+    @property
+    def reason(self) -> str:
+        """What an error says where computing it raised."""
+        return f"an error when Spark computed `{self.hidden.text}`"
+
+    def expr(self, careful: bool) -> Expr:
+        """Return it as the translator takes it; with care, it raises where computing it did.
+
+        Raises:
+            Refusal: If DuckDB doesn't know its type, or compares such values otherwise.
+        """
+        type_, name = from_arrow(self.hidden.type), self.column.name
+        if type_.kind == "unsupported" or collation(self.kind):
+            raise Refusal(f"values of type {self.kind.simpleString()} are Spark's own")
+        if self.flag is None or not careful:
+            return Expr(name, type_, frozenset({self.column}))
+        sql = f"(CASE WHEN {self.flag.column.name} THEN {fail(self.reason, type_)} ELSE {name} END)"
+        return Expr(sql, type_, frozenset(self.columns), raises=True, plain=name)
+
+    def shown(self) -> SparkColumn:
+        """Return it as Spark reads it where it decides a conjunct."""
+        return self.checked(F.col(hidden_name(self.column.name)))
+
+    def checked(self, value: SparkColumn) -> SparkColumn:
+        """Return a value that raises where computing the hidden column did."""
+        if self.flag is None:
+            return value
+        error = F.raise_error(F.lit(self.reason))
+        return F.when(F.col(hidden_name(self.flag.column.name)), error).otherwise(value)
+
+
+class Hoist:
+    """Finds what can be computed beforehand, and has it computed.
+
+    Args:
+        names: The names of the `where`.
+        text: Its text.
+        streams: The join's streams.
+        empty: A frame with a struct column for each of them.
+        calm: Tells whether computing a part can't raise.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        text: Text,
+        streams: Sequence[StreamSpec],
+        empty: DataFrame,
+        calm: Callable[[Part], bool],
+    ) -> None:
+        self._names, self._text, self._streams, self._empty, self._calm = names, text, streams, empty, calm
+        self._builder = Builder(empty.sparkSession)
+        self.computed: list[list[Computed]] = [[] for _ in streams]
+        self.hidden: dict[Part, Computed] = {}
+        self.constants: dict[Part, Expr] = {}
+
+    def prepare(self, clause: Part) -> None:
+        """Have computed what can be of a conjunct."""
+        home = min(self._names.streams(clause), default=0)
+        for part in self._roots(clause):
+            streams = self._names.streams(part)
+            if streams or not self._fold(part):
+                self._hoist(part, min(streams, default=home))
+
+    def _roots(self, part: Part) -> list[Part]:
+        """Return the largest parts that read no stream or one, and aren't a bare column or a literal."""
+        if part.kind == "LambdaFunction":
+            return []
+        alone = len(self._names.streams(part)) <= 1 and not self._names.calls(part)
+        if alone and part.kind not in NO_VALUES:
+            return [] if part.kind == "Literal" or self._names.is_bare(part) else [part]
+        return [root for child in part.children for root in self._roots(child)]
+
+    def _fold(self, part: Part) -> bool:
+        """Let Spark compute a constant now; it can't if that raises, or takes a function of the user's."""
+        frame = self._empty.sparkSession.range(1).select(self._builder.column(part.handle).alias("c"))
+        shown = frame._jdf.queryExecution().optimizedPlan().expressions()
+        made = shown.apply(0).children() if shown.size() == 1 else None
+        found = made.apply(0) if made is not None and made.size() == 1 else None
+        value = literal(found) if found is not None and found.getClass().getSimpleName() == "Literal" else None
+        if value is not None:
+            self.constants[part] = value
+        return value is not None
+
+    def _hoist(self, part: Part, stream: int) -> None:
+        """Let Spark compute a part of each tuple of a stream; not if its type can't be stored."""
+        known = next((made for made in self.computed[stream] if made.part.handle.equals(part.handle)), None)
+        value = self._builder.column(self._builder.rebuilt(part, lambda p: self._names.in_full(p, self._builder)))
+        kind = self._empty.select(value.alias("c")).schema[0].dataType
+        type_ = arrow_type(kind)
+        if known is not None:
+            self.hidden[part] = known
+        elif type_ is not None:
+            self.hidden[part] = self._compute(part, stream, value, kind, type_)
+
+    def _compute(self, part: Part, stream: int, value: SparkColumn, kind: T.DataType, type_: pa.DataType) -> Computed:
+        text = self._text.of(part)
+        column = Column(stream, len(self._streams[stream].schema) + len(self.computed[stream]))
+        made = Computed(part, Hidden(text, type_), kind, column, value)
+        if self._calm(part):
+            self.computed[stream].append(made)
+            return made
+        tried = self._builder.tried(F.struct(value.alias("value")))
+        behind = Column(stream, column.field + 1)
+        flag = Computed(
+            part, Hidden(f"{text} failed", pa.bool_(), failed=True), T.BooleanType(), behind, tried.isNull()
+        )
+        made = replace(made, value=tried.getField("value"), flag=flag)
+        self.computed[stream] += [made, flag]
+        return made
+
+
+def collation(kind: T.DataType) -> str | None:
+    """Return a type's name if it holds text that is compared by a collation, not byte by byte; else None."""
+    name = kind.simpleString()
+    return name if "collate" in name.lower() else None
+
+
+def replaced(part: Part, names: Names, hoist: Hoist, builder: Builder, answers: Callable[[Part], SparkColumn]) -> Any:
+    """Return a part as Spark decides it: over struct columns, hidden ones and the answers of Python predicates."""
+
+    def other(inner: Part) -> Any:
+        if inner in hoist.hidden:
+            return builder.node(hoist.hidden[inner].shown())
+        if names.predicate(inner) is not None:
+            return builder.node(answers(inner))
+        return names.in_full(inner, builder)
+
+    return builder.rebuilt(part, other)
