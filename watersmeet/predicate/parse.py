@@ -8,7 +8,7 @@ from sqlglot import exp
 from watersmeet.predicate.bounds import bounds_of
 from watersmeet.predicate.conditions import flat
 from watersmeet.predicate.expr import Refusal
-from watersmeet.predicate.macros import PRELUDE
+from watersmeet.predicate.macros import NOT_SURE, PRELUDE
 from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Node, Source
@@ -51,13 +51,14 @@ def _conjunct(translator: Translator, node: Node, span: tuple[int, int]) -> Conj
     except Refusal as refusal:
         raise source.error(refusal.problem, refusal.node or node) from None
     calls = tuple(translator.calls[first:])
+    sql = f"(CASE WHEN {made.unsure} THEN {NOT_SURE} ELSE {made.sql} END)" if made.unsure else made.sql
     return Conjunct(
         text=source.text[slice(*span)],
-        sql=made.sql,
+        sql=sql,
         columns=tuple(sorted(made.columns)),
         calls=calls,
         bounds=() if calls else (*bounds_of(node, translator), *text_bounds_of(node, translator)),
-        raises=made.raises,
+        raises=made.raises or made.unsure is not None,
         equality=_equality(node.unnest(), translator),
     )
 
