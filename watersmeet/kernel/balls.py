@@ -206,7 +206,12 @@ def divide(x: Ball, y: Ball) -> Ball:
 
 
 def rising(
-    function: Callable[[Reals], Reals], *, least: float = -np.inf, most: float = np.inf, sure: float | None = None
+    function: Callable[[Reals], Reals],
+    *,
+    least: float = -np.inf,
+    most: float = np.inf,
+    sure: float | None = None,
+    null: float = -np.inf,
 ) -> Callable[[Ball], Ball]:
     """A monotone function that is not the same everywhere; `least` and `most` end its domain.
 
@@ -215,6 +220,7 @@ def rising(
         least: The least number of its domain.
         most: The greatest.
         sure: The number at which Java promises the very value that NumPy gives.
+        null: Up to this number Spark's function is NULL.
     """
 
     def apply(x: Ball) -> Ball:
@@ -228,7 +234,11 @@ def rising(
             radius = OWN * np.abs(value) + TINY
         if sure is not None:
             radius = np.where((x.value == sure) & (x.radius == 0), 0.0, radius)
-        return _made(value, np.where((low >= least) & (high <= most), radius, np.inf), x)
+        made = _made(value, np.where((low >= least) & (high <= most), radius, np.inf), x)
+        nothing = (high <= null) & (x.radius < np.inf)
+        return (
+            made if not nothing.any() else Ball(made.value, np.where(nothing, 0.0, made.radius), made.valid & ~nothing)
+        )
 
     return apply
 
@@ -290,10 +300,10 @@ def angle(y: Ball, x: Ball) -> Ball:
     reach = x.radius + y.radius
     distance = np.hypot(x.value, y.value) * (1 - OWN) - reach * SLACK
     across = (np.abs(y.value) <= y.radius) & (x.value - x.radius <= 0) & (y.radius > 0)
-    zero = (y.value == 0) & (y.radius == 0) & (x.value > x.radius)
+    zero = (y.value == 0) & (y.radius == 0) & ((x.value > x.radius) | ((x.value == 0) & (x.radius == 0)))
     spread = np.where(reach > 0, reach / distance * (1 + OWN), 0.0)
     radius = np.where(zero, 0.0, spread * SLACK + OWN * (np.abs(value) + spread) + TINY)
-    return _made(value, np.where((distance > 0) & ~across, radius, np.inf), y, x)
+    return _made(value, np.where(((distance > 0) & ~across) | zero, radius, np.inf), y, x)
 
 
 def hypotenuse(x: Ball, y: Ball) -> Ball:
@@ -349,10 +359,10 @@ FUNCTIONS: dict[str, Callable[..., Ball]] = {
     "cbrt": rising(np.cbrt, sure=0.0),
     "exp": rising(np.exp),
     "expm1": rising(np.expm1, sure=0.0),
-    "ln": rising(np.log, least=TINY, sure=1.0),
-    "log10": rising(np.log10, least=TINY, sure=1.0),
-    "log2": rising(np.log2, least=TINY, sure=1.0),
-    "log1p": rising(np.log1p, least=-1 + UNIT, sure=0.0),
+    "ln": rising(np.log, least=TINY, sure=1.0, null=0.0),
+    "log10": rising(np.log10, least=TINY, sure=1.0, null=0.0),
+    "log2": rising(np.log2, least=TINY, sure=1.0, null=0.0),
+    "log1p": rising(np.log1p, least=-1 + UNIT, sure=0.0, null=-1.0),
     "sin": sine,
     "cos": cosine,
     "tan": tangent,

@@ -161,7 +161,7 @@ class _Search:
         if type(node) in _SIGNS and self._adds_up(made) and made.type.kind in _NUMBERS:
             left, right = self.value(node.this), self.value(node.args["expression"])
             return left.joined(_SIGNS[type(node)], right) if left and right else None
-        if made.raises:
+        if made.raises or made.unsure:
             return None
         sql = _AS_DOUBLE[made.type.kind].format(made.sql)
         exact = made.type.kind != "decimal" or made.type.precision <= EXACT_DIGITS

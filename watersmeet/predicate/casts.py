@@ -88,9 +88,10 @@ def _group(type_: Type) -> str:
     return "real" if type_.kind in FRACTIONAL else type_.kind
 
 
-def _plain(template: str, *, raises: bool = False) -> Rule:
+def _plain(template: str, *, raises: bool = False, unsure: str | None = None) -> Rule:
     def rule(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-        return strict(template.format(expr.sql, to=to.duckdb), to, (expr,), raises=raises)
+        doubt = unsure and unsure.format(expr.sql)
+        return strict(template.format(expr.sql, to=to.duckdb), to, (expr,), raises=raises, unsure=doubt)
 
     return rule
 
@@ -225,11 +226,13 @@ RULES: dict[tuple[str, str], Rule] = {
     **{("string", kind): _string_to_datetime for kind in DATETIME},
     ("date", "timestamp"): _plain("ws_instant(CAST({0} AS TIMESTAMP))"),
     ("date", "timestamp_ntz"): _plain("CAST({0} AS TIMESTAMP)"),
-    ("date", "string"): _plain("ws_date_text({0})"),
+    ("date", "string"): _plain("CAST({0} AS VARCHAR)", unsure="ws_strange_year({0})"),
     ("timestamp", "date"): _plain("CAST({0} AS DATE)"),
     ("timestamp", "timestamp_ntz"): _plain("CAST({0} AS TIMESTAMP)"),
-    ("timestamp", "string"): _plain("ws_time_text(CAST({0} AS TIMESTAMP))"),
+    ("timestamp", "string"): _plain(
+        "CAST(CAST({0} AS TIMESTAMP) AS VARCHAR)", unsure="ws_strange_year(CAST({0} AS TIMESTAMP))"
+    ),
     ("timestamp_ntz", "date"): _plain("CAST({0} AS DATE)"),
     ("timestamp_ntz", "timestamp"): _plain("ws_instant({0})"),
-    ("timestamp_ntz", "string"): _plain("ws_time_text({0})"),
+    ("timestamp_ntz", "string"): _plain("CAST({0} AS VARCHAR)", unsure="ws_strange_year({0})"),
 }

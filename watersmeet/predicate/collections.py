@@ -7,6 +7,7 @@ from watersmeet.predicate.expr import Expr, Refusal, fail, merged, strict
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.types import BOOLEAN, INT, INTEGRAL, LONG, ORDERED, Type, common_type
 
+SET = "array of shared elements"
 OUT_OF_BOUNDS = "[INVALID_ARRAY_INDEX] The index is out of bounds."
 
 
@@ -42,7 +43,34 @@ def array_contains(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 def array_position(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """The first place of a value, from 1; 0 if it is not there."""
     array, value = _member(arguments, dialect)
+    _in_order(array)
     return strict(f"CAST(ws_position({array.sql}, {value.sql}) AS BIGINT)", LONG, (array, value))
+
+
+def arrays_overlap(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """Whether two arrays share an element; NULL if none is found but some element is NULL."""
+    one, two = _alike(arguments)
+    return strict(f"ws_overlap({one.sql}, {two.sql})", BOOLEAN, (one, two))
+
+
+def array_intersect(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """The elements that two arrays share, each once, NULL too; in an order of DuckDB's own."""
+    one, two = _alike(arguments)
+    element = _element(one)
+    return strict(f"ws_intersect({one.sql}, {two.sql})", Type("array", element=element, name=SET), (one, two))
+
+
+def _alike(arguments: Sequence[Expr]) -> tuple[Expr, Expr]:
+    one, two = arguments
+    if _element(one) != _element(two) or _element(one).kind not in ORDERED:
+        raise Refusal(f"Two arrays of one type are expected here, not {one.type} and {two.type}; cast one.")
+    return one, two
+
+
+def _in_order(array: Expr) -> Expr:
+    if array.type.name == SET:
+        raise Refusal("The order of the elements that two arrays share can't be carried over.")
+    return array
 
 
 def extreme_of(name: str) -> Callable[[Sequence[Expr], Dialect], Expr]:
@@ -59,7 +87,7 @@ def extreme_of(name: str) -> Callable[[Sequence[Expr], Dialect], Expr]:
 
 def item(array: Expr, index: Expr, dialect: Dialect) -> Expr:
     """`array[index]`, from 0; out of bounds is an error in ANSI mode and NULL otherwise."""
-    element = _element(array)
+    element = _element(_in_order(array))
     if index.type.kind not in INTEGRAL:
         raise Refusal(f"An array's index is an integer, not {index.type}.")
     place = f"CAST({index.sql} AS BIGINT)"
@@ -70,7 +98,7 @@ def item(array: Expr, index: Expr, dialect: Dialect) -> Expr:
 def element_at(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """`element_at(array, index)`, from 1, or from the end if negative; 0 is always an error."""
     array, index = arguments[0], coerce(arguments[1], INT, dialect)
-    element = _element(array)
+    element = _element(_in_order(array))
     place = f"CAST({index.sql} AS BIGINT)"
     zero = fail(OUT_OF_BOUNDS, element)
     outside = f"abs({place}) > len({array.sql})"

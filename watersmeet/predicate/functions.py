@@ -6,7 +6,15 @@ from difflib import get_close_matches
 
 from watersmeet.predicate.arithmetic import absolute, arithmetic, negated, pmod
 from watersmeet.predicate.casts import cast, coerce
-from watersmeet.predicate.collections import array_contains, array_position, element_at, extreme_of, size
+from watersmeet.predicate.collections import (
+    array_contains,
+    array_intersect,
+    array_position,
+    arrays_overlap,
+    element_at,
+    extreme_of,
+    size,
+)
 from watersmeet.predicate.conditionals import coalesce, extreme, if_then, nullif, nvl2
 from watersmeet.predicate.datetimes import moved_days
 from watersmeet.predicate.expr import Expr, Refusal, merged, quote, strict
@@ -21,6 +29,7 @@ from watersmeet.predicate.types import (
     DOUBLE,
     FLOAT,
     INT,
+    INTEGRAL,
     LONG,
     SHORT,
     STRING,
@@ -33,18 +42,20 @@ Build = Callable[[Sequence[Expr], Dialect], Expr]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function that is NULL for a NULL argument: argument types, result type, DuckDB template."""
+    """A function that is NULL for a NULL argument: argument types, result type, DuckDB templates."""
 
     takes: tuple[Type, ...]
     gives: Type
     sql: str
     raises: bool = False
+    unsure: str | None = None
 
     def __call__(self, arguments: Sequence[Expr], dialect: Dialect) -> Expr:
         """The call, its arguments cast as Spark implies."""
         made = [coerce(argument, type_, dialect) for argument, type_ in zip(arguments, self.takes, strict=True)]
-        sql = self.sql.format(*(argument.sql for argument in made))
-        return strict(sql, self.gives, made, raises=self.raises)
+        texts = [argument.sql for argument in made]
+        unsure = self.unsure and self.unsure.format(*texts)
+        return strict(self.sql.format(*texts), self.gives, made, raises=self.raises, unsure=unsure)
 
 
 def _concat(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
@@ -95,8 +106,18 @@ def _as(type_: Type) -> Build:
     return lambda arguments, dialect: cast(arguments[0], type_, dialect)
 
 
-def _shift_days(sign: str) -> Function:
-    return Function((DATE, INT), DATE, moved_days(sign, "{0}", "{1}"), raises=True)
+def _shift_days(sign: str) -> Build:
+    return lambda arguments, dialect: moved_days(
+        sign, coerce(arguments[0], DATE, dialect), coerce(arguments[1], INT, dialect)
+    )
+
+
+def _bit_count(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """The bits of an integer as a bigint, or of a boolean."""
+    value = arguments[0]
+    if value.type.kind not in {*INTEGRAL, "boolean"}:
+        raise Refusal(f"Bits are those of integers, not of {value.type}.")
+    return strict(f"CAST(bit_count(CAST({value.sql} AS BIGINT)) AS INTEGER)", INT, (value,))
 
 
 def _date_trunc(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
@@ -111,12 +132,15 @@ def _date_trunc(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 
 _PADDED = "(CASE WHEN {2} = '' THEN left({0}, ws_not_below_0({1})) ELSE %s({0}, {1}, {2}) END)"
 
+_LEVENSHTEIN = "CAST(levenshtein({0}, {1}) AS INTEGER)"
+_BEYOND_ASCII = "(ws_beyond_ascii({0}) OR ws_beyond_ascii({1}))"
+
 FUNCTIONS: dict[str, dict[int, Build]] = {
     # strings
     "length": {1: _length},
     "octet_length": {1: Function((STRING,), INT, "CAST(strlen({0}) AS INTEGER)")},
-    "lower": {1: Function((STRING,), STRING, "ws_lower({0})")},
-    "upper": {1: Function((STRING,), STRING, "ws_upper({0})")},
+    "lower": {1: Function((STRING,), STRING, "lower({0})", unsure="ws_strange_lower({0})")},
+    "upper": {1: Function((STRING,), STRING, "upper({0})", unsure="ws_strange_upper({0})")},
     "trim": {1: Function((STRING,), STRING, "trim({0}, ' ')")},
     "ltrim": {1: Function((STRING,), STRING, "ltrim({0}, ' ')")},
     "rtrim": {1: Function((STRING,), STRING, "rtrim({0}, ' ')")},
@@ -145,7 +169,10 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
     },
     "reverse": {1: Function((STRING,), STRING, "array_to_string(list_reverse(string_split({0}, '')), '')")},
     "repeat": {2: Function((STRING, INT), STRING, "repeat({0}, {1})")},
-    "levenshtein": {2: Function((STRING, STRING), INT, "CAST(ws_levenshtein({0}, {1}) AS INTEGER)", raises=True)},
+    "levenshtein": {
+        2: Function((STRING, STRING), INT, _LEVENSHTEIN, unsure=_BEYOND_ASCII),
+        3: Function((STRING, STRING, INT), INT, f"ws_within({_LEVENSHTEIN}, {{2}})", unsure=_BEYOND_ASCII),
+    },
     "ascii": {1: Function((STRING,), INT, "CAST(ascii({0}) AS INTEGER)")},
     "substring": {
         2: Function((STRING, INT), STRING, "ws_substring({0}, CAST({1} AS BIGINT), CAST(2147483647 AS BIGINT))"),
@@ -164,6 +191,7 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
     "isnan": {1: lambda arguments, dialect: _isnan(arguments, dialect)},
     # numbers
     "abs": {1: lambda arguments, dialect: absolute(arguments[0], dialect)},
+    "bit_count": {1: _bit_count},
     "negative": {1: lambda arguments, dialect: negated(arguments[0], dialect)},
     "mod": {2: lambda arguments, dialect: arithmetic("%", arguments[0], arguments[1], dialect)},
     "pmod": {2: lambda arguments, dialect: pmod(arguments[0], arguments[1], dialect)},
@@ -216,6 +244,8 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
     "size": {1: size},
     "array_size": {1: lambda arguments, dialect: size(arguments, Dialect(ansi=True))},
     "array_contains": {2: array_contains},
+    "arrays_overlap": {2: arrays_overlap},
+    "array_intersect": {2: array_intersect},
     "array_position": {2: array_position},
     "element_at": {2: element_at},
     "array_max": {1: extreme_of("list_max")},

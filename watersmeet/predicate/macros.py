@@ -1,7 +1,7 @@
 """DuckDB macros for what Spark means and DuckDB doesn't say in one word; the kernel creates them on each connection.
 
 Every macro is NULL for a NULL argument unless it says otherwise. An error that starts with NOT_CARRIED tells that
-DuckDB would answer otherwise than Spark for this very value, so that there is no wrong answer, but none at all.
+DuckDB might answer otherwise than Spark for this very value, so that there is no wrong answer, but none at all.
 """
 
 NOT_CARRIED = "[NOT_CARRIED_OVER]"
@@ -19,9 +19,11 @@ SPECIAL_UPPER = (
 )
 SPECIAL_LOWER = rf"[{_YOUNG}İΣ]"
 
+NOT_SURE = f"CAST(error('{NOT_CARRIED} A value can''t be carried over; use a Python predicate.') AS BOOLEAN)"
+"""What a condition is where its answer is not to be trusted."""
+
 MACROS: dict[str, str] = {
     "ws_trim(x)": f"trim(x, {_BLANKS})",
-    "ws_not_carried(what)": f"error('{NOT_CARRIED} ' || what || ' can''t be carried over; use a Python predicate.')",
     # Casts of text: NULL for what is no such value; the cast itself makes an error of it where Spark does.
     "ws_integer_text(x)": "CASE WHEN regexp_full_match(ws_trim(x), '[+-]?[0-9]+') THEN ws_trim(x) END",
     "ws_double(x)": (
@@ -41,15 +43,9 @@ MACROS: dict[str, str] = {
         f"CASE WHEN regexp_full_match(ws_trim(x), '{_DATE}') "
         "THEN TRY(make_date(ws_date_part(x, 1), ws_date_part(x, 2), ws_date_part(x, 3))) END"
     ),
-    "ws_date_text(x)": (
-        "CASE WHEN year(x) BETWEEN 1 AND 9999 THEN CAST(x AS VARCHAR) "
-        "WHEN x IS NULL THEN NULL "
-        "ELSE CAST(ws_not_carried('A date before year 1 or after 9999 as text') AS VARCHAR) END"
-    ),
-    "ws_time_text(x)": (
-        "CASE WHEN year(x) BETWEEN 1 AND 9999 THEN CAST(x AS VARCHAR) WHEN x IS NULL THEN NULL "
-        "ELSE CAST(ws_not_carried('A timestamp before year 1 or after 9999 as text') AS VARCHAR) END"
-    ),
+    # A date or timestamp as text is written alike in these years only; dates are counted alike in more of them.
+    "ws_strange_year(x)": "year(x) NOT BETWEEN 1 AND 9999",
+    "ws_far(x)": "year(x) NOT BETWEEN -100000 AND 100000",
     "ws_as_double(x)": "x",
     "ws_as_float(x)": (
         "CASE WHEN isinf(x) OR isnan(x) OR abs(x) < 3.4028235677973366e38::DOUBLE THEN CAST(x AS FLOAT) "
@@ -80,18 +76,10 @@ MACROS: dict[str, str] = {
         "ws_substring_from(x, CASE WHEN start > 0 THEN start - 1 WHEN start < 0 THEN length(x) + start ELSE start END, "
         "size)"
     ),
-    "ws_upper(x)": (
-        f"CASE WHEN regexp_matches(x, '{SPECIAL_UPPER}') "
-        "THEN CAST(ws_not_carried('The upper case of a letter that becomes two') AS VARCHAR) ELSE upper(x) END"
-    ),
-    "ws_lower(x)": (
-        f"CASE WHEN regexp_matches(x, '{SPECIAL_LOWER}') "
-        "THEN CAST(ws_not_carried('The lower case of a letter that has several') AS VARCHAR) ELSE lower(x) END"
-    ),
-    "ws_levenshtein(x, y)": (
-        "CASE WHEN strlen(x) > length(x) OR strlen(y) > length(y) "
-        "THEN CAST(ws_not_carried('levenshtein beyond ASCII') AS BIGINT) ELSE levenshtein(x, y) END"
-    ),
+    "ws_strange_upper(x)": f"regexp_matches(x, '{SPECIAL_UPPER}')",
+    "ws_strange_lower(x)": f"regexp_matches(x, '{SPECIAL_LOWER}')",
+    "ws_beyond_ascii(x)": "strlen(x) > length(x)",
+    "ws_within(x, most)": "CASE WHEN x IS NULL OR most IS NULL THEN NULL WHEN x > most THEN -1 ELSE x END",
     # The first six bytes as a number, filled up with the smallest or the largest byte; as `state.chunk.numbers` has it.
     "ws_text_filled(x, digits)": "CAST(CAST('0x' || left(hex(left(x, 6)) || digits, 12) AS BIGINT) AS DOUBLE)",
     "ws_text(x)": "ws_text_filled(x, '000000000000')",
@@ -106,6 +94,17 @@ MACROS: dict[str, str] = {
     "ws_contains(xs, x)": (
         "CASE WHEN xs IS NULL OR x IS NULL THEN NULL WHEN list_contains(xs, x) THEN TRUE "
         "WHEN len(xs) > list_count(xs) THEN NULL ELSE FALSE END"
+    ),
+    # Faster than list_has_any and list_intersect, which build a table for each row.
+    "ws_common(xs, ys)": "list_filter(xs, lambda ws_x: list_contains(ys, ws_x))",
+    "ws_holds_null(xs)": "len(xs) > list_count(xs)",
+    "ws_overlap(xs, ys)": (
+        "CASE WHEN xs IS NULL OR ys IS NULL THEN NULL WHEN len(ws_common(xs, ys)) > 0 THEN TRUE "
+        "WHEN len(xs) > 0 AND len(ys) > 0 AND (ws_holds_null(xs) OR ws_holds_null(ys)) THEN NULL ELSE FALSE END"
+    ),
+    "ws_intersect(xs, ys)": (
+        "CASE WHEN xs IS NULL OR ys IS NULL THEN NULL WHEN ws_holds_null(xs) AND ws_holds_null(ys) "
+        "THEN list_append(list_distinct(ws_common(xs, ys)), NULL) ELSE list_distinct(ws_common(xs, ys)) END"
     ),
 }
 

@@ -8,7 +8,7 @@ from sqlglot import exp
 from watersmeet.predicate.bounds import bounds_of
 from watersmeet.predicate.conditions import flat
 from watersmeet.predicate.expr import Refusal
-from watersmeet.predicate.macros import PRELUDE
+from watersmeet.predicate.macros import NOT_SURE, PRELUDE
 from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Node, Source
@@ -66,7 +66,7 @@ def conjunct(translator: Translator, node: Node, text: str) -> Conjunct:
         sql=made.sql,
         columns=tuple(sorted(made.columns)),
         calls=calls,
-        bounds=() if calls else (*bounds_of(node, translator), *text_bounds_of(node, translator)),
+        bounds=() if calls or made.unsure else (*bounds_of(node, translator), *text_bounds_of(node, translator)),
         raises=made.raises,
         equality=_equality(node.unnest(), translator),
         unsure=made.unsure,

@@ -28,8 +28,8 @@ def like(value: Expr, pattern: Expr, escape: str = "\\", *, fold: bool = False) 
     if fold:
         if not text.isascii():
             raise Refusal("ILIKE with letters beyond ASCII can't be carried over.")
-        lowered = f"ws_lower({value.sql})"
-        return strict(f"({lowered} LIKE {quote(text.lower())} ESCAPE {quote(escape)})", BOOLEAN, (value,))
+        sql = f"(lower({value.sql}) LIKE {quote(text.lower())} ESCAPE {quote(escape)})"
+        return strict(sql, BOOLEAN, (value,), unsure=f"ws_strange_lower({value.sql})")
     return strict(f"({value.sql} LIKE {quote(text)} ESCAPE {quote(escape)})", BOOLEAN, (value,))
 
 

@@ -194,20 +194,29 @@ def _typed(node: Node, translator: Translator) -> _Typed:
     """The term of a node, of the type Spark gives it."""
     bare = node.unnest()
     if not any(_is_inexact(part) for part in bare.walk()):
-        return _exact(translator.expr(bare))
+        expr = translator.expr(bare)
+        if not _fails(expr):
+            return _exact(expr)
     if type(bare) in ARITHMETIC:
         return _arithmetic(ARITHMETIC[type(bare)], bare.this, bare.expression, translator)
     if isinstance(bare, exp.Neg):
         return _kept("negative", _typed(bare.this, translator))
-    if type(bare) is exp.Cast and bare.to.this in CASTS and not bare.to.expressions:
+    if isinstance(bare, exp.Cast) and not bare.args.get("safe") and bare.to.this in CASTS:
         return _as(_typed(bare.this, translator), CASTS[bare.to.this], translator)
     if isinstance(bare, exp.Anonymous):
         return _call(bare, translator)
     raise Refusal("This is no term.")
 
 
+def _fails(expr: Expr) -> bool:
+    """Whether it raises by a call of `error`, which DuckDB's TRY doesn't take; a division is then taken apart."""
+    return expr.raises and "error(" in expr.sql
+
+
 def _exact(expr: Expr) -> _Typed:
     """An expression that DuckDB computes; as a term it is NaN where it raises or is not to be trusted."""
+    if _fails(expr):
+        raise Refusal("This may raise.")
     sql = f"CAST({expr.sql} AS DOUBLE)"
     if expr.is_literal and expr.literal is not None and expr.type.kind in NUMERIC:
         return _Typed(Leaf(sql, value=float(expr.literal)), expr.type, expr)

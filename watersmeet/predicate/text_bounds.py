@@ -64,9 +64,9 @@ def _prefixed(node: Node, translator: Translator) -> Sequence[tuple[Expr, ...]]:
 
 
 def _texts(translator: Translator, *nodes: Node) -> Sequence[tuple[Expr, ...]]:
-    """The nodes' expressions; none at all unless every one is text and can't raise."""
+    """The nodes' expressions; none at all unless every one is text, can't raise and is always to be trusted."""
     made = tuple(translator.expr(node) for node in nodes)
-    return [made] if all(expr.type == STRING and not expr.raises for expr in made) else []
+    return [made] if all(expr.type == STRING and not expr.raises and not expr.unsure for expr in made) else []
 
 
 def _first(text: Expr) -> Expr:
