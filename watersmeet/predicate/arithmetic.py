@@ -50,7 +50,7 @@ def arithmetic(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
         left, right = cast(left, DOUBLE, dialect), cast(right, DOUBLE, dialect)
     elif sign == "div" and kinds <= INTEGRAL.keys():
         left, right = cast(left, LONG, dialect), cast(right, LONG, dialect)
-    if "decimal" in kinds and not kinds & FRACTIONAL:
+    if "decimal" in kinds and kinds <= NUMERIC and not kinds & FRACTIONAL:
         return _decimal(sign, left, right, dialect)
     type_ = common_type(left.type, right.type, ansi=dialect.ansi)
     if type_ is None or type_.kind not in NUMERIC:
