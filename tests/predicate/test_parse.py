@@ -1,3 +1,5 @@
+from decimal import Decimal
+
 import duckdb
 import pyarrow as pa
 import pytest
@@ -351,3 +353,14 @@ def test_an_unknown_time_zone_is_refused() -> None:
 
 def test_types_that_where_may_not_use_matter_only_if_used() -> None:
     assert parse_where("a.i = b.i", NASTY, [], Dialect())
+
+
+def test_products_of_decimals_have_all_their_digits() -> None:
+    sql = one("a.d * a.d > 0").sql
+    connection = duckdb.connect()
+    connection.register("t", pa.table({"s0_7": pa.array([Decimal("99999999.99")], pa.decimal128(10, 2))}))
+    assert connection.execute(f"SELECT {sql} FROM t").fetchall() == [(True,)]
+
+
+def test_a_condition_is_no_number() -> None:
+    assert "+ is not defined for boolean and decimal(1,1)" in error("a.flag + 0.5 > 1")
