@@ -364,3 +364,8 @@ def test_products_of_decimals_have_all_their_digits() -> None:
 
 def test_a_condition_is_no_number() -> None:
     assert "+ is not defined for boolean and decimal(1,1)" in error("a.flag + 0.5 > 1")
+
+
+@pytest.mark.parametrize("text", ["similar()", "similar() AND a.x > 1", "NOT similar( )"])
+def test_a_predicate_without_arguments_is_refused(text: str) -> None:
+    assert "similar() has no arguments; give it the columns it is to look at." in error(text)

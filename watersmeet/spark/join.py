@@ -23,6 +23,7 @@ from watersmeet.ordering import Given, Ordering, ordering
 from watersmeet.placement import PSP, Auto, Strategy
 from watersmeet.predicate.model import Dialect, PythonPredicate
 from watersmeet.predicate.parse import parse_where
+from watersmeet.predicate.python import checked
 from watersmeet.query import RESULT_TIME, Output, Query, StreamSpec
 from watersmeet.select import parse_select
 from watersmeet.spark import checks, tasks
@@ -70,6 +71,8 @@ def stream(
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")
+    if not isinstance(time, str):
+        raise DefinitionError(f"Stream '{name}': time={time!r} is not the name of a column, such as time='ts'.")
     if isinstance(frame, Join) and any(part.isStreaming for _, part in frame.leaves):
         frame = frame.with_time()
         schema = frame.schema
@@ -85,6 +88,18 @@ def stream(
         None if delay is None else microseconds(delay, f"delay of stream '{name}'"),
         None if idle is None else microseconds(idle, f"idle timeout of stream '{name}'"),
     )
+
+
+def check_text(what: str, given: object, example: str) -> None:
+    """Check an argument that is a text, or None.
+
+    Raises:
+        DefinitionError: If it is anything else.
+    """
+    if given is None or isinstance(given, str):
+        return
+    hint = "; a Python function is made a predicate by @wm.predicate and called by its name" if callable(given) else ""
+    raise DefinitionError(f"{what} is a text such as '{example}', not a {type(given).__name__}{hint}.")
 
 
 def _time_column(stream: str, columns: Sequence[str], time: str) -> str:
@@ -241,6 +256,9 @@ def join(
     for given in streams:
         if not isinstance(given, Stream):
             raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(given).__name__}.")
+    check_text("where", where, "a.x < b.y")
+    check_text("select", select, "a.id, b.x AS other")
+    predicates = checked(predicates)
     if strategy is not None and not isinstance(strategy, Strategy):
         raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
     frames = tuple(None if isinstance(given.frame, Join) else given.frame for given in streams)
@@ -249,9 +267,9 @@ def join(
     query = Query(specs)
     dialect = dialect_of(Join(query, frames, PSP(1), inner=inner).spark)
     schemas = [(spec.name, spec.schema) for spec in specs]
-    conjuncts = parse_where(where, schemas, tuple(predicates), dialect)
+    conjuncts = parse_where(where, schemas, predicates, dialect)
     outputs, computed = _outputs(select, Join(query, frames, PSP(1), inner=inner))
-    full = Query(specs, conjuncts, where or "", outputs, tuple(predicates), dialect, select or "")
+    full = Query(specs, conjuncts, where or "", outputs, predicates, dialect, select or "")
     checks.collations(full, frames)
     return Join(full, frames, _checked(strategy or Auto(), full), ordering(order), computed, inner)
 
@@ -337,6 +355,13 @@ def sql(
         SqlError: If the statement can't be parsed; the span is underlined.
         DefinitionError: If the join can't be.
     """
+    if text is None or not isinstance(streams, Mapping):
+        what = f"text={text!r}" if text is None else f"streams={type(streams).__name__}"
+        raise DefinitionError(
+            f"{what}: wm.sql takes a text and a dict of frames: wm.sql('SELECT ..', {{'a': a, 'b': b}})."
+        )
+    check_text("text", text, "SELECT a.id FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y")
+    check_text("time", time, "ts")
     statement = parse_statement(text, streams)
     made = []
     for source in statement.streams:
