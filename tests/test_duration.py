@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from watersmeet.duration import microseconds
+from watersmeet.duration import microseconds, seconds
 from watersmeet.errors import DefinitionError
 
 
@@ -39,10 +39,10 @@ def test_durations(written: str | timedelta, meant: int) -> None:
         "10",
         "10 parsecs",
         "10 seconds ago",
-        "-5 seconds",
+        "-5 parsecs",
+        "--5 seconds",
         "5 s;",
         "1 month",
-        timedelta(-1),
         10,
         None,
     ],
@@ -58,3 +58,22 @@ def test_what_is_no_duration(written: Any) -> None:
 
 def test_long_durations_are_exact() -> None:
     assert microseconds("36500 days 1 microsecond") == 36500 * 86_400_000_000 + 1
+    assert microseconds("9999999.999999 days 0.000001 s") == 863_999_999_999_913_601
+
+
+@pytest.mark.parametrize("written", ["-5 seconds", " - 1 hour 3 s", "interval -2 days", timedelta(-1)])
+def test_a_duration_is_never_negative(written: Any) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        microseconds(written, "delay of stream 'a'")
+    assert str(caught.value) == f"delay of stream 'a': {written!r} is negative; a duration is zero or longer."
+
+
+def test_a_duration_is_not_longer_than_time_itself() -> None:
+    with pytest.raises(DefinitionError, match="'99999999999 weeks' is too long; a duration is at most 10000000 days"):
+        microseconds("99999999999 weeks")
+
+
+def test_seconds_have_all_their_digits() -> None:
+    assert [seconds(n) for n in (0, 1, 10_000_000, 1_234_567_000_000, 1_234_567_000_010)] == [
+        "0 s", "0.000001 s", "10 s", "1234567 s", "1234567.00001 s",
+    ]  # fmt: skip

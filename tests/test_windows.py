@@ -71,3 +71,9 @@ def test_earliest_is_the_first_tuple_still_admitted(high: int, window: Window) -
     alive = times[(window.deadline(times) >= high) & window.admits(times)]
     earliest = int(window.earliest(np.array([high]))[0])
     assert not len(alive) or earliest <= alive.min()
+
+
+def test_descriptions_tell_all_windows_apart() -> None:
+    sizes = [1, 999_999, 1_000_000, 1_234_567_000_000, 1_234_568_000_000, 1_234_567_000_001]
+    made = [*(Sliding(size) for size in sizes), *(Hopping(one, two) for one in sizes for two in sizes)]
+    assert len({window.describe() for window in made}) == len(made)

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from fractions import Fraction
 from functools import lru_cache
 
 from watersmeet.errors import DefinitionError
@@ -15,6 +16,8 @@ _UNITS = {
     **dict.fromkeys(("day", "days", "d"), 86_400_000_000),
     **dict.fromkeys(("week", "weeks", "w"), 604_800_000_000),
 }
+LONGEST = 10_000_000 * _UNITS["days"]
+"""The longest duration: added to any time, it stays a time."""
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
@@ -26,7 +29,7 @@ def microseconds(duration: str | timedelta, what: str = "duration") -> int:
         what: How an error calls it.
 
     Raises:
-        DefinitionError: If it isn't a duration.
+        DefinitionError: If it isn't a duration, is negative, or longer than any stream lives.
 
     >>> microseconds("1 minute 30 seconds")
     90000000
@@ -34,14 +37,32 @@ def microseconds(duration: str | timedelta, what: str = "duration") -> int:
     Traceback (most recent call last):
     watersmeet.errors.DefinitionError: window of stream 'a': '1 fortnight' is not a duration; write it like '10 seconds', '500 ms' or '1 hour 30 minutes'.
     """  # noqa: E501
-    if isinstance(duration, timedelta) and duration >= timedelta(0):
-        return duration // timedelta(microseconds=1)
-    total = _parse(duration) if isinstance(duration, str) else None
+    total = _length(duration)
     if total is None:
         raise DefinitionError(
             f"{what}: {duration!r} is not a duration; write it like '10 seconds', '500 ms' or '1 hour 30 minutes'."
         )
+    if total < 0:
+        raise DefinitionError(f"{what}: {duration!r} is negative; a duration is zero or longer.")
+    if total > LONGEST:
+        raise DefinitionError(f"{what}: {duration!r} is too long; a duration is at most {spelled(LONGEST)}.")
     return total
+
+
+def _length(duration: object) -> int | None:
+    if isinstance(duration, timedelta):
+        return duration // timedelta(microseconds=1)
+    return _parse(duration) if isinstance(duration, str) else None
+
+
+def seconds(length: int) -> str:
+    """Return microseconds in seconds, with all their digits: the description of a query is compared by them.
+
+    >>> seconds(10_000_000), seconds(2_500_000), seconds(1_234_567_000_001)
+    ('10 s', '2.5 s', '1234567.000001 s')
+    """
+    whole, rest = divmod(length, 1_000_000)
+    return f"{whole}.{rest:06d}".rstrip("0").rstrip(".") + " s"
 
 
 def spelled(length: int) -> str:
@@ -58,11 +79,12 @@ def spelled(length: int) -> str:
 @lru_cache
 def _parse(text: str) -> int | None:
     text = re.sub(r"^\s*interval\s", "", text, flags=re.IGNORECASE)
-    position, total = 0, 0.0
+    sign, text = (-1, text.lstrip()[1:]) if text.lstrip().startswith("-") else (1, text)
+    position, total = 0, Fraction(0)
     while position < len(text):
         part = _PART.match(text, position)
         if part is None or part[2].lower() not in _UNITS:
             return None
-        total += float(part[1]) * _UNITS[part[2].lower()]
+        total += Fraction(part[1]) * _UNITS[part[2].lower()]
         position = part.end()
-    return round(total) if position else None
+    return sign * round(total) if position else None

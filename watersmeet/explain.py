@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from watersmeet.duration import seconds
 from watersmeet.engine.plan import UNKNOWN, Host, learned, led, start, view
 from watersmeet.kernel.steps import Step, entry_conjuncts, steps
 from watersmeet.ordering import Ordering
@@ -34,7 +35,7 @@ def explain(
     lines += [f"  decided before {told}" for told in strategy.history(state)]
     for stream in query.streams:
         time = stream.schema.field(stream.time).name
-        lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, delay {stream.delay / 1e6:g} s")
+        lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, delay {seconds(stream.delay)}")
         lines += _computed(stream)
     for origin, stream in enumerate(query.streams):
         for course in order.orders(origin):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from watersmeet.duration import seconds
 from watersmeet.errors import DefinitionError
 from watersmeet.kernel.buckets import hashable
 from watersmeet.kernel.window import Window
@@ -254,7 +255,7 @@ class Query:
         parts["select"] = self.select
         for stream in self.streams:
             parts[f"window of '{stream.name}'"] = stream.window.describe()
-            parts[f"delay of '{stream.name}'"] = f"{stream.delay / 1e6:g} s"
+            parts[f"delay of '{stream.name}'"] = seconds(stream.delay)
             parts[f"time column of '{stream.name}'"] = stream.schema.field(stream.time).name
             parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in stream.schema]
             parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in stream.hidden]

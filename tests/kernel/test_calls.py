@@ -1,9 +1,11 @@
 """Python predicates are asked once per distinct combination of argument rows, and their answers checked."""
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -107,6 +109,10 @@ def test_the_cheaper_and_more_selective_predicate_goes_first(tmp_path: Path) -> 
         ("array", lambda x, ys: 1 / 0, "Predicate 'bad' raised ZeroDivisionError: division by zero"),
         ("array", lambda x, ys: [True], r"answered a mask of shape \(1,\); \(2,\) was expected"),
         ("array", lambda x, ys: np.zeros(len(ys)), "answered float64 values; a mask holds booleans"),
+        ("array", lambda x, ys: [Decimal(1), None], "answered Decimal values; a mask holds booleans and None"),
+        ("array", lambda x, ys: pa.array(["yes", None]), "answered str values; a mask holds booleans and None"),
+        ("array", lambda x, ys: np.ma.array([1.0, 2.0], mask=[True, False]), "answered float64 values"),
+        ("matrix", lambda xs, ys: [[True], [True, False]], "answered rows of different lengths"),
         ("pair", lambda x, y: 1, "answered int; form 'pair' answers True, False or None"),
         ("matrix", lambda xs, ys: np.zeros((1, 1), bool), r"answered a mask of shape \(1, 1\)"),
     ],
@@ -321,3 +327,35 @@ def test_calls_that_differ_in_a_sign_are_not_taken_for_each_other(tmp_path: Path
 
     assert results("near(a.x, b.x) OR near(-a.x, b.x)", "or") == 2
     assert results("near(a.x, b.x) AND NOT near(-a.x, b.x)", "and") == 1
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        np.ma.array([True, True, False], mask=[False, True, False]),
+        np.ma.array([True, None, False], mask=[False, True, False], dtype=object),
+        np.array([np.True_, None, False], dtype=object),
+        [True, None, False],
+        pa.array([True, None, False]),
+        pa.chunked_array([[True, None], [False]]),
+        pd.array([True, pd.NA, False], dtype="boolean"),
+        pd.Series([True, pd.NA, False], dtype="boolean"),
+    ],
+    ids=["masked", "masked objects", "objects", "list", "arrow", "chunks", "pandas array", "series"],
+)
+def test_masks_may_hold_nulls(mask: Any) -> None:
+    arguments = (Argument("s0_2", (Column(0, 2),), "a.x"), Argument("s1_2", (Column(1, 2),), "b.x"))
+    refs = {0: np.zeros(3, dtype=np.int64), 1: np.arange(3)}
+    values = pa.array([1.0, 2.0, 3.0])
+    said = PythonPredicate("said", lambda x, ys: mask)
+    assert ask(said, arguments, refs, lambda _, at: (values, at)).tolist() == [TRUE, NULL, FALSE]
+
+
+def test_a_masked_answer_is_null() -> None:
+    arguments = (Argument("s0_2", (Column(0, 2),), "a.x"), Argument("s1_2", (Column(1, 2),), "b.x"))
+    refs = {0: np.zeros(2, dtype=np.int64), 1: np.arange(2)}
+    values = pa.array([1.0, 2.0])
+    pair = PythonPredicate("pair", lambda x, y: np.ma.masked, "pair")
+    matrix = PythonPredicate("matrix", lambda xs, ys: np.ma.array([[True, True]], mask=[[False, True]]), "matrix")
+    assert ask(pair, arguments, refs, lambda _, at: (values, at)).tolist() == [NULL, NULL]
+    assert ask(matrix, arguments, refs, lambda _, at: (values, at)).tolist() == [TRUE, NULL]

@@ -1,6 +1,8 @@
 """A conjunct that may raise never runs before its guard, wherever the guard is decided."""
 
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -62,3 +64,81 @@ def test_without_a_guard_the_error_names_conjunct_and_values(tmp_path: Path) -> 
     assert "`1 / (a.x - b.x) > 0` raised" in str(caught.value)
     assert "DIVIDE_BY_ZERO" in str(caught.value)
     assert "a.x = 5 (int32), b.x = 5 (int32)" in str(caught.value)
+
+
+LONGEST = 2**63 - 1
+NUMBERS = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("n", pa.int64()), ("i", pa.int32())])
+
+
+def numbers_run(folder: Path, where: str, names: str = "ab", *, bounded: bool = True) -> Run:
+    streams = tuple(StreamSpec(name, NUMBERS, 1, Sliding(1000), 0) for name in names)
+    conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect())
+    if not bounded:
+        conjuncts = tuple(replace(conjunct, bounds=()) for conjunct in conjuncts)
+    return Run(Query(streams, conjuncts, where), Store(str(folder)))
+
+
+def numbered(*values: tuple[int, int | None]) -> list[tuple[int, dict[str, Any]]]:
+    return [(stream, {"id": at, "ts": at, "n": n, "i": 1}) for at, (stream, n) in enumerate(values)]
+
+
+@pytest.mark.parametrize("values", [(LONGEST, 1), (1, LONGEST)], ids=["probing", "stored"])
+@pytest.mark.parametrize("where", ["a.n + b.n < 5", "5 > a.n + b.n", "a.n + b.n + b.n < 5"])
+def test_access_paths_hide_no_overflow(tmp_path: Path, where: str, values: tuple[int, int]) -> None:
+    run = numbers_run(tmp_path, where)
+    with pytest.raises(PredicateError, match=r"raised .*Overflow"):
+        for row in numbered((0, 1), (1, 2), (0, values[0]), (1, values[1])):
+            run.step(Central(), [row])
+
+
+def test_an_overflow_that_another_conjunct_rules_out_stops_nothing(tmp_path: Path) -> None:
+    run = numbers_run(tmp_path, "a.n + b.n < 5 AND a.n < 10 AND b.n < 10")
+    run.step(Central(), numbered((0, 1), (1, 2), (0, LONGEST), (1, LONGEST)))
+    assert set(run.results) == {((0, 1), 1)}
+
+
+@pytest.mark.parametrize("where", ["1 / a.n > 0 AND abs(a.n - b.n) < 5", "abs(a.n - b.n) < 5 AND 1 / a.n > 0"])
+def test_of_two_that_may_raise_one_may_rule_out_what_the_other_raises_for(tmp_path: Path, where: str) -> None:
+    for bounded in (True, False):
+        run = numbers_run(tmp_path / str(bounded), where, bounded=bounded)
+        run.step(Central(), numbered((0, 0), (1, 9), (0, 7), (1, 8), (0, -LONGEST)))
+        assert set(run.results) == {((2, 1), 2), ((2, 3), 3)}
+
+
+PARTS = [
+    "a.n + b.n < 5", "abs(a.n - b.n) < 5", "a.n - b.n >= 0", "a.i + b.i = 2", "a.n BETWEEN b.n - 1 AND b.n + 1",
+    "a.n < b.n * 2", "abs(a.n) < b.n", "a.i - b.n > -3", "1 / a.n > 0", "a.n <= b.n", "-a.n = b.n", "a.i < 3",
+    "a.n + a.i < b.n", "a.n + b.i - b.n < 2", "a.i * b.i < a.n",
+]  # fmt: skip
+THIRD = ["b.n + c.n > 0", "abs(a.i - c.i) <= 2", "a.n + b.n = c.n", "c.n - b.n < a.n", "c.n < 3", "b.n <> c.n"]
+LONGS = [0, 1, 2, 3, 4, -1, -2, None, 0, 1, 2, 3, LONGEST, -LONGEST - 1, 2**62, 2**53 + 1]
+INTS = [0, 1, 2, 3, -1, None, 0, 1, 2, 2**31 - 1, -(2**31), 2**30]
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_whether_a_join_raises_does_not_depend_on_access_paths(tmp_path: Path, seed: int) -> None:
+    dice = Random(seed)
+    names = dice.choice(["ab", "abc"])
+    where = dice.sample(PARTS, dice.randint(1, 2)) + (dice.sample(THIRD, 1) if names == "abc" else [])
+    calm = dice.randint(6, 12)  # the extremes come last, if at all
+    rows = [
+        (dice.randrange(len(names)), {"id": at, "ts": at, "n": dice.choice(longs), "i": dice.choice(ints)})
+        for at in range(18)
+        for longs, ints in [(LONGS, INTS) if at >= calm else (LONGS[:12], INTS[:9])]
+    ]
+    outcomes = []
+    for bounded in (True, False):
+        run = numbers_run(tmp_path / str(bounded), " AND ".join(where), names, bounded=bounded)
+        outcomes.append(outcome(run, [rows[:calm], rows[calm:15], rows[15:]]))
+    assert outcomes[0] == outcomes[1]
+
+
+def outcome(run: Run, batches: list[list[tuple[int, dict[str, Any]]]]) -> Any:
+    """The results, and the batch that stopped the join, if one did."""
+    for at, batch in enumerate(batches):
+        before = run.results.copy()
+        try:
+            run.step(PSP(2), batch)
+        except PredicateError:
+            return at, before
+    return None, run.results

@@ -1,3 +1,5 @@
+from decimal import Decimal
+
 import duckdb
 import pyarrow as pa
 import pytest
@@ -98,10 +100,10 @@ def test_a_call_alone_is_a_call() -> None:
     assert conjunct.columns == (Column(0, 5), Column(1, 2))
 
 
-def test_calls_are_numbered_over_the_whole_where() -> None:
+def test_calls_are_named_by_where_they_stand() -> None:
     first, second = parse("similar(a.img, b.img) AND (NOT same(a.x * 2, 5) OR SIMILAR(a.img, b.img))")
-    assert [call.name for call in (*first.calls, *second.calls)] == ["p0", "p1", "p2"]
-    assert second.sql == "((NOT p1) OR p2)" and not second.is_call
+    assert [call.name for call in (*first.calls, *second.calls)] == ["p0", "p31", "p51"]
+    assert second.sql == "((NOT p31) OR p51)" and not second.is_call
     assert [argument.text for argument in second.calls[0].arguments] == ["a.x * 2", "5"]
     assert second.calls[0].arguments[1].columns == ()
 
@@ -351,3 +353,19 @@ def test_an_unknown_time_zone_is_refused() -> None:
 
 def test_types_that_where_may_not_use_matter_only_if_used() -> None:
     assert parse_where("a.i = b.i", NASTY, [], Dialect())
+
+
+def test_products_of_decimals_have_all_their_digits() -> None:
+    sql = one("a.d * a.d > 0").sql
+    connection = duckdb.connect()
+    connection.register("t", pa.table({"s0_7": pa.array([Decimal("99999999.99")], pa.decimal128(10, 2))}))
+    assert connection.execute(f"SELECT {sql} FROM t").fetchall() == [(True,)]
+
+
+def test_a_condition_is_no_number() -> None:
+    assert "+ is not defined for boolean and decimal(1,1)" in error("a.flag + 0.5 > 1")
+
+
+@pytest.mark.parametrize("text", ["similar()", "similar() AND a.x > 1", "NOT similar( )"])
+def test_a_predicate_without_arguments_is_refused(text: str) -> None:
+    assert "similar() has no arguments; give it the columns it is to look at." in error(text)

@@ -2,7 +2,7 @@ import pytest
 
 from watersmeet.errors import DefinitionError
 from watersmeet.predicate.model import PythonPredicate
-from watersmeet.predicate.python import predicate
+from watersmeet.predicate.python import checked, predicate
 
 
 def test_a_bare_decorator_makes_an_array_predicate() -> None:
@@ -37,3 +37,42 @@ def test_a_name_that_sql_cannot_call_is_refused() -> None:
         predicate(name="two words")(len)
     with pytest.raises(DefinitionError, match="not '<lambda>'"):
         predicate(lambda x, y: True)
+
+
+def test_options_are_true_or_false() -> None:
+    with pytest.raises(DefinitionError, match="A predicate's nulls is True or False, not 'yes'"):
+        predicate(nulls="yes")  # type: ignore[call-overload]
+    with pytest.raises(DefinitionError, match="A predicate's arrow is True or False, not 1"):
+        predicate(arrow=1)  # type: ignore[call-overload]
+
+
+def near(x: float, ys: list[float]) -> list[bool]:
+    return [x == y for y in ys]
+
+
+def test_predicates_come_in_a_list() -> None:
+    made = predicate(near)
+    assert checked([made]) == checked(one for one in [made]) == (made,)
+    assert checked([made, made]) == (made, made)
+    assert checked(()) == ()
+    with pytest.raises(DefinitionError, match=r"it is a list of predicates; write predicates=\[near\]"):
+        checked(made)
+    for other in (near, None, 5):
+        with pytest.raises(DefinitionError, match="it is a list of predicates; write"):
+            checked(other)
+
+
+def test_a_plain_function_is_no_predicate() -> None:
+    with pytest.raises(
+        DefinitionError, match=r"holds a function, which is no predicate; write @wm.predicate before 'ne"
+    ):
+        checked([near])
+    with pytest.raises(DefinitionError, match=r"holds a function, which is no predicate; make one with @wm.predicate"):
+        checked([lambda x, y: True])
+    with pytest.raises(DefinitionError, match="holds a str, which is no predicate"):
+        checked("near")
+
+
+def test_two_predicates_of_one_name_are_refused() -> None:
+    with pytest.raises(DefinitionError, match="Two predicates are called 'near'; give each a name of its own"):
+        checked([predicate(near), predicate(near)])

@@ -2,6 +2,7 @@
 
 import stat
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,16 @@ def test_names_in_where(static: DataFrame, where: str) -> None:
     assert lines[1] == f"  {where}" and set(lines[2].strip()) == {"^"}
 
 
-STREAMS = {
+STREAMS: dict[str, tuple[dict[str, Any], str]] = {
+    "a negative delay": (
+        {"delay": "-1 second"},
+        "delay of stream 'a': '-1 second' is negative; a duration is zero or longer.",
+    ),
+    "a negative idle timeout": (
+        {"idle": timedelta(-1)},
+        "idle timeout of stream 'a': datetime.timedelta(days=-1) is negative; a duration is zero or longer.",
+    ),
+    "a time that is a column": ({"time": 5}, "Stream 'a': time=5 is not the name of a column, such as time='ts'."),
     "a window that is none": (
         {"window": "10 parsecs"},
         "window of stream 'a': '10 parsecs' is not a duration; write it like '10 seconds', '500 ms' or "
@@ -108,6 +118,35 @@ def test_joins(static: DataFrame) -> None:
         wm.PSP(nodes=0)
     with pytest.raises(wm.DefinitionError, match=r"select: \[.*"):
         wm.join(a, stream("b", static), select="a.id + no_such_function(b.id) AS n")
+
+
+def test_arguments_of_other_types(static: DataFrame) -> None:
+    pair: Any = (stream("a", static), stream("b", static))
+    given: list[tuple[dict[str, Any], str]] = [
+        ({"where": static.id > 1}, r"where is a text such as 'a.x < b.y', not a Column\.$"),
+        (
+            {"where": lambda a, b: True},
+            "where is a text such as 'a.x < b.y', not a function; a Python function is made",
+        ),
+        ({"where": True}, "where is a text such as 'a.x < b.y', not a bool"),
+        ({"select": ["a.id"]}, "select is a text such as 'a.id, b.x AS other', not a list"),
+        ({"predicates": len}, "it is a list of predicates"),
+        ({"order": ["given"]}, r"order=\['given'\] is unknown; it is one of given, selectivity, histogram"),
+        ({"strategy": wm.PSP}, r"use wm.PSP\(nodes=...\)"),
+    ]
+    for options, sentence in given:
+        with pytest.raises(wm.DefinitionError, match=sentence):
+            wm.join(*pair, **options)
+    frames = {"a": static, "b": static}
+    statements: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
+        ((None, frames), {}, "text=None: wm.sql takes a text and a dict of frames"),
+        ((static, frames), {}, "text is a text such as 'SELECT"),
+        (("SELECT * FROM a, b", [static, static]), {}, "streams=list: wm.sql takes a text and a dict of frames"),
+        (("SELECT * FROM a, b", frames), {"time": 5}, "time is a text such as 'ts', not a int"),
+    ]
+    for arguments, options, sentence in statements:
+        with pytest.raises(wm.DefinitionError, match=sentence):
+            wm.sql(*arguments, **options)
 
 
 def test_sql_without_a_time_column(static: DataFrame) -> None:

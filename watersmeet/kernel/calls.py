@@ -245,7 +245,7 @@ def _kind(value: Any) -> str:
 
 
 def _truth(answer: Any, predicate: PythonPredicate) -> int:
-    if answer is None:
+    if _is_null(answer):
         return NULL
     if not isinstance(answer, bool | np.bool_):
         raise PredicateError(
@@ -254,21 +254,48 @@ def _truth(answer: Any, predicate: PythonPredicate) -> int:
     return TRUE if answer else FALSE
 
 
+def _is_null(answer: Any) -> bool:
+    """Tell whether an answer stands for NULL: None, NumPy's masked, or the NA of pandas, which is not imported."""
+    return answer is None or answer is np.ma.masked or type(answer).__name__ == "NAType"
+
+
 def _mask(answer: Any, shape: tuple[int, ...], predicate: PythonPredicate) -> Answers:
     """Return a predicate's answer as TRUE, FALSE and NULL, checked."""
+    values, null = _values(answer, predicate)
+    if values.dtype != bool:
+        raise PredicateError(f"Predicate '{predicate.name}' answered {values.dtype} values; a mask holds booleans.")
+    if values.shape != shape:
+        raise PredicateError(
+            f"Predicate '{predicate.name}' answered a mask of shape {values.shape}; {shape} was expected."
+        )
+    filled: Answers = values + np.int8(FALSE)
+    filled[null] = NULL
+    return filled
+
+
+def _values(answer: Any, predicate: PythonPredicate) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return a mask's values, those of NULL being FALSE if it is one of booleans, and where it is NULL."""
     if isinstance(answer, pa.Array | pa.ChunkedArray):
         answer = answer.to_numpy(zero_copy_only=False) if isinstance(answer, pa.Array) else answer.to_numpy()
-    mask = np.asarray(answer)
-    if mask.dtype == object:
-        null = np.array([value is None for value in mask.ravel()]).reshape(mask.shape)
-        filled: Answers = np.where(null, False, mask).astype(bool) + np.int8(FALSE)
-        filled[null] = NULL
-    elif mask.dtype == bool:
-        filled = mask + np.int8(FALSE)
-    else:
-        raise PredicateError(f"Predicate '{predicate.name}' answered {mask.dtype} values; a mask holds booleans.")
-    if filled.shape != shape:
+    try:
+        values = np.ma.getdata(answer) if isinstance(answer, np.ma.MaskedArray) else np.asarray(answer)
+    except ValueError:
         raise PredicateError(
-            f"Predicate '{predicate.name}' answered a mask of shape {filled.shape}; {shape} was expected."
+            f"Predicate '{predicate.name}' answered rows of different lengths; a mask has one shape."
+        ) from None
+    masked = isinstance(answer, np.ma.MaskedArray)
+    null = np.array(np.ma.getmaskarray(answer)) if masked else np.zeros(values.shape, bool)
+    if values.dtype == object:
+        null |= np.array([_is_null(value) for value in values.ravel()], dtype=bool).reshape(values.shape)
+        values = _booleans(np.where(null, False, values), predicate)
+    return values, null
+
+
+def _booleans(values: NDArray[Any], predicate: PythonPredicate) -> NDArray[np.bool_]:
+    """Return objects as booleans, which they must be."""
+    odd = next((value for value in values.ravel() if not isinstance(value, bool | np.bool_)), None)
+    if odd is not None:
+        raise PredicateError(
+            f"Predicate '{predicate.name}' answered {type(odd).__name__} values; a mask holds booleans and None."
         )
-    return filled
+    return values.astype(bool)

@@ -1,13 +1,13 @@
 """Candidates: which rows of a chunk each partial result has to look at, by the access path that leaves the fewest."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from watersmeet.predicate.model import Column
+from watersmeet.predicate.model import Column, Operand, Operation
 from watersmeet.state.chunk import Rows
 
 Ints = NDArray[np.int64]
@@ -23,12 +23,16 @@ class Range:
         low: The lower ends.
         high: The upper ends.
         equal: Whether the conjunct is an equality, so that DuckDB can find the rows by their hashes, too.
+        operations: What in the conjunct may overflow.
+        operands: The values that the operations start from, but for the column itself.
     """
 
     column: Column
     low: Floats
     high: Floats
     equal: bool
+    operations: tuple[Operation, ...] = ()
+    operands: Mapping[Operand, Floats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +62,17 @@ def time_path(rows: Rows, low: Ints, high: Ints) -> Path:
     return Path(first, np.maximum(last - first, 0), None)
 
 
-def value_path(rows: Rows, asked: Range) -> Path:
+def value_path(rows: Rows, asked: Range, by_time: Path) -> Path:
     """Return the rows whose value lies in the range; NaN is looked up as the highest value, as Spark sorts it.
+
+    Partial results for which no row is in time look at none.
 
     [!] It is a superset: `abs(x - y) < 0.3` as a range misses pairs by one rounding, so the conjunct stays as residual.
     """
     values, order = rows.order(asked.column)
     first = np.searchsorted(values, asked.low, "left")
     last = np.searchsorted(values, asked.high, "right")
-    return Path(first, np.maximum(last - first, 0), order)
+    return Path(first, np.where(by_time.count > 0, np.maximum(last - first, 0), 0), order)
 
 
 def pairs(path: Path, block: int) -> Iterator[tuple[Ints, Ints]]:

@@ -56,17 +56,23 @@ class Duck:
             return None
         return [np.ma.filled(np.ma.asarray(values[name], dtype=np.float64), np.nan) for name in names]
 
-    def ends(self, columns: Table, bounds: Sequence[Bound], rows: int) -> list[tuple[Ends, Ends]] | None:
-        """Return the ends of each bound per row, None for one that it lacks; None at all if one raises for any row."""
+    def ends(
+        self, columns: Table, bounds: Sequence[Bound], rows: int, more: Sequence[str] = ()
+    ) -> tuple[list[tuple[Ends, Ends]], list[NDArray[np.float64]]] | None:
+        """Return the ends of each bound per row, None for one that it lacks, and the values of more expressions.
+
+        None at all if one raises for any row.
+        """
         given = [end for bound in bounds for end in (bound.low, bound.high) if end is not None]
-        found = self.numbers(columns, given, rows) if given else []
+        found = self.numbers(columns, [*given, *more], rows) if given or more else []
         if found is None:
             return None
         values = iter(found)
-        return [
+        ends = [
             (None if bound.low is None else next(values), None if bound.high is None else next(values))
             for bound in bounds
         ]
+        return ends, list(values)
 
     def values(self, columns: Table, expression: str, rows: int) -> pa.Array:
         """Return an expression's value per row."""
@@ -103,6 +109,21 @@ class Duck:
                 for name, values in columns.items()
             )
             raise PredicateError(f"`{conjunct.text}` raised {_reason(error)} for {shown}.") from None
+
+    def denied(self, columns: Table, condition: str, rows: int) -> Ints:
+        """Return the positions for which a condition plainly isn't TRUE; those for which it raises are not among them.
+
+        It looks for these by halves, so it is for the rare block in which some raise.
+        """
+        found = self.attempt(columns, [condition], rows)
+        if found is not None:
+            return np.setdiff1d(np.arange(rows), found)
+        if rows == 1:
+            return np.zeros(0, dtype=np.int64)
+        half = rows // 2
+        first = {name: values.slice(0, half) for name, values in columns.items()}
+        second = {name: values.slice(half) for name, values in columns.items()}
+        return np.append(self.denied(first, condition, half), self.denied(second, condition, rows - half) + half)
 
     def _first_failing(self, columns: Table, sql: str, start: int, end: int) -> int:
         while end - start > 1:

@@ -171,7 +171,8 @@ def evaluated(dialect: Dialect, bounds: Sequence[Bound], columns: Mapping[str, p
     Should one raise for any value, all are without limits.
     """
     with _idle(dialect) as duck:
-        ends = duck.ends(columns, bounds, rows) or [(None, None)] * len(bounds)
+        found = duck.ends(columns, bounds, rows)
+    ends = [(None, None)] * len(bounds) if found is None else found[0]
     return [
         (np.full(rows, -np.inf) if low is None else low, np.full(rows, np.inf) if high is None else high)
         for low, high in ends

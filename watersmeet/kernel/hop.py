@@ -18,10 +18,11 @@ from watersmeet.kernel.candidates import Path, Range, pairs, time_path, value_pa
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.pairwise import pairwise
 from watersmeet.kernel.partials import ROW_BITS, ROW_MASK, Partials, concat, references, regroup
+from watersmeet.kernel.ranges import columns_of, misses, ranges, usable
 from watersmeet.kernel.route import Router, Seat
 from watersmeet.kernel.steps import Hop, Step
 from watersmeet.kernel.table import ChunkTable, Target
-from watersmeet.predicate.model import Argument, Bound, Call, Column, Conjunct
+from watersmeet.predicate.model import Argument, Call, Column, Conjunct
 from watersmeet.predicate.terms import Input, Leaf
 from watersmeet.query import Query
 from watersmeet.state.chunk import Rows
@@ -153,35 +154,20 @@ class Prober:
         """Yield candidate results, each with whether the step's plain SQL is already decided."""
         window = self._query.streams[step.target].window
         low, high = window.earliest(block.high), block.deadline
-        ranges = self._ranges(block, step.bounds)
+        asked = ranges(self._duck, self._read(block, columns_of(step.bounds)), step.bounds, len(block))
+        time = Column(step.target, self._query.streams[step.target].time)
         seat_of = self._router.seats(block, step, self._table.gather)
         for target in self._table.overlapping(step.target, int(low.min()), int(high.max())):
             seat = seat_of(target)
             mine = seat >= 0 if node is None else seat == node
-            if not np.any(mine) or any(_zone_misses(target, asked) for asked in ranges):
+            if not np.any(mine):
                 continue
             latest = high if not target.fresh else np.minimum(high, block.moment - (step.target > block.origin))
             latest = latest if np.all(mine) else np.where(mine, latest, low - 1)
-            yield from self._probe(block, step, target, seat, low, latest, ranges)
-
-    def _ranges(self, block: Partials, bounds: Sequence[Bound]) -> list[Range]:
-        """Return for each bound the interval that each partial result asks for.
-
-        None at all should an end raise (the lower case of Σ can't be carried over): the conjunct itself decides.
-        """
-        columns = {column for bound in bounds for column in bound.columns}
-        # NULL comes back as NaN: it finds no row that could match, and the conjunct itself decides.
-        ends = self._duck.ends(self._read(block, columns), bounds, len(block))
-        if ends is None:
-            return []
-        made = []
-        for bound, (low, high) in zip(bounds, ends, strict=True):
-            low = np.full(len(block), -np.inf) if low is None else low
-            # NaN sorts above infinity, so a range without an upper end runs to the last row.
-            high = np.full(len(block), np.nan) if high is None else high
-            equal = bound.low == bound.high
-            made.append(Range(bound.column, np.nextafter(low, -np.inf), np.nextafter(high, np.inf), equal))
-        return made
+            for used, of in usable(asked, target.chunk, time, len(block)):
+                if not any(misses(target.chunk, one) for one in used):
+                    until = latest if of is None else np.where(of, latest, low - 1)
+                    yield from self._probe(block, step, target, seat, low, until, used)
 
     def _probe(
         self,
@@ -191,16 +177,16 @@ class Prober:
         seat: Seat,
         low: Ints,
         high: Ints,
-        ranges: Sequence[Range],
+        used: Sequence[Range],
     ) -> Iterator[tuple[Partials, bool]]:
         rows = self._table.rows(target)
         by_time = time_path(rows, low, high)
         self.work.count(step, seat, by_time)
         if not by_time.pairs:
             return
-        by_value = [value_path(rows, asked) for asked in ranges]
+        by_value = [value_path(rows, asked, by_time) for asked in used]
         path = min([by_time, *by_value], key=lambda path: path.pairs)
-        equal = [path.pairs for path, asked in zip(by_value, ranges, strict=True) if asked.equal]
+        equal = [path.pairs for path, asked in zip(by_value, used, strict=True) if asked.equal]
         scan = step.sql and _scan_seconds(len(block), len(rows), equal) < path.pairs * PAIR
         found = self._scan(block, step, rows) if scan else pairs(path, self._block_size(step))
         for partial, row in found:
@@ -291,11 +277,30 @@ class Prober:
         """Return where all conjuncts hold; should one of them raise, they are tried one by one, to name it."""
         columns = {column for conjunct in conjuncts for column in conjunct.columns}
         found = self._duck.attempt(self._read(block, columns), [c.condition for c in conjuncts], len(block))
-        if found is not None:
-            return found
-        found = np.arange(len(block))
-        for conjunct in conjuncts:
-            found = found[self._check(block.take(found), conjunct)]
+        return self._decided(block, conjuncts) if found is None else found
+
+    def _decided(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Ints:
+        """Return where all conjuncts hold, some of which may raise.
+
+        [!] A combination that one of them denies is none, whatever the others raise for it: access paths, and hops
+        before the last, drop it without asking them.
+
+        Raises:
+            PredicateError: If one raises where no other denies; the first that does, in written order, is named.
+        """
+        found, failing = np.arange(len(block)), []
+        for conjunct in (conjunct for conjunct in conjuncts if not conjunct.calls):
+            kept = self._duck.attempt(self._read(block.take(found), conjunct.columns), [conjunct.condition], len(found))
+            if kept is None:
+                failing.append(conjunct)
+            else:
+                found = found[kept]
+        for conjunct in failing if len(failing) > 1 else ():
+            table = self._read(block.take(found), conjunct.columns)
+            found = np.delete(found, self._duck.denied(table, conjunct.condition, len(found)))
+        called = [conjunct for conjunct in conjuncts if conjunct.calls]
+        for conjunct in (*called, *failing):
+            found = found[self._check(block.take(found), conjunct)] if len(found) else found
         return found
 
     def _check(self, block: Partials, conjunct: Conjunct) -> Ints:
@@ -307,10 +312,10 @@ class Prober:
         """Drop what conjuncts of real numbers deny for sure; Spark will decide the closest of the others."""
         for conjunct in conjuncts:
             if len(block):
-                block = block.take(np.flatnonzero(self._decided(block, conjunct)[0]))
+                block = block.take(np.flatnonzero(self._known(block, conjunct)[0]))
         return block
 
-    def _decided(self, block: Partials, conjunct: Conjunct) -> tuple[Mask, Mask]:
+    def _known(self, block: Partials, conjunct: Conjunct) -> tuple[Mask, Mask]:
         """Return where a conjunct of real numbers may be TRUE, and where it is for sure."""
         possible, sure = np.ones(len(block), dtype=bool), np.ones(len(block), dtype=bool)
         for comparison in conjunct.near:
@@ -339,7 +344,7 @@ class Prober:
         found = np.zeros(len(block), dtype=bool)
         for conjunct in self._query.conjuncts:
             if conjunct.near and len(block):
-                found |= ~self._decided(block, conjunct)[1]
+                found |= ~self._known(block, conjunct)[1]
             elif conjunct.unsure is not None and len(block):
                 columns = self._read(block, conjunct.columns)
                 found[self._duck.filter(columns, [conjunct.unsure], len(block))] = True
@@ -431,9 +436,7 @@ class Prober:
             return block
         later = self.undecided(block)
         block, waiting = block.take(np.flatnonzero(~later)), block.take(np.flatnonzero(later))
-        for conjunct in step.raising:
-            if len(block):
-                block = block.take(self._check(block, conjunct))
+        block = block.take(self._decided(block, step.raising))
         return concat([block, waiting]) if len(waiting) else block
 
 
@@ -447,13 +450,6 @@ def _scan_seconds(partials: int, rows: int, equal: Sequence[int]) -> float:
     if not equal:
         return SCAN_SETUP + partials * rows * SCAN_PAIR
     return SCAN_SETUP + (partials + rows) * HASH_ROW + min(equal) * HASH_PAIR
-
-
-def _zone_misses(target: Target, asked: Range) -> bool:
-    zone = target.chunk.zones.get(asked.column.name)
-    if zone is None or np.isnan(asked.low).any() or np.isnan(asked.high).any():
-        return False
-    return zone.misses(float(asked.low.min()), float(asked.high.max()))
 
 
 def _booleans(answers: calls.Answers) -> pa.Array:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from watersmeet.duration import seconds
 from watersmeet.errors import DefinitionError
 
 Times = NDArray[np.int64]
@@ -76,7 +77,7 @@ class Sliding(Window):
 
     def describe(self) -> str:
         """See Window."""
-        return f"sliding {self.size / 1e6:g} s"
+        return f"sliding {seconds(self.size)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class Hopping(Window):
 
     def describe(self) -> str:
         """See Window."""
-        return f"hopping {self.size / 1e6:g} s every {self.step / 1e6:g} s"
+        return f"hopping {seconds(self.size)} every {seconds(self.step)}"
 
 
 @dataclass(frozen=True, slots=True)

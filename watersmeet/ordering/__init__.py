@@ -17,6 +17,6 @@ def ordering(name: str) -> Ordering:
     Raises:
         DefinitionError: If there is none of that name.
     """
-    if name not in ORDERINGS:
+    if not isinstance(name, str) or name not in ORDERINGS:
         raise DefinitionError(f"order={name!r} is unknown; it is one of {', '.join(ORDERINGS)}.")
     return ORDERINGS[name]()

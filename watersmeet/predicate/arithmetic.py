@@ -23,6 +23,7 @@ from watersmeet.predicate.types import (
 )  # fmt: skip
 
 Span = tuple[int, int]
+NARROW_DIGITS = 18
 
 SPANS: dict[str, Callable[[Span, Span], Span]] = {
     "+": lambda one, two: (one[0] + two[0], one[1] + two[1]),
@@ -50,7 +51,7 @@ def arithmetic(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
         left, right = cast(left, DOUBLE, dialect), cast(right, DOUBLE, dialect)
     elif sign == "div" and kinds <= INTEGRAL.keys():
         left, right = cast(left, LONG, dialect), cast(right, LONG, dialect)
-    if "decimal" in kinds and not kinds & FRACTIONAL:
+    if "decimal" in kinds and kinds <= NUMERIC and not kinds & FRACTIONAL:
         return _decimal(sign, left, right, dialect)
     type_ = common_type(left.type, right.type, ansi=dialect.ansi)
     if type_ is None or type_.kind not in NUMERIC:
@@ -140,7 +141,10 @@ def _decimal(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
         sides = (cast(left, type_, dialect).sql, cast(right, type_, dialect).sql)
         return strict(f"CAST({sides[0]} {sign} {sides[1]} AS {type_.duckdb})", type_, (left, right))
     if sign == "*":
-        return strict(f"CAST({left.sql} * {right.sql} AS {type_.duckdb})", type_, (left, right))
+        # DuckDB multiplies what fits into 18 digits within 18 digits, and raises beyond.
+        wide = f"CAST({left.sql} AS {Type('decimal', max(one.precision, NARROW_DIGITS + 1), one.scale).duckdb})"
+        factor = wide if type_.precision > NARROW_DIGITS else left.sql
+        return strict(f"CAST({factor} * {right.sql} AS {type_.duckdb})", type_, (left, right))
     return DECIMAL_DIVISIONS[sign](left, right, type_, dialect)
 
 

@@ -1,7 +1,11 @@
 """Access paths: the range of a column outside of which a conjunct can't be TRUE.
 
 A bound is computed in DOUBLE, where nothing raises; whatever may round is widened by a margin that grows with the
-operands, not with their sum: `abs(x - 1) <= 1` is TRUE for x = -1e-17 although 1 - 1 = 0.
+operands, not with their sum: `abs(x - 1) <= 1` is TRUE for x = -1e-17 although 1 - 1 = 0. Where a sum overflows, so
+does its margin, and the end says nothing.
+
+Numbers are ordered as Spark orders them: NaN is above infinity, so an upper end that is NaN lets everything through,
+and a lower one only NaN.
 """
 
 from collections.abc import Iterator
@@ -9,29 +13,24 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from watersmeet.predicate.datetimes import DAY
 from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Bound, Column
+from watersmeet.predicate.overflow import AS_DOUBLE, Unsure, guarded, operations_of
 from watersmeet.predicate.source import Constant, Node
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import INTEGRAL, Kind, common_type
 
 MARGIN = "1e-14"
-EXACT_DIGITS = 15
 FIXED_ZONES = {"UTC", "Etc/UTC", "GMT", "Z", "Etc/GMT", "UCT"}
-
-_AS_DOUBLE: dict[Kind, str] = {
-    **dict.fromkeys(("byte", "short", "int", "long", "float", "double", "decimal"), "CAST({} AS DOUBLE)"),
-    "boolean": "CAST({} AS DOUBLE)",
-    "day_time": "CAST({} AS DOUBLE)",
-    "date": "CAST(datediff('day', DATE '1970-01-01', {}) AS DOUBLE)",
-    "timestamp": "CAST(epoch_us({}) AS DOUBLE)",
-    "timestamp_ntz": "CAST(epoch_us({}) AS DOUBLE)",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A number computed in DOUBLE: its expression, the sum of its parts' absolute values, and what it reads."""
+    """A number computed in DOUBLE: its expression, the sum of its parts' absolute values, and what it reads.
+
+    An `exact` one is the very value that the conjunct compares with, or the double next to it.
+    """
 
     sql: str
     size: str
@@ -49,8 +48,12 @@ class Value:
         )
 
     def negated(self) -> "Value":
-        """`-self`."""
-        return replace(self, sql=f"(-{self.sql})")
+        """`-self`; as an end it is computed, not compared with: of -NaN it is not known that nothing lies below."""
+        return replace(self, sql=f"(-{self.sql})", exact=False)
+
+    def scaled(self, factor: str) -> "Value":
+        """`self * factor`, for another unit."""
+        return replace(self, sql=f"({self.sql} * {factor})", size=f"({self.size} * {factor})", exact=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,16 @@ class Interval:
     def moved(self, sign: str, by: Value) -> "Interval":
         """The interval shifted by adding or subtracting a value."""
         low, high = (end and end.joined(sign, by) for end in (self.low, self.high))
+        return Interval(low, high)
+
+    def scaled(self, factor: str) -> "Interval":
+        """The interval in another unit."""
+        low, high = (end and end.scaled(factor) for end in (self.low, self.high))
+        return Interval(low, high)
+
+    def rounded(self) -> "Interval":
+        """The same interval for a column whose numbers aren't exactly those that the conjunct compares."""
+        low, high = (end and replace(end, exact=False) for end in (self.low, self.high))
         return Interval(low, high)
 
     def mirrored(self) -> "Interval":
@@ -87,7 +100,12 @@ def bounds_of(node: Node, translator: Translator) -> tuple[Bound, ...]:
         for part, interval in search.limits(node.unnest())
         for column, interval in search.isolated(part, interval)
     ]
-    return tuple(bound for bound in found if bound is not None)
+    bounds = [bound for bound in found if bound is not None]
+    try:
+        operations = operations_of(node.unnest(), translator) if bounds else ()
+    except Unsure:
+        return ()
+    return tuple(made for made in (guarded(bound, operations) for bound in bounds) if made is not None)
 
 
 def _bound(column: Column, interval: Interval) -> Bound | None:
@@ -156,16 +174,17 @@ class _Search:
         """The node as a number that never raises, or None."""
         node = node.unnest()
         made = self._expr(node)
-        if made is None or made.type.kind not in _AS_DOUBLE:
+        if made is None or made.type.kind not in AS_DOUBLE:
             return None
         if type(node) in _SIGNS and self._adds_up(made) and made.type.kind in _NUMBERS:
             left, right = self.value(node.this), self.value(node.args["expression"])
             return left.joined(_SIGNS[type(node)], right) if left and right else None
         if made.raises or made.unsure:
             return None
-        sql = _AS_DOUBLE[made.type.kind].format(made.sql)
-        exact = made.type.kind != "decimal" or made.type.precision <= EXACT_DIGITS
-        return Value(sql, f"abs({sql})", made.columns, exact and isinstance(node, PLAIN))
+        sql = AS_DOUBLE[made.type.kind].format(made.sql)
+        # Arrow and DuckDB disagree about the last bits of a decimal.
+        exact = made.type.kind != "decimal" and isinstance(node, PLAIN)
+        return Value(sql, f"abs({sql})", made.columns, exact)
 
     def _adds_up(self, made: Expr) -> bool:
         """Whether Spark's arithmetic is that of real numbers but for rounding: no wrapping round, no 32-bit floats."""
@@ -190,12 +209,17 @@ class _Search:
 
     def _column(self, made: Expr, interval: Interval) -> Iterator[tuple[Column, Interval]]:
         column = next(iter(made.columns))
-        if made.sql == column.name and made.type.kind in _AS_DOUBLE:
-            yield column, interval
+        if made.sql == column.name and made.type.kind in AS_DOUBLE:
+            yield column, interval.rounded() if made.type.kind == "decimal" else interval
 
     def _operands(self, node: Node, interval: Interval, *, has_nan: bool) -> Iterator[tuple[Column, Interval]]:
         left, right = node.this, node.args["expression"]
         left_value, right_value = self.value(left), self.value(right)
+        kinds = {made.type.kind for made in (self._expr(left), self._expr(right)) if made is not None}
+        if kinds == {"date"}:  # a number of days, while their difference counts microseconds
+            interval = interval.scaled(f"CAST({1 / DAY!r} AS DOUBLE)")
+        elif "date" in kinds:
+            return
         if isinstance(node, exp.Add):
             if right_value:
                 yield from self.isolated(left, interval.moved("-", right_value))

@@ -74,10 +74,42 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Operand:
+    """A value that operations start from: a DuckDB expression of type DOUBLE, and the columns it reads."""
+
+    sql: str
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation that raises beyond the width of its type.
+
+    Attributes:
+        sign: One of + - * abs, or `is` for its only part as it is.
+        parts: What it is applied to.
+        limit: It can't raise while its result lies within [-limit, limit].
+        scale: What the result is multiplied by: dates are days, their difference is in microseconds.
+    """
+
+    sign: str
+    parts: "tuple[Operand | Operation, ...]"
+    limit: float
+    scale: float = 1.0
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The values it starts from."""
+        return tuple(o for part in self.parts for o in ((part,) if isinstance(part, Operand) else part.operands))
+
+
+@dataclass(frozen=True, slots=True)
 class Bound:
     """An access path that a conjunct offers: rows of `column` outside [low, high] can't satisfy it.
 
     It gives a superset; the conjunct itself stays as residual.
+
+    [!] A row that is never looked at never raises. Where `operations` might, the bound must not be used.
 
     Attributes:
         column: The column to look up: a number, date, timestamp, boolean or text.
@@ -85,12 +117,14 @@ class Bound:
             for no lower bound.
         high: Likewise, the upper bound.
         columns: The columns that `low` and `high` read.
+        operations: What in the conjunct may overflow; the operands read other streams, or are `column` itself.
     """
 
     column: Column
     low: str | None
     high: str | None
     columns: tuple[Column, ...]
+    operations: tuple[Operation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from sqlglot import exp
 from watersmeet.predicate.bounds import bounds_of
 from watersmeet.predicate.conditions import flat
 from watersmeet.predicate.expr import Refusal
-from watersmeet.predicate.macros import NOT_SURE, PRELUDE
+from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Node, Source

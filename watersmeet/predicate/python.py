@@ -1,6 +1,6 @@
 """The decorator that turns a Python function into something `where` can call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, get_args, overload
 
 from watersmeet.errors import DefinitionError
@@ -46,6 +46,9 @@ def predicate(
     """
     if form not in FORMS:
         raise DefinitionError(f"A predicate's form is one of {', '.join(FORMS)}, not {form!r}.")
+    for option, given in (("nulls", nulls), ("arrow", arrow)):
+        if not isinstance(given, bool):
+            raise DefinitionError(f"A predicate's {option} is True or False, not {given!r}.")
 
     def make(made_of: Callable[..., Any]) -> PythonPredicate:
         if not callable(made_of):
@@ -59,4 +62,25 @@ def _checked_name(name: str | None, function: Callable[..., Any]) -> str:
     found = getattr(function, "__name__", "") if name is None else name
     if not (isinstance(found, str) and found.isidentifier()):
         raise DefinitionError(f"A predicate needs a name that SQL can call, such as name='similar', not {found!r}.")
+    return found
+
+
+def checked(predicates: Any) -> tuple[PythonPredicate, ...]:
+    """Return the predicates that a join was given.
+
+    Raises:
+        DefinitionError: If it isn't a list of predicates, or two of them have one name.
+    """
+    if isinstance(predicates, PythonPredicate) or not isinstance(predicates, Iterable):
+        shown = f"[{predicates.name}]" if isinstance(predicates, PythonPredicate) else "[similar]"
+        raise DefinitionError(f"predicates={predicates!r}: it is a list of predicates; write predicates={shown}.")
+    found = tuple(predicates)
+    named: dict[str, PythonPredicate] = {}
+    for one in found:
+        if not isinstance(one, PythonPredicate):
+            name = getattr(one, "__name__", "")
+            how = f"write @wm.predicate before '{name}'" if name.isidentifier() else "make one with @wm.predicate"
+            raise DefinitionError(f"predicates=[...] holds a {type(one).__name__}, which is no predicate; {how}.")
+        if named.setdefault(one.name, one) is not one:
+            raise DefinitionError(f"Two predicates are called '{one.name}'; give each a name of its own: name='...'.")
     return found

@@ -169,6 +169,8 @@ def _call(self: Translator, node: exp.Anonymous) -> Expr:
     predicate = find_predicate(self.predicates, node.name)
     if predicate is None:
         return call_function(node.name, [self.expr(child) for child in node.expressions], self.dialect, self.predicates)
+    if not node.expressions:
+        raise Refusal(f"{predicate.name}() has no arguments; give it the columns it is to look at.")
     texts = self.source.arguments(node)
     arguments = [_argument(self, child, text) for child, text in zip(node.expressions, texts, strict=True)]
     call = Call(f"p{self.source.span(node)[0]}", predicate.name, tuple(argument for argument, _ in arguments))

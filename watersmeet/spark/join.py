@@ -24,6 +24,7 @@ from watersmeet.kernel.window import Sliding, Window
 from watersmeet.ordering import Given, Ordering, ordering
 from watersmeet.placement import PSP, Auto, Strategy
 from watersmeet.predicate.model import Column, Dialect, PythonPredicate
+from watersmeet.predicate.python import checked
 from watersmeet.query import RESULT_TIME, Output, Query, StreamSpec
 from watersmeet.select import parse_select
 from watersmeet.spark import checks, tasks
@@ -72,6 +73,8 @@ def stream(
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")
+    if not isinstance(time, str):
+        raise DefinitionError(f"Stream '{name}': time={time!r} is not the name of a column, such as time='ts'.")
     if isinstance(frame, Join) and any(part.isStreaming for _, part in frame.leaves):
         frame = frame.with_time()
         schema = frame.schema
@@ -87,6 +90,18 @@ def stream(
         None if delay is None else microseconds(delay, f"delay of stream '{name}'"),
         None if idle is None else microseconds(idle, f"idle timeout of stream '{name}'"),
     )
+
+
+def check_text(what: str, given: object, example: str) -> None:
+    """Check an argument that is a text, or None.
+
+    Raises:
+        DefinitionError: If it is anything else.
+    """
+    if given is None or isinstance(given, str):
+        return
+    hint = "; a Python function is made a predicate by @wm.predicate and called by its name" if callable(given) else ""
+    raise DefinitionError(f"{what} is a text such as '{example}', not a {type(given).__name__}{hint}.")
 
 
 def _time_column(stream: str, columns: Sequence[str], time: str) -> str:
@@ -225,10 +240,7 @@ class Join:
             fields = [value.alias(stream.schema.field(c.field).name) for c, value in own.items()]
             parts += [F.struct(*fields).alias(stream.name)] if fields else []
             parts += [value.alias(hidden_name(c.name)) for c, value in values.items() if c not in own]
-        holds = F.lit(True)
-        for conjunct in reversed(query.deferred):  # one after the other: what may raise comes behind its guards
-            holds = F.when(self.where.conditions[conjunct.text], holds).otherwise(False)
-        kept = frame.select(*parts).where(holds)
+        kept = frame.select(*parts).where(self.where.holds([conjunct.text for conjunct in query.deferred]))
         names = query.output_schema.names
         return kept.select(*(F.col(hidden_name("shown"))[f"o{at}"].alias(name) for at, name in enumerate(names)))
 
@@ -298,6 +310,9 @@ def join(
     for given in streams:
         if not isinstance(given, Stream):
             raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(given).__name__}.")
+    check_text("where", where, "a.x < b.y")
+    check_text("select", select, "a.id, b.x AS other")
+    predicates = checked(predicates)
     if strategy is not None and not isinstance(strategy, Strategy):
         raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
     frames = tuple(None if isinstance(given.frame, Join) else given.frame for given in streams)
@@ -411,6 +426,13 @@ def sql(
         SqlError: If the statement can't be parsed; the span is underlined.
         DefinitionError: If the join can't be.
     """
+    if text is None or not isinstance(streams, Mapping):
+        what = f"text={text!r}" if text is None else f"streams={type(streams).__name__}"
+        raise DefinitionError(
+            f"{what}: wm.sql takes a text and a dict of frames: wm.sql('SELECT ..', {{'a': a, 'b': b}})."
+        )
+    check_text("text", text, "SELECT a.id FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y")
+    check_text("time", time, "ts")
     statement = parse_statement(text, streams)
     made = []
     for source in statement.streams:

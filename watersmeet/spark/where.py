@@ -7,6 +7,7 @@ other conjuncts let pass.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -50,6 +51,19 @@ class Where:
     computed: tuple[tuple[Computed, ...], ...] = ()
     tests: tuple[tuple[Test, ...], ...] = ()
     conditions: Mapping[str, SparkColumn] = field(default_factory=dict)
+
+    def holds(self, texts: Sequence[str]) -> SparkColumn:
+        """Return whether some conjuncts hold, as Spark decides it.
+
+        [!] A combination that one of them denies is no result, whatever the others raise for it.
+        """
+        conditions = [self.conditions[text] for text in texts]
+        all_hold = reduce(SparkColumn.__and__, conditions)
+        if len(conditions) == 1:
+            return all_hold
+        tried = [Builder(SparkSession.active()).tried(F.struct(condition.alias("v"))) for condition in conditions]
+        denied = [found.isNotNull() & ~F.coalesce(found.getField("v"), F.lit(False)) for found in tried]
+        return F.when(reduce(SparkColumn.__or__, denied), False).otherwise(all_hold)
 
 
 def read_where(
