@@ -56,7 +56,7 @@ def collations(query: Query, frames: Sequence[DataFrame | None]) -> None:
             raise DefinitionError(f"{name} is {kind}: the join compares text byte by byte; cast it to string.")
 
 
-def output(format: str | None, query: Query, select: str | None) -> None:
+def output(format: str | None, query: Query, select: object) -> None:
     """Refuse structs where the format has flat columns only."""
     if format in FLAT_FORMATS and not query.outputs and select is None:
         raise DefinitionError(f"format('{format}') has flat columns only: give the join a select='...' list.")

@@ -93,16 +93,17 @@ def tagged(query: Query, position: int, frame: DataFrame, everything: bool) -> D
     for other, fields in enumerate(needed):
         types = spark_schema(query.streams[other].schema)
         for field in fields:
-            value = frame[_quoted(frame.columns[field])] if other == position else F.lit(None)
+            value = frame[quoted(frame.columns[field])] if other == position else F.lit(None)
             columns.append(value.cast(types[field].dataType).alias(f"s{other}_{field}"))
     hashed = [
-        frame[_quoted(frame.columns[field])] for field in needed[position] if _hashable(frame.schema[field].dataType)
+        frame[quoted(frame.columns[field])] for field in needed[position] if _hashable(frame.schema[field].dataType)
     ]
     # The hash stands last: before the columns it reads, Spark's constraints would double with each of them.
     return frame.select(F.lit(position).cast("byte").alias(STREAM), *columns, F.xxhash64(*hashed).alias(HASH))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name as Spark SQL takes it, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
 
 

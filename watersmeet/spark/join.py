@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,9 +23,9 @@ from watersmeet.placement import PSP, Auto, Strategy
 from watersmeet.predicate.model import Dialect, PythonPredicate
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query import RESULT_TIME, Output, Query, StreamSpec
-from watersmeet.select import parse_select
 from watersmeet.spark import checks, tasks
 from watersmeet.spark.frames import arrow_schema, check_frame, host, is_local, spark_schema, union
+from watersmeet.spark.select import Computed, check, parse_select
 from watersmeet.spark.tree import Node
 from watersmeet.spark.writer import JoinWriter
 from watersmeet.sql import parse_statement
@@ -117,7 +116,7 @@ class Join:
     frames: tuple[DataFrame | None, ...]
     strategy: Strategy
     ordering: Ordering = field(default_factory=Given)
-    select: str | None = None
+    select: Computed | None = None
     inner: Mapping[int, "Join"] = field(default_factory=dict)
 
     @property
@@ -147,7 +146,8 @@ class Join:
         if "_time" in self.schema.names:
             return self
         if self.select is not None:
-            raise DefinitionError(f"A join that is a stream of another needs its time: add _time to '{self.select}'.")
+            text = self.select.text
+            raise DefinitionError(f"A join that is a stream of another needs its time: add _time to '{text}'.")
         outputs = (*self.query.outputs, Output("_time", RESULT_TIME))
         return replace(self, query=replace(self.query, outputs=outputs))
 
@@ -182,15 +182,17 @@ class Join:
 
     def _selected(self, frame: DataFrame) -> DataFrame:
         """Compute a SELECT list of expressions over flat results."""
-        if self.select is None:
-            return frame
+        return frame if self.select is None else self.select.over(self._structs(frame))
+
+    def _structs(self, frame: DataFrame) -> DataFrame:
+        """Return flat results with one struct column per stream, and `_time`."""
         structs = []
         for position, spec in enumerate(self.query.streams):
             mine = [out for out in self.query.outputs if out.column.stream == position]
             fields = [F.col(out.name).alias(spec.schema.field(out.column.field).name) for out in mine]
             structs += [F.struct(*fields).alias(spec.name)] if fields else []
         structs += [F.col(out.name).alias("_time") for out in self.query.outputs if out.column == RESULT_TIME]
-        return frame.select(*structs).selectExpr(*parse_select(self.select, self.query).expressions)
+        return frame.select(*structs)
 
     def toDF(self) -> DataFrame:
         """Return the join of static inputs as a frame: lazy, and computed anew whenever it is used.
@@ -291,24 +293,17 @@ def dialect_of(spark: SparkSession) -> Dialect:
     return Dialect(str(spark.conf.get("spark.sql.session.timeZone")), ansi)
 
 
-def _outputs(select: str | None, join: Join) -> tuple[tuple[Output, ...], str | None]:
+def _outputs(select: str | None, join: Join) -> tuple[tuple[Output, ...], Computed | None]:
     """Return the engine's output columns, and the SELECT list itself if Spark must compute it from them."""
     if select is None:
         return (), None
-    parsed = parse_select(select, join.query)
+    parsed = parse_select(select, join.query, join.spark)
     if parsed.plain is not None:
         return parsed.plain, None
-    computed = tuple(Output(column.name, column) for column in parsed.columns or (RESULT_TIME,))
-    _analyse(replace(join, query=replace(join.query, outputs=computed), select=select))
-    return computed, select
-
-
-def _analyse(probe: Join) -> None:
-    """Let Spark itself check a SELECT list of expressions."""
-    try:
-        probe._selected(probe._no_results())
-    except AnalysisException as error:
-        raise DefinitionError(f"select: {str(error).splitlines()[0]}") from None
+    outputs = tuple(Output(column.name, column) for column in parsed.computed.columns or (RESULT_TIME,))
+    probe = replace(join, query=replace(join.query, outputs=outputs))
+    check(parsed.computed, probe._structs(probe._no_results()))
+    return outputs, parsed.computed
 
 
 def sql(
