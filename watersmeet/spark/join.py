@@ -22,7 +22,7 @@ from watersmeet.ordering import Given, Ordering, ordering
 from watersmeet.placement import PSP, Auto, Strategy
 from watersmeet.predicate.model import Dialect, PythonPredicate
 from watersmeet.predicate.parse import parse_where
-from watersmeet.query import RESULT_TIME, Output, Query, StreamSpec
+from watersmeet.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
 from watersmeet.spark import checks, tasks
 from watersmeet.spark.frames import arrow_schema, check_frame, host, is_local, spark_schema, union
 from watersmeet.spark.select import Computed, check, parse_select
@@ -59,9 +59,10 @@ def stream(
     Args:
         name: Its name in `where`, `select` and the results.
         frame: A streaming frame of any source, a static one, or a join, whose results are then the tuples.
-        time: The event-time column: timestamp or timestamp_ntz; of a join, its results' `_time`.
+        time: The event-time column: timestamp or timestamp_ntz; of a join by default its results' `_time`.
         window: A duration for a sliding window, `wm.count(n)`, `wm.hopping(size, step)`, or None for unbounded.
-        delay: How far out of order its tuples may come; by default as far as the join's largest time window.
+        delay: How far out of order its tuples may come; by default as far as the join's largest time window. Of a join
+            that is known, unless `time` is some other column than `_time` or a member's event time.
         idle: After what silence the stream no longer holds the watermark; by default never.
 
     Raises:
@@ -75,11 +76,18 @@ def stream(
     else:
         frame = check_frame(name, frame.toDF() if isinstance(frame, Join) else frame)
         schema = arrow_schema(frame)
+    column = _time_column(name, schema.names, time)
+    if isinstance(frame, Join) and delay is None and frame.times(column) is None:
+        raise DefinitionError(
+            f"Stream '{name}': its '{column}' is neither the results' _time nor the event time of a member with a time "
+            "window, so nothing says how early it may be; say with delay='...' how far behind the latest one they may "
+            "come, or use time='_time'."
+        )
     return Stream(
         name,
         frame,
         schema,
-        _time_column(name, schema.names, time),
+        column,
         _window(window, f"window of stream '{name}'"),
         None if delay is None else microseconds(delay, f"delay of stream '{name}'"),
         None if idle is None else microseconds(idle, f"idle timeout of stream '{name}'"),
@@ -150,6 +158,19 @@ class Join:
             raise DefinitionError(f"A join that is a stream of another needs its time: add _time to '{text}'.")
         outputs = (*self.query.outputs, Output("_time", RESULT_TIME))
         return replace(self, query=replace(self.query, outputs=outputs))
+
+    def times(self, name: str) -> Window | None:
+        """Return how far behind the results' own times an output column can be, as a window; None if that's not known.
+
+        Args:
+            name: An output column of timestamps.
+        """
+        sources = {output.name.lower(): output.column for output in self.query.outputs} or {"_time": RESULT_TIME}
+        column = (sources if self.select is None else self.select.sources).get(name.lower())
+        if column is None or column == RESULT_TIME:
+            return None if column is None else OWN_TIME
+        window = self.query.streams[column.stream].window
+        return window if self.query.is_time(column) and window.span is not None else None
 
     def tree(self, path: str = "j", never_idle: bool = False) -> Node:
         """Return the join and its inner joins as the runtime takes them.
@@ -282,6 +303,7 @@ def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
             given.window,
             default if given.delay is None else given.delay,
             given.idle,
+            Nested(given.frame.times(given.time), given.delay is not None) if isinstance(given.frame, Join) else None,
         )
         for given in streams
     )
