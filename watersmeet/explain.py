@@ -34,8 +34,8 @@ def explain(
     lines += [f"  decided before {told}" for told in strategy.history(state)]
     for stream in query.streams:
         time = stream.schema.field(stream.time).name
-        known = stream.nested is not None and not stream.nested.delayed
-        delay = "a join with a watermark of its own" if known else f"delay {stream.delay / 1e6:g} s"
+        own = stream.nested is not None and not stream.nested.delayed
+        delay = "a join with a watermark of its own" if own else f"delay {stream.delay / 1e6:g} s"
         lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, {delay}")
     for origin, stream in enumerate(query.streams):
         for course in order.orders(origin):

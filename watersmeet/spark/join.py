@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -312,7 +313,20 @@ def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
 def dialect_of(spark: SparkSession) -> Dialect:
     """Return what the session's settings say expressions mean."""
     ansi = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
-    return Dialect(str(spark.conf.get("spark.sql.session.timeZone")), ansi)
+    return Dialect(_zone(spark, str(spark.conf.get("spark.sql.session.timeZone"))), ansi)
+
+
+def _zone(spark: SparkSession, name: str) -> str:
+    """Return a time zone by a name that others know, too: Spark also takes PST, and +1:00 for GMT+01:00."""
+    jvm: Any = spark._jvm
+    known = jvm.java.time.ZoneId.getAvailableZoneIds()
+    if known.contains(name):
+        return name
+    zone = jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(name)
+    if known.contains(zone.getId()):
+        return str(zone.getId())
+    offset = str(zone.normalized().getId())
+    return "UTC" if offset == "Z" else f"GMT{offset}"
 
 
 def _outputs(select: str | None, join: Join) -> tuple[tuple[Output, ...], Computed | None]:
