@@ -62,6 +62,20 @@ def output(format: str | None, query: Query, select: object) -> None:
         raise DefinitionError(f"format('{format}') has flat columns only: give the join a select='...' list.")
 
 
+def alike(streams: Sequence[tuple[str, Sequence[str]]], what: str) -> None:
+    """Refuse two columns of one name where all columns of a stream are asked for.
+
+    Args:
+        streams: The streams' names, each with the names of its columns.
+        what: Who asks for them, and what to do about it.
+    """
+    for stream, columns in streams:
+        small = [column.lower() for column in columns]
+        twice = next((column for at, column in enumerate(columns) if small[at] in small[:at]), None)
+        if twice is not None:
+            raise DefinitionError(f"Stream '{stream}' has two columns called {twice}, and {what}.")
+
+
 def exchange(given: str | None, local: bool) -> Exchange:
     """Return how partial results travel: as asked, or what measures faster where the join runs."""
     known: tuple[Exchange, ...] = get_args(Exchange)

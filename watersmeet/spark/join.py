@@ -71,6 +71,8 @@ def stream(
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")
+    if name.lower() == "_time":
+        raise DefinitionError(f"'{name}' can't name a stream: it is the name of the results' own time.")
     if isinstance(frame, Join) and any(part.isStreaming for _, part in frame.leaves):
         frame = frame.with_time()
         schema = frame.schema
@@ -97,6 +99,11 @@ def stream(
 
 def _time_column(stream: str, columns: Sequence[str], time: str) -> str:
     found = [column for column in columns if column == time] or [c for c in columns if c.lower() == str(time).lower()]
+    alike = [column for column in columns if found and column.lower() == found[0].lower()]
+    if len(alike) > 1:
+        raise DefinitionError(
+            f"Stream '{stream}' has two columns called {' and '.join(alike)}; rename all but its time."
+        )
     if not found:
         raise DefinitionError(f"Stream '{stream}' has no time column '{time}'; it has {', '.join(columns)}.")
     return found[0]
@@ -332,6 +339,8 @@ def _zone(spark: SparkSession, name: str) -> str:
 def _outputs(select: str | None, join: Join) -> tuple[tuple[Output, ...], Computed | None]:
     """Return the engine's output columns, and the SELECT list itself if Spark must compute it from them."""
     if select is None:
+        columns = [(stream.name, stream.schema.names) for stream in join.query.streams]
+        checks.alike(columns, "results show every column: rename one, or say what to show with select='...'")
         return (), None
     parsed = parse_select(select, join.query, join.spark)
     if parsed.plain is not None:

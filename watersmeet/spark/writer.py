@@ -113,6 +113,9 @@ class JoinWriter:
         sink = self._sink(location, checkpoint_id(store))
         checks.workers(spark, store)
         sides = side_folders(self._options, checkpoint_id(store))
+        if sides:
+            columns = [(name, frame.columns) for name, frame in join.leaves]
+            checks.alike(columns, "late and rejected rows are written with every column: rename one")
         warm_up(spark, chosen)
         tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
         runner = BatchRunner(
