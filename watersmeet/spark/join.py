@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from watersmeet.duration import microseconds
 from watersmeet.engine.plan import plan, start, view
@@ -236,12 +237,18 @@ class Join:
         checks.workers(self.spark, store)
         where = host(self.spark, shared=True)
         run = uuid.uuid4().hex[:12]
-        batch = plan(self.query, start(self.query), self.strategy, store, run, ordering=self.ordering, host=where)
+        once = plan(self.query, start(self.query), self.strategy, store, run, ordering=self.ordering, host=where)
+        batch = replace(once, again=True)
         shares = max(batch.placement.nodes, self.spark.sparkContext.defaultParallelism)
         told = union(self.query, self.frames, False).mapInArrow(tasks.intake(batch, shares), tasks.REPORT_DDL)
         shown = told.repartitionById(shares, F.col("node"))
-        frame = shown.mapInArrow(tasks.show(batch, shares), spark_schema(self.query.output_schema))
-        made = self._selected(frame)
+        columns = spark_schema(self.query.output_schema)
+        error = tasks.error_column(columns.names)
+        frame = shown.mapInArrow(
+            tasks.show(batch, shares), T.StructType([*columns, T.StructField(error, T.StringType())])
+        )
+        raised = F.raise_error(F.col(error))
+        made = self._selected(frame.where(F.col(error).isNull() | raised.isNull()).drop(error))
         # Tasks make the folder anew if a frame derived from this one outlives it; the end of the process clears up.
         weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)

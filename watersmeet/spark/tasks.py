@@ -126,7 +126,8 @@ def intake(plan: BatchPlan, receivers: int) -> Task:
     """Return the task that stores its share of the input and tells every probing task what it stored."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
-        report = take_in(plan, attempt(), attempt_number(), blocks)
+        name = f"p{partition()}" if plan.again else attempt()
+        report = take_in(plan, name, attempt_number(), blocks)
         yield messages((receiver, report) for receiver in range(receivers))
 
     return guarded(run, range(receivers))
@@ -230,14 +231,32 @@ def _wired(task: Task, plan: BatchPlan) -> Task:
 
 
 def show(plan: BatchPlan, shares: int) -> Task:
-    """Return the task that runs all hops of its share and yields the results themselves, for static frames."""
+    """Return the task that runs all hops of its share and yields the results themselves, for static frames.
+
+    A last column holds an error of ours, in a row of its own: raised here it would come with a stack of Python frames.
+    """
+    schema = plan.query.output_schema.append(pa.field(error_column(plan.query.output_schema.names), pa.string()))
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
-        probing = Probe(plan, intakes(blocks), worker())
-        for block in probing.results(partition(), shares):
-            yield from output(plan.query, block, probing.table.gather)
+        try:
+            probing = Probe(plan, intakes(blocks), worker())
+            for block in probing.results(partition(), shares):
+                for rows in output(plan.query, block, probing.table.gather):
+                    fine = pa.nulls(rows.num_rows, pa.string())
+                    yield pa.RecordBatch.from_arrays([*rows.columns, fine], schema=schema)
+        except WatersmeetError as error:
+            nothing = [pa.nulls(1, field.type) for field in plan.query.output_schema]
+            yield pa.RecordBatch.from_arrays([*nothing, pa.array([str(error)])], schema=schema)
 
     return run
+
+
+def error_column(columns: Iterable[str]) -> str:
+    """Return a name for the errors beside columns of these names."""
+    name, taken = "_error", {column.lower() for column in columns}
+    while name in taken:
+        name = f"_{name}"
+    return name
 
 
 def warm_up(blocks: Blocks) -> Iterator[pa.RecordBatch]:
