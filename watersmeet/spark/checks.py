@@ -21,13 +21,10 @@ FLAT_FORMATS = ("csv", "text")
 
 
 def location(spark: SparkSession, given: str | None, name: str | None) -> str:
-    """Return the checkpoint location, the session's default included.
-
-    A relative path is made absolute here: Spark would resolve it against the JVM's folder, the store against Python's.
-    """
+    """Return the checkpoint location as the user wrote it, the session's default included."""
     default = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
     if given:
-        return given if ":" in given else os.path.abspath(given)
+        return given
     if default:
         return os.path.join(default, name or str(uuid.uuid4()))
     raise DefinitionError(

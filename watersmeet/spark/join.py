@@ -207,8 +207,11 @@ class Join:
         """Return result files as a frame of the output's schema."""
         schema = spark_schema(self.query.output_schema)
         session = batch.sparkSession
-        frame = session.read.schema(schema).parquet(*files) if files else session.createDataFrame([], schema)
-        return self._selected(frame)
+        if not files:
+            return self._selected(session.createDataFrame([], schema))
+        # [!] Otherwise a checkpoint in a folder like run[1] is read as a pattern.
+        reader = session.read.option("__globPaths__", "false").schema(schema)
+        return self._selected(reader.parquet(*files))
 
     def _selected(self, frame: DataFrame) -> DataFrame:
         """Compute a SELECT list of expressions over flat results."""
