@@ -1,13 +1,16 @@
 """What is remembered of a batch: hops that are no longer taken and nodes that went weigh less and less."""
 
+import pyarrow as pa
 import pytest
 
-from watersmeet.engine.commit import _hops_seen
+from watersmeet.engine.commit import _hops_seen, held_back_by, join_watermark
 from watersmeet.kernel.hop import HopWork
+from watersmeet.kernel.window import Hopping, Sliding, Window
 from watersmeet.placement import HopView, Usage
 from watersmeet.placement.load import remembered
+from watersmeet.query import Nested, Query, StreamSpec
 from watersmeet.spark.batch import _noted
-from watersmeet.state.manifest import Manifest
+from watersmeet.state.manifest import Manifest, StreamState
 
 OLD, NEW = ((0,), 1), ((0,), 2)
 
@@ -36,3 +39,34 @@ def test_what_all_nodes_used_together_is_the_same_when_nodes_come_or_go(before: 
 def test_inner_joins_are_late_when_the_join_is() -> None:
     noted = _noted(Manifest(batch=3, streams=(), inner={1: Manifest(batch=3, streams=())}), overdue=4)
     assert [state.frozen["overdue"] for state in (noted, noted.inner[1])] == [4, 4]
+
+
+WHEN = pa.schema([("ts", pa.timestamp("us", "UTC"))])
+OWN, MEMBERS = Sliding(1), Sliding(10)
+
+
+@pytest.mark.parametrize(
+    ("nested", "inner", "latest", "wanted"),
+    [
+        (None, None, 100, 95),
+        (Nested(OWN, delayed=False), 80, 100, 80),
+        (Nested(OWN, delayed=False), 80, None, 80),
+        (Nested(OWN, delayed=False), None, 100, None),
+        (Nested(MEMBERS, delayed=False), 80, 100, 71),
+        (Nested(Hopping(20, 10), delayed=False), 80, 100, 61),
+        (Nested(MEMBERS, delayed=True), 80, 100, 95),
+        (Nested(MEMBERS, delayed=True), 120, 100, 111),
+        (Nested(MEMBERS, delayed=True), 120, None, 111),
+        (Nested(None, delayed=True), 120, 100, 95),
+        (Nested(None, delayed=True), 120, None, None),
+    ],
+)
+def test_the_watermark_of_a_stream_that_is_a_join(
+    nested: Nested | None, inner: int | None, latest: int | None, wanted: int | None
+) -> None:
+    stream = StreamSpec("ab", WHEN, 0, Window(), delay=5, nested=nested)
+    query = Query((stream, StreamSpec("c", WHEN, 0, Window(), delay=0)))
+    states = [StreamState(latest=latest), StreamState(latest=1000)]
+    marks = {} if nested is None else {0: inner}
+    assert join_watermark(None, query, states, marks) == wanted
+    assert held_back_by(query, states, marks) == "ab"

@@ -39,6 +39,39 @@ def test_clauses_inside_brackets_and_quotes_are_not_clauses() -> None:
     assert found.where == "(a.x IN (1, 2))"
 
 
+def test_columns_may_be_named_like_clauses() -> None:
+    where = "a.union < left.group AND offset = 1 AND a.x > limit"
+    found = parse_statement(
+        f"SELECT a.limit, a.* EXCEPT (left) FROM a [ROWS 5], left WHERE {where};", {"a": 1, "left": 2}
+    )
+    assert found.where == where
+    assert [stream.name for stream in found.streams] == ["a", "left"]
+
+
+ONE_PART = "{} is not part of a join as text: {}."
+SINGLE, FOUND = (
+    "a join gives single results; group what it writes",
+    "results come as they are found; order what it writes",
+)
+ONE, ALL = "a statement is one join; combine what each writes", "a join gives all results; limit what it writes"
+
+
+@pytest.mark.parametrize(
+    ("rest", "problem", "underlined"),
+    [
+        ("GROUP BY a.x", ONE_PART.format("GROUP BY", SINGLE), "GROUP BY"),
+        ("having a.x", ONE_PART.format("HAVING", SINGLE), "having"),
+        ("ORDER   BY a.x", ONE_PART.format("ORDER BY", FOUND), "ORDER   BY"),
+        ("LIMIT 3", ONE_PART.format("LIMIT", ALL), "LIMIT"),
+        ("UNION ALL SELECT 1", ONE_PART.format("UNION", ONE), "UNION"),
+        ("EXCEPT SELECT 1", ONE_PART.format("EXCEPT", ONE), "EXCEPT"),
+    ],
+)
+@pytest.mark.parametrize("before", ["SELECT * FROM a, b", "SELECT * FROM a, b [ROWS 5] WHERE a.x = b.x"])
+def test_clauses_that_a_join_has_not(before: str, rest: str, problem: str, underlined: str) -> None:
+    test_what_is_wrong_is_underlined(f"{before} {rest}", problem, underlined)
+
+
 WINDOW = (
     "A window is [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS] or [ROWS 100], with WATTR column if need be."
 )
@@ -69,6 +102,27 @@ WINDOW = (
         ("SELECT * FROM a [SLIDE 5 SECONDS], b", WINDOW, "[SLIDE 5 SECONDS]"),
         ("SELECT * FROM a [10 SECONDS], b", WINDOW, "[10 SECONDS]"),
         ("SELECT * FROM a RANGE 10 SECONDS, b", WINDOW, "RANGE 10 SECONDS"),
+        (
+            "SELECT * FROM a [ROWS 5] JOIN b [ROWS 5] ON a.x = b.x",
+            "JOIN: list the streams with commas, and write what they are joined by into WHERE.",
+            "JOIN",
+        ),
+        (
+            "SELECT * FROM a LEFT OUTER JOIN b ON a.x = b.x",
+            "LEFT OUTER JOIN: list the streams with commas, and write what they are joined by into WHERE; "
+            "every result has a tuple of each stream.",
+            "LEFT OUTER JOIN",
+        ),
+        (
+            "SELECT * FROM a AS one, b",
+            "AS: a stream has the name that it has in streams; give it the other one there.",
+            "AS one",
+        ),
+        (
+            "SELECT * FROM a, (SELECT 1)",
+            "A subquery can't be a stream: make it a frame, and give it a name in streams.",
+            "(SELECT 1)",
+        ),
         ("SELECT * FROM a [ROWS 5 RANGE 10 SECONDS], b", WINDOW, "[ROWS 5 RANGE 10 SECONDS]"),
         ("SELECT * FROM a [RANGE 10 SECONDS RANGE 2 SECONDS], b", WINDOW, "[RANGE 10 SECONDS RANGE 2 SECONDS]"),
     ],

@@ -35,7 +35,9 @@ def explain(
     lines += [f"  decided before {told}" for told in strategy.history(state)]
     for stream in query.streams:
         time = stream.schema.field(stream.time).name
-        lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, delay {seconds(stream.delay)}")
+        own = stream.nested is not None and not stream.nested.delayed
+        delay = "a join with a watermark of its own" if own else f"delay {seconds(stream.delay)}"
+        lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, {delay}")
         lines += _computed(stream)
     for origin, stream in enumerate(query.streams):
         for course in order.orders(origin):

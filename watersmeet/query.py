@@ -5,14 +5,39 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from watersmeet.duration import seconds
 from watersmeet.errors import DefinitionError
 from watersmeet.kernel.buckets import hashable
-from watersmeet.kernel.window import Window
+from watersmeet.kernel.window import Sliding, Window
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Hidden, PythonPredicate
 from watersmeet.state.chunk import has_numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """How the times of a stream that is a join follow from that join's watermark.
+
+    Attributes:
+        window: The window there of the member whose event time they are, `OWN_TIME` if they are the results' own, or
+            None if they are something else.
+        delayed: Whether the stream was given a delay.
+    """
+
+    window: Window | None
+    delayed: bool
+
+    def bound(self, watermark: int | None) -> int | None:
+        """Return the earliest time that a later result may have, if one follows from the join's watermark."""
+        if watermark is None or self.window is None or self.window.span is None:
+            return None
+        return int(self.window.earliest(np.array([watermark]))[0])
+
+
+OWN_TIME = Sliding(1)
+"""A window that admits nothing but what is as late as the result itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +53,7 @@ class StreamSpec:
         idle: After what silence the stream no longer holds the watermark, in microseconds; None for never.
         hidden: Columns computed from these when a tuple comes in; their positions follow those of the schema.
         tests: Hidden columns that say whether a tuple can join anything at all; one that can't is not stored.
+        nested: Where its times come from, if the stream is a join.
     """
 
     name: str
@@ -38,6 +64,7 @@ class StreamSpec:
     idle: int | None = None
     hidden: tuple[Hidden, ...] = ()
     tests: "tuple[Test, ...]" = ()
+    nested: Nested | None = None
 
     def __post_init__(self) -> None:
         kind = self.schema.field(self.time).type
@@ -46,6 +73,19 @@ class StreamSpec:
                 f"Stream '{self.name}': its time column '{self.schema.field(self.time).name}' is of type {kind}; "
                 "an event time is a timestamp or timestamp_ntz: cast the column first."
             )
+
+    def watermark(self, latest: int | None, inner: int | None) -> int | None:
+        """Return the stream's watermark; None if there is none yet.
+
+        Args:
+            latest: Its latest event time.
+            inner: The watermark of the join that it is, if it is one.
+        """
+        own = None if latest is None else latest - self.delay
+        if self.nested is None:
+            return own
+        known = [self.nested.bound(inner), own if self.nested.delayed else None]
+        return max((mark for mark in known if mark is not None), default=None)
 
     @property
     def time_type(self) -> pa.DataType:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import zip_longest
 
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -41,6 +42,8 @@ def parse_statement(text: str, streams: Mapping[str, object]) -> Statement:
         SqlError: If it isn't such a statement; the span is underlined.
     """
     tokens = Source(text).tokens
+    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+        tokens = tokens[:-1]
     clauses = _clauses(text, tokens)
     select = _between(text, clauses["SELECT"])
     where = _between(text, clauses["WHERE"]) if "WHERE" in clauses else None
@@ -51,9 +54,11 @@ def parse_statement(text: str, streams: Mapping[str, object]) -> Statement:
 def _clauses(text: str, tokens: Sequence[Token]) -> dict[str, list[Token]]:
     clauses: dict[str, list[Token]] = {}
     depth, current = 0, ""
-    for token in tokens:
+    for token, after in zip_longest(tokens, tokens[1:]):
         word = token.text.upper()
         depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+        if depth == 0 and current in ("FROM", "WHERE"):
+            _refuse(text, clauses[current], token, after)
         if depth == 0 and word in ("SELECT", "FROM", "WHERE") and token.token_type not in _QUOTED:
             if word in clauses or (word == "SELECT") != (not clauses) or (word == "WHERE" and "FROM" not in clauses):
                 raise SqlError(f"{word} was not expected here.", text, token.start, token.end + 1)
@@ -79,6 +84,39 @@ _CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET}
 _QUOTED = {TokenType.STRING, TokenType.IDENTIFIER}
 
 
+OTHERS = {
+    **dict.fromkeys(("GROUP BY", "HAVING"), "a join gives single results; group what it writes"),
+    **dict.fromkeys(
+        ("ORDER BY", "SORT BY", "CLUSTER BY", "DISTRIBUTE BY"), "results come as they are found; order what it writes"
+    ),
+    **dict.fromkeys(("LIMIT", "OFFSET"), "a join gives all results; limit what it writes"),
+    **dict.fromkeys(("UNION", "INTERSECT", "EXCEPT", "MINUS"), "a statement is one join; combine what each writes"),
+    "LATERAL": "a join gives one row per result; explode what it writes",
+    "WINDOW": "a stream's window stands in brackets after its name, as in a [RANGE 10 SECONDS]",
+}
+"""Clauses of SQL that a join has not, each with what to do instead."""
+_FOLLOWED = {
+    **dict.fromkeys(("LIMIT", "OFFSET"), ("ALL",)),
+    **dict.fromkeys(("UNION", "INTERSECT", "EXCEPT", "MINUS"), ("ALL", "DISTINCT", "SELECT", "(")),
+    "LATERAL": ("VIEW", "("),
+}
+"""What follows such a clause's first word where that might as well be a column's name."""
+
+
+def _refuse(text: str, before: Sequence[Token], token: Token, after: Token | None) -> None:
+    """Refuse a token that begins a clause which a join has not."""
+    word = " ".join(token.text.upper().split())
+    if word not in OTHERS or token.token_type in _QUOTED or not before or before[-1].token_type in _UNFINISHED:
+        return
+    follow, number = _FOLLOWED.get(word, ()), after is not None and after.token_type is TokenType.NUMBER
+    if follow and not number and (after is None or after.text.upper() not in follow):
+        return
+    raise SqlError(f"{word} is not part of a join as text: {OTHERS[word]}.", text, token.start, token.end + 1)
+
+
+_UNFINISHED = {TokenType.DOT, TokenType.COMMA}
+
+
 def _between(text: str, tokens: Sequence[Token]) -> str | None:
     return text[tokens[0].start : tokens[-1].end + 1] if tokens else None
 
@@ -97,6 +135,9 @@ def _commas(text: str, tokens: Sequence[Token]) -> list[list[Token]]:
 
 def _stream(text: str, tokens: Sequence[Token], streams: Mapping[str, object]) -> SourceStream:
     name, rest = tokens[0].text, tokens[1:]
+    if tokens[0].token_type is TokenType.L_PAREN:
+        problem = "A subquery can't be a stream: make it a frame, and give it a name in streams."
+        raise SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)
     if name not in streams:
         close = get_close_matches(name, list(streams), n=3) or list(streams)
         raise SqlError(
@@ -104,9 +145,33 @@ def _stream(text: str, tokens: Sequence[Token], streams: Mapping[str, object]) -
         )
     if not rest:
         return SourceStream(name, Window(), None)
+    _refuse_joins(text, rest)
     if rest[0].token_type is not TokenType.L_BRACKET or rest[-1].token_type is not TokenType.R_BRACKET:
         raise _bad_window(text, rest)
     return _window(text, name, rest)
+
+
+JOINS = ("NATURAL", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "OUTER", "SEMI", "ANTI", "JOIN", "ON", "USING")
+
+
+def _refuse_joins(text: str, tokens: Sequence[Token]) -> None:
+    """Refuse what is written as JOIN, and other names for streams."""
+    depth, found = 0, list[Token]()
+    for token in tokens:
+        depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+        if depth == 0 and token.text.upper() in JOINS and token.token_type not in _QUOTED:
+            found.append(token)
+        elif found:
+            break
+    words = " ".join(token.text.upper() for token in found)
+    if found:
+        outer = any(word in words for word in ("LEFT", "RIGHT", "FULL", "SEMI", "ANTI"))
+        problem = f"{words}: list the streams with commas, and write what they are joined by into WHERE"
+        problem += "; every result has a tuple of each stream." if outer else "."
+        raise SqlError(problem, text, found[0].start, found[-1].end + 1)
+    if tokens[0].token_type is TokenType.ALIAS:
+        problem = "AS: a stream has the name that it has in streams; give it the other one there."
+        raise SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)
 
 
 def _window(text: str, name: str, tokens: Sequence[Token]) -> SourceStream:

@@ -102,6 +102,34 @@ def test_a_stream_needs_a_name_and_a_frame(static: DataFrame) -> None:
         wm.join(stream("a", static), static)  # type: ignore[arg-type]
 
 
+def test_a_stream_may_not_have_the_name_of_the_results_time(static: DataFrame) -> None:
+    for name in ("_time", "_TIME"):
+        with pytest.raises(wm.DefinitionError, match=f"'{name}' can't name a stream: it is the name of the results'"):
+            stream(name, static)
+    joined = wm.join(*(stream(name, static) for name in ("_stream", "_hash", "_join", "j", "s0_1", "node")))
+    assert joined.toDF().columns == ["_stream", "_hash", "_join", "j", "s0_1", "node", "_time"]
+
+
+def test_columns_of_one_name(static: DataFrame) -> None:
+    for again in ("x", "X"):
+        twice = stream("a", static.selectExpr("id", "ts", "x", f"x AS {again}"))
+        other = stream("b", static)
+        how = "2 columns have that name; rename all but one" if again == "x" else "its columns differ only in case"
+        used: list[dict[str, Any]] = [{"where": "a.x < b.x"}, {"select": "a.x"}, {"select": "a.x + 1 AS n"}]
+        for options in used:
+            with pytest.raises(wm.SqlError, match=f"a.x is ambiguous: {how}"):
+                wm.join(twice, other, **options)
+        with pytest.raises(
+            wm.DefinitionError, match=f"Stream 'a' has two columns called {again}, and results show eve"
+        ):
+            wm.join(twice, other, where="a.id = b.id")
+        assert wm.join(twice, other, where="a.id = b.id", select="a.id").toDF().count() == 0
+    with pytest.raises(
+        wm.DefinitionError, match="Stream 'a' has two columns called ts and ts; rename all but its time"
+    ):
+        stream("a", static.selectExpr("id", "ts", "ts"))
+
+
 def test_joins(static: DataFrame) -> None:
     a = stream("a", static)
     with pytest.raises(wm.DefinitionError, match="its time column 'word' is of type string; an event time is a time"):

@@ -140,3 +140,63 @@ def test_an_inner_join_without_its_time_is_refused(spark: SparkSession, tmp_path
     inner = wm.join(*streams, select="a.x + b.x AS total")
     with pytest.raises(wm.DefinitionError, match=r"add _time to 'a.x \+ b.x AS total'"):
         wm.stream("ab", inner, window="10 seconds")
+
+
+TIMES = {
+    "plain": ("{l}.id AS l, {r}.id AS r, {r}.x AS x, {l}.ts AS _time", "_time"),
+    "computed": ("{l}.id AS l, {r}.id AS r, {r}.x + 0 AS x, {l}.ts AS Seen, _time", "seen"),
+}
+
+
+@pytest.mark.parametrize("how", TIMES)
+def test_the_time_of_a_nested_join_may_be_a_members(spark: SparkSession, tmp_path: Path, how: str) -> None:
+    # An inner result's time is up to the inner window behind the inner watermark: no result is late for that.
+    select, time = TIMES[how]
+    batches = cuts(8, "abc", batches=4)
+    harness.write(tmp_path / "in", batches)
+    frames = harness.frames(spark, tmp_path / "in", "abc")
+    a, b, c = (wm.stream(n, frames[n], time="ts", window="20 seconds", delay="12 seconds") for n in "abc")
+    inner = wm.join(a, b, where="abs(a.x - b.x) < 2", select=select.format(l="a", r="b"))
+    outer = wm.join(
+        wm.stream("ab", inner, time=time, window="10 seconds"),
+        c,
+        where="abs(ab.x - c.x) < 2",
+        select="ab.l, ab.r, c.id AS c",
+    )
+    found, progress = _run(outer, tmp_path, "driver")
+    times = {row["id"]: row["ts"] for row in _rows(batches, "a")}
+    results = [{**r, "ts": times[r["id"][0]]} for r in _joined(_rows(batches, "a"), _rows(batches, "b"), (20, 20), 2)]
+    wanted = _joined(results, _rows(batches, "c"), (10, 20), 2)
+    assert found == Counter((*row["id"][0], row["id"][1]) for row in wanted)
+    assert len(wanted) > 20 and sum(p["lateRows"] for p in progress) == 0
+    latest = [min(max(row["ts"] for row in _rows(batches, n)) for n in "ab"), max(r["ts"] for r in _rows(batches, "c"))]
+    assert progress[-1]["watermark"] == min(latest[0] - 20 * SECOND + 1, latest[1]) - 12 * SECOND
+    assert progress[-1]["heldBackBy"] == "ab"
+
+
+def test_a_nested_join_on_another_time_needs_a_delay_and_has_it(spark: SparkSession, tmp_path: Path) -> None:
+    batches = cuts(9, "abc", batches=3)
+    harness.write(tmp_path / "in", batches)
+    frames = harness.frames(spark, tmp_path / "in", "abc")
+    a, b, c = (wm.stream(n, frames[n], time="ts", window="20 seconds", delay="12 seconds") for n in "abc")
+    select = "a.id AS l, b.id AS r, b.x AS x, a.ts - INTERVAL 30 SECONDS AS at, _time"
+    inner = wm.join(a, b, where="abs(a.x - b.x) < 2", select=select)
+    with pytest.raises(wm.DefinitionError, match=r"Stream 'ab': its 'at' is neither the results' _time nor the event"):
+        wm.stream("ab", inner, time="at", window="10 seconds")
+    unbounded = wm.join(wm.stream("a", frames["a"], time="ts"), b, select="a.ts AS at, _time")
+    with pytest.raises(wm.DefinitionError, match=r"say with delay='...' how far behind the latest one they may come"):
+        wm.stream("ab", unbounded, time="at", window="10 seconds")
+    outer = wm.join(
+        wm.stream("ab", inner, time="at", window="40 seconds", delay="50 seconds"), c, select="ab.l, ab.r, c.id AS c"
+    )
+    found, progress = _run(outer, tmp_path, "driver")
+    times = {row["id"]: row["ts"] - 30 * SECOND for row in _rows(batches, "a")}
+    results = [{**r, "ts": times[r["id"][0]]} for r in _joined(_rows(batches, "a"), _rows(batches, "b"), (20, 20), 2)]
+    wanted = [
+        (*r["id"], row["id"])
+        for r, row in product(results, _rows(batches, "c"))
+        if -40 * SECOND < r["ts"] - row["ts"] < 20 * SECOND
+    ]
+    assert found == Counter(wanted)
+    assert len(wanted) > 20 and sum(p["lateRows"] for p in progress) == 0
+    assert progress[-1]["watermark"] == max(r["ts"] for r in results) - 50 * SECOND

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import SparkRuntimeException
 from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
@@ -106,3 +107,28 @@ def test_nothing_to_join(spark: SparkSession, tmp_path: Path) -> None:
     empty = spark.createDataFrame([], "id long, ts timestamp")
     joined = wm.join(wm.stream("a", empty, time="ts"), wm.stream("b", empty, time="ts"))
     assert joined.toDF().count() == 0
+
+
+def test_uses_of_a_frame_add_no_files(inputs: dict[str, DataFrame], tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    frame = join_of(Case(STREAMS, ONE_BATCH, strategy=wm.Central()), inputs).toDF()
+
+    def files() -> set[Path]:
+        return {path for path in tmp_path.rglob("*") if path.is_file()}
+
+    count = frame.count()
+    first = files()
+    assert first and frame.orderBy("_time").count() == len(frame.collect()) == count > 0
+    assert files() == first
+    del frame
+    assert not files()
+
+
+def test_an_error_is_a_sentence(inputs: dict[str, DataFrame]) -> None:
+    case = Case(STREAMS[:2], ONE_BATCH, "a.id / (b.id - b.id) > 0")
+    frame = join_of(case, {**inputs}, select="a.id AS _error, b.id AS b").toDF()
+    for use in (frame.collect, frame.count, frame.select("b").distinct().collect):
+        with pytest.raises(SparkRuntimeException) as caught:
+            use()
+        assert "`a.id / (b.id - b.id) > 0` raised [DIVIDE_BY_ZERO] Division by zero for a.id = " in str(caught.value)
+        assert "Traceback" not in str(caught.value)

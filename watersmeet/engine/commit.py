@@ -61,8 +61,7 @@ def next_manifest(
     streams = tuple(
         _stream(spec, old, new, now) for spec, old, new in zip(plan.query.streams, before.streams, taken, strict=True)
     )
-    nested = {position: manifest.watermark for position, manifest in (inner or {}).items()}
-    watermark = join_watermark(before.watermark, plan.query, streams, nested)
+    watermark = join_watermark(before.watermark, plan.query, streams, _watermarks(inner or {}))
     chunks = _merged(plan, tasks)
     live = unexpired(chunks, plan.query, streams, watermark)
     purged = sum(chunk.rows for key, chunk in chunks.items() if key not in live)
@@ -78,6 +77,10 @@ def next_manifest(
         "hop": _hop_seconds(before.frozen.get("hop"), plan, used, host, took),
     }
     return replace(manifest, frozen=frozen, progress=shown)
+
+
+def _watermarks(inner: Mapping[int, Manifest]) -> dict[int, int | None]:
+    return {position: manifest.watermark for position, manifest in inner.items()}
 
 
 def _frozen(
@@ -152,17 +155,23 @@ def join_watermark(
 ) -> int | None:
     """Return the join's watermark: the least of the streams that are not idle, never falling.
 
-    A nested join is a stream whose watermark is the inner join's own: no later result of it can be earlier.
+    Args:
+        before: The watermark before the batch.
+        query: The join.
+        streams: The state of its streams.
+        nested: The watermarks of those that are joins, by position.
     """
-    held = [
-        nested[position] if position in nested else None if state.latest is None else state.latest - stream.delay
-        for position, (stream, state) in enumerate(zip(query.streams, streams, strict=True))
-        if not state.idle
-    ]
+    held = [mark for state, mark in zip(streams, _marks(query, streams, nested), strict=True) if not state.idle]
     marks = [mark for mark in held if mark is not None]
     if not held or len(marks) < len(held):
         return before
     return min(marks) if before is None else max(before, min(marks))
+
+
+def _marks(query: Query, streams: Sequence[StreamState], nested: Mapping[int, int | None]) -> list[int | None]:
+    """Return the watermark of each stream, None if it has none yet."""
+    named = enumerate(zip(query.streams, streams, strict=True))
+    return [stream.watermark(state.latest, nested.get(at)) for at, (stream, state) in named]
 
 
 def _merged(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[str, Chunk]:
@@ -196,14 +205,11 @@ def _first_kept(window: Window, arrived: int, watermark: int | None) -> int:
     return NEVER if watermark is None else int(window.earliest(np.array([watermark]))[0])
 
 
-def held_back_by(query: Query, streams: Sequence[StreamState]) -> str | None:
-    """Return the stream that holds the watermark: one not seen yet, else the one furthest behind."""
-    waiting = [pair for pair in zip(query.streams, streams, strict=True) if not pair[1].idle]
-
-    def mark(pair: tuple[StreamSpec, StreamState]) -> float:
-        return -np.inf if pair[1].latest is None else pair[1].latest - pair[0].delay
-
-    return min(waiting, key=mark)[0].name if waiting else None
+def held_back_by(query: Query, streams: Sequence[StreamState], nested: Mapping[int, int | None]) -> str | None:
+    """Return the stream that holds the watermark: one that has none yet, else the one furthest behind."""
+    marks = zip(query.streams, streams, _marks(query, streams, nested), strict=True)
+    waiting = [(-np.inf if mark is None else mark, stream.name) for stream, state, mark in marks if not state.idle]
+    return min(waiting, key=lambda pair: pair[0])[1] if waiting else None
 
 
 def progress(
@@ -238,7 +244,7 @@ def progress(
         "predicates": _predicates(tasks),
         "order": {name: _orders(plan, origin) for origin, name in enumerate(names)},
         "watermark": manifest.watermark,
-        "heldBackBy": held_back_by(plan.query, manifest.streams),
+        "heldBackBy": held_back_by(plan.query, manifest.streams, _watermarks(manifest.inner)),
         "idle": [name for name, state in zip(names, manifest.streams, strict=True) if state.idle],
         "merges": sum(len(task.merged) for task in tasks),
         "strays": sum(task.strays for task in tasks),

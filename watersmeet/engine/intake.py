@@ -227,7 +227,7 @@ def writer(plan: BatchPlan, name: str) -> Writer:
     """Return the writer of a task attempt."""
     query = plan.query
     unique = f"{plan.name}-{name}"
-    return Writer(plan.store, unique, plan.batch, query.indexed, query.zoned, frozenset(query.counted))
+    return Writer(plan.store, unique, plan.batch, query.indexed, query.zoned, frozenset(query.counted), plan.again)
 
 
 def total(reports: Iterable[IntakeReport], streams: int) -> list[StreamIntake]:

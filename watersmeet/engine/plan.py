@@ -52,6 +52,8 @@ class BatchPlan:
         seconds: CPU seconds that the last batches took, smoothed.
         merges: Chunks to merge in this batch; what they become is visible from the next.
         sides: Whether late and rejected rows are to be written.
+        again: Whether it is run anew for every use of a static frame, several at once perhaps: its files are then named
+            by what is in them, so that no use adds to what another wrote.
     """
 
     batch: int
@@ -67,6 +69,7 @@ class BatchPlan:
     seconds: float = 0.0
     merges: tuple[Merge, ...] = ()
     sides: bool = False
+    again: bool = False
 
     @property
     def name(self) -> str:

@@ -16,6 +16,8 @@ _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?")
 _TIME = re.compile(
     r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6})\d*)?)?)?(Z|UTC|[+-]\d{2}:\d{2})?"
 )
+FIXED = re.compile(r"GMT([+-])(\d{2}):(\d{2})(?::(\d{2}))?")
+"""A session's time zone that is but an offset."""
 MICROSECONDS = {
     "DAY": DAY, "HOUR": DAY // 24, "MINUTE": DAY // 1440, "SECOND": 1_000_000, "MILLISECOND": 1_000, "MICROSECOND": 1,
     "WEEK": 7 * DAY,
@@ -72,6 +74,10 @@ def _offset(value: datetime, written: str | None, dialect: Dialect) -> timedelta
     if written:
         sign, hours, minutes = written[0], int(written[1:3]), int(written[4:])
         return timedelta(hours=hours, minutes=minutes) * (-1 if sign == "-" else 1)
+    fixed = FIXED.fullmatch(dialect.time_zone)
+    if fixed is not None:
+        ahead = timedelta(hours=int(fixed[2]), minutes=int(fixed[3]), seconds=int(fixed[4] or 0))
+        return ahead if fixed[1] == "+" else -ahead
     try:
         zone = ZoneInfo(dialect.time_zone)
     except (ZoneInfoNotFoundError, ValueError):

@@ -58,7 +58,13 @@ class Scope:
         names = [column for column, _ in self.streams[stream].columns]
         found = [field for field, column in enumerate(names) if same(column, name)]
         if len(found) > 1:
-            raise Refusal(f"{self.streams[stream].name}.{name} is ambiguous: its columns differ only in case.")
+            alike = len({names[field] for field in found}) == 1
+            how = (
+                f"{len(found)} columns have that name; rename all but one"
+                if alike
+                else "its columns differ only in case"
+            )
+            raise Refusal(f"{self.streams[stream].name}.{name} is ambiguous: {how}.")
         if not found:
             raise Refusal(f"Stream {self.streams[stream].name} has no column {name}; it has {listed(name, names)}.")
         return Column(stream, found[0])

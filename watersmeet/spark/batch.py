@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from watersmeet.adapt.overload import overload
 from watersmeet.adapt.parameters import Parameters, measured
 from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import RESULTS
-from watersmeet.engine.intake import SIDES, IntakeReport
+from watersmeet.engine.intake import IntakeReport
 from watersmeet.engine.plan import BatchPlan, Host, plan, start, view
 from watersmeet.engine.probe import TaskReport
 from watersmeet.errors import DefinitionError, PredicateError, StateError
@@ -31,6 +32,7 @@ from watersmeet.spark import tasks
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.exchange import EXCHANGES
 from watersmeet.spark.files import Folder
+from watersmeet.spark.paths import Place
 from watersmeet.spark.sinks import Results, Sink
 from watersmeet.spark.tree import Node
 from watersmeet.state import manifest as manifests
@@ -51,6 +53,7 @@ class BatchRunner:
 
     Attributes:
         tree: The join, with its inner joins.
+        place: Where the store is.
         store: Where state is kept.
         sink: Where results go.
         plain: Whether result files hold the output as it is.
@@ -62,6 +65,7 @@ class BatchRunner:
     """
 
     tree: Node
+    place: Place
     store: Store
     sink: Sink
     plain: bool
@@ -188,7 +192,7 @@ class BatchRunner:
             at: self._ran(child, batch, before.inner.get(at) or start(child.query), began)
             for at, child in node.inner.items()
         }
-        results = {at: node.inner[at].read(batch, self._paths(ran[0].files)) for at, ran in inner.items()}
+        results = {at: self._read(node.inner[at], batch, ran[0].files) for at, ran in inner.items()}
         rows = node.rows(batch, results, bool(self.sides))
         planning = time.time()
         run, sides = f"{self._run}{node.path}", bool(self.sides)
@@ -217,7 +221,9 @@ class BatchRunner:
             return
         keep = tasks.decided(self.store, node.query.output_schema, f"{planned.name}-decided")
         try:
-            frame = node.decide(batch, self._paths(files)).mapInArrow(keep, tasks.REPORT_DDL)
+            frame = node.decide(batch, [place.spark for place in self._places(files)]).mapInArrow(
+                keep, tasks.REPORT_DDL
+            )
             found = tasks.outcome(row.body for row in frame.collect())
         except PySparkException as error:
             raise PredicateError(f"`where` raised {said(error)}; the batch was not written.") from None
@@ -240,18 +246,21 @@ class BatchRunner:
                     raise
         raise AssertionError("unreachable")
 
-    def _paths(self, files: Sequence[str]) -> list[str]:
-        return [f"{self.store.local or self.store.root}/{file}" for file in files]
+    def _places(self, files: Sequence[str]) -> list[Place]:
+        return [self.place.inside(file) for file in files]
+
+    def _read(self, node: Node, batch: DataFrame, files: Sequence[str]) -> DataFrame:
+        return node.read(batch, [place.spark for place in self._places(files)])
 
     def _publish(self, batch: DataFrame, number: int, ran: "Sequence[Ran]") -> None:
-        paths = self._paths(ran[0].files)
-        read = self.tree.read
-        self.sink.write(Results(batch.sparkSession, number, paths, lambda: read(batch, paths), self.plain))
+        files = ran[0].files
+        read = partial(self._read, self.tree, batch, files)
+        self.sink.write(Results(batch.sparkSession, number, self._places(files), read, self.plain))
         for kind, folder in self.sides.items():
             for part in ran:
                 for at, stream in enumerate(part.node.query.streams):
                     files = [f for report in part.intakes for k, s, f in report.files if k == kind and s == at]
-                    folder.inside(stream.name).take(self._paths(files), number)
+                    folder.inside(stream.name).take(self._places(files), number)
         self.store.remove(file for part in ran for file in part.files)
 
     def _with_times(
@@ -331,20 +340,15 @@ def _shown(part: Any) -> str:
     return "not there" if part is None else repr(part)
 
 
-def side_folders(options: Mapping[str, str], owner: str) -> dict[str, Folder]:
-    """Return the folders for late and rejected rows that the options `latePath` and `rejectedPath` name."""
-    return {kind: Folder(options[f"{kind}Path"], owner) for kind in SIDES if f"{kind}Path" in options}
-
-
 def checkpoint_id(store: Store) -> str:
     """Return the name of a checkpoint, given to it when it is first used."""
     store.publish("id", uuid.uuid4().hex[:8].encode())
     return (store.read("id") or b"").decode()
 
 
-def check_location(location: str) -> Store:
-    """Return the store under a checkpoint location, made if need be."""
-    store = Store(f"{location.rstrip('/')}/watersmeet")
+def store_at(place: Place) -> Store:
+    """Return the store at a place, made if need be."""
+    store = Store(place.arrow)
     if store.local is not None:
         Path(store.local).mkdir(parents=True, exist_ok=True)
     return store

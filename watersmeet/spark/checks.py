@@ -21,13 +21,10 @@ FLAT_FORMATS = ("csv", "text")
 
 
 def location(spark: SparkSession, given: str | None, name: str | None) -> str:
-    """Return the checkpoint location, the session's default included.
-
-    A relative path is made absolute here: Spark would resolve it against the JVM's folder, the store against Python's.
-    """
+    """Return the checkpoint location as the user wrote it, the session's default included."""
     default = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
     if given:
-        return given if ":" in given else os.path.abspath(given)
+        return given
     if default:
         return os.path.join(default, name or str(uuid.uuid4()))
     raise DefinitionError(
@@ -56,10 +53,24 @@ def collations(query: Query, frames: Sequence[DataFrame | None]) -> None:
             raise DefinitionError(f"{name} is {kind}: the join compares text byte by byte; cast it to string.")
 
 
-def output(format: str | None, query: Query, select: str | None) -> None:
+def output(format: str | None, query: Query, select: object) -> None:
     """Refuse structs where the format has flat columns only."""
     if format in FLAT_FORMATS and not query.outputs and select is None:
         raise DefinitionError(f"format('{format}') has flat columns only: give the join a select='...' list.")
+
+
+def alike(streams: Sequence[tuple[str, Sequence[str]]], what: str) -> None:
+    """Refuse two columns of one name where all columns of a stream are asked for.
+
+    Args:
+        streams: The streams' names, each with the names of its columns.
+        what: Who asks for them, and what to do about it.
+    """
+    for stream, columns in streams:
+        small = [column.lower() for column in columns]
+        twice = next((column for at, column in enumerate(columns) if small[at] in small[:at]), None)
+        if twice is not None:
+            raise DefinitionError(f"Stream '{stream}' has two columns called {twice}, and {what}.")
 
 
 def exchange(given: str | None, local: bool) -> Exchange:

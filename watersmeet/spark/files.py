@@ -10,6 +10,9 @@ from pathlib import PurePosixPath
 
 import pyarrow.fs as pafs
 
+from watersmeet.spark.paths import Place
+from watersmeet.state.store import Store
+
 STAGING = "_watersmeet_staging"
 
 
@@ -18,28 +21,21 @@ class Folder:
     """An output folder on any file system that pyarrow opens.
 
     Attributes:
-        path: The folder.
+        place: Where it is.
         owner: The checkpoint whose files these are; part of their names, so that a replay touches no others.
     """
 
-    path: str
+    place: Place
     owner: str = ""
 
-    def _open(self) -> tuple[pafs.FileSystem, str]:
-        if "://" in self.path or self.path.startswith("file:"):
-            uri = self.path if "://" in self.path else "file://" + self.path.removeprefix("file:")
-            system, base = pafs.FileSystem.from_uri(uri)
-            return system, base.rstrip("/")
-        return pafs.LocalFileSystem(), os.path.abspath(self.path)
+    def staging(self, batch: int) -> Place:
+        """Return a new hidden folder for a batch's files."""
+        return self.place.inside(f"{STAGING}/{self.owner}-b{batch}-{uuid.uuid4().hex}")
 
-    def staging(self, batch: int) -> str:
-        """Return a new hidden folder, as Spark is to be given it, for a batch's files."""
-        return f"{self.path.rstrip('/')}/{STAGING}/{self.owner}-b{batch}-{uuid.uuid4().hex}"
-
-    def publish(self, staged: str, batch: int, ending: str) -> int:
+    def publish(self, staged: Place, batch: int, ending: str) -> int:
         """Move the data files of a staged folder in, as `part-b<batch>-*`, partition folders kept; return how many."""
-        system, base = self._open()
-        _, source = Folder(staged)._open()
+        system, base = _opened(self.place)
+        _, source = _opened(staged)
         moved = 0
         for path in list(_files(system, source)):
             inside = PurePosixPath(path).relative_to(source)
@@ -53,23 +49,23 @@ class Folder:
         system.delete_dir(source)
         return moved
 
-    def take(self, files: Iterable[str], batch: int) -> int:
+    def take(self, files: Iterable[Place], batch: int) -> int:
         """Move finished files in, as `part-b<batch>-*`; return how many.
 
         A name appears only with all its bytes: a rename on one device, a copy aside or a single put elsewhere.
         """
-        system, base = self._open()
+        system, base = _opened(self.place)
         system.create_dir(base, recursive=True)
         moved = 0
         for file in files:
-            name = f"{self._name(batch, moved)}{PurePosixPath(file).suffix}"
-            _move(Folder(file)._open(), (system, f"{base}/{name}"), f"{base}/.{name}")
+            name = f"{self._name(batch, moved)}{PurePosixPath(file.spark).suffix}"
+            _move(_opened(file), (system, f"{base}/{name}"), f"{base}/.{name}")
             moved += 1
         return moved
 
     def withdraw(self, batch: int) -> None:
         """Remove whatever an earlier try of a batch left behind."""
-        system, base = self._open()
+        system, base = _opened(self.place)
         for path in list(_files(system, base)):
             name = PurePosixPath(path).name.removeprefix(".")
             if name.startswith(self._prefix(batch)) or f"/{STAGING}/{self.owner}" in path:
@@ -77,7 +73,7 @@ class Folder:
 
     def inside(self, name: str) -> "Folder":
         """Return a folder of this one."""
-        return replace(self, path=f"{self.path.rstrip('/')}/{name}")
+        return replace(self, place=self.place.inside(name))
 
     def _prefix(self, batch: int) -> str:
         return f"part-b{batch}-{self.owner}-"
@@ -85,10 +81,13 @@ class Folder:
     def _name(self, batch: int, number: int) -> str:
         return f"{self._prefix(batch)}{number:05d}-{uuid.uuid4().hex[:8]}"
 
-    @property
-    def is_local(self) -> bool:
-        """Whether the folder is on this host's file system."""
-        return isinstance(self._open()[0], pafs.LocalFileSystem)
+
+def _opened(place: Place) -> tuple[pafs.FileSystem, str]:
+    """Return the file system that a place is on, and its path there."""
+    if place.is_local:
+        return pafs.LocalFileSystem(), place.arrow
+    system, base = Store(place.arrow).remote("")
+    return system, base.rstrip("/")
 
 
 def _move(source: tuple[pafs.FileSystem, str], target: tuple[pafs.FileSystem, str], aside: str) -> None:

@@ -139,6 +139,11 @@ def _numbered(frame: DataFrame) -> list[str]:
     return [f"{OURS}c{at}" for at in range(len(frame.columns))]
 
 
+def quoted(name: str) -> str:
+    """Return a name as Spark SQL takes it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def _hashable(kind: T.DataType) -> bool:
     if isinstance(kind, T.StructType):
         return all(_hashable(field.dataType) for field in kind)

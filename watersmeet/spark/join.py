@@ -8,9 +8,9 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -25,10 +25,10 @@ from watersmeet.ordering import Given, Ordering, ordering
 from watersmeet.placement import PSP, Auto, Strategy
 from watersmeet.predicate.model import Column, Dialect, PythonPredicate
 from watersmeet.predicate.python import checked
-from watersmeet.query import RESULT_TIME, Output, Query, StreamSpec
-from watersmeet.select import parse_select
+from watersmeet.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
 from watersmeet.spark import checks, tasks
-from watersmeet.spark.frames import arrow_schema, check_frame, hidden_name, host, is_local, spark_schema, union
+from watersmeet.spark.frames import OURS, arrow_schema, check_frame, hidden_name, host, is_local, spark_schema, union
+from watersmeet.spark.select import Computed, check, parse_select
 from watersmeet.spark.tree import Node
 from watersmeet.spark.where import Where, read_where
 from watersmeet.spark.writer import JoinWriter
@@ -63,9 +63,10 @@ def stream(
     Args:
         name: Its name in `where`, `select` and the results.
         frame: A streaming frame of any source, a static one, or a join, whose results are then the tuples.
-        time: The event-time column: timestamp or timestamp_ntz; of a join, its results' `_time`.
+        time: The event-time column: timestamp or timestamp_ntz; of a join by default its results' `_time`.
         window: A duration for a sliding window, `wm.count(n)`, `wm.hopping(size, step)`, or None for unbounded.
-        delay: How far out of order its tuples may come; by default as far as the join's largest time window.
+        delay: How far out of order its tuples may come; by default as far as the join's largest time window. Of a join
+            that is known, unless `time` is some other column than `_time` or a member's event time.
         idle: After what silence the stream no longer holds the watermark; by default never.
 
     Raises:
@@ -73,6 +74,8 @@ def stream(
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")
+    if name.lower() == "_time" or name.lower().startswith(OURS):
+        raise DefinitionError(f"'{name}' can't name a stream: names of ours begin so; use another.")
     if not isinstance(time, str):
         raise DefinitionError(f"Stream '{name}': time={time!r} is not the name of a column, such as time='ts'.")
     if isinstance(frame, Join) and any(part.isStreaming for _, part in frame.leaves):
@@ -81,11 +84,18 @@ def stream(
     else:
         frame = check_frame(name, frame.toDF() if isinstance(frame, Join) else frame)
         schema = arrow_schema(frame)
+    column = _time_column(name, schema.names, time)
+    if isinstance(frame, Join) and delay is None and frame.times(column) is None:
+        raise DefinitionError(
+            f"Stream '{name}': its '{column}' is neither the results' _time nor the event time of a member with a time "
+            "window, so nothing says how early it may be; say with delay='...' how far behind the latest one they may "
+            "come, or use time='_time'."
+        )
     return Stream(
         name,
         frame,
         schema,
-        _time_column(name, schema.names, time),
+        column,
         _window(window, f"window of stream '{name}'"),
         None if delay is None else microseconds(delay, f"delay of stream '{name}'"),
         None if idle is None else microseconds(idle, f"idle timeout of stream '{name}'"),
@@ -106,6 +116,11 @@ def check_text(what: str, given: object, example: str) -> None:
 
 def _time_column(stream: str, columns: Sequence[str], time: str) -> str:
     found = [column for column in columns if column == time] or [c for c in columns if c.lower() == str(time).lower()]
+    alike = [column for column in columns if found and column.lower() == found[0].lower()]
+    if len(alike) > 1:
+        raise DefinitionError(
+            f"Stream '{stream}' has two columns called {' and '.join(alike)}; rename all but its time."
+        )
     if not found:
         raise DefinitionError(f"Stream '{stream}' has no time column '{time}'; it has {', '.join(columns)}.")
     return found[0]
@@ -135,7 +150,7 @@ class Join:
     frames: tuple[DataFrame | None, ...]
     strategy: Strategy
     ordering: Ordering = field(default_factory=Given)
-    select: str | None = None
+    select: Computed | None = None
     inner: Mapping[int, "Join"] = field(default_factory=dict)
     where: Where = field(default_factory=Where)
 
@@ -183,9 +198,23 @@ class Join:
         if "_time" in self.schema.names:
             return self
         if self.select is not None:
-            raise DefinitionError(f"A join that is a stream of another needs its time: add _time to '{self.select}'.")
+            text = self.select.text
+            raise DefinitionError(f"A join that is a stream of another needs its time: add _time to '{text}'.")
         outputs = (*self.query.outputs, Output("_time", RESULT_TIME))
         return replace(self, query=replace(self.query, outputs=outputs))
+
+    def times(self, name: str) -> Window | None:
+        """Return how far behind the results' own times an output column can be, as a window; None if that's not known.
+
+        Args:
+            name: An output column of timestamps.
+        """
+        sources = {output.name.lower(): output.column for output in self.query.outputs} or {"_time": RESULT_TIME}
+        column = (sources if self.select is None else self.select.sources).get(name.lower())
+        if column is None or column == RESULT_TIME:
+            return None if column is None else OWN_TIME
+        window = self.query.streams[column.stream].window
+        return window if self.query.is_time(column) and window.span is not None else None
 
     def tree(self, path: str = "j", never_idle: bool = False) -> Node:
         """Return the join and its inner joins as the runtime takes them.
@@ -218,13 +247,17 @@ class Join:
         """Return result files as a frame of the output's schema."""
         schema = spark_schema(self.query.output_schema)
         session = batch.sparkSession
-        frame = session.read.schema(schema).parquet(*files) if files else session.createDataFrame([], schema)
-        return self._selected(frame)
+        if not files:
+            return self._selected(session.createDataFrame([], schema))
+        # [!] Otherwise a checkpoint in a folder like run[1] is read as a pattern.
+        reader = session.read.option("__globPaths__", "false").schema(schema)
+        return self._selected(reader.parquet(*files))
 
     def decide(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Return those of the combinations in some files that Spark finds to be results."""
         schema = spark_schema(self.query.pending_schema)
-        return self._decided(batch.sparkSession.read.schema(schema).parquet(*files))
+        reader = batch.sparkSession.read.option("__globPaths__", "false").schema(schema)
+        return self._decided(reader.parquet(*files))
 
     def _decided(self, frame: DataFrame) -> DataFrame:
         """Keep the combinations, given as rows of the pending schema, for which every conjunct left to Spark holds."""
@@ -246,15 +279,17 @@ class Join:
 
     def _selected(self, frame: DataFrame) -> DataFrame:
         """Compute a SELECT list of expressions over flat results."""
-        if self.select is None:
-            return frame
+        return frame if self.select is None else self.select.over(self._structs(frame))
+
+    def _structs(self, frame: DataFrame) -> DataFrame:
+        """Return flat results with one struct column per stream, and `_time`."""
         structs = []
         for position, spec in enumerate(self.query.streams):
             mine = [out for out in self.query.outputs if out.column.stream == position]
             fields = [F.col(out.name).alias(spec.schema.field(out.column.field).name) for out in mine]
             structs += [F.struct(*fields).alias(spec.name)] if fields else []
         structs += [F.col(out.name).alias("_time") for out in self.query.outputs if out.column == RESULT_TIME]
-        return frame.select(*structs).selectExpr(*parse_select(self.select, self.query).expressions)
+        return frame.select(*structs)
 
     def toDF(self) -> DataFrame:
         """Return the join of static inputs as a frame: lazy, and computed anew whenever it is used.
@@ -269,17 +304,19 @@ class Join:
         checks.workers(self.spark, store)
         where = host(self.spark, shared=True)
         run = uuid.uuid4().hex[:12]
-        batch = plan(self.query, start(self.query), self.strategy, store, run, ordering=self.ordering, host=where)
+        once = plan(self.query, start(self.query), self.strategy, store, run, ordering=self.ordering, host=where)
+        batch = replace(once, again=True)
         shares = max(batch.placement.nodes, self.spark.sparkContext.defaultParallelism)
         rows = union(self.query, self.frames, False, self.computed())
         told = rows.mapInArrow(tasks.intake(batch, shares), tasks.REPORT_DDL)
         shown = told.repartitionById(shares, F.col("node"))
-        if self.query.deferred:
-            schema = spark_schema(self.query.pending_schema)
-            frame = self._decided(shown.mapInArrow(tasks.show(batch, shares), schema))
-        else:
-            frame = shown.mapInArrow(tasks.show(batch, shares), spark_schema(self.query.output_schema))
-        made = self._selected(frame)
+        found = self.query.pending_schema if self.query.deferred else self.query.output_schema
+        error = tasks.error_column(found.names)
+        columns = T.StructType([*spark_schema(found), T.StructField(error, T.StringType())])
+        frame = shown.mapInArrow(tasks.show(batch, shares), columns)
+        raised = F.raise_error(F.col(error))
+        frame = frame.where(F.col(error).isNull() | raised.isNull()).drop(error)
+        made = self._selected(self._decided(frame) if self.query.deferred else frame)
         # Tasks make the folder anew if a frame derived from this one outlives it; the end of the process clears up.
         weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -369,6 +406,9 @@ def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
             given.window,
             default if given.delay is None else given.delay,
             given.idle,
+            nested=Nested(given.frame.times(given.time), given.delay is not None)
+            if isinstance(given.frame, Join)
+            else None,
         )
         for given in streams
     )
@@ -377,27 +417,35 @@ def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
 def dialect_of(spark: SparkSession) -> Dialect:
     """Return what the session's settings say expressions mean."""
     ansi = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
-    return Dialect(str(spark.conf.get("spark.sql.session.timeZone")), ansi)
+    return Dialect(_zone(spark, str(spark.conf.get("spark.sql.session.timeZone"))), ansi)
 
 
-def _outputs(select: str | None, join: Join) -> tuple[tuple[Output, ...], str | None]:
+def _zone(spark: SparkSession, name: str) -> str:
+    """Return a time zone by a name that others know, too: Spark also takes PST, and +1:00 for GMT+01:00."""
+    jvm: Any = spark._jvm
+    known = jvm.java.time.ZoneId.getAvailableZoneIds()
+    if known.contains(name):
+        return name
+    zone = jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(name)
+    if known.contains(zone.getId()):
+        return str(zone.getId())
+    offset = str(zone.normalized().getId())
+    return "UTC" if offset == "Z" else f"GMT{offset}"
+
+
+def _outputs(select: str | None, join: Join) -> tuple[tuple[Output, ...], Computed | None]:
     """Return the engine's output columns, and the SELECT list itself if Spark must compute it from them."""
     if select is None:
+        columns = [(stream.name, stream.schema.names) for stream in join.query.streams]
+        checks.alike(columns, "results show every column: rename one, or say what to show with select='...'")
         return (), None
-    parsed = parse_select(select, join.query)
+    parsed = parse_select(select, join.query, join.spark)
     if parsed.plain is not None:
         return parsed.plain, None
-    computed = tuple(Output(column.name, column) for column in parsed.columns or (RESULT_TIME,))
-    _analyse(replace(join, query=replace(join.query, outputs=computed), select=select))
-    return computed, select
-
-
-def _analyse(probe: Join) -> None:
-    """Let Spark itself check a SELECT list of expressions."""
-    try:
-        probe._selected(probe._no_results())
-    except AnalysisException as error:
-        raise DefinitionError(f"select: {str(error).splitlines()[0]}") from None
+    outputs = tuple(Output(column.name, column) for column in parsed.computed.columns or (RESULT_TIME,))
+    probe = replace(join, query=replace(join.query, outputs=outputs))
+    check(parsed.computed, probe._structs(probe._no_results()))
+    return outputs, parsed.computed
 
 
 def sql(

@@ -12,6 +12,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.spark.files import Folder
+from watersmeet.spark.paths import Place
 
 FILE_FORMATS = {"parquet": ".parquet", "json": ".json", "csv": ".csv", "orc": ".orc"}
 
@@ -30,7 +31,7 @@ class Results:
 
     spark: SparkSession
     batch: int
-    files: Sequence[str]
+    files: Sequence[Place]
     read: Callable[[], DataFrame]
     plain: bool
 
@@ -67,11 +68,12 @@ class FileSink(Sink):
         writer = results.read().write.format(self.format).options(**self.options)
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
-        writer.save(staged)
+        writer.save(staged.spark)
         self.folder.publish(staged, results.batch, FILE_FORMATS[self.format])
 
     def _takes_over(self, results: Results) -> bool:
-        return not self.options and self.folder.is_local and all(Path(file).exists() for file in results.files)
+        local = all(file.is_local and Path(file.arrow).exists() for file in results.files)
+        return not self.options and self.folder.place.is_local and local
 
     def restarted(self, batch: int) -> None:
         """See Sink."""

@@ -127,7 +127,8 @@ def intake(plan: BatchPlan, receivers: int) -> Task:
     """Return the task that stores its share of the input and tells every probing task what it stored."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
-        report = take_in(plan, attempt(), attempt_number(), blocks)
+        name = f"p{partition()}" if plan.again else attempt()
+        report = take_in(plan, name, attempt_number(), blocks)
         yield messages((receiver, report) for receiver in range(receivers))
 
     return guarded(run, range(receivers))
@@ -252,19 +253,39 @@ def _wired(task: Task, plan: BatchPlan) -> Task:
 def show(plan: BatchPlan, shares: int) -> Task:
     """Return the task that runs all hops of its share and yields what it finds, for static frames.
 
-    These are results, or where the query has conjuncts left to Spark, rows of its pending schema.
+    These are results, or where the query has conjuncts left to Spark, rows of its pending schema. A last column holds
+    an error of ours, in a row of its own: raised here it would come with a stack of Python frames.
     """
+    found = plan.query.pending_schema if plan.query.deferred else plan.query.output_schema
+    schema = found.append(pa.field(error_column(found.names), pa.string()))
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
-        probing = Probe(plan, intakes(blocks), worker())
-        query, gather = probing.query, probing.table.gather
-        for block in probing.results(partition(), shares):
-            if query.deferred:
-                yield from pending(query, block, gather, probing.answers(block))
-            else:
-                yield from output(query, block, gather)
+        try:
+            for rows in _shown(Probe(plan, intakes(blocks), worker()), partition(), shares):
+                fine = pa.nulls(rows.num_rows, pa.string())
+                yield pa.RecordBatch.from_arrays([*rows.columns, fine], schema=schema)
+        except WatersmeetError as error:
+            nothing = [pa.nulls(1, field.type) for field in found]
+            yield pa.RecordBatch.from_arrays([*nothing, pa.array([str(error)])], schema=schema)
 
     return run
+
+
+def _shown(probing: Probe, share: int, shares: int) -> Iterator[pa.RecordBatch]:
+    query, gather = probing.query, probing.table.gather
+    for block in probing.results(share, shares):
+        if query.deferred:
+            yield from pending(query, block, gather, probing.answers(block))
+        else:
+            yield from output(query, block, gather)
+
+
+def error_column(columns: Iterable[str]) -> str:
+    """Return a name for the errors beside columns of these names."""
+    name, taken = "_error", {column.lower() for column in columns}
+    while name in taken:
+        name = f"_{name}"
+    return name
 
 
 def warm_up(blocks: Blocks) -> Iterator[pa.RecordBatch]:

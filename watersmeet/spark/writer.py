@@ -11,12 +11,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.adapt.parameters import Parameters
 from watersmeet.duration import microseconds
+from watersmeet.engine.intake import SIDES
 from watersmeet.errors import DefinitionError, WatersmeetError
 from watersmeet.spark import checks
-from watersmeet.spark.batch import BatchRunner, check_location, checkpoint_id, side_folders
+from watersmeet.spark.batch import BatchRunner, checkpoint_id, store_at
 from watersmeet.spark.exchange import warm_up
 from watersmeet.spark.files import Folder
 from watersmeet.spark.frames import host, is_local
+from watersmeet.spark.paths import Place, absolute, place, reached
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
 
 if TYPE_CHECKING:
@@ -101,7 +103,9 @@ class JoinWriter:
 
     def _start(self) -> "JoinQuery":
         join, spark = self.join, self.join.spark
-        location = checks.location(spark, self._options.get("checkpointLocation"), self._name)
+        location = self._place(
+            checks.location(spark, self._options.get("checkpointLocation"), self._name), "checkpointLocation"
+        )
         checks.streaming(join.leaves)
         checks.output(self._format if self._consume is None else None, join.query, join.select)
         if self._partitions:
@@ -109,14 +113,19 @@ class JoinWriter:
         chosen = checks.exchange(self._options.get("exchange"), is_local(spark))
         if self._consume is None and self._format in (*FILE_FORMATS, "delta"):
             self._path()
-        store = check_location(location)
-        sink = self._sink(location, checkpoint_id(store))
+        kept = location.inside("watersmeet")
+        store = store_at(kept)
+        sink = self._sink(location.spark, checkpoint_id(store))
         checks.workers(spark, store)
-        sides = side_folders(self._options, checkpoint_id(store))
+        sides = self._sides(checkpoint_id(store))
+        if sides:
+            columns = [(name, frame.columns) for name, frame in join.leaves]
+            checks.alike(columns, "late and rejected rows are written with every column: rename one")
         warm_up(spark, chosen)
         tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
         runner = BatchRunner(
             tree=tree,
+            place=kept,
             store=store,
             sink=sink,
             plain=join.select is None,
@@ -127,12 +136,20 @@ class JoinWriter:
         )
         runner.open()
         stream = tree.input(bool(sides)).writeStream.foreachBatch(runner)
-        stream = stream.option("checkpointLocation", location)
+        stream = stream.option("checkpointLocation", location.spark)
         if self._name:
             stream = stream.queryName(self._name)
         if self._trigger:
             stream = stream.trigger(**self._trigger)
         return JoinQuery(stream.start(), runner)
+
+    def _place(self, given: str, what: str) -> Place:
+        return reached(place(self.join.spark, given, what), what)
+
+    def _sides(self, owner: str) -> dict[str, Folder]:
+        """Return the folders for late and rejected rows."""
+        named = {kind: f"{kind}Path" for kind in SIDES if f"{kind}Path" in self._options}
+        return {kind: Folder(self._place(self._options[option], option), owner) for kind, option in named.items()}
 
     def _due(self) -> float | None:
         """Return the seconds from one batch to the next, if the trigger says so."""
@@ -146,7 +163,8 @@ class JoinWriter:
         if self._consume is not None:
             return FrameSink(self._consume)
         if self._format in FILE_FORMATS:
-            return FileSink(self._format, Folder(self._path(), owner), self._sink_options(), self._partitions)
+            folder = Folder(self._place(self._path(), "path"), owner)
+            return FileSink(self._format, folder, self._sink_options(), self._partitions)
         return FrameSink(_CONSUMERS.get(self._format, JoinWriter._save)(self, location))
 
     def _path(self) -> str:
@@ -155,7 +173,9 @@ class JoinWriter:
         return self._options["path"]
 
     def _save(self, location: str) -> Consume:
-        options = self._sink_options() | ({"path": self._options["path"]} if "path" in self._options else {})
+        options = self._sink_options()
+        if "path" in self._options:
+            options["path"] = absolute(self.join.spark, self._options["path"])
 
         def consume(frame: DataFrame, batch: int) -> None:
             frame.write.format(self._format).mode("append").options(**options).partitionBy(*self._partitions).save()
@@ -163,7 +183,7 @@ class JoinWriter:
         return consume
 
     def _delta(self, location: str) -> Consume:
-        path = self._path()
+        path = absolute(self.join.spark, self._path())
 
         def consume(frame: DataFrame, batch: int) -> None:
             once = {"txnAppId": location, "txnVersion": str(batch)}

@@ -1,5 +1,6 @@
 """Writing chunks: rows of one stream, sorted canonically, cut into cells, one file for many cells."""
 
+import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ class Writer:
         indexed: For each stream the columns that get sort orders.
         zoned: Likewise, zone maps.
         hashed: The streams whose content hashes are kept, for the arrival order of count windows.
+        again: Whether the name isn't unique: what is written again under it has a name of its own for each content.
     """
 
     store: Store
@@ -42,6 +44,7 @@ class Writer:
     indexed: tuple[tuple[Column, ...], ...]
     zoned: tuple[tuple[Column, ...], ...]
     hashed: frozenset[int]
+    again: bool = False
 
     def write(
         self,
@@ -98,12 +101,20 @@ class Writer:
         cells = [replace(cell, rows=with_orders(cell.rows, self.indexed[stream])) for cell in cells]
         chunks: list[Chunk] = []
         for number, group in enumerate(_grouped(cells)):
-            path = f"{CHUNKS}/{self.name}-s{stream}-{part}-{number}.arrow"
             data, places = encode([cell.rows for cell in group])
-            self.store.write(path, data)
+            path = self._put(f"{CHUNKS}/{self.name}-s{stream}-{part}-{number}", data)
             for index, (cell, place) in enumerate(zip(group, places, strict=True)):
                 chunks.append(self._describe(stream, cell, path, index, place, sealed))
         return chunks
+
+    def _put(self, name: str, data: pa.Buffer) -> str:
+        """Write a file of chunks and return its path."""
+        if not self.again:
+            self.store.write(f"{name}.arrow", data)
+            return f"{name}.arrow"
+        path = f"{name}-{hashlib.blake2b(data, digest_size=12).hexdigest()}.arrow"
+        self.store.publish(path, data)
+        return path
 
     def _describe(
         self, stream: int, cell: "_Cell", path: str, index: int, place: tuple[int, int, int], sealed: bool

@@ -1,0 +1,382 @@
+"""The SELECT list, as Spark itself parses it: plain columns are the engine's own work, anything more is Spark's.
+
+What Spark computes, it computes over the results with one struct column per stream. A list is put to it as the user
+wrote it, except that names without a stream get theirs, and `a.*` becomes the columns it stands for.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+
+from watersmeet.errors import SqlError
+from watersmeet.predicate.expr import Refusal
+from watersmeet.predicate.model import Column
+from watersmeet.predicate.scope import Scope, same
+from watersmeet.query import RESULT_TIME, Output, Query
+from watersmeet.spark.frames import quoted
+from watersmeet.spark.rewritten import Rewritten
+
+PREFIX = "SELECT "
+NAMES = ("UnresolvedAttribute", "UnresolvedNamedLambdaVariable")
+STARS = ("UnresolvedStar", "UnresolvedStarExceptOrReplace")
+NILADIC = {
+    "current_date",
+    "current_time",
+    "current_timestamp",
+    "current_user",
+    "localtimestamp",
+    "session_user",
+    "user",
+}
+"""Functions that Spark lets one call without parentheses, where no column has the name."""
+ROW_BY_ROW = {"Project", "Filter"}
+"""What Spark's plan of a list may consist of; the Filter is that of window(...), which has none for a NULL time."""
+REFUSED = {
+    "Aggregate": "is an aggregate, which would be computed for each batch alone; "
+    "select the columns it reads, and aggregate what the join writes",
+    "Window": "is a window function, which would be computed for each batch alone; "
+    "select the columns it reads, and compute it over what the join writes",
+    "Generate": "makes several rows of one; select the column itself, and explode it in what the join writes",
+}
+OTHERWISE = "can't be computed row by row; select the columns it reads, and compute it over what the join writes"
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A SELECT list that Spark computes over the results.
+
+    Attributes:
+        source: As the user wrote it, and as Spark takes it.
+        plan: As Spark parsed it.
+        columns: Every column it reads.
+        sources: The output columns that are nothing but a column, by their names in small letters.
+    """
+
+    source: Rewritten
+    plan: Any
+    columns: tuple[Column, ...]
+    sources: Mapping[str, Column]
+
+    @property
+    def text(self) -> str:
+        """The list as the user wrote it."""
+        return self.source.text
+
+    def over(self, frame: DataFrame) -> DataFrame:
+        """Return the list computed over a frame of one struct column per stream, and `_time`."""
+        return _over(self.plan, frame)
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """A parsed SELECT list: the engine's own output columns if it names columns only, else what Spark computes."""
+
+    plain: tuple[Output, ...] | None
+    computed: Computed
+
+
+def parse_select(text: str, query: Query, spark: SparkSession) -> Selected:
+    """Parse a SELECT list over a join's streams.
+
+    Raises:
+        SqlError: If it can't be parsed, names what does not exist, asks for more than one result at a time, or is
+            no list.
+    """
+    items = [_Node(item) for item in _seq(_parse(text, spark).projectList())]
+    return _Reader(text, query, spark).read(items)
+
+
+def check(selected: Computed, frame: DataFrame) -> DataFrame:
+    """Let Spark itself check a list, over a frame as `Computed.over` takes it; return what it gives.
+
+    Raises:
+        SqlError: If Spark refuses it, or would not compute it result by result.
+    """
+    text = selected.text
+    try:
+        made = selected.over(frame)
+    except AnalysisException as error:
+        problem = str(error).strip().splitlines()[0].split(" SQLSTATE:")[0]
+        found = [(place.startIndex(), place.stopIndex() + 1) for place in error.getQueryContext()]
+        raise _not_row_by_row(selected, frame) or _error_at(selected, problem, found[0] if found else None) from None
+    if _operators(made) - ROW_BY_ROW:
+        raise _not_row_by_row(selected, frame) or _error_at(selected, f"The list {OTHERWISE}.", None)
+    names = [name.lower() for name in made.columns]
+    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if twice is not None:
+        raise SqlError(f"Two output columns are called {twice}; name one with AS.", text, 0, len(text))
+    return made
+
+
+def _parse(text: str, spark: SparkSession) -> Any:
+    """Return Spark's plan of a list and nothing else."""
+    if not text.strip():
+        raise SqlError("select: the list is empty; leave select out for one struct column per stream.", text, 0, 1)
+    try:
+        plan = _parser(spark).parsePlan(PREFIX + text)
+    except ParseException as error:
+        raise _not_a_list(text, error) from None
+    found = _kind(plan)
+    if found == "Distinct" and _kind(plan.child()) == "Project":
+        raise _at(text, r"\bDISTINCT\b", "DISTINCT would hold batch by batch; make distinct what the join writes.")
+    if found != "Project" or _kind(plan.child()) != "OneRowRelation":
+        raise SqlError("select: only a list of output columns; what to join goes into where.", text, 0, len(text))
+    if text.split()[-1].upper() == "AS":  # a name to Spark
+        raise SqlError("select: a name is missing after AS.", text, len(text.rstrip()) - 2, len(text.rstrip()))
+    return plan
+
+
+def _not_a_list(text: str, error: ParseException) -> SqlError:
+    if re.search(r"\*[^,]*\bREPLACE\s*\(", text, re.IGNORECASE):
+        problem = "Spark SQL has no REPLACE here; write a.* EXCEPT (x), and the new x as an item of its own."
+        return _at(text, r"\bREPLACE\b", problem)
+    origin: Any = error._origin  # type: ignore[attr-defined]
+    line, column = (getattr(origin, name)() for name in ("line", "startPosition"))
+    if line.isEmpty() or column.isEmpty():
+        return SqlError("select: this is not a SELECT list.", text, 0, len(text))
+    lines = (PREFIX + text).split("\n")
+    at = sum(len(before) + 1 for before in lines[: line.get() - 1]) + column.get() - len(PREFIX)
+    return SqlError("select: this is not a SELECT list.", text, *_within(text, at, at + 1))
+
+
+def _at(text: str, pattern: str, problem: str) -> SqlError:
+    """Return the error that underlines the first thing that a pattern finds."""
+    found = re.search(pattern, text, re.IGNORECASE)
+    return SqlError(f"select: {problem}", text, *(found.span() if found else (0, len(text))))
+
+
+def _within(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return a span cut to the text, at least one character long."""
+    start = min(max(0, start), max(0, len(text) - 1))
+    return start, max(start + 1, min(end, len(text)))
+
+
+class _Node:
+    """A node of Spark's parsed expressions."""
+
+    def __init__(self, java: Any) -> None:
+        self.java, self.kind = java, _kind(java)
+
+    def children(self) -> "list[_Node]":
+        return [_Node(child) for child in _seq(self.java.children())]
+
+    def walk(self) -> "Iterator[_Node]":
+        yield self
+        for child in self.children():
+            yield from child.walk()
+
+    @property
+    def path(self) -> list[str]:
+        return [str(part) for part in _seq(self.java.nameParts())]
+
+    def span(self) -> tuple[int, int] | None:
+        """Where the node stands in the user's text; None if Spark does not say."""
+        if self.kind == "UnresolvedAlias":  # has the place of the whole list
+            return None
+        origin = self.java.origin()
+        start, stop = origin.startIndex(), origin.stopIndex()
+        return None if start.isEmpty() or stop.isEmpty() else (start.get() - len(PREFIX), stop.get() + 1 - len(PREFIX))
+
+    def whole(self) -> tuple[int, int] | None:
+        """Where the node stands with all that is in it: Spark's own place of `x IN (...)` begins at IN."""
+        spans = [span for node in self.walk() if (span := node.span()) is not None]
+        return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
+
+
+class _Reader:
+    def __init__(self, text: str, query: Query, spark: SparkSession) -> None:
+        self._text, self._query, self._spark = text, query, spark
+        self._scope = Scope([(stream.name, stream.schema) for stream in query.streams])
+        self._edits: dict[tuple[int, int], str] = {}
+        self._columns: set[Column] = set()
+        self._named: set[str] = set()
+
+    def read(self, items: Sequence[_Node]) -> Selected:
+        outputs = [output for item in items for output in self._item(item)]
+        plain = None if None in outputs else tuple(output for output in outputs if output is not None)
+        names = [output.name.lower() for output in plain or ()]
+        twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+        if twice is not None:
+            raise SqlError(f"Two output columns are called {twice}; name one with AS.", self._text, 0, len(self._text))
+        sources = {output.name.lower(): output.column for output in outputs if output is not None}
+        source = Rewritten(self._text, self._edits)
+        plan = _parser(self._spark).parsePlan(PREFIX + source.result)
+        return Selected(plain, Computed(source, plan, tuple(sorted(self._columns)), sources))
+
+    def _item(self, item: _Node) -> list[Output | None]:
+        """Return the plain columns an item stands for; [None] if it has to be computed."""
+        inner = item.children()[0] if item.kind in ("Alias", "UnresolvedAlias") else item
+        self._names(inner, frozenset())
+        name = str(item.java.name()) if item.kind == "Alias" else None
+        if name is not None:
+            self._named.add(name.lower())
+        if inner.kind in STARS:
+            starred = self._star(inner)
+            return [None] if starred is None else list(starred)
+        if inner.kind not in NAMES:
+            return [None]
+        column, whole = self._column(inner)
+        return [Output(name or inner.path[-1], column) if column is not None and whole else None]
+
+    def _names(self, node: _Node, bound: frozenset[str]) -> None:
+        """Note the columns that an expression reads, and what must be written otherwise for Spark."""
+        if node.kind in ("Exists", "ListQuery") or "Subquery" in node.kind:
+            raise self._error("a subquery can't be part of the list; join what it reads as a stream.", node)
+        if node.kind == "ExpressionWithUnresolvedIdentifier":
+            raise self._error("write the name itself in place of IDENTIFIER.", node)
+        if node.kind in STARS:
+            self._star(node)
+        elif node.kind in NAMES and node.path[0].lower() not in bound:
+            self._column(node)
+        elif node.kind == "LambdaFunction":
+            function, *arguments = node.children()
+            self._names(function, bound | {argument.path[0].lower() for argument in arguments})
+        else:
+            for child in node.children():
+                self._names(child, bound)
+
+    def _star(self, star: _Node) -> list[Output] | None:
+        """Return the columns that `a.*` stands for; None where EXCEPT takes a field out of a struct."""
+        target = star.java.target()
+        path = [] if target.isEmpty() else [str(part) for part in _seq(target.get())]
+        if not path:
+            raise self._error("`*` would give columns of several streams one name; write a.*, or name them.", star)
+        position = next((at for at, s in enumerate(self._query.streams) if [s.name.lower()] == _lower(path)), None)
+        if position is None:
+            raise self._error(f"There is no stream {'.'.join(path)}.", star)
+        left_out = self._excepts(star, position)
+        stream = self._query.streams[position]
+        deep = any(len(names) > 1 for names in left_out)
+        gone = set() if deep else {self._scope.column([stream.name, *names]).field for names in left_out}
+        fields = [at for at in range(len(stream.schema)) if at not in gone]
+        if not fields:
+            raise self._error(f"EXCEPT leaves no column of {stream.name}.", star)
+        self._columns |= {Column(position, at) for at in fields}
+        if deep:
+            names = ", ".join(".".join(quoted(name) for name in names) for names in left_out)
+            self._edit(star, f"{quoted(stream.name)}.* EXCEPT ({names})")
+            return None
+        self._edit(star, ", ".join(f"{quoted(stream.name)}.{quoted(stream.schema.names[at])}" for at in fields))
+        return [Output(stream.schema.names[at], Column(position, at)) for at in fields]
+
+    def _excepts(self, star: _Node, position: int) -> list[list[str]]:
+        """Return what EXCEPT leaves out, each as the path from the stream on."""
+        given = _seq(star.java.excepts()) if star.kind == "UnresolvedStarExceptOrReplace" else []
+        paths = [[str(part) for part in _seq(path)] for path in given]
+        stream, found = self._query.streams[position], []
+        for path in paths:
+            short = path[1:] if len(path) > 1 and same(path[0], stream.name) else path
+            try:
+                self._scope.column([stream.name, *short])
+            except Refusal as refusal:
+                raise self._error(refusal.problem, star) from None
+            found.append(short)
+        return found
+
+    def _column(self, node: _Node) -> tuple[Column | None, bool]:
+        """Return the column a name reads, and whether it is that column rather than a field inside it.
+
+        None for what is no column: an item of the list, further left, or a function called without parentheses.
+        """
+        path = node.path
+        if _lower(path) == ["_time"]:
+            self._columns.add(RESULT_TIME)
+            return RESULT_TIME, True
+        named_stream = len(path) > 1 and any(same(stream.name, path[0]) for stream in self._query.streams)
+        try:
+            column = self._scope.column(path)
+        except Refusal as refusal:
+            if not named_stream and self._is_known(path):
+                return None, False
+            raise self._error(refusal.problem, node) from None
+        self._columns.add(column)
+        if not named_stream:
+            stream = self._query.streams[column.stream].name
+            self._edit(node, ".".join(quoted(part) for part in (stream, *path)))
+        return column, len(path) == (2 if named_stream else 1)
+
+    def _is_known(self, path: Sequence[str]) -> bool:
+        """Tell whether a name that is no column means something to Spark over the results."""
+        name = path[0].lower()
+        if any(same(stream.name, name) for stream in self._query.streams):
+            return False
+        return name in self._named or (len(path) == 1 and name in NILADIC)
+
+    def _edit(self, node: _Node, text: str) -> None:
+        span = node.span()
+        assert span is not None, node.java.toString()
+        self._edits[span] = text
+
+    def _error(self, problem: str, node: _Node) -> SqlError:
+        span = node.whole() or (0, len(self._text))
+        return SqlError(f"select: {problem}", self._text, *_within(self._text, *span))
+
+
+def _not_row_by_row(selected: Computed, frame: DataFrame) -> SqlError | None:
+    """Return the error that underlines the innermost call which Spark does not compute row by row, if there is one."""
+    sql = PREFIX + selected.source.result
+    for node in (node for item in _seq(selected.plan.projectList()) for node in reversed([*_Node(item).walk()])):
+        origin = node.java.origin()
+        if node.kind not in ("UnresolvedFunction", "WindowExpression") or origin.stopIndex().isEmpty():
+            continue
+        span = origin.startIndex().get(), origin.stopIndex().get() + 1
+        try:
+            made = _over(_parser(frame.sparkSession).parsePlan(PREFIX + sql[slice(*span)]), frame)
+        except (AnalysisException, ParseException):
+            continue
+        found = _operators(made) - ROW_BY_ROW
+        if found:
+            start, end = selected.source.back(*(at - len(PREFIX) for at in span))
+            problem = next((REFUSED[name] for name in REFUSED if name in found), OTHERWISE)
+            return _error_at(selected, f"{selected.text[start:end]} {problem}.", span)
+    return None
+
+
+def _error_at(selected: Computed, problem: str, span: tuple[int, int] | None) -> SqlError:
+    """Return the error that underlines a span of what Spark was given."""
+    text = selected.text
+    start, end = selected.source.back(*(at - len(PREFIX) for at in span)) if span else (0, len(text))
+    return SqlError(f"select: {problem}", text, *_within(text, start, end))
+
+
+def _parser(spark: SparkSession) -> Any:
+    return spark._jsparkSession.sessionState().sqlParser()
+
+
+def _over(plan: Any, frame: DataFrame) -> DataFrame:
+    """Return a parsed SELECT list over a frame."""
+    spark = frame.sparkSession
+    jvm: Any = spark._jvm
+    below = jvm.java.util.ArrayList()
+    below.add(frame._jdf.logicalPlan())
+    whole = plan.withNewChildren(jvm.scala.jdk.javaapi.CollectionConverters.asScala(below).toSeq())
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, whole), spark)
+
+
+def _operators(frame: DataFrame) -> set[str]:
+    """Return the kinds of operators of a frame's plan, its source left out."""
+
+    def kinds(plan: Any) -> Iterator[str]:
+        below = _seq(plan.children())
+        if below:
+            yield _kind(plan)
+        for child in below:
+            yield from kinds(child)
+
+    return set(kinds(frame._jdf.queryExecution().analyzed()))
+
+
+def _kind(java: Any) -> str:
+    return str(java.getClass().getSimpleName()).rstrip("$")
+
+
+def _seq(java: Any) -> list[Any]:
+    return [java.apply(at) for at in range(java.size())]
+
+
+def _lower(path: Sequence[str]) -> list[str]:
+    return [part.lower() for part in path]
