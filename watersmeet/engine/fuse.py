@@ -7,32 +7,24 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from watersmeet.kernel.hop import is_bulky
 from watersmeet.kernel.partials import Gather, Partials
+from watersmeet.kernel.table import ChunkTable
+from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
 from watersmeet.query import RESULT_TIME, Query
 from watersmeet.state.store import Store
 
 RESULTS = "results"
-OUTPUT_BYTES = 32 << 20
-FILE_ROWS = 8_000_000
 GROUP_ROWS = 1 << 20
 
 
-def output(query: Query, block: Partials, gather: Gather) -> Iterator[pa.RecordBatch]:
+def output(query: Query, block: Partials, table: ChunkTable) -> Iterator[pa.RecordBatch]:
     """Yield a block of results as rows of the output's schema, cast to it exactly."""
-    size = max(256, OUTPUT_BYTES // max(1, _row_bytes(query, block, gather)))
+    most = limits().output_bytes
+    size = max(1, most // (8 + 8 * len(query.shown)))
     for start in range(0, len(block), size):
-        part = block.slice(start, min(size, len(block) - start))
-        yield pa.RecordBatch.from_arrays(_columns(query, part, gather), schema=query.output_schema)
-
-
-def _row_bytes(query: Query, block: Partials, gather: Gather) -> int:
-    """Return about how many bytes an output row takes, from the first rows."""
-    few = block.slice(0, min(16, len(block)))
-    fixed = 8 * len(query.shown)
-    bulky = [few.column(c, gather).nbytes for c in query.shown if is_bulky(query.type_of(c))]
-    return int(fixed + sum(bulky) // max(1, len(few)))
+        for _, part in table.pieces(block.slice(start, min(size, len(block) - start)), query.shown, most):
+            yield pa.RecordBatch.from_arrays(_columns(query, part, table.gather), schema=query.output_schema)
 
 
 def _columns(query: Query, block: Partials, gather: Gather) -> list[pa.Array]:
@@ -84,7 +76,7 @@ class ResultWriter:
         self._writer.write_batch(rows, row_group_size=GROUP_ROWS)
         self.rows += rows.num_rows
         self._file_rows += rows.num_rows
-        if self._file_rows >= FILE_ROWS:
+        if self._file_rows >= limits().file_rows:
             self.close()
 
     def close(self) -> None:

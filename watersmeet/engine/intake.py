@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.kernel.buckets import bucket
+from watersmeet.limits import limits
 from watersmeet.state.chunk import HASH, TIME, WHOLE, Bucket, Chunk
 from watersmeet.state.write import Writer
 
-SPOOL_BYTES = 48 << 20
 SAMPLES = 3
 SIDES = ("late", "rejected")
 FRESH = 1 << 36
@@ -160,10 +160,11 @@ class Spool:
         if not rows.num_rows:
             return
         kept = rows.select([TIME, HASH, *(column.name for column in self._plan.query.kept[stream])])
-        waiting = self._waiting.setdefault(stream, [])
-        waiting.append(kept)
-        if sum(batch.nbytes for batch in waiting) >= SPOOL_BYTES:
-            self._flush(stream)
+        for part in _halved(kept, limits().spool_bytes):
+            waiting = self._waiting.setdefault(stream, [])
+            if waiting and sum(batch.nbytes for batch in (*waiting, part)) > limits().spool_bytes:
+                self._flush(stream)
+            self._waiting.setdefault(stream, []).append(part)
 
     def finish(self) -> list[Chunk]:
         """Write what is left and return all chunks."""
@@ -188,6 +189,16 @@ class Spool:
         fields = tuple(column.field for column in columns)
         for column in columns:
             yield Bucket(column.field, nodes, 0, fields), bucket(rows.column(column.name), nodes)
+
+
+def _halved(rows: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    """Yield rows in parts of at most so many bytes, or of one row."""
+    half = rows.num_rows // 2
+    if not half or rows.nbytes <= most:
+        yield rows
+        return
+    yield from _halved(rows.slice(0, half), most)
+    yield from _halved(rows.slice(half), most)
 
 
 class Intake:

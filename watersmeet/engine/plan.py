@@ -1,12 +1,13 @@
 """The plan of a batch: all that tasks need to know, made on the driver before the batch's rows are seen."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from typing import Any, NamedTuple
 
 from watersmeet.kernel.steps import Step, steps
+from watersmeet.limits import Limits, limits
 from watersmeet.ordering import Given, JoinOrder, Ordering
 from watersmeet.placement import HopView, Machine, Placement, StateView, Strategy, StreamView, Usage
 from watersmeet.query import Query, StreamSpec
@@ -53,6 +54,7 @@ class BatchPlan:
         seconds: CPU seconds that the last batches took, smoothed.
         merges: Chunks to merge in this batch; what they become is visible from the next.
         sides: Whether late and rejected rows are to be written.
+        limits: Those of the driver, for its tasks.
     """
 
     batch: int
@@ -68,6 +70,7 @@ class BatchPlan:
     seconds: float = 0.0
     merges: tuple[Merge, ...] = ()
     sides: bool = False
+    limits: Limits = field(default_factory=limits)
 
     @property
     def name(self) -> str:

@@ -18,7 +18,6 @@ from watersmeet.engine.intake import IntakeReport
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.probe import Probe, TaskReport, Worker
 from watersmeet.engine.ship import Wire
-from watersmeet.kernel.hop import BLOCK
 from watersmeet.kernel.partials import Partials, regroup
 from watersmeet.kernel.steps import Step
 
@@ -87,7 +86,7 @@ class Relay:
         """Yield what the rows put aside become, with their class; on the last hop, results."""
         for origin in range(len(self._plan.query.streams)):
             for kind, steps in enumerate(self._plan.courses(origin)):
-                blocks = regroup(self._arriving(origin, kind, steps), BLOCK)
+                blocks = regroup(self._arriving(origin, kind, steps))
                 blocks = self.probing.hops(blocks, steps[self._hop : self._hop + 1], self._node)
                 if self._hop + 1 == self._plan.stages:
                     blocks = self._staying(blocks, steps[self._hop + 1 :])

@@ -18,7 +18,9 @@ from watersmeet.engine.probe import Probe, TaskReport, Worker
 from watersmeet.engine.relay import Relay
 from watersmeet.engine.ship import Wire
 from watersmeet.errors import WatersmeetError
-from watersmeet.kernel.partials import Gather, Partials
+from watersmeet.kernel.partials import Partials
+from watersmeet.kernel.table import ChunkTable
+from watersmeet.limits import adopt
 from watersmeet.spark.frames import HASH, STREAM
 from watersmeet.state.chunk import HASH as CHUNK_HASH
 from watersmeet.state.chunk import TIME
@@ -126,6 +128,7 @@ def intake(plan: BatchPlan, receivers: int) -> Task:
     """Return the task that stores its share of the input and tells every probing task what it stored."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        adopt(plan.limits)
         report = take_in(plan, attempt(), attempt_number(), blocks)
         yield messages((receiver, report) for receiver in range(receivers))
 
@@ -136,6 +139,7 @@ def probe(plan: BatchPlan, shares: int) -> Task:
     """Return the task that runs all hops of its share, writes the results to the store and reports."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        adopt(plan.limits)
         started = time.process_time()
         done = probed(plan, intakes(blocks), attempt(), partition(), shares)
         finish(done[0], started)
@@ -147,17 +151,17 @@ def probe(plan: BatchPlan, shares: int) -> Task:
 def probed(plan: BatchPlan, taken: list[IntakeReport], name: str, share: int, shares: int) -> list[TaskReport]:
     """Run all hops of a share, write the results to the store under a name, and return what was done."""
     probing = Probe(plan, taken, worker())
-    written = write(plan, name, probing.results(share, shares), probing.table.gather)
+    written = write(plan, name, probing.results(share, shares), probing.table)
     first, *others = probing.reports(share, shares, name)
     first.rows, first.files = written.rows, written.files
     return [first, *others]
 
 
-def write(plan: BatchPlan, name: str, results: Iterable[Partials], gather: Gather) -> ResultWriter:
+def write(plan: BatchPlan, name: str, results: Iterable[Partials], table: ChunkTable) -> ResultWriter:
     """Write results to the store, under a name unique to the task attempt."""
     writer = ResultWriter(plan.store, plan.query.output_schema, f"{plan.name}-{name}")
     for block in results:
-        for rows in output(plan.query, block, gather):
+        for rows in output(plan.query, block, table):
             writer.write(rows)
     writer.close()
     return writer
@@ -173,6 +177,7 @@ def relay(plan: BatchPlan, hop: int) -> Task:
     """Return the task of a hop on a node: what it finds goes on to the next hop's nodes."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        adopt(plan.limits)
         started = time.process_time()
         relaying = Relay(plan, hop, partition(), attempt(), worker())
         relaying.take(blocks)
@@ -199,13 +204,14 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
     """Return the task of the last hop on a node: it writes the results to the store and reports."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        adopt(plan.limits)
         started = time.process_time()
         node = partition()
         relaying = Relay(plan, hop, node, attempt(), worker())
         relaying.take(blocks)
         received = time.process_time() - started
         results = (block for _, block in relaying.probe())
-        written = write(plan, attempt(), results, relaying.probing.table.gather)
+        written = write(plan, attempt(), results, relaying.probing.table)
         report = relaying.closing()
         report.rows, report.files = written.rows, written.files
         report.shipping += received
@@ -233,9 +239,10 @@ def show(plan: BatchPlan, shares: int) -> Task:
     """Return the task that runs all hops of its share and yields the results themselves, for static frames."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        adopt(plan.limits)
         probing = Probe(plan, intakes(blocks), worker())
         for block in probing.results(partition(), shares):
-            yield from output(plan.query, block, probing.table.gather)
+            yield from output(plan.query, block, probing.table)
 
     return run
 
