@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import output
@@ -132,13 +133,9 @@ class Run:
     def add(self, rows: pa.RecordBatch) -> None:
         if self.query.outputs:
             return
-        for row in rows.to_pylist():
-            ids = tuple(row[stream.name]["id"] for stream in self.query.streams)
-            self.results[ids, _micros(row["_time"])] += 1
-
-
-def _micros(value: Any) -> int:
-    return int(pa.scalar(value, pa.timestamp("us", "UTC")).value)
+        ids = [pc.struct_field(rows.column(stream.name), "id").to_pylist() for stream in self.query.streams]
+        times = rows.column("_time").cast(pa.int64()).to_pylist()
+        self.results.update(zip(zip(*ids, strict=True), times, strict=True))
 
 
 def record(query: Query, stream: int, rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:

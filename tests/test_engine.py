@@ -196,6 +196,16 @@ def test_the_engine_gives_the_oracles_results(case: dict[str, Any]) -> None:
                 assert p["stateRows"] == p["distinctRows"]  # PSP, DSJ and Central keep one copy of a tuple
 
 
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(case=cases(), start=st.sampled_from([windows.NEVER, windows.NEVER // 4 - 20, windows.FOREVER - 80]))
+def test_event_times_are_any_that_a_timestamp_holds(case: dict[str, Any], start: int) -> None:
+    moved = [[(n, None if t is None else start + t, x, k) for n, t, x, k in rows] for rows in case["batches"]]
+    with TemporaryDirectory() as folder:
+        run, wanted = run_case(case | {"batches": moved, "limits": [{}] * len(moved)}, folder)
+        assert run.results == wanted.results
+        assert sum(p["lateRows"] for p in run.progress) == len(wanted.late)
+
+
 EQUAL = ["a.k = b.k", "a.k = b.k AND a.x = b.x", "near(a.x, b.x)"]
 
 

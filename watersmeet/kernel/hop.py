@@ -8,6 +8,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from watersmeet.kernel.partials import ROW_BITS, ROW_MASK, Partials, concat, is_
 from watersmeet.kernel.route import Router, Seat
 from watersmeet.kernel.steps import Hop, Step
 from watersmeet.kernel.table import ChunkTable, Target, is_bulky
+from watersmeet.kernel.window import FOREVER, NEVER
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Argument, Bound, Call, Column, Conjunct
 from watersmeet.query import Query
@@ -168,9 +170,8 @@ class Prober:
             mine = seat >= 0 if node is None else seat == node
             if not np.any(mine) or any(_zone_misses(target, asked) for asked in ranges):
                 continue
-            latest = high if not target.fresh else np.minimum(high, block.moment - (step.target > block.origin))
-            latest = latest if np.all(mine) else np.where(mine, latest, low - 1)
-            yield from self._probe(block, step, target, seat, low, latest, ranges)
+            times = _admitted(block, step, target, mine, low, high)
+            yield from self._probe(block, step, target, seat, *times, ranges)
 
     def _ranges(self, block: Partials, bounds: Sequence[Bound]) -> list[Range]:
         """Return for each bound the interval that each partial result asks for.
@@ -419,6 +420,16 @@ def _scan_seconds(partials: int, rows: int, equal: Sequence[int]) -> float:
     if not equal:
         return cost.scan_setup + partials * rows * cost.scan_pair
     return cost.scan_setup + (partials + rows) * cost.hash_row + min(equal) * cost.hash_pair
+
+
+def _admitted(block: Partials, step: Step, target: Target, mine: Any, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Return the earliest and the latest time that each partial result asks a chunk for; none where it isn't `mine`."""
+    if target.fresh:
+        high = np.minimum(high, block.moment)
+    if target.fresh and step.target > block.origin:  # what has the same time came later
+        mine = mine & (block.moment > NEVER)
+        high = np.minimum(high, np.maximum(block.moment, NEVER + 1) - 1)
+    return (low, high) if np.all(mine) else (np.where(mine, low, FOREVER), np.where(mine, high, NEVER))
 
 
 def _zone_misses(target: Target, asked: Range) -> bool:

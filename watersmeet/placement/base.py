@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from watersmeet.duration import microseconds
 from watersmeet.errors import DefinitionError
+from watersmeet.kernel.window import saturated
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Bucket, Chunk
 
@@ -237,7 +238,7 @@ class Placement(ABC):
     def starts(self, stream: int, ts: Ints) -> Ints:
         """Return the start of each tuple's slice."""
         length = self.slice_length(stream)
-        return ts // length * length
+        return saturated(lambda ts: ts // length * length, ts, length)
 
     # -- whom a partial result visits
 
