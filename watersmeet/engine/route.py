@@ -14,6 +14,7 @@ from watersmeet.kernel.partials import Partials
 from watersmeet.kernel.route import Hashes, Seat
 from watersmeet.kernel.steps import Step
 from watersmeet.kernel.table import Target
+from watersmeet.kernel.window import within_horizon
 from watersmeet.placement import Placement
 from watersmeet.state.chunk import Bucket
 
@@ -112,7 +113,8 @@ class _Choices:
     def _groups(self) -> tuple[NDArray[np.int64], Ints]:
         if self._kinds is None:
             block = self._block
-            groups = self._placement.groups(block.origin, block.moment, block.times)
+            times = {stream: within_horizon(found) for stream, found in block.times.items()}
+            groups = self._placement.groups(block.origin, within_horizon(block.moment), times)
             kinds, inverse = np.unique(np.stack([groups, block.here], axis=1), axis=0, return_inverse=True)
             self._kinds = kinds, inverse.ravel()
         return self._kinds

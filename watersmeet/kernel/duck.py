@@ -13,6 +13,7 @@ from watersmeet.errors import PredicateError
 from watersmeet.limits import limits
 from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Bound, Conjunct, Dialect
+from watersmeet.show import plain
 
 Ints = NDArray[np.int64]
 Table = Mapping[str, pa.Array]
@@ -76,7 +77,9 @@ class Duck:
         """Return an expression's value per row."""
         with self._asked(columns, rows) as connection:
             table = connection.sql(f"SELECT {expression} AS e FROM t").to_arrow_table()
-        return table.column("e").combine_chunks()
+        found = table.column("e").combine_chunks()
+        # A predicate sees one zone, whatever the session's is, and whether it is given a column or an expression.
+        return found.cast(in_utc(found.type))
 
     def join(
         self, left: Table, right: Table, conditions: Sequence[str], sizes: tuple[int, int]
@@ -101,7 +104,7 @@ class Duck:
         except RAISED as error:
             at = self._first_failing(columns, conjunct.sql, 0, rows)
             shown = ", ".join(
-                f"{names.get(name, name)} = {_short(values[at].as_py())} ({values.type})"
+                f"{names.get(name, name)} = {_short(plain(values, at))} ({values.type})"
                 for name, values in columns.items()
             )
             raise PredicateError(f"`{conjunct.text}` raised {_reason(error)} for {shown}.") from None
@@ -125,6 +128,19 @@ class Duck:
             yield self._connection
         finally:
             self._connection.unregister("t")
+
+
+def in_utc(kind: pa.DataType) -> pa.DataType:
+    """Return a type with all timestamps that have a zone, those inside it too, in UTC."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(in_utc(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(in_utc(kind.key_type), in_utc(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([kind.field(at).with_type(in_utc(kind.field(at).type)) for at in range(kind.num_fields)])
+    return kind
 
 
 def _register(connection: duckdb.DuckDBPyConnection, name: str, columns: Table, number: str, rows: int) -> None:

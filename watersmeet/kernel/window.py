@@ -22,6 +22,17 @@ NEVER = int(np.iinfo(np.int64).min)
 """The earliest; what lies before it counts as this."""
 
 
+HORIZON = 1 << 60
+"""Placements see no time beyond this, on either side, so that they can add to any: what lies beyond counts as this.
+
+Where a tuple is kept follows from its time, and so does who asks for it: both see the same."""
+
+
+def within_horizon(times: Times) -> Times:
+    """Return times as placements see them."""
+    return np.clip(times, -HORIZON, HORIZON)
+
+
 def saturated(change: Callable[[Any], Any], times: Times, reach: int) -> Times:
     """Return times changed by no more than `reach`, none of them beyond what int64 holds.
 

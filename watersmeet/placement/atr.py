@@ -216,7 +216,7 @@ class AtrPlacement(Placement):
 
     def starts(self, stream: int, ts: Ints) -> Ints:
         """See Placement; owners are the same all through a slice, so that no tuple has a copy too many."""
-        found = Placement.starts(self, stream, ts)
+        found = ts // self.lengths[stream] * self.lengths[stream]
         for era in self.eras:
             for shift in self._shifts(stream, era):
                 found = np.maximum(found, era.borders(ts + shift) - shift)

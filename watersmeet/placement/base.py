@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from watersmeet.duration import microseconds
 from watersmeet.errors import DefinitionError
-from watersmeet.kernel.window import saturated
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Bucket, Chunk
 
@@ -238,7 +237,7 @@ class Placement(ABC):
     def starts(self, stream: int, ts: Ints) -> Ints:
         """Return the start of each tuple's slice."""
         length = self.slice_length(stream)
-        return saturated(lambda ts: ts // length * length, ts, length)
+        return ts // length * length
 
     # -- whom a partial result visits
 

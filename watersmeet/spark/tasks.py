@@ -21,6 +21,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.kernel.partials import Partials
 from watersmeet.kernel.table import ChunkTable
 from watersmeet.limits import adopt
+from watersmeet.predicate.model import Column
 from watersmeet.spark.frames import HASH, STREAM
 from watersmeet.state.chunk import HASH as CHUNK_HASH
 from watersmeet.state.chunk import TIME
@@ -75,8 +76,14 @@ def rows_of(block: pa.RecordBatch, plan: BatchPlan) -> Iterator[tuple[int, pa.Re
         part = block if bool((streams == stream).all()) else block.filter(pa.array(streams == stream))
         prefix, time_name = f"s{stream}_", f"s{stream}_{plan.query.streams[stream].time}"
         columns = {TIME: part.column(time_name).cast(pa.int64()), CHUNK_HASH: part.column(HASH)}
-        columns |= {n: part.column(n) for n in part.schema.names if n.startswith(prefix) and n != time_name}
+        for name in (n for n in part.schema.names if n.startswith(prefix) and n != time_name):
+            # [!] Timestamps come in the session's zone or in UTC, as Spark fetched them: state knows one type only.
+            columns[name] = _as(part.column(name), plan.query.type_of(Column(stream, int(name.removeprefix(prefix)))))
         yield stream, pa.record_batch(columns)
+
+
+def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return values if values.type == kind else values.cast(kind)
 
 
 def messages(rows: Iterable[tuple[int, Any]]) -> pa.RecordBatch:
