@@ -191,9 +191,11 @@ def route(placement: Placement, ts: Ints, targets: list[Target]) -> None:
     for target in led((1, 2), placement.lead(0))[: placement.stays_after()]:
         times = {stream: ts for stream in placement.tracked if stream in joined}
         block = Partials(joined, {}, ts, ts, ts, here, times=times)
-        step = Step(joined, target, len(joined) == 2, (), (), (), (), (), ())
+        step = Step(joined, target, len(joined) == 2, (), (), (), (), (), (), ())
         probed = [t for t in targets if t.chunk.stream == target]
-        visits = Routes(placement).visits(block, step, probed, np.zeros_like(ts), lambda *_: None)
+        visits = Routes(placement).visits(
+            block, step, probed, np.zeros_like(ts), lambda block, column: np.zeros(len(block), np.uint64)
+        )
         here, joined = visits.argmax(axis=1), (*joined, target)
 
 

@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import output
@@ -19,7 +20,8 @@ from watersmeet.engine.intake import Intake, IntakeReport
 from watersmeet.engine.plan import GIVEN, BatchPlan, plan, start
 from watersmeet.engine.probe import Probe, TaskReport, Worker
 from watersmeet.engine.relay import Relay
-from watersmeet.kernel.partials import Gather, Partials
+from watersmeet.kernel.partials import Partials
+from watersmeet.kernel.table import ChunkTable
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.query import Query
@@ -29,6 +31,20 @@ from watersmeet.state.store import Store
 WORKER = Worker(time.perf_counter)
 TASKS = 2
 Rows = Sequence[tuple[int, Mapping[str, Any]]]
+
+ALWAYS_SCAN = {"scan_setup": 0.0, "scan_pair": 0.0, "hash_row": 0.0, "hash_pair": 0.0}
+NEVER_SCAN = {"scan_setup": float("inf")}
+TINY = {
+    **{"block_rows": 3, "block_bytes": 8, "stream_rows": 1, "matrix_cells": 2, "order_rows": 1, "output_bytes": 1},
+    **{"many_slices": 1, "small_rows": 3, "file_bytes": 1, "spool_bytes": 64, "open_bytes": 1, "merged_chunks": 2},
+    **{"tier_rows": 1, "shared_answers": 1, "file_rows": 1},
+}
+LARGE = {"order_rows": 1 << 30, "many_slices": 1 << 30, "merged_bytes": 1 << 40, "file_bytes": 1 << 40}
+EXTREMES: list[dict[str, Any]] = [
+    {},
+    *(scans | sizes for scans in (ALWAYS_SCAN, NEVER_SCAN) for sizes in (TINY, LARGE)),
+]
+"""Limits under which a join must give the same results: each access path always and never, tiny blocks and large."""
 
 
 def content_key(row: Mapping[str, Any]) -> int:
@@ -71,7 +87,7 @@ class Run:
         shares = {1: 1, 2: 3}.get(batch.placement.nodes, TASKS)  # as many as nodes, more, or fewer
         for share in range(shares):
             probe = Probe(batch, intakes, WORKER)
-            rows = sum(self.fuse(block, probe.table.gather) for block in probe.results(share, shares))
+            rows = sum(self.fuse(block, probe.table) for block in probe.results(share, shares))
             reports = probe.reports(share, shares, f"p{share}")
             reports[0].rows = rows
             done += reports
@@ -95,7 +111,7 @@ class Run:
                 for kind, partials in relay.probe():
                     seen.update(zip(*partials.rows.values(), strict=True))
                     if hop == last:
-                        rows += self.fuse(partials, relay.probing.table.gather)
+                        rows += self.fuse(partials, relay.probing.table)
                     else:
                         following += relay.ship(kind, partials)
                 if hop < last:
@@ -109,21 +125,17 @@ class Run:
             blocks = following
         return done
 
-    def fuse(self, block: Partials, gather: Gather) -> int:
-        for part in output(self.query, block, gather):
+    def fuse(self, block: Partials, table: ChunkTable) -> int:
+        for part in output(self.query, block, table):
             self.add(part)
         return len(block)
 
     def add(self, rows: pa.RecordBatch) -> None:
         if self.query.outputs:
             return
-        for row in rows.to_pylist():
-            ids = tuple(row[stream.name]["id"] for stream in self.query.streams)
-            self.results[ids, _micros(row["_time"])] += 1
-
-
-def _micros(value: Any) -> int:
-    return int(pa.scalar(value, pa.timestamp("us", "UTC")).value)
+        ids = [pc.struct_field(rows.column(stream.name), "id").to_pylist() for stream in self.query.streams]
+        times = rows.column("_time").cast(pa.int64()).to_pylist()
+        self.results.update(zip(zip(*ids, strict=True), times, strict=True))
 
 
 def record(query: Query, stream: int, rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:

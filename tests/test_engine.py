@@ -1,5 +1,6 @@
 """Random streams through the engine without Spark, compared with the oracle."""
 
+from contextlib import nullcontext
 from datetime import timedelta
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests import oracle
-from tests.engine import Run, content_key
+from tests.engine import ALWAYS_SCAN, EXTREMES, NEVER_SCAN, Run, content_key
 from tests.scatter import Scatter, ScatterOrdering
 from watersmeet.engine.plan import GIVEN
 from watersmeet.kernel import window as windows
+from watersmeet.limits import limited
 from watersmeet.ordering import Histogram, Selectivity
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Auto, Central, Hash, Strategy
 from watersmeet.predicate.model import Column, Dialect
@@ -141,6 +143,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     return {"streams": specs, "batches": batches, "where": where, "exchanges": exchanges} | {
         "strategies": strategies,
         "orderings": orderings,
+        "limits": [draw(st.sampled_from(EXTREMES)) for _ in batches],
     }
 
 
@@ -173,7 +176,8 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
             number += 1
             made.append((position[name], row))
             arrivals.append(oracle.Arrival(batch, name, ts, content_key(row), row))
-        run.step(case["strategies"][batch], made, case["exchanges"][batch], case["orderings"][batch] or GIVEN)
+        with limited(**case["limits"][batch]) if "limits" in case else nullcontext():
+            run.step(case["strategies"][batch], made, case["exchanges"][batch], case["orderings"][batch] or GIVEN)
     parts = [PREDICATES[case["where"][0]], THIRD[case["where"][1]]]
     return run, oracle.join(case["streams"], arrivals, lambda r: _and(*(part(r) for part in parts)))
 
@@ -190,6 +194,16 @@ def test_the_engine_gives_the_oracles_results(case: dict[str, Any]) -> None:
             assert p["watermark"] == wanted.watermarks.get(p["batchId"], p["watermark"])
             if not any(isinstance(strategy, Scatter | Hash | ATR | CTR | Auto) for strategy in case["strategies"]):
                 assert p["stateRows"] == p["distinctRows"]  # PSP, DSJ and Central keep one copy of a tuple
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(case=cases(), start=st.sampled_from([windows.NEVER, windows.NEVER // 4 - 20, windows.FOREVER - 80]))
+def test_event_times_are_any_that_a_timestamp_holds(case: dict[str, Any], start: int) -> None:
+    moved = [[(n, None if t is None else start + t, x, k) for n, t, x, k in rows] for rows in case["batches"]]
+    with TemporaryDirectory() as folder:
+        run, wanted = run_case(case | {"batches": moved, "limits": [{}] * len(moved)}, folder)
+        assert run.results == wanted.results
+        assert sum(p["lateRows"] for p in run.progress) == len(wanted.late)
 
 
 EQUAL = ["a.k = b.k", "a.k = b.k AND a.x = b.x", "near(a.x, b.x)"]
@@ -211,6 +225,7 @@ def scattered(draw: st.DrawFn) -> dict[str, Any]:
         "exchanges": [draw(st.sampled_from(["local", "shuffle", "shuffle"])) for _ in batches],
         "strategies": [draw(strategy) for _ in batches],
         "orderings": [draw(st.sampled_from(ORDERINGS)) for _ in batches],
+        "limits": [draw(st.sampled_from([{}, ALWAYS_SCAN, NEVER_SCAN])) for _ in batches],
     }
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 
 import watersmeet as wm
 from watersmeet.errors import DefinitionError
-from watersmeet.kernel.window import FOREVER, Hopping, Sliding, Window
+from watersmeet.kernel.window import FOREVER, NEVER, Hopping, Sliding, Window
 
 
 def test_what_users_write() -> None:
@@ -77,3 +77,20 @@ def test_descriptions_tell_all_windows_apart() -> None:
     sizes = [1, 999_999, 1_000_000, 1_234_567_000_000, 1_234_568_000_000, 1_234_567_000_001]
     made = [*(Sliding(size) for size in sizes), *(Hopping(one, two) for one in sizes for two in sizes)]
     assert len({window.describe() for window in made}) == len(made)
+
+
+@pytest.mark.parametrize("window", [Sliding(1), Sliding(10), Sliding(2**63), Hopping(7, 3), Hopping(3, 7)])
+def test_windows_at_the_ends_of_time_do_not_wrap(window: Sliding | Hopping) -> None:
+    times = np.array([NEVER, NEVER + 1, NEVER + 8, -1, 0, 5, FOREVER - 8, FOREVER - 1, FOREVER])
+
+    def clipped(values: list[int]) -> list[int]:
+        return [min(max(value, NEVER), FOREVER) for value in values]
+
+    exact = [int(time) for time in times]
+    if isinstance(window, Sliding):
+        deadlines, earliest = [t + window.size - 1 for t in exact], [t - window.size + 1 for t in exact]
+    else:
+        deadlines = [(t - 1) // window.step * window.step + window.size for t in exact]
+        earliest = [-((window.size - t) // window.step) * window.step + 1 for t in exact]
+    assert window.deadline(times).tolist() == clipped(deadlines)
+    assert window.earliest(times).tolist() == clipped(earliest)

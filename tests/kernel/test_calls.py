@@ -11,10 +11,10 @@ import pytest
 
 from tests.engine import Run
 from watersmeet.errors import PredicateError
-from watersmeet.kernel import answers
 from watersmeet.kernel.answers import Asked, Memory
 from watersmeet.kernel.calls import FALSE, NULL, TRUE, UNKNOWN, ask
 from watersmeet.kernel.window import Sliding
+from watersmeet.limits import limited
 from watersmeet.placement import PSP, Central
 from watersmeet.predicate.model import Argument, Column, Dialect, PythonPredicate
 from watersmeet.predicate.parse import parse_where
@@ -175,16 +175,16 @@ def test_memory_keeps_to_its_limit(tmp_path: Path, shared: bool) -> None:
     assert (again == UNKNOWN).all()  # the oldest answers were dropped to make room
 
 
-def test_memory_that_can_not_be_shared_is_kept_in_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_can_not_be_shared_is_kept_in_the_process(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     memory = Memory(tmp_path / "file")
     assert memory.table(asked_of("f"), (1, 1)) is not None
     memory.keep("run", {"a"})
-    monkeypatch.setattr(answers, "SHARED", 2)
     few = Memory(tmp_path / "few")
-    assert all(few.table(asked_of(call, "ended"), (1, 1)) is not None for call in "abcd")
-    before = set((tmp_path / "few").iterdir())
-    assert all(few.table(asked_of(call), (1, 1)) is not None for call in "abcd")
+    with limited(shared_answers=2):
+        assert all(few.table(asked_of(call, "ended"), (1, 1)) is not None for call in "abcd")
+        before = set((tmp_path / "few").iterdir())
+        assert all(few.table(asked_of(call), (1, 1)) is not None for call in "abcd")
     after = set((tmp_path / "few").iterdir())
     assert (len(before), len(after), before & after) == (2, 2, set())
 

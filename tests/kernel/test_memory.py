@@ -38,7 +38,7 @@ probe = Probe(batch, [intake.finish()], Worker(time.perf_counter))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 writer = ResultWriter(store, query.output_schema, "results")
 for block in probe.results(0, 1):
-    for rows in output(query, block, probe.table.gather):
+    for rows in output(query, block, probe.table):
         writer.write(rows)
 writer.close()
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -219,6 +219,26 @@ def test_text_is_hashed_whole() -> None:
     assert len(set(hashes(pa.array([f"https://example.com/{number}" for number in range(1000)])).tolist())) == 1000
 
 
+def test_equal_texts_have_equal_hashes_whatever_stands_beside_them() -> None:
+    texts = ["a", "a\0", "\0a", "", "\0", "a\0b", "é" * 200, "é" * 201, "x" * 256, "x" * 257, "12345678", "123456789"]
+    alone = [hashes(pa.array([text])).tolist()[0] for text in texts]
+    assert hashes(pa.array(texts)).tolist() == alone
+    assert hashes(pa.array(["other", *texts, None]).slice(1, len(texts))).tolist() == alone
+    assert hashes(pa.array([text.encode() for text in texts])).tolist() == alone
+    assert len(set(alone)) == len(texts)
+    assert len(hashes(pa.array([], pa.string()))) == 0
+
+
+def test_text_with_nul_is_joined_under_hash(tmp_path: Any) -> None:
+    run = run_of("a.k = b.k AND b.k = c.k", str(tmp_path))
+    texts = ["a", "a\0", "b"]
+    made = [(s, {"id": 10 * s + n, "ts": n, "x": 0.0, "k": k}) for n, k in enumerate(texts) for s in range(3)]
+    run.step(Hash(5), made[:4])
+    for row in made[4:]:
+        run.step(Hash(5), [row])
+    assert sum(p["outputRows"] for p in run.progress) == 3
+
+
 def test_text_and_numbers_of_different_types_meet() -> None:
     assert bucket(pa.array([1, 2], pa.int32()), 5).tolist() == bucket(pa.array([1.0, 2.0]), 5).tolist()
     assert bucket(pa.array(["p", "q"]), 5).tolist() == bucket(pa.array(["p", "q"]), 5).tolist()

@@ -24,7 +24,7 @@ from tests.spark.harness import (
     table,
     write,
 )
-from watersmeet.spark import driver
+from watersmeet.limits import Limits, limited
 from watersmeet.testing import write_batches
 
 pytestmark = pytest.mark.spark
@@ -158,22 +158,20 @@ KEYS = {
 
 
 @pytest.mark.parametrize(
-    ("limit", "process"), [(driver.MOST_ROWS, "driver"), (3, "task"), (0, "task")], ids=["small", "large", "wide"]
+    ("limit", "process"), [(Limits().driver_rows, "driver"), (3, "task"), (0, "task")], ids=["small", "large", "wide"]
 )
 def test_small_batches_run_in_the_driver(
-    inputs: dict[str, DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, process: str
+    inputs: dict[str, DataFrame], tmp_path: Path, limit: int, process: str
 ) -> None:
-    monkeypatch.setattr(driver, "MOST_ROWS", limit)
-    query = run(join_of(CASE, inputs).writeStream, tmp_path, "driver")
+    with limited(driver_rows=limit):
+        query = run(join_of(CASE, inputs).writeStream, tmp_path, "driver")
     assert [p["process"] for p in query.progress] == [process] * 2
     assert sum(p["outputRows"] for p in query.progress) == expected(CASE).results.total()
 
 
-def test_batches_that_take_long_run_in_tasks(
-    inputs: dict[str, DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver, "MOST_SECONDS", 1e-9)
-    query = run(join_of(CASE, inputs).writeStream, tmp_path, "driver")
+def test_batches_that_take_long_run_in_tasks(inputs: dict[str, DataFrame], tmp_path: Path) -> None:
+    with limited(driver_seconds=1e-9):
+        query = run(join_of(CASE, inputs).writeStream, tmp_path, "driver")
     assert [p["process"] for p in query.progress] == ["driver", "task"]  # what a batch takes is known after the first
     assert sum(p["outputRows"] for p in query.progress) == expected(CASE).results.total()
 

@@ -8,15 +8,17 @@ import pytest
 from tests.engine import Run
 from tests.state.test_manifest import chunk
 from watersmeet.kernel.window import Sliding
+from watersmeet.limits import limits
 from watersmeet.placement import PSP, Central, Strategy
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query import Query, StreamSpec
 from watersmeet.state import manifest as manifests
-from watersmeet.state.compact import FANOUT, LARGEST_BYTES, merges
+from watersmeet.state.compact import merges
 from watersmeet.state.store import Store
 
 SECOND = 1_000_000
+FANOUT, LARGEST_BYTES = limits().merged_chunks, limits().merged_bytes
 MOST = 40
 """Chunks a stream, where there were six hundred without merging: full tiers of each slice, and the open ones."""
 

@@ -165,7 +165,7 @@ def join_watermark(
     marks = [mark for mark in held if mark is not None]
     if not held or len(marks) < len(held):
         return before
-    return min(marks) if before is None else max(before, min(marks))
+    return max(NEVER if before is None else before, min(marks))  # nothing is late before the earliest time there is
 
 
 def _marks(query: Query, streams: Sequence[StreamState], nested: Mapping[int, int | None]) -> list[int | None]:

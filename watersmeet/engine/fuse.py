@@ -1,62 +1,53 @@
 """Fuse: complete results become output rows, in blocks of bounded size, written to the store as Parquet."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from watersmeet.kernel.hop import is_bulky
 from watersmeet.kernel.partials import Gather, Partials
+from watersmeet.kernel.table import ChunkTable
+from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
 from watersmeet.query import RESULT_TIME, Query
 from watersmeet.state.store import Store
 
 RESULTS = "results"
-OUTPUT_BYTES = 32 << 20
-FILE_ROWS = 8_000_000
 GROUP_ROWS = 1 << 20
+Answers = Callable[[Partials], Mapping[str, pa.Array]]
 
 
-def output(query: Query, block: Partials, gather: Gather) -> Iterator[pa.RecordBatch]:
+def output(query: Query, block: Partials, table: ChunkTable) -> Iterator[pa.RecordBatch]:
     """Yield a block of results as rows of the output's schema, cast to it exactly."""
-    size = max(256, OUTPUT_BYTES // max(1, _row_bytes(query, block, gather)))
+    most = limits().output_bytes
+    size = max(1, most // (8 + 8 * len(query.shown)))
     for start in range(0, len(block), size):
-        part = block.slice(start, min(size, len(block) - start))
-        yield pa.RecordBatch.from_arrays(_columns(query, part, gather), schema=query.output_schema)
+        for _, part in table.pieces(block.slice(start, min(size, len(block) - start)), query.shown, most):
+            yield pa.RecordBatch.from_arrays(_columns(query, part, table.gather), schema=query.output_schema)
 
 
-def pending(query: Query, block: Partials, gather: Gather, answers: Mapping[str, pa.Array]) -> Iterator[pa.RecordBatch]:
+def pending(query: Query, block: Partials, table: ChunkTable, answers: Answers) -> Iterator[pa.RecordBatch]:
     """Yield combinations that Spark has to decide: what they would put out, and what the conjuncts left to it read.
 
     Args:
         query: The join.
         block: The combinations.
-        gather: Looks columns up.
-        answers: What Python predicates answer about them, by the calls' names.
+        table: Where their columns are.
+        answers: Returns what Python predicates answer about some of them, by the calls' names.
     """
-    schema = query.pending_schema
+    schema, most = query.pending_schema, limits().output_bytes
     read = schema.names[len(query.output_schema) :]
     columns = {column.name: column for conjunct in query.deferred for column in conjunct.columns}
-    size = max(256, OUTPUT_BYTES // max(1, _row_bytes(query, block, gather, columns.values())))
+    size = max(1, most // (8 + 8 * len(schema)))
     for start in range(0, len(block), size):
-        part = block.slice(start, min(size, len(block) - start))
-        values = [
-            part.column(columns[name], gather) if name in columns else answers[name].slice(start, size) for name in read
-        ]
-        shown = [*_columns(query, part, gather), *values]
-        made = [_cast(value, field.type) for value, field in zip(shown, schema, strict=True)]
-        yield pa.RecordBatch.from_arrays(made, schema=schema)
-
-
-def _row_bytes(query: Query, block: Partials, gather: Gather, more: Collection[Column] = ()) -> int:
-    """Return about how many bytes an output row takes, from the first rows."""
-    few = block.slice(0, min(16, len(block)))
-    columns = {*query.shown, *more}
-    fixed = 8 * len(columns)
-    bulky = [few.column(c, gather).nbytes for c in columns if is_bulky(query.type_of(c))]
-    return int(fixed + sum(bulky) // max(1, len(few)))
+        some = block.slice(start, min(size, len(block) - start))
+        for _, part in table.pieces(some, {*query.shown, *columns.values()}, most):
+            told = answers(part)
+            values = [part.column(columns[name], table.gather) if name in columns else told[name] for name in read]
+            shown = [*_columns(query, part, table.gather), *values]
+            yield pa.RecordBatch.from_arrays(list(map(_cast, shown, schema.types)), schema=schema)
 
 
 def _columns(query: Query, block: Partials, gather: Gather) -> list[pa.Array]:
@@ -109,7 +100,7 @@ class ResultWriter:
         self._writer.write_batch(rows, row_group_size=GROUP_ROWS)
         self.rows += rows.num_rows
         self._file_rows += rows.num_rows
-        if self._file_rows >= FILE_ROWS:
+        if self._file_rows >= limits().file_rows:
             self.close()
 
     def close(self) -> None:

@@ -14,10 +14,12 @@ import pyarrow.parquet as pq
 
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.kernel.buckets import bucket
+from watersmeet.kernel.window import within_horizon
+from watersmeet.limits import limits
+from watersmeet.show import plain
 from watersmeet.state.chunk import HASH, TIME, WHOLE, Bucket, Chunk
 from watersmeet.state.write import Writer
 
-SPOOL_BYTES = 48 << 20
 SAMPLES = 3
 SIDES = ("late", "rejected")
 FRESH = 1 << 36
@@ -108,17 +110,18 @@ class Judge:
         setattr(seen, kind, getattr(seen, kind) + bad.num_rows)
         room = SAMPLES - sum(sample["kind"] == kind for sample in self.report.samples)
         self.report.samples += [
-            {"kind": kind, "stream": self._plan.query.streams[stream].name, "row": self._shown(stream, row)}
-            for row in bad.slice(0, max(0, room)).to_pylist()
+            {"kind": kind, "stream": self._plan.query.streams[stream].name, "row": self._shown(stream, bad, at)}
+            for at in range(min(bad.num_rows, max(0, room)))
         ]
         if self._plan.sides:
             self._side(stream, bad, kind)
         return rows.filter(good)
 
-    def _shown(self, stream: int, row: dict[str, Any]) -> dict[str, str]:
+    def _shown(self, stream: int, rows: pa.RecordBatch, at: int) -> dict[str, str]:
         schema = self._plan.query.streams[stream].schema
-        names = {f"s{stream}_{at}": schema.field(at).name for at in range(len(schema))}
-        shown = {names.get(name, name): str(value)[:60] for name, value in row.items() if name in {*names, TIME}}
+        names = {f"s{stream}_{field}": schema.field(field).name for field in range(len(schema))}
+        row = {name: plain(rows.column(name), at) for name in rows.schema.names if name in {*names, TIME}}
+        shown = {names.get(name, name): str(value)[:60] for name, value in row.items()}
         return {"event time (µs)" if name == TIME else name: value for name, value in shown.items()}
 
     def _side(self, stream: int, rows: pa.RecordBatch, kind: str) -> None:
@@ -169,10 +172,11 @@ class Spool:
         if not rows.num_rows:
             return
         kept = rows.select([TIME, HASH, *(column.name for column in self._plan.query.kept[stream])])
-        waiting = self._waiting.setdefault(stream, [])
-        waiting.append(kept)
-        if sum(batch.nbytes for batch in waiting) >= SPOOL_BYTES:
-            self._flush(stream)
+        for part in _halved(kept, limits().spool_bytes):
+            waiting = self._waiting.setdefault(stream, [])
+            if waiting and sum(batch.nbytes for batch in (*waiting, part)) > limits().spool_bytes:
+                self._flush(stream)
+            self._waiting.setdefault(stream, []).append(part)
 
     def finish(self) -> list[Chunk]:
         """Write what is left and return all chunks."""
@@ -184,7 +188,7 @@ class Spool:
         placement = self._plan.placement
         length, owners = placement.slice_length(stream), partial(placement.owners, stream)
         for rows in pa.Table.from_batches(self._waiting.pop(stream)).combine_chunks().to_batches():
-            starts = placement.starts(stream, rows.column(TIME).to_numpy())
+            starts = placement.starts(stream, within_horizon(rows.column(TIME).to_numpy()))
             for kind, buckets in self._bucketings(stream, rows):
                 self.chunks += self._writer.write(stream, rows, starts, length, owners, self._parts, buckets, kind)
                 self._parts += 1
@@ -197,6 +201,16 @@ class Spool:
         fields = tuple(column.field for column in columns)
         for column in columns:
             yield Bucket(column.field, nodes, 0, fields), bucket(rows.column(column.name), nodes)
+
+
+def _halved(rows: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    """Yield rows in parts of at most so many bytes, or of one row."""
+    half = rows.num_rows // 2
+    if not half or rows.nbytes <= most:
+        yield rows
+        return
+    yield from _halved(rows.slice(0, half), most)
+    yield from _halved(rows.slice(half), most)
 
 
 class Intake:

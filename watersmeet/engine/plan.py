@@ -1,11 +1,13 @@
 """The plan of a batch: all that tasks need to know, made on the driver before the batch's rows are seen."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, NamedTuple
 
 from watersmeet.kernel.steps import Step, steps
+from watersmeet.kernel.window import HORIZON
+from watersmeet.limits import Limits, limits
 from watersmeet.ordering import Given, JoinOrder, Ordering
 from watersmeet.placement import HopView, Machine, Placement, StateView, Strategy, StreamView, Usage
 from watersmeet.query import Query, StreamSpec
@@ -54,6 +56,7 @@ class BatchPlan:
         sides: Whether late and rejected rows are to be written.
         again: Whether it is run anew for every use of a static frame, several at once perhaps: its files are then named
             by what is in them, so that no use adds to what another wrote.
+        limits: Those of the driver, for its tasks.
     """
 
     batch: int
@@ -70,6 +73,7 @@ class BatchPlan:
     merges: tuple[Merge, ...] = ()
     sides: bool = False
     again: bool = False
+    limits: Limits = field(default_factory=limits)
 
     @property
     def name(self) -> str:
@@ -105,12 +109,12 @@ def start(query: Query) -> Manifest:
 def view(query: Query, manifest: Manifest, strategy: Strategy, host: Host = UNKNOWN) -> StateView:
     """Return what a strategy may know of the state."""
     streams = tuple(
-        StreamView(_kept_for(query, spec), state.latest, state.rows, state.advance, spec.window.span, state.rate)
+        StreamView(_kept_for(query, spec), _seen(state.latest), state.rows, state.advance, spec.window.span, state.rate)
         for spec, state in zip(query.streams, manifest.streams, strict=True)
     )
     return StateView(
         streams,
-        tuple(manifest.chunks.values()),
+        tuple(map(_within_horizon, manifest.chunks.values())),
         manifest.frozen.get(type(strategy).__name__, {}),
         tuple(Usage(*used) for used in manifest.frozen.get("usage", ())),
         tuple(conjunct.streams for conjunct in query.conjuncts if len(conjunct.streams) > 1),
@@ -120,6 +124,18 @@ def view(query: Query, manifest: Manifest, strategy: Strategy, host: Host = UNKN
         _machine(manifest.frozen, host),
         manifest.batch + 1,
     )
+
+
+def _seen(time: int | None) -> int | None:
+    return None if time is None else max(-HORIZON, min(HORIZON, time))
+
+
+def _within_horizon(chunk: Chunk) -> Chunk:
+    """Return a chunk with its times as placements see them."""
+    if chunk.low >= -HORIZON and chunk.high <= HORIZON:
+        return chunk
+    low, high = max(-HORIZON, min(HORIZON, chunk.low)), max(-HORIZON, min(HORIZON, chunk.high))
+    return replace(chunk, low=low, high=high)
 
 
 def _machine(frozen: Mapping[str, Any], host: Host) -> Machine:
@@ -160,7 +176,8 @@ def plan(
     state = view(query, manifest, strategy, host)
     placement = strategy.plan(state)
     moves = strategy.move(state, placement)
-    chunks = tuple(chunk.owned_by(moves[chunk.id]) if chunk.id in moves else chunk for chunk in state.chunks)
+    live = manifest.chunks.values()
+    chunks = tuple(chunk.owned_by(moves[chunk.id]) if chunk.id in moves else chunk for chunk in live)
     return BatchPlan(
         batch=manifest.batch + 1,
         run=run,

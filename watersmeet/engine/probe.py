@@ -16,7 +16,7 @@ from watersmeet.engine.route import NOWHERE, Routes
 from watersmeet.kernel.answers import Memory
 from watersmeet.kernel.calls import Cost
 from watersmeet.kernel.duck import Duck
-from watersmeet.kernel.hop import BLOCK, HopWork, Prober
+from watersmeet.kernel.hop import HopWork, Prober
 from watersmeet.kernel.partials import Partials, references, regroup
 from watersmeet.kernel.steps import Hop, Step, entry_conjuncts
 from watersmeet.kernel.table import ChunkTable, Target
@@ -163,7 +163,7 @@ class Probe:
         streams = range(len(self._plan.query.streams))
         for origin in (*streams[share % len(streams) :], *streams[: share % len(streams)]):
             for kind, steps in enumerate(self.courses(origin)):
-                yield from self.hops(regroup(self.entering(origin, kind, share, shares), BLOCK), steps)
+                yield from self.hops(regroup(self.entering(origin, kind, share, shares)), steps)
 
     def entering(self, origin: int, kind: int, share: int = 0, shares: int = 1) -> Iterator[Partials]:
         """Yield the new tuples of a stream and class that pass the conjuncts over their own stream alone."""
@@ -199,7 +199,7 @@ class Probe:
     def hops(self, blocks: Iterator[Partials], steps: Sequence[Step], node: int | None = None) -> Iterator[Partials]:
         """Yield what partial results become by some steps, probing at one node, or None for at all of them."""
         for step in steps:
-            blocks = regroup(self._hop(blocks, step, node), BLOCK)
+            blocks = regroup(self._hop(blocks, step, node))
         return blocks
 
     def _hop(self, blocks: Iterator[Partials], step: Step, node: int | None) -> Iterator[Partials]:
@@ -214,7 +214,7 @@ class Probe:
         if not len(block):
             return np.zeros((0, self._plan.placement.nodes), dtype=bool)
         targets = self.table.overlapping(step.target, int(low.min()), int(block.deadline.max()))
-        return self._routes.visits(block, step, targets, low, self.table.gather)
+        return self._routes.visits(block, step, targets, low, self.table.hashes)
 
     def visiting(self, blocks: Iterator[Partials], step: Step, node: int) -> Iterator[Partials]:
         """Yield the new tuples that must visit a node for the step; node 0 counts them all."""

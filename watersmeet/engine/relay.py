@@ -4,7 +4,7 @@ Everything that a later task must know, the chunks written in this batch among i
 the chunks of the attempt whose output it consumes.
 """
 
-import os
+import mmap
 import pickle
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,6 @@ from watersmeet.engine.intake import IntakeReport
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.probe import Probe, TaskReport, Worker
 from watersmeet.engine.ship import Wire
-from watersmeet.kernel.hop import BLOCK
 from watersmeet.kernel.partials import Partials, regroup
 from watersmeet.kernel.steps import Step
 
@@ -46,22 +45,20 @@ class Relay:
         self._plan, self._hop, self._node, self._name, self._worker = plan, hop, node, name, worker
         self._wire = Wire(plan.query, plan.placement.tracked)
         self._news = News()
-        self._draft: Any = None
+        self._aside: mmap.mmap | None = None
         self._waiting = 0
 
     # -- taking everything in before the first probe: what may be probed is known only then
 
     def take(self, blocks: Iterable[pa.RecordBatch]) -> None:
         """Read all input: note messages, put partial results aside on disk."""
-        with tempfile.NamedTemporaryFile(prefix="watersmeet-", suffix=".spool", delete=False) as draft:
-            self._draft = draft.name
-        try:
-            with pa.OSFile(self._draft, "wb") as sink, pa.ipc.new_stream(sink, self._wire.schema) as aside:
+        # [!] A file without a name: however the task ends, nothing is left of it.
+        with tempfile.TemporaryFile() as draft, pa.PythonFile(draft, "w") as sink:
+            with pa.ipc.new_stream(sink, self._wire.schema) as aside:
                 for block in blocks:
                     self._take(block, aside)
-        except BaseException:
-            os.unlink(self._draft)
-            raise
+            draft.flush()
+            self._aside = mmap.mmap(draft.fileno(), 0, access=mmap.ACCESS_READ)
         self.probing = Probe(self._plan, self._news.intakes, self._worker)
 
     def _take(self, block: pa.RecordBatch, aside: Any) -> None:
@@ -87,7 +84,7 @@ class Relay:
         """Yield what the rows put aside become, with their class; on the last hop, results."""
         for origin in range(len(self._plan.query.streams)):
             for kind, steps in enumerate(self.probing.courses(origin)):
-                blocks = regroup(self._arriving(origin, kind, steps), BLOCK)
+                blocks = regroup(self._arriving(origin, kind, steps))
                 blocks = self.probing.hops(blocks, steps[self._hop : self._hop + 1], self._node)
                 if self._hop + 1 == self._plan.stages:
                     blocks = self._staying(blocks, steps[self._hop + 1 :])
@@ -108,13 +105,12 @@ class Relay:
         done, step = steps[self._hop - 1], steps[self._hop]
         if not self._waiting:
             return
-        with pa.memory_map(self._draft) as source:
-            for rows in pa.ipc.open_stream(source):
-                mine = (rows.column("origin").to_numpy() == origin) & (rows.column("kind").to_numpy() == kind)
-                if np.any(mine):
-                    block = self._wire.receive(rows.filter(pa.array(mine)), step.joined, done.carry)
-                    self.probing.work.hops[step.hop].shuffled += len(block)
-                    yield block
+        for rows in pa.ipc.open_stream(pa.py_buffer(self._aside)):
+            mine = (rows.column("origin").to_numpy() == origin) & (rows.column("kind").to_numpy() == kind)
+            if np.any(mine):
+                block = self._wire.receive(rows.filter(pa.array(mine)), step.joined, done.carry)
+                self.probing.work.hops[step.hop].shuffled += len(block)
+                yield block
 
     def ship(self, kind: int, block: Partials) -> Iterator[pa.RecordBatch]:
         """Yield partial results of one class for the next hop's nodes."""
@@ -124,8 +120,7 @@ class Relay:
         yield from self._wire.ship(block, to, kind, done.carry, self.probing.table.gather)
 
     def _report(self) -> TaskReport:
-        """Return what this hop's task and those before it on the node did; remove what was put aside."""
-        os.unlink(self._draft)
+        """Return what this hop's task and those before it on the node did."""
         report = self.probing.report(self._node)
         if self._news.report is not None:
             report.add(self._news.report)

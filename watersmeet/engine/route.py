@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from watersmeet.kernel.buckets import hashes
-from watersmeet.kernel.partials import Gather, Partials
-from watersmeet.kernel.route import Seat
+from watersmeet.kernel.partials import Partials
+from watersmeet.kernel.route import Hashes, Seat
 from watersmeet.kernel.steps import Step
 from watersmeet.kernel.table import Target
+from watersmeet.kernel.window import within_horizon
 from watersmeet.placement import Placement
 from watersmeet.state.chunk import Bucket
 
@@ -33,10 +33,10 @@ class Routes:
         self._placement = placement
         self.tracked = placement.tracked
 
-    def seats(self, block: Partials, step: Step, gather: Gather) -> Callable[[Target], Seat]:
+    def seats(self, block: Partials, step: Step, hashes: Hashes) -> Callable[[Target], Seat]:
         """See kernel.route.Router."""
         placement = self._placement
-        in_bucket = self._buckets(block, step, gather)
+        in_bucket = self._buckets(block, step, hashes)
         choices = _Choices(placement, block, step.target)
 
         def seat(target: Target) -> Seat:
@@ -47,11 +47,11 @@ class Routes:
 
         return seat
 
-    def _buckets(self, block: Partials, step: Step, gather: Gather) -> Callable[[Bucket], bool | NDArray[np.bool_]]:
+    def _buckets(self, block: Partials, step: Step, hashes: Hashes) -> Callable[[Bucket], bool | NDArray[np.bool_]]:
         """Return which partial results must look into a bucket; rows stored in several ways are found in one."""
         asked = self._placement.probed_by(step.target, frozenset(step.joined))
         field = None if asked is None else asked[0].field
-        hashed = None if asked is None else hashes(block.column(asked[1], gather))
+        hashed = None if asked is None else hashes(block, asked[1])
 
         def concerned(bucket: Bucket) -> bool | NDArray[np.bool_]:
             if bucket.field != bucket.sought(field):
@@ -63,7 +63,7 @@ class Routes:
         return concerned
 
     def visits(
-        self, block: Partials, step: Step, targets: Iterable[Target], low: Ints, gather: Gather
+        self, block: Partials, step: Step, targets: Iterable[Target], low: Ints, hashes: Hashes
     ) -> NDArray[np.bool_]:
         """Return a row per partial result and a column per node: whether it must be visited for the step.
 
@@ -72,10 +72,10 @@ class Routes:
             step: Their next step.
             targets: The chunks of its target.
             low: The earliest time that each of them asks for; the latest is its deadline.
-            gather: Looks up columns.
+            hashes: Returns the hashes of columns.
         """
         found = np.zeros((len(block), self._placement.nodes), dtype=bool)
-        seat_of = self.seats(block, step, gather)
+        seat_of = self.seats(block, step, hashes)
         for alike in _by_seat(targets):
             in_time = np.zeros(len(block), dtype=bool)
             for target in alike:
@@ -113,7 +113,8 @@ class _Choices:
     def _groups(self) -> tuple[NDArray[np.int64], Ints]:
         if self._kinds is None:
             block = self._block
-            groups = self._placement.groups(block.origin, block.moment, block.times)
+            times = {stream: within_horizon(found) for stream, found in block.times.items()}
+            groups = self._placement.groups(block.origin, within_horizon(block.moment), times)
             kinds, inverse = np.unique(np.stack([groups, block.here], axis=1), axis=0, return_inverse=True)
             self._kinds = kinds, inverse.ravel()
         return self._kinds

@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.kernel.hop import BLOCK_BYTES, is_bulky
 from watersmeet.kernel.partials import Gather, Partials
+from watersmeet.kernel.table import is_bulky
+from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
 from watersmeet.query import Query
 
@@ -65,7 +66,7 @@ class Wire:
         self, block: Partials, to: NDArray[np.bool_], kind: int, carry: Sequence[Column], gather: Gather
     ) -> Iterator[pa.RecordBatch]:
         """Yield partial results of one class, each once for every node it must visit, in blocks of bounded size."""
-        size = BLOCK_BYTES // (WIDTH + 16 * len(carry))
+        size = max(1, limits().block_bytes // (WIDTH + 16 * len(carry)))
         rows, nodes = np.nonzero(to)
         for start in range(0, len(rows), size):
             part = block.take(rows[start : start + size])

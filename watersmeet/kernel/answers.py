@@ -11,9 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from watersmeet.kernel.calls import Answers
-
-SHARED = 1024
-"""How many tables of answers a process shares at most: each takes a file descriptor."""
+from watersmeet.limits import limits
 
 
 class Asked(NamedTuple):
@@ -78,9 +76,9 @@ class Memory:
         """
         if self._folder is None:
             return np.zeros(shape, dtype=np.int8)
-        while len(self._answers) >= SHARED and (oldest := next(iter(self._answers))).run != asked.run:
+        while len(self._answers) >= limits().shared_answers and (oldest := next(iter(self._answers))).run != asked.run:
             self._forget(oldest)  # most likely of a query that has ended
-        if len(self._answers) < SHARED:
+        if len(self._answers) < limits().shared_answers:
             with suppress(OSError):  # no place or no permission: then it is not shared
                 self._folder.mkdir(parents=True, exist_ok=True)
                 return _mapped(self._folder / asked.name, shape)

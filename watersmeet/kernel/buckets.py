@@ -1,5 +1,7 @@
 """Hash buckets: values that SQL calls equal always fall into the same one."""
 
+import hashlib
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -7,6 +9,8 @@ from numpy.typing import NDArray
 from watersmeet.state.chunk import numbers
 
 Ints = NDArray[np.int64]
+LONG = 256
+"""Bytes up to which texts are hashed many at once."""
 
 
 def hashable(left: pa.DataType, right: pa.DataType) -> bool:
@@ -20,9 +24,7 @@ def hashable(left: pa.DataType, right: pa.DataType) -> bool:
 def hashes(values: pa.Array) -> NDArray[np.uint64]:
     """Return a hash of each value, the same in every process; NULL, which equals nothing, has one too."""
     if _is_text(values.type):
-        from pandas.util import hash_array  # late: only hashed text needs pandas
-
-        return np.asarray(hash_array(values.to_numpy(zero_copy_only=False).astype(object)), dtype=np.uint64)
+        return _text_hashes(values)
     as_numbers = numbers(values)
     # One bit pattern for all that Spark calls equal: -0.0 is 0.0, and NaN is NaN.
     bits = np.where(np.isnan(as_numbers), np.nan, as_numbers + 0.0).view(np.uint64)
@@ -32,6 +34,35 @@ def hashes(values: pa.Array) -> NDArray[np.uint64]:
 def bucket(values: pa.Array, of: int) -> Ints:
     """Return which of some buckets each value falls into."""
     return (hashes(values) % np.uint64(of)).astype(np.int64)
+
+
+def _text_hashes(values: pa.Array) -> NDArray[np.uint64]:
+    """Return hashes of all bytes of texts and of how many they are, NUL included; long ones one by one."""
+    if not len(values):
+        return np.empty(0, np.uint64)  # of an empty column Arrow may leave out the buffers
+    _, ends, data = values.buffers()
+    edges = np.frombuffer(ends, np.int32)[values.offset :][: len(values) + 1].astype(np.int64)
+    start, size = edges[:-1], np.diff(edges)
+    octets = np.frombuffer(data, np.uint8) if data else np.zeros(1, np.uint8)
+    found = _mixed(size.astype(np.uint64) + np.uint64(1))
+    at, left = np.flatnonzero(size <= LONG), 0
+    while len(at := at[size[at] > left]):
+        words = _words(octets, start[at] + left, size[at] - left)
+        found[at] = _mixed(found[at] * np.uint64(0x9E3779B97F4A7C15) ^ words)
+        left += 8
+    for row in np.flatnonzero(size > LONG).tolist():
+        text = octets[start[row] : start[row] + size[row]].tobytes()
+        found[row] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+    return found
+
+
+def _words(octets: NDArray[np.uint8], start: Ints, size: Ints) -> NDArray[np.uint64]:
+    """Return the next eight bytes of texts as numbers, with zeros after their ends."""
+    found = np.zeros(len(start), np.uint64)
+    for at in range(8):
+        octet = np.where(at < size, octets[np.minimum(start + at, len(octets) - 1)], 0)
+        found |= octet.astype(np.uint64) << np.uint64(8 * at)
+    return found
 
 
 def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.errors import PredicateError
+from watersmeet.limits import limits
 from watersmeet.predicate.model import Argument, PythonPredicate
 
 Ints = NDArray[np.int64]
@@ -21,7 +22,6 @@ Fetch = Callable[[Argument, Ints], tuple[pa.Array, Ints]]
 """Returns values that hold those of an argument for references of rows of its stream, and where in them each is."""
 
 UNKNOWN, FALSE, TRUE, NULL = 0, 1, 2, 3
-MATRIX_CELLS = 1 << 20
 CONSTANT = -1
 """Stands for the stream of an argument that reads no stream."""
 
@@ -201,7 +201,7 @@ def _matrix(predicate: PythonPredicate, columns: Sequence[_Column]) -> Answers:
     (lefts, left_at), (rights, right_at) = _side(columns, True), _side(columns, False)
     values = [column.some(predicate.arrow) for column in columns]
     out: Answers = np.empty(len(left_at), dtype=np.int8)
-    step = max(1, MATRIX_CELLS // len(rights))
+    step = max(1, limits().matrix_cells // len(rights))
     for start in range(0, len(lefts), step):
         some = lefts[start : start + step]
         given = [of(some if column.leads else rights) for column, of in zip(columns, values, strict=True)]

@@ -1,6 +1,7 @@
 """DuckDB as the evaluator of SQL predicates over Arrow columns, with no way out to files or the network."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import duckdb
@@ -9,15 +10,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.errors import PredicateError
+from watersmeet.limits import limits
 from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Bound, Conjunct, Dialect
+from watersmeet.show import plain
 
 Ints = NDArray[np.int64]
 Table = Mapping[str, pa.Array]
 Ends = NDArray[np.float64] | None
 
 MEMORY = "256MB"
-STREAM_ROWS = 1 << 16
+RAISED = (duckdb.DataError, duckdb.ProgrammingError, duckdb.NotSupportedError)
+"""What DuckDB says of values that an expression has no answer for; all else is no fault of an expression."""
 
 
 class Duck:
@@ -25,7 +29,8 @@ class Duck:
 
     def __init__(self, dialect: Dialect) -> None:
         self._connection = duckdb.connect(config={"threads": 1, "memory_limit": MEMORY})
-        settings = (f"SET TimeZone = '{dialect.time_zone}'", "SET enable_progress_bar = false")
+        # [!] GLOBAL: cursors begin with the settings of the database, not with those of this connection.
+        settings = (f"SET GLOBAL TimeZone = '{dialect.time_zone}'", "SET enable_progress_bar = false")
         for statement in (*settings, *PRELUDE):
             self._connection.execute(statement)
         # Last, since neither can be undone: nothing the connection runs can reach a file or load an extension.
@@ -34,25 +39,25 @@ class Duck:
 
     def filter(self, columns: Table, conditions: Sequence[str], rows: int) -> Ints:
         """Return the positions of the rows for which every condition is TRUE."""
-        self._register("t", columns, "i", rows)
-        found = self._connection.execute(f"SELECT i FROM t WHERE {_all(conditions)}").fetchnumpy()["i"]
+        with self._asked(columns, rows) as connection:
+            found = connection.execute(f"SELECT i FROM t WHERE {_all(conditions)}").fetchnumpy()["i"]
         return np.asarray(found, dtype=np.int64)
 
     def attempt(self, columns: Table, conditions: Sequence[str], rows: int) -> Ints | None:
         """Return the positions for which every condition is TRUE, or None if one raises for any of the rows."""
         try:
             return self.filter(columns, conditions, rows)
-        except duckdb.Error:
+        except RAISED:
             return None
 
     def numbers(self, columns: Table, expressions: Sequence[str], rows: int) -> list[NDArray[np.float64]] | None:
         """Return each expression's value per row as float64, NULL as NaN; None if one raises for any of the rows."""
-        self._register("t", columns, "i", rows)
         names = [f"e{at}" for at in range(len(expressions))]
         shown = ", ".join(f"CAST({sql} AS DOUBLE) AS {name}" for sql, name in zip(expressions, names, strict=True))
         try:
-            values = self._connection.execute(f"SELECT {shown} FROM t").fetchnumpy()
-        except duckdb.Error:
+            with self._asked(columns, rows) as connection:
+                values = connection.execute(f"SELECT {shown} FROM t").fetchnumpy()
+        except RAISED:
             return None
         return [np.ma.filled(np.ma.asarray(values[name], dtype=np.float64), np.nan) for name in names]
 
@@ -76,23 +81,23 @@ class Duck:
 
     def values(self, columns: Table, expression: str, rows: int) -> pa.Array:
         """Return an expression's value per row."""
-        self._register("t", columns, "i", rows)
-        table = self._connection.sql(f"SELECT {expression} AS e FROM t").to_arrow_table()
-        return table.column("e").combine_chunks()
+        with self._asked(columns, rows) as connection:
+            table = connection.sql(f"SELECT {expression} AS e FROM t").to_arrow_table()
+        found = table.column("e").combine_chunks()
+        # A predicate sees one zone, whatever the session's is, and whether it is given a column or an expression.
+        return found.cast(in_utc(found.type))
 
     def join(
         self, left: Table, right: Table, conditions: Sequence[str], sizes: tuple[int, int]
     ) -> Iterator[tuple[Ints, Ints]]:
         """Yield the pairs of rows for which every condition is TRUE, block by block."""
-        self._register("l", left, "i", sizes[0])
-        self._register("r", right, "j", sizes[1])
-        # [!] Not execute().to_arrow_reader(): that gathers the whole result before the first block.
-        relation = self._connection.sql(f"SELECT i, j FROM l, r WHERE {_all(conditions)}")
-        try:
-            for block in relation.to_arrow_reader(STREAM_ROWS):
+        # [!] A cursor of its own: what is done with a block, later hops among it, asks the connection other things
+        # while this result is open.
+        with self._connection.cursor() as cursor:
+            _register(cursor, "l", left, "i", sizes[0])
+            _register(cursor, "r", right, "j", sizes[1])
+            for block in _blocks(cursor, f"SELECT i, j FROM l, r WHERE {_all(conditions)}"):
                 yield block.column(0).to_numpy(), block.column(1).to_numpy()
-        except (duckdb.Error, pa.ArrowException) as error:
-            raise PredicateError(f"`where` raised {_reason(error)}; the batch was not written.") from None
 
     def check(self, columns: Table, conjunct: Conjunct, rows: int, names: Mapping[str, str]) -> Ints:
         """Return the positions for which a conjunct that may raise is TRUE.
@@ -102,10 +107,10 @@ class Duck:
         """
         try:
             return self.filter(columns, [conjunct.condition], rows)
-        except duckdb.Error as error:
+        except RAISED as error:
             at = self._first_failing(columns, conjunct.condition, 0, rows)
             shown = ", ".join(
-                f"{names.get(name, name)} = {_short(values[at].as_py())} ({values.type})"
+                f"{names.get(name, name)} = {_short(plain(values, at))} ({values.type})"
                 for name, values in columns.items()
             )
             raise PredicateError(f"`{conjunct.text}` raised {_reason(error)} for {shown}.") from None
@@ -132,13 +137,51 @@ class Duck:
             try:
                 self.filter(half, [sql], middle - start)
                 start = middle
-            except duckdb.Error:
+            except RAISED:
                 end = middle
         return start
 
-    def _register(self, name: str, columns: Table, number: str, rows: int) -> None:
-        table = pa.table({number: pa.array(np.arange(rows, dtype=np.int64)), **columns})
-        self._connection.register(name, table)
+    @contextmanager
+    def _asked(self, columns: Table, rows: int) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Give the connection with the columns as its table `t`, forgotten afterwards: they may be mapped files."""
+        _register(self._connection, "t", columns, "i", rows)
+        try:
+            yield self._connection
+        finally:
+            self._connection.unregister("t")
+
+
+def in_utc(kind: pa.DataType) -> pa.DataType:
+    """Return a type with all timestamps that have a zone, those inside it too, in UTC."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(in_utc(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(in_utc(kind.key_type), in_utc(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([kind.field(at).with_type(in_utc(kind.field(at).type)) for at in range(kind.num_fields)])
+    return kind
+
+
+def _register(connection: duckdb.DuckDBPyConnection, name: str, columns: Table, number: str, rows: int) -> None:
+    table = pa.table({number: pa.array(np.arange(rows, dtype=np.int64)), **columns})
+    connection.register(name, table)
+
+
+def _blocks(cursor: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
+    """Yield the blocks of a result; an error of whoever takes them is not taken for one of the result."""
+    reader = None
+    while True:
+        try:
+            # [!] Not execute().to_arrow_reader(): that gathers the whole result before the first block.
+            reader = reader or cursor.sql(query).to_arrow_reader(limits().stream_rows)
+            block = reader.read_next_batch()
+        except StopIteration:
+            return
+        except (*RAISED, pa.ArrowException) as error:
+            raise PredicateError(f"`where` raised {_reason(error)}; the batch was not written.") from None
+        yield block
 
 
 def _all(conditions: Sequence[str]) -> str:

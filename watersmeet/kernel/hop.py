@@ -4,9 +4,11 @@ Access paths propose candidates, times and arrival order cut them, then plain SQ
 of their measured cost, then what may raise. Nothing here holds more than a few blocks at a time.
 """
 
+import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +19,14 @@ from watersmeet.kernel.answers import Asked, Memory
 from watersmeet.kernel.candidates import Path, Range, pairs, time_path, value_path
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.pairwise import pairwise
-from watersmeet.kernel.partials import ROW_BITS, ROW_MASK, Partials, concat, references, regroup
-from watersmeet.kernel.ranges import columns_of, misses, ranges, usable
+from watersmeet.kernel.partials import ROW_BITS, ROW_MASK, Partials, concat, is_full, references, regroup
+from watersmeet.kernel.ranges import columns_of, misses, ranges, together, usable
 from watersmeet.kernel.route import Router, Seat
 from watersmeet.kernel.steps import Hop, Step
-from watersmeet.kernel.table import ChunkTable, Target
-from watersmeet.predicate.model import Argument, Call, Column, Conjunct
+from watersmeet.kernel.table import ChunkTable, Target, is_bulky
+from watersmeet.kernel.window import FOREVER, NEVER
+from watersmeet.limits import limits
+from watersmeet.predicate.model import Argument, Bound, Call, Column, Conjunct
 from watersmeet.predicate.terms import Input, Leaf
 from watersmeet.query import Query
 from watersmeet.state.chunk import Rows
@@ -30,14 +34,9 @@ from watersmeet.state.chunk import Rows
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-BLOCK = 1 << 17
-"""Pairs, or partial results, that are handled at once."""
-BLOCK_BYTES = 32 << 20
-"""The most that the variable-length columns of a block may take."""
-SCAN_SETUP, SCAN_PAIR, PAIR = 1.5e-3, 3e-9, 60e-9
-"""Seconds: to start a DuckDB join, to test a pair in it, to expand and test a candidate pair. They only steer."""
-HASH_ROW, HASH_PAIR = 100e-9, 20e-9
-"""Likewise, for a DuckDB join by an equality: to hash a row, to find a pair."""
+
+FIXED = 16
+"""About how many bytes a value of fixed width takes."""
 
 
 @dataclass(slots=True)
@@ -115,11 +114,11 @@ class Prober:
         """Return the probing tuples that pass the conjuncts over their own stream alone."""
         plain = [conjunct for conjunct in conjuncts if not conjunct.calls and not conjunct.near]
         if plain and len(block):
-            block = block.take(self._true(block, plain))
+            block = self._lean(block.take(self._true(block, plain)))
         block = self._near(block, [conjunct for conjunct in conjuncts if conjunct.near])
         for conjunct in self._by_cost([conjunct for conjunct in conjuncts if conjunct.calls]):
             block = self._called(block, conjunct)
-        return block
+        return self._lean(block)
 
     def hop(self, block: Partials, step: Step, node: int | None = None) -> Iterator[Partials]:
         """Yield what the partial results of a block become by probing `step.target`.
@@ -132,21 +131,37 @@ class Prober:
         if not len(block):
             return
         candidates = self._candidates(block, step, node)
-        size = self._block_size(step)
-        passed = (self._hopeful(self._near(found, step.near), step) for found in self._sql(candidates, step, size))
+        passed = (self._lean(self._hopeful(self._near(f, step.near), step)) for f in self._sql(candidates, step))
         for found in self._calls(passed, step):
-            found = self._raising(found, step)
+            found = self._lean(self._raising(found, step))
             if len(found):
                 self.work.hops[step.hop].matches += len(found)
                 yield found
 
-    def _block_size(self, step: Step) -> int:
-        """Return how many candidates to test at once, so that the columns SQL reads stay small."""
-        tested = (*step.sql, *step.near, *step.hopeful, *step.raising)
-        read = {column for conjunct in tested for column in conjunct.columns}
-        streams = {column.stream for column in read if is_bulky(self._query.type_of(column))}
-        width = sum(self._table.width(stream) for stream in streams)
-        return max(256, min(BLOCK, BLOCK_BYTES // max(width, 1)))
+    def _block_rows(self, step: Step) -> int:
+        """Return how many candidates to make at once, so that the columns they carry stay small."""
+        width = FIXED * (1 + len(self._needed(step)))
+        return max(1, min(limits().block_rows, limits().block_bytes // width))
+
+    def _needed(self, step: Step) -> set[Column]:
+        """Return the columns that are worth carrying: those of fixed width that this step or a later one reads."""
+        tested = (*step.sql, *step.near, *step.hopeful)
+        read = {c for conjunct in tested for c in conjunct.columns} | set(step.carry)
+        return {column for column in read if not is_bulky(self._query.type_of(column))}
+
+    def _lean(self, block: Partials) -> Partials:
+        """Return a block without columns of variable length: those are for one piece of it at a time."""
+        return block.only([column for column in block.carried if not is_bulky(self._query.type_of(column))])
+
+    def _pieces(self, block: Partials, columns: Iterable[Column]) -> Iterator[tuple[int, Partials]]:
+        return self._table.pieces(block, columns, limits().block_bytes)
+
+    def _where(self, block: Partials, columns: Iterable[Column], decide: Callable[[Partials, slice], Ints]) -> Ints:
+        """Return where in a block something holds, decided piece by piece, so that the columns read stay small."""
+        found = [
+            start + decide(piece, slice(start, start + len(piece))) for start, piece in self._pieces(block, columns)
+        ]
+        return np.concatenate(found) if found else np.empty(0, np.int64)
 
     # -- candidates
 
@@ -154,20 +169,24 @@ class Prober:
         """Yield candidate results, each with whether the step's plain SQL is already decided."""
         window = self._query.streams[step.target].window
         low, high = window.earliest(block.high), block.deadline
-        asked = ranges(self._duck, self._read(block, columns_of(step.bounds)), step.bounds, len(block))
+        asked = self._ranges(block, step.bounds)
         time = Column(step.target, self._query.streams[step.target].time)
-        seat_of = self._router.seats(block, step, self._table.gather)
+        seat_of = self._router.seats(block, step, self._table.hashes)
         for target in self._table.overlapping(step.target, int(low.min()), int(high.max())):
             seat = seat_of(target)
             mine = seat >= 0 if node is None else seat == node
             if not np.any(mine):
                 continue
-            latest = high if not target.fresh else np.minimum(high, block.moment - (step.target > block.origin))
-            latest = latest if np.all(mine) else np.where(mine, latest, low - 1)
             for used, of in usable(asked, target.chunk, time, len(block)):
                 if not any(misses(target.chunk, one) for one in used):
-                    until = latest if of is None else np.where(of, latest, low - 1)
-                    yield from self._probe(block, step, target, seat, low, until, used)
+                    times = _admitted(block, step, target, mine if of is None else mine & of, low, high)
+                    yield from self._probe(block, step, target, seat, *times, used)
+
+    def _ranges(self, block: Partials, bounds: Sequence[Bound]) -> list[Range]:
+        """Return for each bound the interval that each partial result asks for, where none of its ends raises."""
+        columns = columns_of(bounds)
+        pieces = self._pieces(block, columns) if bounds else ()
+        return together([ranges(self._duck, self._read(p, columns), bounds, len(p)) for _, p in pieces])
 
     def _probe(
         self,
@@ -187,8 +206,8 @@ class Prober:
         by_value = [value_path(rows, asked, by_time) for asked in used]
         path = min([by_time, *by_value], key=lambda path: path.pairs)
         equal = [path.pairs for path, asked in zip(by_value, used, strict=True) if asked.equal]
-        scan = step.sql and _scan_seconds(len(block), len(rows), equal) < path.pairs * PAIR
-        found = self._scan(block, step, rows) if scan else pairs(path, self._block_size(step))
+        scan = step.sql and _scan_seconds(len(block), len(rows), equal) < path.pairs * limits().pair
+        found = self._scan(block, step, rows) if scan else pairs(path, self._block_rows(step))
         for partial, row in found:
             keep = self._in_time(block, step, rows, partial, row, low, high, path if not scan else None)
             if len(keep[0]):
@@ -197,10 +216,12 @@ class Prober:
     def _scan(self, block: Partials, step: Step, rows: Rows) -> Iterator[tuple[Ints, Ints]]:
         """Let DuckDB join the block with the chunk: a hash join for equalities, a vectorised loop otherwise."""
         columns = {column for conjunct in step.sql for column in conjunct.columns}
-        left = {c.name: block.column(c, self._table.gather) for c in columns if c.stream != step.target}
         right = {c.name: rows.column(c) for c in columns if c.stream == step.target}
         conditions = [conjunct.condition for conjunct in step.sql]
-        return self._duck.join(left, right, conditions, (len(block), len(rows)))
+        for start, piece in self._pieces(block, columns):
+            left = self._read(piece, (c for c in columns if c.stream != step.target))
+            for partial, row in self._duck.join(left, right, conditions, (len(piece), len(rows))):
+                yield start + partial, row
 
     def _in_time(
         self,
@@ -227,9 +248,7 @@ class Prober:
         self, block: Partials, step: Step, target: Target, seat: Seat, rows: Rows, partial: Ints, row: Ints
     ) -> Partials:
         """Return the pairs as longer partial results, with the columns that are worth carrying."""
-        tested = (*step.sql, *step.near, *step.hopeful)
-        read = {c for conjunct in tested for c in conjunct.columns} | set(step.carry)
-        needed = {column for column in read if not is_bulky(self._query.type_of(column))}
+        needed = self._needed(step)
         longer = block.only(needed).take(partial)
         ts = rows.ts[row]
         longer.joined = (*block.joined, step.target)
@@ -247,7 +266,7 @@ class Prober:
 
     # -- residuals
 
-    def _sql(self, candidates: Iterator[tuple[Partials, bool]], step: Step, size: int) -> Iterator[Partials]:
+    def _sql(self, candidates: Iterator[tuple[Partials, bool]], step: Step) -> Iterator[Partials]:
         """Yield the candidates that plain SQL lets through, tested in blocks rather than chunk by chunk."""
         waiting: list[Partials] = []
         for found, decided in candidates:
@@ -255,7 +274,7 @@ class Prober:
                 yield found
                 continue
             waiting.append(found)
-            if sum(map(len, waiting)) >= size:
+            if is_full(waiting):
                 yield self._passing(waiting, step)
                 waiting = []
         if waiting:
@@ -269,13 +288,19 @@ class Prober:
         """Drop what a conjunct that may raise already denies; where it raises, its guard may yet come."""
         for conjunct in step.hopeful:
             if len(block):
-                kept = self._duck.attempt(self._read(block, conjunct.columns), [conjunct.condition], len(block))
-                block = block if kept is None else block.take(kept)
+                block = block.take(self._where(block, conjunct.columns, functools.partial(self._undenied, conjunct)))
         return block
+
+    def _undenied(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
+        kept = self._duck.attempt(self._read(block, conjunct.columns), [conjunct.condition], len(block))
+        return np.arange(len(block)) if kept is None else kept
 
     def _true(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Ints:
         """Return where all conjuncts hold; should one of them raise, they are tried one by one, to name it."""
         columns = {column for conjunct in conjuncts for column in conjunct.columns}
+        return self._where(block, columns, lambda piece, at: self._all_true(piece, conjuncts, columns))
+
+    def _all_true(self, block: Partials, conjuncts: Sequence[Conjunct], columns: Collection[Column]) -> Ints:
         found = self._duck.attempt(self._read(block, columns), [c.condition for c in conjuncts], len(block))
         return self._decided(block, conjuncts) if found is None else found
 
@@ -306,14 +331,21 @@ class Prober:
     def _check(self, block: Partials, conjunct: Conjunct) -> Ints:
         names = {column.name: self._query.name_of(column) for column in conjunct.columns}
         answers = {call.name: _booleans(self._answer(block, call)) for call in conjunct.calls}
-        return self._duck.check(self._read(block, conjunct.columns) | answers, conjunct, len(block), names)
+
+        def checked(piece: Partials, at: slice) -> Ints:
+            table = self._read(piece, conjunct.columns) | {name: found[at] for name, found in answers.items()}
+            return self._duck.check(table, conjunct, len(piece), names)
+
+        return self._where(block, conjunct.columns, checked)
 
     def _near(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Partials:
         """Drop what conjuncts of real numbers deny for sure; Spark will decide the closest of the others."""
         for conjunct in conjuncts:
-            if len(block):
-                block = block.take(np.flatnonzero(self._known(block, conjunct)[0]))
+            block = block.take(self._where(block, conjunct.columns, functools.partial(self._possible, conjunct)))
         return block
+
+    def _possible(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
+        return np.flatnonzero(self._known(block, conjunct)[0])
 
     def _known(self, block: Partials, conjunct: Conjunct) -> tuple[Mask, Mask]:
         """Return where a conjunct of real numbers may be TRUE, and where it is for sure."""
@@ -343,12 +375,15 @@ class Prober:
             return np.ones(len(block), dtype=bool)
         found = np.zeros(len(block), dtype=bool)
         for conjunct in self._query.conjuncts:
-            if conjunct.near and len(block):
-                found |= ~self._known(block, conjunct)[1]
-            elif conjunct.unsure is not None and len(block):
-                columns = self._read(block, conjunct.columns)
-                found[self._duck.filter(columns, [conjunct.unsure], len(block))] = True
+            if not conjunct.exact:
+                found[self._where(block, conjunct.columns, functools.partial(self._unsure, conjunct))] = True
         return found
+
+    def _unsure(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
+        if conjunct.near:
+            return np.flatnonzero(~self._known(block, conjunct)[1])
+        assert conjunct.unsure is not None
+        return self._duck.filter(self._read(block, conjunct.columns), [conjunct.unsure], len(block))
 
     def answers(self, block: Partials) -> dict[str, pa.Array]:
         """Return what Python predicates answer that conjuncts left to Spark call."""
@@ -362,7 +397,7 @@ class Prober:
         if not step.calls:
             yield from (block for block in blocks if len(block))
             return
-        for block in regroup(blocks, BLOCK):
+        for block in regroup(blocks):
             for conjunct in self._by_cost(step.calls):
                 block = self._called(block, conjunct)
             if len(block):
@@ -380,8 +415,12 @@ class Prober:
         if conjunct.is_call:
             return block.take(np.flatnonzero(answers[conjunct.calls[0].name] == calls.TRUE))
         plain = {c for c in conjunct.columns if c.name in conjunct.condition}
-        table = self._read(block, plain) | {name: _booleans(found) for name, found in answers.items()}
-        return block.take(self._duck.filter(table, [conjunct.condition], len(block)))
+
+        def held(piece: Partials, at: slice) -> Ints:
+            table = self._read(piece, plain) | {name: _booleans(found[at]) for name, found in answers.items()}
+            return self._duck.filter(table, [conjunct.condition], len(piece))
+
+        return block.take(self._where(block, plain, held))
 
     def _answer(self, block: Partials, call: Call) -> calls.Answers:
         """Ask a call's predicate about each distinct combination of argument rows in the block, chunks by chunks."""
@@ -436,20 +475,27 @@ class Prober:
             return block
         later = self.undecided(block)
         block, waiting = block.take(np.flatnonzero(~later)), block.take(np.flatnonzero(later))
-        block = block.take(self._decided(block, step.raising))
+        columns = {column for conjunct in step.raising for column in conjunct.columns}
+        block = block.take(self._where(block, columns, lambda piece, at: self._decided(piece, step.raising)))
         return concat([block, waiting]) if len(waiting) else block
-
-
-def is_bulky(kind: pa.DataType) -> bool:
-    """Tell whether a type's values are of variable length: such columns are looked up when needed, not copied along."""
-    return not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
 
 
 def _scan_seconds(partials: int, rows: int, equal: Sequence[int]) -> float:
     """Return about how long DuckDB takes to join a block with a chunk, given what equalities let pass at most."""
+    cost = limits()
     if not equal:
-        return SCAN_SETUP + partials * rows * SCAN_PAIR
-    return SCAN_SETUP + (partials + rows) * HASH_ROW + min(equal) * HASH_PAIR
+        return cost.scan_setup + partials * rows * cost.scan_pair
+    return cost.scan_setup + (partials + rows) * cost.hash_row + min(equal) * cost.hash_pair
+
+
+def _admitted(block: Partials, step: Step, target: Target, mine: Any, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Return the earliest and the latest time that each partial result asks a chunk for; none where it isn't `mine`."""
+    if target.fresh:
+        high = np.minimum(high, block.moment)
+    if target.fresh and step.target > block.origin:  # what has the same time came later
+        mine = mine & (block.moment > NEVER)
+        high = np.minimum(high, np.maximum(block.moment, NEVER + 1) - 1)
+    return (low, high) if np.all(mine) else (np.where(mine, low, FOREVER), np.where(mine, high, NEVER))
 
 
 def _booleans(answers: calls.Answers) -> pa.Array:

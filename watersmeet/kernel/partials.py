@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
 
 Ints = NDArray[np.int64]
@@ -51,6 +52,11 @@ class Partials:
 
     def __len__(self) -> int:
         return len(self.moment)
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes the columns that are carried take."""
+        return sum(values.nbytes for values in self.carried.values())
 
     @property
     def origin(self) -> int:
@@ -117,17 +123,20 @@ def concat(blocks: Sequence[Partials]) -> Partials:
     )
 
 
-def regroup(blocks: Iterable[Partials], rows: int) -> Iterator[Partials]:
-    """Yield the same partial results in blocks of about `rows`, so that a later hop isn't run for crumbs."""
-    waiting: list[Partials] = []
-    size = 0
+def is_full(blocks: Sequence[Partials]) -> bool:
+    """Tell whether blocks together are as large as one should be."""
+    most = limits()
+    return sum(map(len, blocks)) >= most.block_rows or sum(block.nbytes for block in blocks) >= most.block_bytes
+
+
+def regroup(blocks: Iterable[Partials]) -> Iterator[Partials]:
+    """Yield the same partial results in blocks of about the limits' size, so that a later hop isn't run for crumbs."""
+    rows, waiting = limits().block_rows, list[Partials]()
     for block in blocks:
         for start in range(0, len(block), rows):
-            part = block.slice(start, min(rows, len(block) - start)) if len(block) > rows else block
-            waiting.append(part)
-            size += len(part)
-            if size >= rows:
+            waiting.append(block.slice(start, min(rows, len(block) - start)) if len(block) > rows else block)
+            if is_full(waiting):
                 yield concat(waiting)
-                waiting, size = [], 0
+                waiting = []
     if waiting:
         yield concat(waiting)

@@ -5,6 +5,7 @@ overflow is used only for partial results whose values, met with the chunk's zon
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -41,6 +42,20 @@ def ranges(duck: Duck, table: Mapping[str, pa.Array], bounds: Sequence[Bound], r
     ends, numbers = found
     values = dict(zip(operands, numbers, strict=True))
     return [_range(bound, low, high, values, rows) for bound, (low, high) in zip(bounds, ends, strict=True)]
+
+
+def together(pieces: Sequence[list[Range]]) -> list[Range]:
+    """Return the ranges of a block from those of its pieces; none if a piece has none."""
+    if len(pieces) <= 1 or not all(pieces):
+        return pieces[0] if pieces and all(pieces) else []
+    return [_together(of) for of in zip(*pieces, strict=True)]
+
+
+def _together(pieces: Sequence[Range]) -> Range:
+    first = pieces[0]
+    operands = {operand: np.concatenate([piece.operands[operand] for piece in pieces]) for operand in first.operands}
+    low, high = (np.concatenate([getattr(piece, end) for piece in pieces]) for end in ("low", "high"))
+    return replace(first, low=low, high=high, operands=operands)
 
 
 def _others(bound: Bound) -> list[Operand]:

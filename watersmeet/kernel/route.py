@@ -6,12 +6,17 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from watersmeet.kernel.partials import Gather, Partials
+from watersmeet.kernel.partials import Partials
 from watersmeet.kernel.steps import Step
 from watersmeet.kernel.table import Target
+from watersmeet.predicate.model import Column
 
 Seat = int | NDArray[np.int64]
 """The node at which each partial result of a block probes a chunk, or one node for all of them; -1 where none does."""
+
+
+Hashes = Callable[[Partials, Column], NDArray[np.uint64]]
+"""Returns the hashes of a member's column, for a whole block."""
 
 
 class Router(Protocol):
@@ -19,5 +24,5 @@ class Router(Protocol):
 
     tracked: tuple[int, ...]
 
-    def seats(self, block: Partials, step: Step, gather: Gather) -> Callable[[Target], Seat]:
+    def seats(self, block: Partials, step: Step, hashes: Hashes) -> Callable[[Target], Seat]:
         """Return the seats of a block's partial results at each chunk of `step.target`."""

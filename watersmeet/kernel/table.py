@@ -1,17 +1,21 @@
 """The chunks a task may probe, numbered, and the lookup of rows by reference."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.kernel.partials import ROW_BITS, ROW_MASK
+from watersmeet.kernel.buckets import hashes
+from watersmeet.kernel.partials import ROW_BITS, ROW_MASK, Partials
+from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
 from watersmeet.query import Query
-from watersmeet.state.chunk import Chunk, Rows
+from watersmeet.state.chunk import Chunk, Rows, widths
 from watersmeet.state.store import Store
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +70,49 @@ class ChunkTable:
         """Return a column of a chunk, whole, as a view."""
         return self.rows(self._by_number[number]).column(column)
 
-    def width(self, stream: int) -> int:
-        """Return the average bytes of a stream's row."""
-        chunks = [target.chunk for target in self._by_stream[stream]]
-        return sum(chunk.bytes for chunk in chunks) // max(1, sum(chunk.rows for chunk in chunks))
+    def pieces(self, block: Partials, columns: Iterable[Column], most: int) -> Iterator[tuple[int, Partials]]:
+        """Yield a block in pieces whose values of some columns take about `most` bytes, each with where it begins.
 
-    def gather(self, column: Column, refs: NDArray[np.int64]) -> pa.Array:
+        [!] By the rows' own sizes: one long text may be a candidate of thousands of others.
+
+        Args:
+            block: The block; it is its only piece if it is small, or if none of the columns is of variable length.
+            columns: Columns of the streams joined, and others, which don't count.
+            most: A piece of more has but one row.
+        """
+        bulky = [c for c in columns if c.stream in block.rows and is_bulky(self._query.type_of(c))]
+        if not bulky:
+            yield 0, block
+            return
+        ends = np.cumsum(sum(self._widths(column, block.rows[column.stream]) for column in bulky))
+        start = 0
+        while start < len(block):
+            before = int(ends[start - 1]) if start else 0
+            end = max(start + 1, int(np.searchsorted(ends, before + most, "right")))
+            yield start, block if end - start == len(block) else block.slice(start, end - start)
+            start = end
+
+    def _widths(self, column: Column, refs: Ints) -> Ints:
+        found = np.empty(len(refs), np.int64)
+        for target, at in self._by_chunk(refs):
+            found[at] = widths(self.rows(target).column(column), refs[at] & ROW_MASK)
+        return found
+
+    def _by_chunk(self, refs: Ints) -> Iterator[tuple[Target, Ints]]:
+        """Yield the chunks that references name, each with where in them it is named."""
+        numbers = refs >> ROW_BITS
+        order = np.argsort(numbers, kind="stable")
+        for at in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(refs) else ():
+            yield self._by_number[int(numbers[at[0]])], at
+
+    def hashes(self, block: Partials, column: Column) -> NDArray[np.uint64]:
+        """Return the hashes of a member's column, by which buckets are chosen."""
+        found = [
+            hashes(piece.column(column, self.gather)) for _, piece in self.pieces(block, [column], limits().block_bytes)
+        ]
+        return np.concatenate(found) if found else np.empty(0, np.uint64)
+
+    def gather(self, column: Column, refs: Ints) -> pa.Array:
         """Return the values of a column for references of rows, in their order."""
         numbers = refs >> ROW_BITS
         rows = refs & ROW_MASK
@@ -79,15 +120,18 @@ class ChunkTable:
             return pa.array([], self._query.type_of(column))
         if bool((numbers == numbers[0]).all()):
             return self.rows(self._by_number[int(numbers[0])]).column(column).take(pa.array(rows))
-        order = np.argsort(numbers, kind="stable")
-        cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-        parts = [
-            self.rows(self._by_number[int(numbers[group[0]])]).column(column).take(pa.array(rows[group]))
-            for group in np.split(order, cuts)
-        ]
-        back = np.empty(len(order), dtype=np.int64)
-        back[order] = np.arange(len(order))
+        parts, places = [], []
+        for target, at in self._by_chunk(refs):
+            parts.append(self.rows(target).column(column).take(pa.array(rows[at])))
+            places.append(at)
+        back = np.empty(len(refs), dtype=np.int64)
+        back[np.concatenate(places)] = np.arange(len(refs))
         return pa.concat_arrays(parts).take(pa.array(back))
+
+
+def is_bulky(kind: pa.DataType) -> bool:
+    """Tell whether a type's values are of variable length: such columns are looked up when needed, not copied along."""
+    return not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
 
 
 def _time(target: Target) -> tuple[int, int, int]:

@@ -5,7 +5,9 @@ A result is valid when T is at most the deadline of each of its members; a tuple
 passed its deadline. Times are integer microseconds.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +17,33 @@ from watersmeet.errors import DefinitionError
 
 Times = NDArray[np.int64]
 
-FOREVER = np.iinfo(np.int64).max // 4
-"""Later than any time; far enough from the end of int64 that sums don't wrap."""
-NEVER = -FOREVER
-"""Earlier than any time."""
+FOREVER = int(np.iinfo(np.int64).max)
+"""The latest time there is; what lies beyond it counts as this."""
+NEVER = int(np.iinfo(np.int64).min)
+"""The earliest; what lies before it counts as this."""
+
+
+HORIZON = 1 << 60
+"""Placements see no time beyond this, on either side, so that they can add to any: what lies beyond counts as this.
+
+Where a tuple is kept follows from its time, and so does who asks for it: both see the same."""
+
+
+def within_horizon(times: Times) -> Times:
+    """Return times as placements see them."""
+    return np.clip(times, -HORIZON, HORIZON)
+
+
+def saturated(change: Callable[[Any], Any], times: Times, reach: int) -> Times:
+    """Return times changed by no more than `reach`, none of them beyond what int64 holds.
+
+    A time is never later than FOREVER nor earlier than NEVER, so that a deadline there is as good as one beyond.
+    """
+    if not len(times) or (NEVER + reach <= int(times.min()) and int(times.max()) <= FOREVER - reach):
+        found: Times = change(times)
+        return found
+    exact = change(times.astype(object))
+    return np.array([min(max(time, NEVER), FOREVER) for time in exact], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +89,11 @@ class Sliding(Window):
 
     def deadline(self, ts: Times) -> Times:
         """See Window."""
-        return ts + (self.size - 1)
+        return saturated(lambda ts: ts + (self.size - 1), ts, self.size)
 
     def earliest(self, high: Times) -> Times:
         """See Window."""
-        return high - (self.size - 1)
+        return saturated(lambda high: high - (self.size - 1), high, self.size)
 
     @property
     def span(self) -> int | None:
@@ -91,17 +116,14 @@ class Hopping(Window):
         if self.size <= 0 or self.step <= 0:
             raise DefinitionError("A hopping window needs a size and a step longer than zero.")
 
-    def _start(self, ts: Times) -> Times:
-        """Return the start of the latest window that holds ts, or of the one before the gap ts lies in."""
-        return (ts - 1) // self.step * self.step
-
     def deadline(self, ts: Times) -> Times:
-        """See Window."""
-        return self._start(ts) + self.size
+        """See Window: the end of the latest window that holds ts, or of the one before the gap ts lies in."""
+        return saturated(lambda ts: (ts - 1) // self.step * self.step + self.size, ts, self.step + self.size)
 
     def earliest(self, high: Times) -> Times:
         """See Window."""
-        return -((self.size - high) // self.step) * self.step + 1
+        reach = self.step + self.size
+        return saturated(lambda high: -((self.size - high) // self.step) * self.step + 1, high, reach)
 
     def admits(self, ts: Times) -> NDArray[np.bool_]:
         """See Window; a step longer than the size leaves gaps, and a tuple in a gap joins nothing."""

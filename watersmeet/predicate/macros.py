@@ -108,5 +108,5 @@ MACROS: dict[str, str] = {
     ),
 }
 
-PRELUDE: tuple[str, ...] = tuple(f"CREATE OR REPLACE TEMP MACRO {head} AS ({body})" for head, body in MACROS.items())
-"""DuckDB statements to run once on a new connection, before any conjunct."""
+PRELUDE: tuple[str, ...] = tuple(f"CREATE OR REPLACE MACRO {head} AS ({body})" for head, body in MACROS.items())
+"""DuckDB statements to run once on a new database, before any conjunct: its cursors share them."""

@@ -41,7 +41,7 @@ from watersmeet.state.store import Store
 from watersmeet.state.write import CHUNKS
 
 DESCRIPTION = "query.json"
-FORMAT = 2
+FORMAT = 3
 """What chunks and manifests look like; a checkpoint of another number can't be read."""
 JOB_TRIES = 4
 CANNOT_ROLL_BACK = "A shuffle map stage with indeterminate output was failed and retried"

@@ -8,13 +8,10 @@ from pyspark.sql import DataFrame
 
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.probe import TaskReport
-from watersmeet.kernel.hop import is_bulky
+from watersmeet.kernel.table import is_bulky
+from watersmeet.limits import limits
 from watersmeet.spark.tasks import probed, take_in
 
-MOST_ROWS, MOST_BYTES = 20_000, 32 << 20
-"""A batch of this size or more is not small."""
-MOST_SECONDS = 0.4
-"""Nor is one expected to take this long: two tasks would gain more than it costs to start them."""
 BULKY = 1 << 16
 """How many bytes a value of variable length is taken for as long as none was seen."""
 NAME = "driver"
@@ -28,7 +25,7 @@ def run(batch: DataFrame, plan: BatchPlan) -> list[TaskReport] | None:
     Nodes are what they are elsewhere: owners of chunks. Only who does their work differs.
     """
     most = limit(plan)
-    if plan.seconds >= MOST_SECONDS or most < 1:
+    if plan.seconds >= limits().driver_seconds or most < 1:
         return None
     # One partition and a limit: where the batch turns out to be large, Spark stops reading.
     rows = batch.coalesce(1).limit(most).toArrow()
@@ -45,7 +42,7 @@ def limit(plan: BatchPlan) -> int:
     else:
         kinds = [plan.query.type_of(column) for kept in plan.query.kept for column in kept]
         width = sum(BULKY if is_bulky(kind) else 8 for kind in kinds)
-    return min(MOST_ROWS, MOST_BYTES // max(1, width))
+    return min(limits().driver_rows, limits().driver_bytes // max(1, width))
 
 
 def probe(rows: pa.Table, plan: BatchPlan) -> list[TaskReport]:

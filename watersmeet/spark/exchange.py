@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.probe import TaskReport
 from watersmeet.engine.ship import Wire
+from watersmeet.limits import limits
 from watersmeet.spark import driver as small
 from watersmeet.spark import tasks
 from watersmeet.spark.frames import spark_schema
@@ -23,7 +24,7 @@ def driver(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
     done = small.run(batch, plan)
     if done is None:
         return local(batch, plan)
-    if done[0].seconds > small.MOST_SECONDS / 2:
+    if done[0].seconds > limits().driver_seconds / 2:
         warm_up(batch.sparkSession, "local")
     return done
 

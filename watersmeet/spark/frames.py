@@ -20,7 +20,7 @@ HASH = "_hash"
 OURS = "_ws_"
 """How names of ours begin where they stand beside the users'; no stream may be called so."""
 Computed = Sequence[Column]
-"""What computes the hidden columns of a stream, over a struct column of the stream's name."""
+"""What computes the hidden columns of a stream, over its columns by their numbers."""
 
 
 def check_frame(name: str, frame: Any) -> DataFrame:
@@ -114,42 +114,29 @@ def _needed(query: Query, position: int, everything: bool) -> list[int]:
 
 def tagged(query: Query, position: int, frame: DataFrame, everything: bool, computed: Computed) -> DataFrame:
     """Return a frame as rows of one stream of a join, with the columns of the others NULL."""
-    stream = query.streams[position]
-    own = [F.col(name) for name in _numbered(frame)]
-    given = frame.toDF(*_numbered(frame))
-    if computed:
-        struct = F.struct(*(c.alias(field.name) for c, field in zip(own, stream.schema, strict=True)))
-        given = given.select("*", struct.alias(stream.name))
-    own += computed
-    columns: list[Column] = []
+    names = [column_name(at) for at in range(len(frame.columns))]
+    own = [*map(F.col, names), *computed]
+    columns: dict[ColumnOf, Column] = {}
     for other in range(len(query.streams)):
         for field in _needed(query, other, everything):
-            value = own[field] if other == position else F.lit(None)
             kind = from_arrow_type(query.type_of(ColumnOf(other, field)), prefer_timestamp_ntz=True)
-            columns.append(value.cast(kind).alias(f"s{other}_{field}"))
-    mine = [f"s{position}_{field}" for field in _needed(query, position, everything)]
-    made = given.select(F.lit(position).cast("byte").alias(STREAM), *columns)
-    hashed = [F.col(name) for name in mine if _hashable(made.schema[name].dataType)]
+            value = own[field] if other == position else F.lit(None)
+            columns[ColumnOf(other, field)] = value.cast(kind)
+    made = [value.alias(column.name) for column, value in columns.items()]
+    hashed = [value for column, value in columns.items() if column.stream == position]
     # The hash stands last: before the columns it reads, Spark's constraints would double with each of them.
-    return made.select("*", F.xxhash64(*hashed).alias(HASH))
+    tag = F.lit(position).cast("byte").alias(STREAM)
+    return frame.toDF(*names).select(tag, *made, F.xxhash64(*hashed).alias(HASH))
 
 
-def _numbered(frame: DataFrame) -> list[str]:
-    """Return names for a frame's columns, which may be called anything, even alike."""
-    return [f"{OURS}c{at}" for at in range(len(frame.columns))]
+def column_name(at: int) -> str:
+    """Return a name for a frame's column by its position: its own may be anything, or that of another, too."""
+    return f"{OURS}c{at}"
 
 
 def quoted(name: str) -> str:
     """Return a name as Spark SQL takes it, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
-
-
-def _hashable(kind: T.DataType) -> bool:
-    if isinstance(kind, T.StructType):
-        return all(_hashable(field.dataType) for field in kind)
-    if isinstance(kind, T.ArrayType):
-        return _hashable(kind.elementType)
-    return not isinstance(kind, T.MapType | T.VariantType)
 
 
 def is_local(spark: SparkSession) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -16,7 +16,7 @@ from watersmeet.predicate.types import from_arrow
 from watersmeet.query import StreamSpec
 from watersmeet.spark.catalyst import Builder, Part
 from watersmeet.spark.convert import Text, literal
-from watersmeet.spark.frames import arrow_type, hidden_name
+from watersmeet.spark.frames import arrow_type, column_name, hidden_name
 from watersmeet.spark.names import STARS, Names
 
 NO_VALUES = STARS | {
@@ -35,7 +35,7 @@ class Computed:
         hidden: The column as the join knows it.
         kind: Its type in Spark's terms.
         column: Its position.
-        value: What computes it, over the stream as a struct column of the stream's name.
+        value: What computes it, over the stream's columns by their numbers.
         flag: The column, right behind it, that is TRUE where computing it raised; None if it can't raise.
     """
 
@@ -89,7 +89,8 @@ class Hoist:
         names: The names of the `where`.
         text: Its text.
         streams: The join's streams.
-        empty: A frame with a struct column for each of them.
+        kinds: Their columns in Spark's terms.
+        spark: The session.
         calm: Tells whether computing a part can't raise.
     """
 
@@ -98,11 +99,13 @@ class Hoist:
         names: Names,
         text: Text,
         streams: Sequence[StreamSpec],
-        empty: DataFrame,
+        kinds: Sequence[T.StructType],
+        spark: SparkSession,
         calm: Callable[[Part], bool],
     ) -> None:
-        self._names, self._text, self._streams, self._empty, self._calm = names, text, streams, empty, calm
-        self._builder = Builder(empty.sparkSession)
+        self._names, self._text, self._streams, self._spark, self._calm = names, text, streams, spark, calm
+        self._builder = Builder(spark)
+        self._empty = [spark.createDataFrame([], numbered(kind)) for kind in kinds]
         self.computed: list[list[Computed]] = [[] for _ in streams]
         self.hidden: dict[Part, Computed] = {}
         self.constants: dict[Part, Expr] = {}
@@ -120,13 +123,13 @@ class Hoist:
         if part.kind == "LambdaFunction":
             return []
         alone = len(self._names.streams(part)) <= 1 and not self._names.calls(part)
-        if alone and part.kind not in NO_VALUES:
+        if alone and part.kind not in NO_VALUES and not any(inner.kind in STARS for inner in part.walk()):
             return [] if part.kind == "Literal" or self._names.is_bare(part) else [part]
         return [root for child in part.children for root in self._roots(child)]
 
     def _fold(self, part: Part) -> bool:
         """Let Spark compute a constant now; it can't if that raises, or takes a function of the user's."""
-        frame = self._empty.sparkSession.range(1).select(self._builder.column(part.handle).alias("c"))
+        frame = self._spark.range(1).select(self._builder.column(part.handle).alias("c"))
         shown = frame._jdf.queryExecution().optimizedPlan().expressions()
         made = shown.apply(0).children() if shown.size() == 1 else None
         found = made.apply(0) if made is not None and made.size() == 1 else None
@@ -138,8 +141,8 @@ class Hoist:
     def _hoist(self, part: Part, stream: int) -> None:
         """Let Spark compute a part of each tuple of a stream; not if its type can't be stored."""
         known = next((made for made in self.computed[stream] if made.part.handle.equals(part.handle)), None)
-        value = self._builder.column(self._builder.rebuilt(part, lambda p: self._names.in_full(p, self._builder)))
-        kind = self._empty.select(value.alias("c")).schema[0].dataType
+        value = self._builder.column(self._builder.rebuilt(part, lambda p: self._names.numbered(p, self._builder)))
+        kind = self._empty[stream].select(value.alias("c")).schema[0].dataType
         type_ = arrow_type(kind)
         if known is not None:
             self.hidden[part] = known
@@ -161,6 +164,11 @@ class Hoist:
         made = replace(made, value=tried.getField("value"), flag=flag)
         self.computed[stream] += [made, flag]
         return made
+
+
+def numbered(kind: T.StructType) -> T.StructType:
+    """Return a stream's columns by their numbers."""
+    return T.StructType([T.StructField(column_name(at), field.dataType) for at, field in enumerate(kind.fields)])
 
 
 def collation(kind: T.DataType) -> str | None:

@@ -12,6 +12,7 @@ from watersmeet.query import StreamSpec
 from watersmeet.spark import purity
 from watersmeet.spark.catalyst import Builder, Part
 from watersmeet.spark.convert import Text
+from watersmeet.spark.frames import column_name
 
 STARS = frozenset({"UnresolvedStar", "UnresolvedStarExceptOrReplace"})
 ATTRIBUTE, VARIABLE, FUNCTION = "UnresolvedAttribute", "UnresolvedNamedLambdaVariable", "UnresolvedFunction"
@@ -85,9 +86,17 @@ class Names:
 
     def in_full(self, part: Part, builder: Builder) -> Any:
         """Return a column's name with its stream's before it, as a node of Spark's; None if the part is no name."""
+        return self._node(part, builder, self._full(part)) if self._is_column(part) else None
+
+    def numbered(self, part: Part, builder: Builder) -> Any:
+        """Return a column by its number among its stream's; None if the part is no name."""
         if not self._is_column(part):
             return None
-        return (builder.attribute if part.kind == ATTRIBUTE else builder.variable)(*self._full(part))
+        column = self._scope.column(part.names)
+        return self._node(part, builder, [column_name(column.field), *self._full(part)[2:]])
+
+    def _node(self, part: Part, builder: Builder, names: Sequence[str]) -> Any:
+        return (builder.attribute if part.kind == ATTRIBUTE else builder.variable)(*names)
 
     def _full(self, part: Part) -> list[str]:
         column = self._scope.column(part.names)

@@ -19,6 +19,8 @@ from watersmeet.engine.relay import Relay
 from watersmeet.engine.ship import Wire
 from watersmeet.errors import WatersmeetError
 from watersmeet.kernel.partials import Partials
+from watersmeet.limits import adopt
+from watersmeet.predicate.model import Column
 from watersmeet.spark.frames import HASH, STREAM
 from watersmeet.state.chunk import HASH as CHUNK_HASH
 from watersmeet.state.chunk import TIME
@@ -74,8 +76,14 @@ def rows_of(block: pa.RecordBatch, plan: BatchPlan) -> Iterator[tuple[int, pa.Re
         part = block if bool((streams == stream).all()) else block.filter(pa.array(streams == stream))
         prefix, time_name = f"s{stream}_", f"s{stream}_{plan.query.streams[stream].time}"
         columns = {TIME: part.column(time_name).cast(pa.int64()), CHUNK_HASH: part.column(HASH)}
-        columns |= {n: part.column(n) for n in part.schema.names if n.startswith(prefix) and n != time_name}
+        for name in (n for n in part.schema.names if n.startswith(prefix) and n != time_name):
+            # [!] Timestamps come in the session's zone or in UTC, as Spark fetched them: state knows one type only.
+            columns[name] = _as(part.column(name), plan.query.type_of(Column(stream, int(name.removeprefix(prefix)))))
         yield stream, pa.record_batch(columns)
+
+
+def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return values if values.type == kind else values.cast(kind)
 
 
 def messages(rows: Iterable[tuple[int, Any]]) -> pa.RecordBatch:
@@ -127,6 +135,7 @@ def intake(plan: BatchPlan, receivers: int) -> Task:
     """Return the task that stores its share of the input and tells every probing task what it stored."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        adopt(plan.limits)
         name = f"p{partition()}" if plan.again else attempt()
         report = take_in(plan, name, attempt_number(), blocks)
         yield messages((receiver, report) for receiver in range(receivers))
@@ -138,6 +147,7 @@ def probe(plan: BatchPlan, shares: int) -> Task:
     """Return the task that runs all hops of its share, writes the results to the store and reports."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        adopt(plan.limits)
         started = time.process_time()
         done = probed(plan, intakes(blocks), attempt(), partition(), shares)
         finish(done[0], started)
@@ -157,14 +167,14 @@ def probed(plan: BatchPlan, taken: list[IntakeReport], name: str, share: int, sh
 
 def write(plan: BatchPlan, name: str, probing: Probe, found: Iterable[Partials]) -> tuple[ResultWriter, ResultWriter]:
     """Write results to the store, under a name unique to the task attempt, and aside what Spark has yet to decide."""
-    query, gather = probing.query, probing.table.gather
+    query, table = probing.query, probing.table
     done = ResultWriter(plan.store, query.output_schema, f"{plan.name}-{name}")
     later = ResultWriter(plan.store, query.pending_schema, f"{plan.name}-{name}-pending")
     for block in found:
         results, waiting = probing.divided(block)
-        for rows in output(query, results, gather):
+        for rows in output(query, results, table):
             done.write(rows)
-        for rows in pending(query, waiting, gather, probing.answers(waiting)):
+        for rows in pending(query, waiting, table, probing.answers):
             later.write(rows)
     done.close()
     later.close()
@@ -194,6 +204,7 @@ def relay(plan: BatchPlan, hop: int) -> Task:
     """Return the task of a hop on a node: what it finds goes on to the next hop's nodes."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        adopt(plan.limits)
         started = time.process_time()
         relaying = Relay(plan, hop, partition(), attempt(), worker())
         relaying.take(blocks)
@@ -220,6 +231,7 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
     """Return the task of the last hop on a node: it writes the results to the store and reports."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        adopt(plan.limits)
         started = time.process_time()
         node = partition()
         relaying = Relay(plan, hop, node, attempt(), worker())
@@ -260,6 +272,7 @@ def show(plan: BatchPlan, shares: int) -> Task:
     schema = found.append(pa.field(error_column(found.names), pa.string()))
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        adopt(plan.limits)
         try:
             for rows in _shown(Probe(plan, intakes(blocks), worker()), partition(), shares):
                 fine = pa.nulls(rows.num_rows, pa.string())
@@ -272,12 +285,12 @@ def show(plan: BatchPlan, shares: int) -> Task:
 
 
 def _shown(probing: Probe, share: int, shares: int) -> Iterator[pa.RecordBatch]:
-    query, gather = probing.query, probing.table.gather
+    query, table = probing.query, probing.table
     for block in probing.results(share, shares):
         if query.deferred:
-            yield from pending(query, block, gather, probing.answers(block))
+            yield from pending(query, block, table, probing.answers)
         else:
-            yield from output(query, block, gather)
+            yield from output(query, block, table)
 
 
 def error_column(columns: Iterable[str]) -> str:

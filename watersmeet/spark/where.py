@@ -112,7 +112,7 @@ class _Reader:
         self._builder = Builder(spark)
         fields = [T.StructField(stream.name, kind) for stream, kind in zip(streams, kinds, strict=True)]
         self._empty = spark.createDataFrame([], T.StructType(fields))
-        self._hoist = Hoist(self._names, self._text, streams, self._empty, self._is_calm)
+        self._hoist = Hoist(self._names, self._text, streams, kinds, spark, self._is_calm)
 
     def where(self) -> Where:
         """Return what became of it."""

@@ -16,13 +16,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from watersmeet.errors import StateError
+from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
 
 TIME = "ts"
 HASH = "hash"
 ORDINAL = "ordinal"
-ORDER_FROM = 4096
-"""Chunks of fewer rows store no sort order: sorting them at the first probe is cheaper than reading it."""
 BINS = 64
 """Bins of a zone's histogram; columns of fewer values have none."""
 TEXT_BYTES = 6
@@ -206,6 +205,23 @@ def _text_numbers(values: pa.Array) -> NDArray[np.float64]:
     return np.where(pc.is_valid(values).to_numpy(zero_copy_only=False), found, np.nan)
 
 
+def widths(values: pa.Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return about how many bytes some values of a column take; those of text and binary are exact."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        fields = (widths(values.field(at), rows) for at in range(kind.num_fields))
+        return sum(fields, np.zeros(len(rows), np.int64))
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind)
+    if not (lists or is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        return np.full(len(rows), values.nbytes // max(1, len(values)) + 1)
+    large = pa.types.is_large_list(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    edges = np.frombuffer(values.buffers()[1], np.int64 if large else np.int32)[values.offset :]
+    counts: NDArray[np.int64] = np.subtract(edges[rows + 1], edges[rows], dtype=np.int64)
+    if lists:
+        counts *= values.nbytes // max(1, int(edges[len(values)]) - int(edges[0])) + 1
+    return counts
+
+
 def zone_of(values: pa.Array) -> Zone:
     """Return the zone map of a column; the widest zone is that of no values at all."""
     as_numbers = numbers(values.drop_null())
@@ -230,7 +246,7 @@ def _counts(values: NDArray[np.float64], low: float, high: float) -> tuple[int, 
 
 def with_orders(rows: pa.RecordBatch, indexed: Sequence[Column]) -> pa.RecordBatch:
     """Return the rows with a permutation column per indexed column: the row numbers in rising order of the value."""
-    if rows.num_rows < ORDER_FROM:
+    if rows.num_rows < limits().order_rows:
         return rows
     small = np.uint16 if rows.num_rows <= np.iinfo(np.uint16).max else np.uint32
     for column in indexed:

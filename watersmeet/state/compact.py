@@ -7,14 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from watersmeet.limits import limits
 from watersmeet.state.chunk import Bucket, Chunk
-
-FANOUT = 8
-"""Chunks of one tier that make one of the next."""
-TIER_ROWS = 256
-"""The first tier holds chunks of up to this many rows; each next tier FANOUT times as many."""
-LARGEST_BYTES = 2 << 20
-"""No merge makes a chunk larger than this: to copy images gains nothing, and what was asked about them is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +31,7 @@ def merges(chunks: Iterable[Chunk], batch: int, watermark: int | None) -> list[M
         if len(group) == 1:
             continue
         closed = watermark is not None and watermark >= max(chunk.end for chunk in group)
-        quiet = batch - max(chunk.batch for chunk in group) > FANOUT
+        quiet = batch - max(chunk.batch for chunk in group) > limits().merged_chunks
         parts = _packed(group) if closed or quiet else _full_tiers(group)
         made += [Merge(part[0].owners[0], tuple(part), closed) for part in parts if len(part) > 1]
     return made
@@ -47,13 +41,13 @@ def _full_tiers(group: list[Chunk]) -> list[list[Chunk]]:
     tiers: dict[int, list[Chunk]] = defaultdict(list)
     for chunk in group:
         tiers[_tier(chunk.rows)].append(chunk)
-    return [part for tier in tiers.values() if len(tier) >= FANOUT for part in _packed(tier)]
+    return [part for tier in tiers.values() if len(tier) >= limits().merged_chunks for part in _packed(tier)]
 
 
 def _tier(rows: int) -> int:
     tier = 0
-    while rows > TIER_ROWS:
-        rows //= FANOUT
+    while rows > limits().tier_rows:
+        rows //= limits().merged_chunks
         tier += 1
     return tier
 
@@ -62,7 +56,7 @@ def _packed(group: list[Chunk]) -> list[list[Chunk]]:
     """Split a group so that no part grows beyond the largest chunk allowed."""
     parts: list[list[Chunk]] = [[]]
     for chunk in sorted(group, key=lambda chunk: (chunk.batch, chunk.id)):
-        if parts[-1] and sum(c.bytes for c in parts[-1]) + chunk.bytes > LARGEST_BYTES:
+        if parts[-1] and sum(c.bytes for c in parts[-1]) + chunk.bytes > limits().merged_bytes:
             parts.append([])
         parts[-1].append(chunk)
     return parts

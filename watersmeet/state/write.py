@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import HASH, ORDINAL, TIME, WHOLE, Bucket, Chunk, Place, encode, with_orders, zone_of
 from watersmeet.state.compact import Merge
@@ -17,11 +18,6 @@ from watersmeet.state.store import Store
 Ints = NDArray[np.int64]
 Owners = Callable[[int, Bucket], tuple[int, ...]]
 CHUNKS = "chunks"
-MANY, SMALL = 64, 1024
-"""Where rows span more slices than MANY, neighbours of fewer rows than SMALL share a chunk: a long history, read in one
-batch, must not become a file of crumbs."""
-FILE_BYTES, FILES = 4 << 10, 64
-"""Neighbouring cells share a file until it holds FILE_BYTES, or a FILES-th of all that is written at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +146,7 @@ class _Cell:
 
 def _grouped(cells: Sequence[_Cell]) -> list[list[_Cell]]:
     """Return runs of cells of one schema that share a file."""
-    enough = max(FILE_BYTES, sum(cell.rows.nbytes for cell in cells) // FILES)
+    enough = max(limits().file_bytes, sum(cell.rows.nbytes for cell in cells) // limits().files)
     groups: list[list[_Cell]] = []
     for cell in cells:
         last = groups[-1] if groups else []
@@ -181,7 +177,7 @@ class _Run:
 def _cut(starts: Ints, buckets: Ints, kind: Bucket, owners: Owners) -> Iterator[_Run]:
     """Yield the runs of rows that are cells; rows are in rising order of their buckets, then slices."""
     edges = np.flatnonzero((np.diff(starts) != 0) | (np.diff(buckets) != 0)) + 1
-    small = SMALL if len(edges) > MANY else 0
+    small = limits().small_rows if len(edges) > limits().many_slices else 0
     run: _Run | None = None
     for a, b in zip((0, *edges.tolist()), (*edges.tolist(), len(starts)), strict=True):
         start, bucket = int(starts[a]), kind._replace(number=int(buckets[a]))

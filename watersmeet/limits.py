@@ -1,0 +1,101 @@
+"""The thresholds that choose an access path, a process or the size of a block, all in one place.
+
+They only steer: results are the same under any. So tests run with the extremes, since a path that needs 600 rows to be
+taken is otherwise never tested.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Thresholds; sizes are in bytes, costs in seconds.
+
+    Attributes:
+        block_rows: Pairs, or partial results, that are handled at once.
+        block_bytes: The most that the columns of such a block may take.
+        scan_setup: To start a DuckDB join of a block with a chunk.
+        scan_pair: To test a pair in it.
+        hash_row: To hash a row, where it joins by an equality.
+        hash_pair: To find a pair, there.
+        pair: To expand and test a candidate pair without such a join.
+        stream_rows: Rows of a DuckDB join that are fetched at once.
+        matrix_cells: Pairs that a predicate of form `matrix` is asked about at once.
+        shared_answers: Tables of answers that a process shares at most: each takes a file descriptor.
+        order_rows: Chunks of fewer rows store no sort order: to sort them when first probed is cheaper than to read it.
+        many_slices: Where rows span more slices than this, neighbours share a chunk,
+        small_rows: if they have fewer rows than this: a long history must not become a file of crumbs.
+        file_bytes: Neighbouring cells share a file until it holds this,
+        files: or one such part of all that is written at once.
+        spool_bytes: New rows of a stream that a task holds back before it writes them as chunks.
+        open_bytes: What the chunks that a process keeps open may take.
+        output_bytes: Results that are made at once.
+        file_rows: Results in a file.
+        merged_chunks: Chunks of one tier that make one of the next.
+        tier_rows: The first tier holds chunks of up to this many rows; each next one `merged_chunks` times as many.
+        merged_bytes: No merge makes a larger chunk: to copy images gains nothing, and answers about them are forgotten.
+        driver_rows: A batch of as many rows is not small: it doesn't run in the driver's process.
+        driver_bytes: Nor is one of as many bytes,
+        driver_seconds: nor one expected to take as long: two tasks would gain more than it costs to start them.
+    """
+
+    block_rows: int = 1 << 17
+    block_bytes: int = 32 << 20
+    scan_setup: float = 1.5e-3
+    scan_pair: float = 3e-9
+    hash_row: float = 100e-9
+    hash_pair: float = 20e-9
+    pair: float = 60e-9
+    stream_rows: int = 1 << 16
+    matrix_cells: int = 1 << 20
+    shared_answers: int = 1024
+    order_rows: int = 4096
+    many_slices: int = 64
+    small_rows: int = 1024
+    file_bytes: int = 4 << 10
+    files: int = 64
+    spool_bytes: int = 48 << 20
+    open_bytes: int = 512 << 20
+    output_bytes: int = 32 << 20
+    file_rows: int = 8_000_000
+    merged_chunks: int = 8
+    tier_rows: int = 256
+    merged_bytes: int = 2 << 20
+    driver_rows: int = 20_000
+    driver_bytes: int = 32 << 20
+    driver_seconds: float = 0.4
+
+
+_now = Limits()
+
+
+def limits() -> Limits:
+    """Return the limits of this process."""
+    return _now
+
+
+def adopt(given: Limits) -> None:
+    """Make limits those of this process; what a task does with those of its batch's plan."""
+    global _now  # they reach everywhere: Spark gives threads and processes of its own nothing else to find them by
+    _now = given
+
+
+@contextmanager
+def limited(**changes: Any) -> Iterator[None]:
+    """Change some limits for a while, in this process and in the tasks of batches that are planned meanwhile.
+
+    >>> with limited(block_rows=2):
+    ...     limits().block_rows
+    2
+    >>> limits().block_rows
+    131072
+    """
+    before = _now
+    adopt(replace(before, **changes))
+    try:
+        yield
+    finally:
+        adopt(before)
