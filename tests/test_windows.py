@@ -4,12 +4,14 @@ from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 
 import watersmeet as wm
 from watersmeet.errors import DefinitionError
 from watersmeet.kernel.window import FOREVER, Hopping, Sliding, Window
+from watersmeet.query import Query, StreamSpec
 
 
 def test_what_users_write() -> None:
@@ -77,3 +79,14 @@ def test_descriptions_tell_all_windows_apart() -> None:
     sizes = [1, 999_999, 1_000_000, 1_234_567_000_000, 1_234_568_000_000, 1_234_567_000_001]
     made = [*(Sliding(size) for size in sizes), *(Hopping(one, two) for one in sizes for two in sizes)]
     assert len({window.describe() for window in made}) == len(made)
+
+
+def test_delays_are_described_with_all_their_digits() -> None:
+    schema = pa.schema([("ts", pa.timestamp("us", "UTC"))])
+
+    def described(delay: int) -> str:
+        streams = tuple(StreamSpec(name, schema, 0, Window(), delay) for name in "ab")
+        return str(Query(streams).description()["delay of 'a'"])
+
+    assert described(1_234_567_000_000) == "1234567 s"
+    assert described(1_234_568_000_000) != described(1_234_567_000_000) != described(1_234_567_000_001)
