@@ -4,12 +4,14 @@ from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 
 import watersmeet as wm
 from watersmeet.errors import DefinitionError
 from watersmeet.kernel.window import FOREVER, NEVER, Hopping, Sliding, Window
+from watersmeet.query import Query, StreamSpec
 
 
 def test_what_users_write() -> None:
@@ -94,3 +96,14 @@ def test_windows_at_the_ends_of_time_do_not_wrap(window: Sliding | Hopping) -> N
         earliest = [-((window.size - t) // window.step) * window.step + 1 for t in exact]
     assert window.deadline(times).tolist() == clipped(deadlines)
     assert window.earliest(times).tolist() == clipped(earliest)
+
+
+def test_delays_are_described_with_all_their_digits() -> None:
+    schema = pa.schema([("ts", pa.timestamp("us", "UTC"))])
+
+    def described(delay: int) -> str:
+        streams = tuple(StreamSpec(name, schema, 0, Window(), delay) for name in "ab")
+        return str(Query(streams).description()["delay of 'a'"])
+
+    assert described(1_234_567_000_000) == "1234567 s"
+    assert described(1_234_568_000_000) != described(1_234_567_000_000) != described(1_234_567_000_001)

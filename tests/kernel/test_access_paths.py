@@ -117,11 +117,11 @@ def condition(dice: Random) -> str:
     return shape.format(**columns, op=dice.choice(OPERATORS), n=dice.choice(LITERALS), M="INTERVAL 1 MONTH")
 
 
-def conjunct_of(dice: Random) -> Conjunct:
+def conjunct_of(dice: Random, dialect: Dialect) -> Conjunct:
     """A condition that can be carried over and offers bounds."""
     while True:
         try:
-            (found,) = parse_where(condition(dice), STREAMS, (), Dialect())
+            (found,) = parse_where(condition(dice), STREAMS, (), dialect)
         except SqlError:
             continue
         if found.bounds:
@@ -141,11 +141,16 @@ def duck() -> Duck:
     return Duck(Dialect())
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_access_paths_propose_all_that_is_true_or_raises(duck: Duck, seed: int) -> None:
-    for turn in range(50):
-        dice = Random(f"{seed} {turn}")
-        conjunct, size = conjunct_of(dice), dice.randint(1, 5)
+@pytest.mark.parametrize(
+    ("dialect", "turns"),
+    [(Dialect(), 60), (Dialect(ansi=False), 20), (Dialect("America/New_York"), 20)],
+    ids=["ANSI", "plain", "New York"],
+)
+def test_access_paths_propose_all_that_is_true_or_raises(dialect: Dialect, turns: int) -> None:
+    duck = Duck(dialect)
+    for turn in range(turns):
+        dice = Random(f"{dialect} {turn}")
+        conjunct, size = conjunct_of(dice, dialect), dice.randint(1, 4)
         columns = [[c for c in conjunct.columns if c.stream == stream] for stream in range(3)]
         check(duck, conjunct, [{c: values_of(dice, SCHEMA.names[c.field], size) for c in of} for of in columns])
 

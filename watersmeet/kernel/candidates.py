@@ -25,6 +25,7 @@ class Range:
         equal: Whether the conjunct is an equality, so that DuckDB can find the rows by their hashes, too.
         operations: What in the conjunct may overflow.
         operands: The values that the operations start from, but for the column itself.
+        extremes: The smallest and the largest of each operand's values, NULLs left out.
     """
 
     column: Column
@@ -33,6 +34,7 @@ class Range:
     equal: bool
     operations: tuple[Operation, ...] = ()
     operands: Mapping[Operand, Floats] = field(default_factory=dict)
+    extremes: Mapping[Operand, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,8 @@ def _range(bound: Bound, low: Floats | None, high: Floats | None, values: Mappin
     mine = {operand: values[operand] for operand in _others(bound)}
     with np.errstate(over="ignore"):  # beyond the largest double comes infinity
         low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
-    return Range(bound.column, low, high, equal, bound.operations, mine)
+    extremes = {operand: _extremes(numbers) for operand, numbers in mine.items()}
+    return Range(bound.column, low, high, equal, bound.operations, mine, extremes)
 
 
 def misses(chunk: Chunk, asked: Range) -> bool:
@@ -92,14 +93,12 @@ def usable(asked: Sequence[Range], chunk: Chunk, time: Column, rows: int) -> lis
         time: The event time of its stream, which has no zone map of its own.
         rows: How many partial results there are.
     """
-    sure = np.ones(rows, dtype=bool)
-    for one in asked:
-        if one.operations:
-            sure &= _sure(one, _zone(one.column, chunk, time))
-    if sure.all():
+    found = [_sure(one, _zone(one.column, chunk, time)) for one in asked if one.operations]
+    if all(np.all(sure) for sure in found):
         return [(asked, None)]
     calm = [one for one in asked if not one.operations]
-    return [(calm, None)] if not sure.any() else [(asked, sure), (calm, ~sure)]
+    all_sure = np.broadcast_to(reduce(np.logical_and, found), rows)
+    return [(calm, None)] if not all_sure.any() else [(asked, all_sure), (calm, ~all_sure)]
 
 
 def _zone(column: Column, chunk: Chunk, time: Column) -> Span | None:
@@ -115,7 +114,7 @@ def _sure(asked: Range, zone: Span | None) -> Bools | bool:
         return False
 
     def widest(operand: Operand) -> Span:
-        return _extremes(asked.operands[operand]) if operand in asked.operands else zone
+        return asked.extremes.get(operand, zone)
 
     def each(operand: Operand) -> Span:
         return (asked.operands[operand],) * 2 if operand in asked.operands else zone
@@ -125,9 +124,9 @@ def _sure(asked: Range, zone: Span | None) -> Bools | bool:
     return reduce(np.logical_and, (_reach(operation, each)[1] for operation in asked.operations))
 
 
-def _extremes(values: Floats) -> Span:
+def _extremes(values: Floats) -> tuple[float, float]:
     known = values[~np.isnan(values)]
-    return (known.min(), known.max()) if len(known) else (np.nan, np.nan)
+    return (float(known.min()), float(known.max())) if len(known) else (np.nan, np.nan)
 
 
 def _reach(part: Operand | Operation, span_of: SpanOf) -> tuple[Span, Bools | bool]:
