@@ -51,12 +51,6 @@ def test_a_guard_in_any_place_protects(tmp_path: Path, where: str, exchange: str
     assert set(run.results) == {((1, 2, 3), 3)}
 
 
-def test_an_access_path_that_raises_leaves_the_error_to_its_conjunct(tmp_path: Path) -> None:
-    run = run_of(tmp_path, "a.k = lower(b.k) AND 1 / a.x > 0")
-    with pytest.raises(PredicateError, match=r"`a.k = lower\(b.k\)` raised .*NOT_CARRIED_OVER.* b.k = 'Σ'"):
-        run.step(Central(), [*ROWS, (1, {"id": 4, "ts": 2, "x": 5, "k": "Σ"})])
-
-
 def test_without_a_guard_the_error_names_conjunct_and_values(tmp_path: Path) -> None:
     run = run_of(tmp_path, "1 / (a.x - b.x) > 0")
     with pytest.raises(PredicateError) as caught:
