@@ -101,15 +101,17 @@ def decide(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, M
 
 def _in_blocks(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, Mask]:
     size = next((ball.size for ball in balls.values() if ball.size is not None), 1)
+    if not isinstance(comparison.left, Apply) and not isinstance(comparison.right, Apply):
+        return _block(comparison, balls, size)  # there is nothing in between to be kept in the cache
     possible, sure = np.empty(size, dtype=bool), np.empty(size, dtype=bool)
     for start in range(0, size, BLOCK):
         block = slice(start, start + BLOCK)
         some = {term: ball.some(block) for term, ball in balls.items()}
-        possible[block], sure[block] = _block(comparison, some)
+        possible[block], sure[block] = _block(comparison, some, len(possible[block]))
     return possible, sure
 
 
-def _block(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, Mask]:
+def _block(comparison: Comparison, balls: Mapping[Input, Ball], size: int) -> tuple[Mask, Mask]:
     with np.errstate(all="ignore"):
         left, right = evaluate(comparison.left, balls), evaluate(comparison.right, balls)
         if _is_single(left) and not right.value.ndim and not right.radius.ndim:
@@ -118,7 +120,12 @@ def _block(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, M
         apart = (left.radius + right.radius) * (1 + 2.0**-48)
         sure, not_sure = _holds(comparison.sign, ahead, apart), _holds(OPPOSITE[comparison.sign], ahead, apart)
     null = ~(left.valid & right.valid) & (apart < np.inf)
-    return ~(not_sure | null), sure & ~null
+    return _sized(~(not_sure | null), size), _sized(sure & ~null, size)
+
+
+def _sized(mask: Mask, size: int) -> Mask:
+    """One answer for each pair, where there is but one for all."""
+    return mask if mask.ndim else np.full(size, mask)
 
 
 def _is_single(ball: Ball) -> bool:
