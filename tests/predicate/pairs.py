@@ -117,7 +117,8 @@ class Pairs:
     def ball(self, term: Input) -> Ball:
         """The ball of an input."""
         if isinstance(term, Leaf):
-            found = self.connection.sql(f"SELECT {term.sql} AS e FROM t ORDER BY i").to_arrow_table()
+            some = "ORDER BY i" if term.columns else "LIMIT 1"
+            found = self.connection.sql(f"SELECT {term.sql} AS e FROM t {some}").to_arrow_table()
             return ball_of(found.column(0).combine_chunks(), term.error)
         left, right = (self.tables[side.stream].column(side.field).combine_chunks() for side in term.columns)
         return pairwise(term, left, right, np.arange(self.size), np.arange(self.size))

@@ -61,6 +61,9 @@ ORDINARY = [
     "vector_l2_distance(a.v, b.v) * vector_l2_distance(b.v, a.v) < a.f + 9",
     "jaro_winkler_similarity(a.s, b.s) > 0.6",
     "jaro_winkler_similarity(a.s, b.s) = 0.0",
+    "levenshtein(a.s, b.s) <= 6",
+    "levenshtein(b.s, a.s, 7) >= 0",
+    "levenshtein(a.s, b.s) / (1 + length(a.s)) < 0.75",
     "jaro_winkler_similarity(a.s, b.s) * 2 - 1 <= a.y",
 ]
 

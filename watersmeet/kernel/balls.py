@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +45,7 @@ class Ball:
         finer: The same for some of the pairs, with smaller radii, where that would take longer.
     """
 
-    value: Reals
+    value: NDArray[Any]
     radius: Reals
     valid: Mask
     finer: Callable[[Rows], Ball] | None = None
@@ -65,7 +66,11 @@ class Ball:
 
 
 def ball_of(values: pa.Array, error: float = 0.0) -> Ball:
-    """The ball of a leaf, from its values as DuckDB gives them: an Arrow array of doubles."""
+    """The ball of a leaf, from its values as DuckDB gives them: an Arrow array of doubles; a single one is for all."""
+    if len(values) == 1:
+        number = values[0].as_py()
+        made = constant(0.0 if number is None else number)
+        return Ball(made.value, made.radius + error, np.asarray(number is not None))
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     numbers = np.asarray(values.fill_null(0.0).to_numpy(zero_copy_only=False), dtype=np.float64)
     finite = np.isfinite(numbers)
@@ -87,7 +92,7 @@ def decide(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, M
         balls: The balls of its `inputs`.
     """
     possible, sure = _in_blocks(comparison, balls)
-    open_ = np.flatnonzero(possible & ~sure)
+    open_ = np.flatnonzero(possible != sure)
     if len(open_) and any(ball.finer for ball in balls.values()):
         finer = {term: ball.finer(open_) if ball.finer else ball.some(open_) for term, ball in balls.items()}
         possible[open_], sure[open_] = _in_blocks(comparison, finer)
@@ -95,25 +100,57 @@ def decide(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, M
 
 
 def _in_blocks(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, Mask]:
-    size = next(ball.size for ball in balls.values() if ball.size is not None)
+    size = next((ball.size for ball in balls.values() if ball.size is not None), 1)
+    if not isinstance(comparison.left, Apply) and not isinstance(comparison.right, Apply):
+        return _block(comparison, balls, size)  # there is nothing in between to be kept in the cache
     possible, sure = np.empty(size, dtype=bool), np.empty(size, dtype=bool)
     for start in range(0, size, BLOCK):
         block = slice(start, start + BLOCK)
         some = {term: ball.some(block) for term, ball in balls.items()}
-        possible[block], sure[block] = _block(comparison, some)
+        possible[block], sure[block] = _block(comparison, some, len(possible[block]))
     return possible, sure
 
 
-def _block(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, Mask]:
+def _block(comparison: Comparison, balls: Mapping[Input, Ball], size: int) -> tuple[Mask, Mask]:
     with np.errstate(all="ignore"):
         left, right = evaluate(comparison.left, balls), evaluate(comparison.right, balls)
+        if _is_single(left) and not right.value.ndim and not right.radius.ndim:
+            return _single_block(comparison.sign, left, right)
         ahead = np.subtract(right.value, left.value, dtype=np.float64)
         apart = (left.radius + right.radius) * (1 + 2.0**-48)
         sure, not_sure = _holds(comparison.sign, ahead, apart), _holds(OPPOSITE[comparison.sign], ahead, apart)
     null = ~(left.valid & right.valid) & (apart < np.inf)
-    return ~(not_sure | null), sure & ~null
+    return _sized(~(not_sure | null), size), _sized(sure & ~null, size)
 
 
+def _sized(mask: Mask, size: int) -> Mask:
+    """One answer for each pair, where there is but one for all."""
+    return mask if mask.ndim else np.full(size, mask)
+
+
+def _is_single(ball: Ball) -> bool:
+    return ball.value.dtype == np.float32 and not ball.radius.ndim
+
+
+def _single_block(sign: Sign, left: Ball, right: Ball) -> tuple[Mask, Mask]:
+    """Likewise for floats of one radius against a constant: compared as floats, the borders moved outwards."""
+    apart = float(left.radius + right.radius) * (1 + 2.0**-48)
+    borders = [np.float32(float(right.value) + side * apart) for side in (-1, 1)]
+    low, high = np.nextafter(borders[0], np.float32(-np.inf)), np.nextafter(borders[1], np.float32(np.inf))
+    possible, sure = SINGLE[sign](left.value, low, high)
+    null = ~(left.valid & right.valid)
+    return (possible & ~null, sure & ~null) if null.any() else (possible, sure)
+
+
+SINGLE: dict[Sign, Callable[[NDArray[Any], np.float32, np.float32], tuple[Mask, Mask]]] = {
+    "<": lambda value, low, high: (value <= high, value < low),
+    "<=": lambda value, low, high: (value <= high, value < low),
+    ">": lambda value, low, high: (value >= low, value > high),
+    ">=": lambda value, low, high: (value >= low, value > high),
+    "=": lambda value, low, high: ((value >= low) & (value <= high), np.zeros(value.shape, dtype=bool)),
+    "<>": lambda value, low, high: (np.ones(value.shape, dtype=bool), (value < low) | (value > high)),
+}
+"""Whether a comparison may be TRUE and whether it is, for floats whose border lies between two others."""
 OPPOSITE: dict[Sign, Sign] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
 
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.kernel.balls import Ball
-from watersmeet.kernel.texts import jaro_winkler
+from watersmeet.kernel.texts import jaro_winkler, levenshtein
 from watersmeet.kernel.vectors import vectors
 from watersmeet.predicate.terms import Text, Vector
 
@@ -22,6 +22,8 @@ def pairwise(term: Text | Vector, left: pa.Array, right: pa.Array, left_at: Ints
         left_at: For each pair, its row of `left`.
         right_at: For each pair, its row of `right`.
     """
-    if isinstance(term, Text):
-        return jaro_winkler(left, right, left_at, right_at)
-    return vectors(term.function, left, right, left_at, right_at)
+    if isinstance(term, Vector):
+        return vectors(term.function, left, right, left_at, right_at)
+    if term.function == "levenshtein":
+        return levenshtein(left, right, left_at, right_at, term.limit)
+    return jaro_winkler(left, right, left_at, right_at)

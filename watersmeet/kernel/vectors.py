@@ -116,9 +116,9 @@ def _matrix(values: pa.Array, dimension: int) -> tuple[Floats, Mask]:
     """The rows as a matrix, and which of them don't fit in."""
     lengths = pc.list_value_length(values).fill_null(0).to_numpy(zero_copy_only=False)
     flat, odd = values.flatten(), (lengths != dimension) | (dimension == 0)
-    numbers = flat.fill_null(np.nan).to_numpy(zero_copy_only=False)
+    numbers = (flat.fill_null(np.nan) if flat.null_count else flat).to_numpy(zero_copy_only=False)
     if not odd.any():
-        return numbers.reshape(-1, dimension), odd
+        return numbers.reshape(len(values), dimension), odd
     starts = np.cumsum(lengths) - lengths
     rows = np.zeros((len(values), dimension), dtype=np.float32)
     rows[~odd] = numbers[starts[~odd][:, None] + np.arange(dimension)]
@@ -129,6 +129,8 @@ def _product(left: Floats, right: Floats, left_at: Ints, right_at: Ints) -> Floa
     """The inner products of pairs of rows."""
     out = np.empty(len(left_at), dtype=np.float32)
     cells = len(left) * len(right)
+    if not cells:
+        return out
     if len(out) < DENSE * cells:
         for start in range(0, len(out), GATHERED):
             block = slice(start, start + GATHERED)
@@ -144,8 +146,14 @@ def _is_all(left_at: Ints, right_at: Ints, lefts: int, rights: int) -> bool:
     """Whether the pairs are all there are, row by row."""
     if len(left_at) != lefts * rights or not len(left_at):
         return False
-    by_row, by_column = left_at.reshape(lefts, rights), right_at.reshape(lefts, rights)
-    return bool((by_row == np.arange(lefts)[:, None]).all() and (by_column == np.arange(rights)).all())
+    rows, columns, step = (
+        left_at.reshape(lefts, rights),
+        right_at.reshape(lefts, rights),
+        max(1, 4 * GATHERED // rights),
+    )
+    each, numbers = np.arange(rights), np.arange(lefts)[:, None]
+    blocks = (slice(start, start + step) for start in range(0, lefts, step))
+    return all((rows[some] == numbers[some]).all() and (columns[some] == each).all() for some in blocks)
 
 
 def _picked(left: Floats, right: Floats, left_at: Ints, right_at: Ints, out: Floats) -> Floats:
@@ -157,7 +165,10 @@ def _picked(left: Floats, right: Floats, left_at: Ints, right_at: Ints, out: Flo
     edges = np.searchsorted(rows, np.append(starts, len(left)))
     for start, first, last in zip(starts, edges[:-1], edges[1:], strict=True):
         found = (left[start : start + step] @ right.T).ravel()
-        picked = found[(rows[first:last] - start) * len(right) + columns[first:last]]
+        place = rows[first:last] - start
+        place *= len(right)
+        place += columns[first:last]
+        picked = found.take(place, mode="clip")
         if order is None:
             out[first:last] = picked
         else:
@@ -171,7 +182,7 @@ def _relative(dimension: int) -> float:
 
 
 def _rough_cosine(product: Floats, one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> Ball:
-    return Ball(product, np.asarray(_relative(one.rows.shape[1])), np.asarray(True))  # type: ignore[arg-type]
+    return Ball(product, np.asarray(_relative(one.rows.shape[1])), np.asarray(True))
 
 
 def _rough_inner(product: Floats, one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> Ball:

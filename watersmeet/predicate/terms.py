@@ -7,7 +7,7 @@ to the border than that are left to Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +18,7 @@ from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.source import Node
 from watersmeet.predicate.translate import Translator
-from watersmeet.predicate.types import DOUBLE, FLOAT, FRACTIONAL, NUMERIC, STRING, Type, common_type
+from watersmeet.predicate.types import DOUBLE, FLOAT, FRACTIONAL, INT, NUMERIC, STRING, Type, common_type
 
 Sign = Literal["<", "<=", ">", ">=", "=", "<>"]
 
@@ -29,7 +29,7 @@ UNARY = frozenset({
 BINARY = frozenset({"+", "-", "*", "/", "pow", "atan2", "hypot"})
 VECTORS = frozenset({"vector_cosine_similarity", "vector_inner_product", "vector_l2_distance"})
 
-TEXTS = frozenset({"jaro_winkler_similarity"})
+TEXTS = frozenset({"jaro_winkler_similarity", "levenshtein"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,19 @@ class Vector:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A function of two columns of type string; its value is a double."""
+    """A function of two columns of type string; exact, but DuckDB lacks it or takes longer.
+
+    Attributes:
+        function: jaro_winkler_similarity, a double, or levenshtein, an integer.
+        left: The first argument.
+        right: The second.
+        limit: The greatest distance that matters; beyond it levenshtein is -1.
+    """
 
     function: str
     left: Column
     right: Column
+    limit: int | None = None
 
     def __post_init__(self) -> None:
         if self.function not in TEXTS:
@@ -135,9 +143,9 @@ SIGNS: dict[type[Node], Sign] = {
 }  # fmt: skip
 NEGATED: dict[Sign, Sign] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
 ARITHMETIC: dict[type[Node], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
-NAMES = {"power": "pow", "log": "ln", "signum": "sign"}
+NAMES = {"power": "pow", "log": "ln"}
 EXACT = frozenset({"negative", "abs", "float", "sqrt", "degrees", "radians", "+", "-", "*", "/"})
-INEXACT = (UNARY | BINARY | VECTORS | TEXTS | {"log"}) - EXACT
+INEXACT = (UNARY | BINARY | VECTORS | TEXTS) - EXACT
 """The functions whose value may differ from Spark's in the last bits, or which DuckDB lacks."""
 CASTS: dict[exp.DType, Type] = {exp.DType.DOUBLE: DOUBLE, exp.DType.FLOAT: FLOAT}
 
@@ -163,7 +171,8 @@ def comparison_of(node: Node, translator: Translator) -> tuple[Comparison, ...] 
         made = tuple(_comparisons(node, translator))
     except Refusal:
         return None
-    return made if all(comparison.columns for comparison in made) else None
+    exact = all(isinstance(side, Leaf) for comparison in made for side in (comparison.left, comparison.right))
+    return None if exact or not all(comparison.columns for comparison in made) else made
 
 
 def _comparisons(node: Node, translator: Translator) -> Iterator[Comparison]:
@@ -182,12 +191,16 @@ def _comparisons(node: Node, translator: Translator) -> Iterator[Comparison]:
 
 def _comparison(sign: Sign, left: Node, right: Node, translator: Translator) -> Comparison:
     sides = [_typed(side, translator) for side in (left, right)]
-    type_ = _shared(sides[0], sides[1], translator)
+    type_ = _compared(sides[0], sides[1], translator)
     return Comparison(sign, *(_as(side, type_, translator).term for side in sides))
 
 
 def _is_inexact(node: Node) -> bool:
-    return isinstance(node, exp.Anonymous) and node.name.lower() in INEXACT
+    return isinstance(node, exp.Anonymous) and _name(node) in INEXACT
+
+
+def _name(node: exp.Anonymous) -> str:
+    return NAMES.get(node.name.lower(), node.name.lower())
 
 
 def _typed(node: Node, translator: Translator) -> _Typed:
@@ -230,6 +243,8 @@ def _exact(expr: Expr) -> _Typed:
 def _as(typed: _Typed, type_: Type, translator: Translator) -> _Typed:
     """The term cast to double or float."""
     if typed.expr is not None:
+        if type_ == DOUBLE and isinstance(typed.term, Leaf) and typed.term.value is not None:
+            return _Typed(typed.term, DOUBLE, typed.expr)
         to = cast if typed.type.kind in NUMERIC else coerce
         return _exact(to(typed.expr, type_, translator.dialect))
     if typed.type == type_ or type_ == DOUBLE:
@@ -240,16 +255,30 @@ def _as(typed: _Typed, type_: Type, translator: Translator) -> _Typed:
 def _shared(left: _Typed, right: _Typed, translator: Translator) -> Type:
     type_ = common_type(left.type, right.type, ansi=translator.dialect.ansi)
     if type_ is None or type_.kind not in FRACTIONAL:
-        raise Refusal("This is no comparison of real numbers.")
+        raise Refusal("These are no real numbers.")
     return type_
+
+
+def _compared(left: _Typed, right: _Typed, translator: Translator) -> Type:
+    """The type in which two terms are compared; the numbers of a distance and its limit are the same as doubles."""
+    small = {left.type.kind, right.type.kind} <= {"byte", "short", "int"}
+    return DOUBLE if small else _shared(left, right, translator)
 
 
 def _arithmetic(sign: str, left: Node, right: Node, translator: Translator) -> _Typed:
     """Single precision is double precision, rounded once more: for these operations that is the same."""
     sides = [_typed(side, translator) for side in (left, right)]
-    type_ = DOUBLE if sign == "/" else _shared(sides[0], sides[1], translator)
+    type_ = _divided(sides) if sign == "/" else _shared(sides[0], sides[1], translator)
     made = Apply(sign, tuple(_as(side, type_, translator).term for side in sides))
     return _Typed(Apply("float", (made,)) if type_ == FLOAT else made, type_)
+
+
+def _divided(sides: Sequence[_Typed]) -> Type:
+    """Numbers are divided as doubles, but decimals as decimals."""
+    kinds = {side.type.kind for side in sides}
+    if not kinds <= NUMERIC or ("decimal" in kinds and not kinds & FRACTIONAL):
+        raise Refusal("A quotient of decimals is left to others.")
+    return DOUBLE
 
 
 def _kept(function: str, typed: _Typed) -> _Typed:
@@ -257,11 +286,14 @@ def _kept(function: str, typed: _Typed) -> _Typed:
 
 
 def _call(node: exp.Anonymous, translator: Translator) -> _Typed:
-    name, arguments = NAMES.get(node.name.lower(), node.name.lower()), node.expressions
+    name, arguments = _name(node), node.expressions
     if any(predicate.name.lower() == node.name.lower() for predicate in translator.predicates):
         raise Refusal("This is a Python predicate.")
-    if name in VECTORS | TEXTS and len(arguments) == 2:
-        return _pairwise(name, *(translator.expr(argument.unnest()) for argument in arguments))
+    if name in VECTORS | TEXTS:
+        made = [translator.expr(argument.unnest()) for argument in arguments]
+        if name == "levenshtein" and any(not _is_column(argument) for argument in made[:2]):
+            return _exact(translator.expr(node))
+        return _pairwise(name, made)
     if name in {"negative", "abs"} and len(arguments) == 1:
         return _kept(name, _typed(arguments[0], translator))
     if name in CAST_NAMES and len(arguments) == 1:
@@ -277,15 +309,27 @@ def _call(node: exp.Anonymous, translator: Translator) -> _Typed:
 CAST_NAMES = {"double": DOUBLE, "float": FLOAT}
 
 
-def _pairwise(name: str, left: Expr, right: Expr) -> _Typed:
+def _pairwise(name: str, arguments: Sequence[Expr]) -> _Typed:
     """A function of two columns; of anything else its values would have to be computed first."""
-    columns: list[Column] = []
-    for side in (left, right):
-        if len(side.columns) != 1 or side.sql != next(iter(side.columns)).name:
-            raise Refusal(f"{name} of what is no column is left to Spark.")
-        columns += side.columns
-    if name in TEXTS and left.type == right.type == STRING:
-        return _Typed(Text(name, *columns), DOUBLE)
-    if name in VECTORS and left.type.element == right.type.element == FLOAT:
-        return _Typed(Vector(name, *columns), FLOAT)
-    raise Refusal(f"{name} takes other types.")
+    if len(arguments) == 3 and name == "levenshtein" and isinstance(arguments[2].literal, int):
+        return _Typed(Text(name, *_columns(name, arguments[:2], STRING), arguments[2].literal), INT)
+    if len(arguments) != 2:
+        raise Refusal(f"{name} takes two arguments here.")
+    if name in VECTORS:
+        return _Typed(Vector(name, *_columns(name, arguments, FLOAT)), FLOAT)
+    return _Typed(Text(name, *_columns(name, arguments, STRING)), INT if name == "levenshtein" else DOUBLE)
+
+
+def _is_column(made: Expr) -> bool:
+    return len(made.columns) == 1 and made.sql == next(iter(made.columns)).name
+
+
+def _columns(name: str, arguments: Sequence[Expr], type_: Type) -> tuple[Column, Column]:
+    """The columns that two arguments are, of a type or arrays of it."""
+    for made in arguments:
+        if not _is_column(made):
+            raise Refusal(f"{name} of what is no column is left to others.")
+        if (made.type.element if type_ == FLOAT else made.type) != type_:
+            raise Refusal(f"{name} takes other types.")
+    one, two = (next(iter(made.columns)) for made in arguments)
+    return one, two

@@ -1,0 +1,89 @@
+"""Similarities of texts are Spark's, to the last bit."""
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from watersmeet.kernel import texts
+from watersmeet.kernel.pairwise import pairwise
+from watersmeet.predicate.model import Column
+from watersmeet.predicate.terms import Text
+
+ALPHABETS = ["ab", "abcdefgh", "aé", "xß日", "a😀😃", "\0a"]
+
+
+def some(count: int, seed: int, longest: int = 14) -> list[str]:
+    rng = random.Random(seed)
+    made = []
+    for _ in range(count):
+        letters = rng.choice(ALPHABETS)
+        made.append("".join(rng.choice(letters) for _ in range(rng.randint(0, longest))))
+    return made
+
+
+def jaro_winkler(one: str, two: str) -> float:
+    """As Spark writes it, over the units of UTF-16."""
+    a, b = (np.frombuffer(text.encode("utf-16-le"), dtype="<u2").tolist() for text in (one, two))
+    if not a or not b:
+        return 1.0 if a == b else 0.0
+    reach = max(0, max(len(a), len(b)) // 2 - 1)
+    taken, firsts = [False] * len(b), []
+    for i, unit in enumerate(a):
+        for j in range(max(0, i - reach), min(i + reach + 1, len(b))):
+            if not taken[j] and b[j] == unit:
+                taken[j] = True
+                firsts.append(unit)
+                break
+    count = len(firsts)
+    if count == 0:
+        return 0.0
+    seconds = [unit for unit, used in zip(b, taken, strict=True) if used]
+    moved = sum(x != y for x, y in zip(firsts, seconds, strict=True))
+    jaro = (count / len(a) + count / len(b) + (count - moved / 2.0) / count) / 3.0
+    prefix = 0
+    while prefix < min(4, len(a), len(b)) and a[prefix] == b[prefix]:
+        prefix += 1
+    return float(jaro + prefix * 0.1 * (1.0 - jaro))
+
+
+def levenshtein(one: str, two: str) -> int:
+    row = list(range(len(two) + 1))
+    for i, left in enumerate(one, start=1):
+        before, row[0] = row[0], i
+        for j, right in enumerate(two, start=1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (left != right))
+    return row[-1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_they_are_what_the_definition_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "BLOCK", 300)
+    lefts, rights = some(40, seed), some(40, seed + 100)
+    left_at, right_at = np.repeat(np.arange(40), 40), np.tile(np.arange(40), 40)
+    pairs = [(lefts[i], rights[j]) for i, j in zip(left_at, right_at, strict=True)]
+    arrays = (pa.array(lefts), pa.array(rights), left_at, right_at)
+    assert texts.jaro_winkler(*arrays).value.tolist() == [jaro_winkler(*pair) for pair in pairs]
+    distances = [levenshtein(*pair) for pair in pairs]
+    assert texts.levenshtein(*arrays).value.tolist() == distances
+    limited = [-1 if distance > 3 else distance for distance in distances]
+    assert texts.levenshtein(*arrays, limit=3).value.tolist() == limited
+
+
+@pytest.mark.parametrize("function", ["jaro_winkler_similarity", "levenshtein"])
+def test_null_is_null_and_long_texts_are_left_open(function: str) -> None:
+    lefts, rights = pa.array(["a", None, "x" * 65]), pa.array(["ab", "x" * 65, None])
+    left_at, right_at = np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3)
+    made = pairwise(Text(function, Column(0, 0), Column(1, 0)), lefts, rights, left_at, right_at)
+    null = [False, False, True] + [True] * 3 + [False, False, True]
+    assert (~made.valid).tolist() == null
+    open_ = [False, True, False] + [False] * 3 + [True, True, False]
+    assert np.isinf(made.radius).tolist() == open_
+
+
+def test_no_texts_and_no_pairs() -> None:
+    nothing = np.zeros(0, dtype=np.int64)
+    assert len(texts.jaro_winkler(pa.array([], pa.string()), pa.array(["a"]), nothing, nothing).value) == 0
+    empty = texts.levenshtein(pa.array(["", None]), pa.array([""]), np.array([0, 1]), np.array([0, 0]))
+    assert (empty.value.tolist(), empty.valid.tolist()) == ([0, 0], [True, False])

@@ -1,0 +1,118 @@
+"""Which conditions become comparisons of terms, and which are left to others."""
+
+import pyarrow as pa
+import pytest
+
+from tests.predicate.pairs import STREAMS, Pairs, rows, table
+from watersmeet.predicate.model import Column, Dialect, PythonPredicate
+from watersmeet.predicate.scope import Scope
+from watersmeet.predicate.source import Source
+from watersmeet.predicate.terms import Apply, Comparison, Leaf, Term, Text, Vector, comparison_of
+from watersmeet.predicate.translate import Translator
+
+
+def made(text: str, *, ansi: bool = True) -> tuple[Comparison, ...] | None:
+    source = Source(text)
+    tree = source.parse()
+    assert tree is not None
+    predicate = PythonPredicate("tan", lambda x: True)
+    return comparison_of(tree, Translator(source, Scope(STREAMS), [predicate], Dialect(ansi=ansi)))
+
+
+def shown(term: Term) -> str:
+    if isinstance(term, Apply):
+        return f"{term.function}({', '.join(map(shown, term.arguments))})"
+    if isinstance(term, Leaf):
+        return term.sql if term.value is None else str(term.value)
+    return f"{term.function}[{term.left.name}, {term.right.name}]"
+
+
+TERMS = [
+    ("sin(a.x) < 0.5", ["sin(CAST(s0_0 AS DOUBLE)) < 0.5"]),
+    ("NOT (sin(a.x) < 1)", ["sin(CAST(s0_0 AS DOUBLE)) >= 1.0"]),
+    ("exp(a.x) BETWEEN 1 AND b.x",
+     ["exp(CAST(s0_0 AS DOUBLE)) >= 1.0", "exp(CAST(s0_0 AS DOUBLE)) <= CAST(s1_0 AS DOUBLE)"]),
+    ("power(a.i, 2) = cbrt(-b.f)",
+     ["pow(CAST(CAST(s0_4 AS DOUBLE) AS DOUBLE), 2.0) = cbrt(CAST(CAST((-s1_5) AS DOUBLE) AS DOUBLE))"]),
+    ("1 / a.x + ln(b.x) <> log(2, a.x)",
+     ["+(/(1.0, CAST(s0_0 AS DOUBLE)), ln(CAST(s1_0 AS DOUBLE))) <> "
+      "/(ln(CAST(s0_0 AS DOUBLE)), ln(2.0))"]),
+    ("vector_cosine_similarity(b.v, a.v) > 0.9F", ["vector_cosine_similarity[s1_8, s0_8] > "
+      "CAST(CAST(CAST(CAST('0.9' AS DECIMAL(1,1)) AS VARCHAR) AS FLOAT) AS DOUBLE)"]),
+    ("1 - vector_inner_product(a.v, b.v) > 0", ["-(1.0, vector_inner_product[s0_8, s1_8]) > 0.0"]),
+    ("vector_l2_distance(a.v, b.v) + a.f < 3",
+     ["float(+(vector_l2_distance[s0_8, s1_8], CAST(s0_5 AS DOUBLE))) < 3.0"]),
+    ("jaro_winkler_similarity(a.s, b.s) >= 0.9", ["jaro_winkler_similarity[s0_7, s1_7] >= 0.9"]),
+    ("levenshtein(a.s, b.s) <= 2", ["levenshtein[s0_7, s1_7] <= 2.0"]),
+    ("levenshtein(a.s, b.s, 3) / 10 < 0.2", ["/(levenshtein[s0_7, s1_7], 10.0) < 0.2"]),
+    ("CAST(sin(a.x) AS FLOAT) > double(cos(b.x))",
+     ["float(sin(CAST(s0_0 AS DOUBLE))) > cos(CAST(s1_0 AS DOUBLE))"]),
+    ("abs(-cos(a.x)) < 1e-3", ["abs(negative(cos(CAST(s0_0 AS DOUBLE)))) < 0.001"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), TERMS)
+def test_comparisons(text: str, expected: list[str]) -> None:
+    found = made(text)
+    assert found is not None
+    assert [f"{shown(one.left)} {one.sign} {shown(one.right)}" for one in found] == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a.x < b.x",  # nothing inexact
+        "sqrt(a.x) < 2",  # the same everywhere
+        "sin(1) < 0.5",  # of no stream
+        "sin(a.x) < 0.5 OR a.x > 1",
+        "sin(a.x) <=> 0.5",
+        "sin(a.x) IS NULL",
+        "tan(a.x) < 0.5",  # here a Python predicate
+        "floor(sin(a.x)) < 1",
+        "sin(a.x) < 'x' || a.s",
+        "vector_cosine_similarity(a.v, array(1F)) > 0.5",
+        "vector_cosine_similarity(a.v, a.s) > 0.5",
+        "jaro_winkler_similarity(lower(a.s), b.s) > 0.5",
+        "levenshtein(a.s, b.s, a.i) < 3",
+        "levenshtein(a.s) < 3",
+        "levenshtein(lower(a.s), b.s) < 3",  # DuckDB does that
+        "levenshtein(a.s, b.s) * 2 < 3",
+        "sin(a.x, 2) < 3",
+        "sin(a.d / b.d) < 3",  # a quotient of decimals that may raise
+        "CASE WHEN sin(a.x) > 0 THEN 1 ELSE 2 END > 1",
+    ],
+)
+def test_all_else_is_left_to_others(text: str) -> None:
+    assert made(text) is None
+
+
+def test_what_raises_is_nan_in_a_leaf() -> None:
+    found = made("sin(a.i + b.i) < 0.5")
+    assert found is not None
+    (leaf,) = found[0].inputs
+    assert isinstance(leaf, Leaf)
+    assert "TRY(" in leaf.sql
+    assert found[0].columns == {Column(0, 4), Column(1, 4)}
+
+
+def test_what_is_not_to_be_trusted_is_nan_in_a_leaf() -> None:
+    one = table(rows(2, 1))
+    texts = one.set_column(7, "s", pa.array(["é", "e"]))
+    pairs = Pairs(texts, texts, Dialect())
+    possible, sure = pairs.decide("exp(levenshtein(lower(a.s), b.s)) < 2")
+    assert (possible.tolist(), sure.tolist()) == ([True, True], [False, True])
+
+
+def test_floats_stay_floats_without_ansi() -> None:
+    found = made("vector_inner_product(a.v, b.v) + a.i > 0.5", ansi=False)
+    assert found is not None
+    assert shown(found[0].left).startswith("float(+(vector_inner_product")
+
+
+def test_terms_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="gamma of 1 terms is unknown"):
+        Apply("gamma", (Leaf("x"),))
+    with pytest.raises(ValueError, match="no function of vectors"):
+        Vector("cosine", Column(0, 0), Column(1, 0))
+    with pytest.raises(ValueError, match="no function of texts"):
+        Text("soundex", Column(0, 0), Column(1, 0))
