@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from watersmeet.engine.plan import Host
 from watersmeet.errors import DefinitionError
 from watersmeet.query import Query
+from watersmeet.spark.content import content_hash
 
 STREAM = "_stream"
 HASH = "_hash"
@@ -95,23 +96,15 @@ def tagged(query: Query, position: int, frame: DataFrame, everything: bool) -> D
         for field in fields:
             value = frame[_quoted(frame.columns[field])] if other == position else F.lit(None)
             columns.append(value.cast(types[field].dataType).alias(f"s{other}_{field}"))
-    hashed = [
-        frame[_quoted(frame.columns[field])] for field in needed[position] if _hashable(frame.schema[field].dataType)
-    ]
+    hashed = content_hash(
+        [(frame[_quoted(frame.columns[field])], frame.schema[field].dataType) for field in needed[position]]
+    )
     # The hash stands last: before the columns it reads, Spark's constraints would double with each of them.
-    return frame.select(F.lit(position).cast("byte").alias(STREAM), *columns, F.xxhash64(*hashed).alias(HASH))
+    return frame.select(F.lit(position).cast("byte").alias(STREAM), *columns, hashed.alias(HASH))
 
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-def _hashable(kind: T.DataType) -> bool:
-    if isinstance(kind, T.StructType):
-        return all(_hashable(field.dataType) for field in kind)
-    if isinstance(kind, T.ArrayType):
-        return _hashable(kind.elementType)
-    return not isinstance(kind, T.MapType | T.VariantType)
 
 
 def is_local(spark: SparkSession) -> bool:
