@@ -225,7 +225,7 @@ def scattered(draw: st.DrawFn) -> dict[str, Any]:
         "exchanges": [draw(st.sampled_from(["local", "shuffle", "shuffle"])) for _ in batches],
         "strategies": [draw(strategy) for _ in batches],
         "orderings": [draw(st.sampled_from(ORDERINGS)) for _ in batches],
-        "limits": [draw(st.sampled_from([{}, ALWAYS_SCAN, NEVER_SCAN])) for _ in batches],
+        "limits": [draw(st.sampled_from([{}, {}, ALWAYS_SCAN, NEVER_SCAN])) for _ in batches],
     }
 
 

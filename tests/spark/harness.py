@@ -17,6 +17,7 @@ import watersmeet as wm
 from tests import oracle
 from watersmeet.kernel.window import Window
 from watersmeet.placement import Strategy
+from watersmeet.spark.content import content_hash
 from watersmeet.spark.writer import JoinQuery, JoinWriter
 from watersmeet.testing import stream_batches, write_batches
 
@@ -177,10 +178,11 @@ def expected(case: Case, spark: SparkSession | None = None) -> oracle.Outcome:
 
 
 def content_hashes(spark: SparkSession, batches: Batches) -> dict[Any, int]:
-    """Return the hash that decides the order of arrival of equal times, by id: xxhash64 of all columns."""
+    """Return the hash that decides the order of arrival of equal times, by id: the content hash of all columns."""
     every = [row for batch in batches for rows in batch.values() for row in rows]
     frame = spark.createDataFrame(table(every))
-    return {row[0]: row[1] for row in frame.select("id", F.xxhash64(*SCHEMA.names)).collect()}
+    hashed = content_hash([(F.col(field.name), field.dataType) for field in frame.schema])
+    return {row[0]: row[1] for row in frame.select("id", hashed).collect()}
 
 
 def _scaled(window: oracle.Window) -> oracle.Window:

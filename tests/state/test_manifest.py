@@ -48,6 +48,17 @@ def test_what_is_loaded_is_what_was_published(tmp_path: Path) -> None:
         assert (found.watermark, found.progress, found.history) == (wanted.watermark, wanted.progress, wanted.history)
 
 
+@pytest.mark.parametrize("file", ["/etc/passwd", "../x", "chunks/../../x", "chunks/./x", "chunks//x", "results/x"])
+@pytest.mark.parametrize("which", ["rows", "ordinals"])
+def test_files_outside_of_the_store_are_refused(tmp_path: Path, file: str, which: str) -> None:
+    store = Store(str(tmp_path))
+    bad = chunk("c", place=Place(file, 8, 16, 77)) if which == "rows" else chunk("c", ordinals=file)
+    first = START.follow(chunks={"c": bad})
+    manifests.publish(store, first, START)
+    with pytest.raises(StateError, match="which is not in the folder chunks/ of its store"):
+        manifests.load(store, 0)
+
+
 def test_most_manifests_hold_only_what_changed(tmp_path: Path) -> None:
     """A commit must not grow with the number of chunks."""
     store, many = Store(str(tmp_path)), {f"c{n}": chunk(f"c{n}") for n in range(2000)}

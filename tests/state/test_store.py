@@ -1,5 +1,6 @@
 """The store: files that appear whole or not at all, on this host's file system and elsewhere."""
 
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +11,14 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 
+from tests.engine import Run
+from tests.test_engine import SCHEMA
 from watersmeet.errors import StateError
+from watersmeet.kernel.window import Sliding
+from watersmeet.limits import limited
+from watersmeet.placement import Central
+from watersmeet.predicate.model import Column
+from watersmeet.query import Query, StreamSpec
 from watersmeet.state import store as stores
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.store import Store
@@ -64,6 +72,99 @@ def test_a_missing_chunk_is_an_error(store: Store) -> None:
     chunk = written(store, "r-b0-p0a2")
     store.remove([chunk.place.path])
     with pytest.raises(StateError, match="is missing or empty: a manifest names it"):
+        store.open(chunk, pa.int64())
+
+
+# -- chunks that are open
+
+
+def mapped(name: str) -> bool:
+    return name in Path("/proc/self/maps").read_text()
+
+
+def test_removed_files_do_not_stay_mapped(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    chunk = written(store, "r-b0-mapped")
+    assert store.open(chunk, pa.int64()).ts.tolist() == [1, 3, 5]
+    assert mapped("r-b0-mapped")
+    store.remove(chunk.files)
+    assert not mapped("r-b0-mapped")
+
+
+def test_what_a_run_no_longer_names_does_not_stay_mapped(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    one, two, other = (written(store, f"r-b0-named{name}") for name in ("1", "2", "3"))
+    for chunk in (one, two, other):
+        store.open(chunk, pa.int64())
+    store.keep("other run", [other])
+    store.keep("run", [one, two])
+    store.keep("run", [two])  # as a task does, while the driver removes the file
+    assert [mapped(f"named{name}") for name in ("1", "2", "3")] == [False, True, True]
+    Path(tmp_path, other.place.path).unlink()  # by somebody else, after the end of the other run
+    store.keep("new run", [])
+    assert [mapped(f"named{name}") for name in ("1", "2", "3")] == [False, True, False]
+
+
+def test_open_chunks_are_bounded_by_bytes_sort_orders_included(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = stores._Opened()
+    monkeypatch.setattr(stores, "_opened", opened)
+    store = Store(str(tmp_path))
+    chunks = [written(store, f"r-b0-bound{number}") for number in range(40)]
+    size = store.open(chunks[0], pa.int64()).nbytes
+    with limited(open_bytes=10 * size):
+        for chunk in chunks:
+            rows = store.open(chunk, pa.int64())
+            assert opened.nbytes <= 10 * size
+            rows.order(Column(0, 1))
+        assert rows.nbytes > size
+        assert 2 <= len(opened) < 10
+    monkeypatch.setattr("zlib.crc32", None)
+    assert store.open(chunks[0], pa.int64()).ts.tolist() == [1, 3, 5]  # what was right once is not read again
+
+
+def test_a_long_run_keeps_no_more_open_than_is_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = stores._Opened()
+    monkeypatch.setattr(stores, "_opened", opened)
+    streams = tuple(StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab")
+    run = Run(Query(streams), Store(str(tmp_path)))
+    for batch in range(16):
+        run.step(Central(), [(at % 2, {"id": at, "ts": 10 * batch + at, "x": 0.0, "k": "p"}) for at in range(10)])
+    assert len(opened) <= 20  # two tasks wrote two streams sixteen times
+    assert all(Path(tmp_path, key.path).exists() for key in opened._rows)
+
+
+def test_copies_of_remote_chunks_go_with_what_a_run_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = pafs.SubTreeFileSystem(str(tmp_path / "far"), pafs.LocalFileSystem())
+    monkeypatch.setattr(stores, "_connect", lambda root: (far, root.removeprefix("far://")))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "cache"))
+    store = Store("far://copies")
+    chunk = written(store, "r-b0-copy")
+    store.open(chunk, pa.int64())
+    store.keep("run", [chunk])
+    assert len(list((tmp_path / "cache").rglob("*.arrow"))) == 1
+    store.keep("run", [])
+    assert not list((tmp_path / "cache").rglob("*.arrow"))
+
+
+@pytest.mark.parametrize("how", ["mode", "link", "file"])
+def test_a_folder_of_copies_that_others_could_write_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    far = pafs.SubTreeFileSystem(str(tmp_path / "far"), pafs.LocalFileSystem())
+    monkeypatch.setattr(stores, "_connect", lambda root: (far, root.removeprefix("far://")))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "cache"))
+    store = Store(f"far://private-{how}")
+    chunk = written(store, "r-b0-private")
+    folder = tmp_path / "cache" / f"watersmeet-{os.getuid()}"
+    folder.parent.mkdir()
+    if how == "mode":
+        folder.mkdir()
+        folder.chmod(0o777)
+    elif how == "link":
+        folder.symlink_to(tmp_path, target_is_directory=True)
+    else:
+        folder.touch()
+    with pytest.raises(StateError, match=r"for copies of remote state, is not this user's alone; remove it"):
         store.open(chunk, pa.int64())
 
 
@@ -128,5 +229,6 @@ def test_remote_chunks_are_cached_on_this_host_until_removed(tmp_path: Path, mon
     chunk = written(store, "r-b0-p0a3")
     store.open(chunk, pa.int64())
     assert [path.name for path in (tmp_path / "cache").rglob("*.arrow")] == [Path(chunk.place.path).name]
+    assert (tmp_path / "cache" / f"watersmeet-{os.getuid()}").stat().st_mode & 0o777 == 0o700
     store.remove(chunk.files)
     assert not list((tmp_path / "cache").rglob("*.arrow"))

@@ -90,8 +90,9 @@ class Worker:
 
     def prober(self, plan: BatchPlan, query: Query, table: ChunkTable, routes: Routes) -> Prober:
         """Return what runs the hops of a task over some chunks; about others nothing need be remembered."""
-        dialect = query.dialect
-        self._memory.keep(plan.run, table.ids)
+        dialect, chunks = query.dialect, table.chunks
+        self._memory.keep(plan.run, {chunk.id for chunk in chunks})
+        plan.store.keep(plan.run, chunks)
         if dialect not in self._ducks:
             self._ducks[dialect] = Duck(dialect)
         return Prober(query, table, self._ducks[dialect], self._memory, self._clock, routes, plan.run)
@@ -148,9 +149,9 @@ class Probe:
         opened = [[self.table.rows(target) for target in targets] for targets in bucketings.values()]
         keys = [[(rows.ts, rows.hashes) for rows in found] for found in opened]
         self._arrivals[stream] = arrivals(stream, self._plan.arrived[stream], keys[0] if keys else [])
-        for targets, found, mine in zip(bucketings.values(), opened, keys, strict=True):
-            for target, rows, ordinals in zip(targets, found, self._arrivals[stream].ordinals(mine), strict=True):
-                rows.ordinals = ordinals
+        for targets, mine in zip(bucketings.values(), keys, strict=True):
+            for target, ordinals in zip(targets, self._arrivals[stream].ordinals(mine), strict=True):
+                self.table.number(target, ordinals)
                 self._ordinals[target.chunk.id] = ordinals
 
     def results(self, share: int, shares: int) -> Iterator[Partials]:

@@ -240,7 +240,8 @@ class Prober:
             ts = rows.ts[row]
             keep = (ts >= low[partial]) & (ts <= high[partial])
         size = self._query.streams[step.target].window.rows
-        if size is not None and rows.ordinals is not None:
+        if size is not None:
+            assert rows.ordinals is not None
             keep &= rows.ordinals[row] > block.asof[step.target][partial] - size
         return (partial, row) if keep.all() else (partial[keep], row[keep])
 

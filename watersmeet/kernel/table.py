@@ -39,6 +39,7 @@ class ChunkTable:
     def __init__(self, store: Store, query: Query, targets: list[Target]) -> None:
         self._store, self._query = store, query
         self._by_number: Mapping[int, Target] = {target.number: target for target in targets}
+        self._ordinals: dict[int, Ints] = {}
         streams = range(len(query.streams))
         self._by_stream = [sorted((t for t in targets if t.chunk.stream == s), key=_time) for s in streams]
         # Chunks overlap in time, so the scan for an interval starts where the running maximum of `high` reaches it.
@@ -55,12 +56,19 @@ class ChunkTable:
 
     def rows(self, target: Target) -> Rows:
         """Open a chunk."""
-        return self._store.open(target.chunk, self._query.streams[target.chunk.stream].time_type)
+        rows = self._store.open(target.chunk, self._query.streams[target.chunk.stream].time_type)
+        if target.number in self._ordinals:
+            rows.ordinals = self._ordinals[target.number]
+        return rows
+
+    def number(self, target: Target, ordinals: Ints) -> None:
+        """Give the rows of a chunk that this batch wrote their arrival ordinals, which no file holds yet."""
+        self._ordinals[target.number] = ordinals
 
     @property
-    def ids(self) -> set[str]:
-        """The ids of all chunks."""
-        return {target.chunk.id for target in self._by_number.values()}
+    def chunks(self) -> list[Chunk]:
+        """All chunks."""
+        return [target.chunk for target in self._by_number.values()]
 
     def chunk(self, number: int) -> Chunk:
         """Return a chunk by its number."""

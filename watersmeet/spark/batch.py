@@ -36,9 +36,9 @@ from watersmeet.spark.paths import Place
 from watersmeet.spark.sinks import Results, Sink
 from watersmeet.spark.tree import Node
 from watersmeet.state import manifest as manifests
+from watersmeet.state.chunk import CHUNKS
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
-from watersmeet.state.write import CHUNKS
 
 DESCRIPTION = "query.json"
 FORMAT = 3

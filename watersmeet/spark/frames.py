@@ -14,6 +14,7 @@ from watersmeet.engine.plan import Host
 from watersmeet.errors import DefinitionError
 from watersmeet.predicate.model import Column as ColumnOf
 from watersmeet.query import Query
+from watersmeet.spark.content import content_hash
 
 STREAM = "_stream"
 HASH = "_hash"
@@ -116,17 +117,17 @@ def tagged(query: Query, position: int, frame: DataFrame, everything: bool, comp
     """Return a frame as rows of one stream of a join, with the columns of the others NULL."""
     names = [column_name(at) for at in range(len(frame.columns))]
     own = [*map(F.col, names), *computed]
-    columns: dict[ColumnOf, Column] = {}
+    made, mine = [], []
     for other in range(len(query.streams)):
         for field in _needed(query, other, everything):
-            kind = from_arrow_type(query.type_of(ColumnOf(other, field)), prefer_timestamp_ntz=True)
-            value = own[field] if other == position else F.lit(None)
-            columns[ColumnOf(other, field)] = value.cast(kind)
-    made = [value.alias(column.name) for column, value in columns.items()]
-    hashed = [value for column, value in columns.items() if column.stream == position]
+            column = ColumnOf(other, field)
+            kind = from_arrow_type(query.type_of(column), prefer_timestamp_ntz=True)
+            value = own[field].cast(kind) if other == position else F.lit(None).cast(kind)
+            made.append(value.alias(column.name))
+            mine += [(value, kind)] if other == position else []
     # The hash stands last: before the columns it reads, Spark's constraints would double with each of them.
     tag = F.lit(position).cast("byte").alias(STREAM)
-    return frame.toDF(*names).select(tag, *made, F.xxhash64(*hashed).alias(HASH))
+    return frame.toDF(*names).select(tag, *made, content_hash(mine).alias(HASH))
 
 
 def column_name(at: int) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from watersmeet.errors import StateError
-from watersmeet.state.chunk import Chunk
+from watersmeet.state.chunk import CHUNKS, Chunk
 from watersmeet.state.store import Store
 
 FOLDER = "manifests"
@@ -184,17 +184,33 @@ def _read(store: Store, batch: int) -> dict[str, Any] | None:
     return body
 
 
+def _chunk(plain: Mapping[str, Any]) -> Chunk:
+    """Return a chunk of a manifest.
+
+    Raises:
+        StateError: If its files lie elsewhere than state does: nobody but a hand writes that.
+    """
+    chunk = Chunk.from_json(plain)
+    for file in chunk.files:
+        if not file.startswith(f"{CHUNKS}/") or not all(part.strip(".") for part in file.split("/")):
+            raise StateError(
+                f"A manifest names the state file {file!r}, which is not in the folder {CHUNKS}/ of its store; "
+                "restore the manifest or start a new checkpoint."
+            )
+    return chunk
+
+
 def _apply(delta: Mapping[str, Any], chunks: Mapping[str, Chunk]) -> dict[str, Chunk]:
     live = {key: chunk for key, chunk in chunks.items() if key not in set(delta["removed"])}
     for key, owners in delta["moved"].items():
         live[key] = live[key].owned_by(owners)
-    return live | {plain["id"]: Chunk.from_json(plain) for plain in delta["added"]}
+    return live | {plain["id"]: _chunk(plain) for plain in delta["added"]}
 
 
 def _manifest(body: Mapping[str, Any], before: Manifest | None) -> Manifest:
     """Return the manifest that a file's body describes, on top of the one before if it is a delta."""
     if before is None:
-        chunks, history = {plain["id"]: Chunk.from_json(plain) for plain in body["chunks"]}, tuple(body["history"])
+        chunks, history = {plain["id"]: _chunk(plain) for plain in body["chunks"]}, tuple(body["history"])
     else:
         chunks, history = _apply(body, before.chunks), before.all_progress
     inner = {int(at): _manifest(found, before and before.inner[int(at)]) for at, found in body["inner"].items()}

@@ -1,20 +1,26 @@
 """The store: a folder of immutable files, on any file system that pyarrow opens."""
 
 import os
+import stat
 import tempfile
 import uuid
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from watersmeet.errors import StateError
+from watersmeet.limits import limits
 from watersmeet.state.chunk import Chunk, Rows, read_batch
+
+MOST_CHECKED, MOST_RUNS = 100_000, 100
+"""Chunks and runs of queries about which a process remembers something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,10 @@ class Store:
         return [str(path.relative_to(self.local)) for path in base.rglob("*") if path.is_file()]
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove files; those already gone are fine."""
-        for path in paths:
+        """Remove files, which this process then no longer keeps open; those already gone are fine."""
+        gone = frozenset(paths)
+        _opened.forget(lambda key: key.root == self.root and not gone.isdisjoint((key.path, key.ordinals)))
+        for path in gone:
             try:
                 if self.local is None:
                     self._cached(path).unlink(missing_ok=True)
@@ -104,6 +112,28 @@ class Store:
                     os.unlink(Path(self.local, path))
             except FileNotFoundError:
                 pass
+
+    def keep(self, run: str, chunks: Iterable[Chunk]) -> None:
+        """Close the chunks that a run of a query has named and names no longer: their files are gone, or will be.
+
+        Args:
+            run: The run; joins in one store have different ones.
+            chunks: All that it names now.
+        """
+        if (self.root, run) not in _named:  # another may have ended, and its files have been removed by anybody
+            _opened.forget(lambda key: not Store(key.root)._kept_at(key.path).exists())
+        now = {_known_by(chunk) for chunk in chunks}
+        before = _named.pop((self.root, run), frozenset())
+        _named[self.root, run] = frozenset(now)
+        while len(_named) > MOST_RUNS:
+            del _named[next(iter(_named))]
+        gone = before - now
+        if gone:
+            _opened.forget(lambda key: key.root == self.root and key[1:4] in gone)
+        if self.local is None:
+            files = {file for path, _, ordinals in gone for file in (path, ordinals) if file is not None}
+            for file in files - {file for path, _, ordinals in now for file in (path, ordinals)}:
+                self._cached(file).unlink(missing_ok=True)
 
     def _map(self, path: str) -> pa.Buffer:
         """Memory-map a file, fetching it to this host's disk first if it is remote."""
@@ -119,14 +149,17 @@ class Store:
             "so results would be lost; restore it or start a new checkpoint."
         )
 
+    def _kept_at(self, path: str) -> Path:
+        """Return where this host has a file, or its copy if it is remote."""
+        return Path(self.local, path) if self.local is not None else self._cached(path)
+
     def _on_this_host(self, path: str) -> Path:
-        if self.local is not None:
-            return Path(self.local, path)
-        cached = self._cached(path)
-        if not cached.exists():
+        cached = self._kept_at(path)
+        if self.local is None and not cached.exists():
             data = self.read(path)
             if data is None:
                 raise FileNotFoundError(path)
+            _private(Path(tempfile.gettempdir(), _folder()))
             cached.parent.mkdir(parents=True, exist_ok=True)
             draft = cached.with_name(f"{cached.name}.{uuid.uuid4().hex}")
             draft.write_bytes(data)
@@ -135,7 +168,7 @@ class Store:
 
     def _cached(self, path: str) -> Path:
         """Return where this host keeps its copy of a remote file."""
-        return Path(tempfile.gettempdir(), f"watersmeet-{os.getuid()}", self.root.replace("/", "_"), path)
+        return Path(tempfile.gettempdir(), _folder(), self.root.replace("/", "_"), path)
 
     def open(self, chunk: Chunk, time_type: pa.DataType) -> Rows:
         """Return the rows of a chunk.
@@ -144,13 +177,13 @@ class Store:
             StateError: If the file is missing or damaged; never "no rows".
         """
         place = chunk.place
-        key = (self.root, place.path, place.offset, chunk.ordinals, str(time_type))
+        key = _Key(self.root, place.path, place.offset, chunk.ordinals, str(time_type))
         rows = _opened.get(key)
         if rows is None:
             source = self._map(place.path)
             if source.size < place.offset + place.length:
                 raise self._damaged(place.path, "is cut short")
-            batch = read_batch(source, place)
+            batch = read_batch(source, place, _opened.is_checked(key))
             rows = Rows(batch, time_type, self._ordinals(chunk))
             _opened.put(key, rows)
         return rows
@@ -164,27 +197,91 @@ class Store:
         return pa.ipc.open_stream(data).read_next_batch().column(0).to_numpy()
 
 
+def _folder() -> str:
+    return f"watersmeet-{os.getuid()}"
+
+
+def _private(folder: Path) -> None:
+    """Make the folder of copies, which nobody else may write to: what lies in it is taken for state.
+
+    Raises:
+        StateError: If somebody else could.
+    """
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700, parents=True)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise StateError(
+            f"The folder {folder}, for copies of remote state, is not this user's alone; remove it, or give it the "
+            "owner of this process and the mode 0700, or set TMPDIR to a folder of your own."
+        )
+    folder.chmod(0o700)
+
+
 def _connect(root: str) -> tuple[pafs.FileSystem, str]:
     system, base = pafs.FileSystem.from_uri(root)
     return system, str(base)
 
 
+def _known_by(chunk: Chunk) -> tuple[str, int, str | None]:
+    return chunk.place.path, chunk.place.offset, chunk.ordinals
+
+
+class _Key(NamedTuple):
+    """What open rows are known by."""
+
+    root: str
+    path: str
+    offset: int
+    ordinals: str | None
+    time_type: str
+
+
 class _Opened:
-    """The chunks this process has open, the least recently used dropped first."""
+    """The chunks this process has open, the least recently used closed first; files stay mapped as long as they are."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._rows: OrderedDict[Any, Rows] = OrderedDict()
+    def __init__(self) -> None:
+        self._rows: OrderedDict[_Key, Rows] = OrderedDict()
+        self._size = 0
+        """More or less what they take; counted before any is closed."""
+        self._checked: set[tuple[str, str, int]] = set()
+        """Those whose checksums were right: they need not be read again when they are opened again."""
 
-    def get(self, key: Any) -> Rows | None:
-        if key in self._rows:
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(rows.nbytes for rows in list(self._rows.values()))
+
+    def get(self, key: _Key) -> Rows | None:
+        rows = self._rows.get(key)
+        if rows is not None and key in self._rows:
             self._rows.move_to_end(key)
-        return self._rows.get(key)
+        return rows
 
-    def put(self, key: Any, rows: Rows) -> None:
+    def is_checked(self, key: _Key) -> bool:
+        return key[:3] in self._checked
+
+    def put(self, key: _Key, rows: Rows) -> None:
+        if len(self._checked) >= MOST_CHECKED:
+            self._checked.clear()
+        self._checked.add(key[:3])
         self._rows[key] = rows
-        while len(self._rows) > self._limit:
-            self._rows.popitem(last=False)
+        self._size += 2 * rows.nbytes  # a guess at what its sort orders will take
+        if self._size <= limits().open_bytes:
+            return
+        self._size = self.nbytes
+        if self._size > limits().open_bytes:  # then by a quarter, so that this is not due again at once
+            while 4 * self._size > 3 * limits().open_bytes and len(self._rows) > 1:
+                self._size -= self._rows.popitem(last=False)[1].nbytes
+
+    def forget(self, gone: Callable[[_Key], bool]) -> None:
+        for key in [key for key in list(self._rows) if gone(key)]:
+            self._rows.pop(key, None)
+            self._checked.discard(key[:3])
 
 
-_opened = _Opened(4096)
+_opened = _Opened()
+_named: dict[tuple[str, str], frozenset[tuple[str, int, str | None]]] = {}
+"""The chunks that a run of a query last named, by the store's root and the run."""

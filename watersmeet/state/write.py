@@ -11,13 +11,24 @@ from numpy.typing import NDArray
 
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import HASH, ORDINAL, TIME, WHOLE, Bucket, Chunk, Place, encode, with_orders, zone_of
+from watersmeet.state.chunk import (
+    CHUNKS,
+    HASH,
+    ORDINAL,
+    TIME,
+    WHOLE,
+    Bucket,
+    Chunk,
+    Place,
+    encode,
+    with_orders,
+    zone_of,
+)
 from watersmeet.state.compact import Merge
 from watersmeet.state.store import Store
 
 Ints = NDArray[np.int64]
 Owners = Callable[[int, Bucket], tuple[int, ...]]
-CHUNKS = "chunks"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,56 @@
+"""The hash of a row's content: the last word of the arrival order, so different rows must not have the same by rule.
+
+[!] Spark's xxhash64 skips NULL, runs through arrays and structs as if they had no borders, takes -0.0 for 0.0 and
+refuses maps and variants. So what it would pass over is given to it beside the values.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+
+def content_hash(values: Sequence[tuple[Column, T.DataType]]) -> Column:
+    """Return a hash of some columns, given with their types."""
+    return F.xxhash64(*(part for value, kind in values for part in _parts(value, kind)))
+
+
+def _parts(value: Column, kind: T.DataType) -> list[Column]:
+    """Return what to hash of a value: values that differ differ in this."""
+    null = value.isNull()
+    if isinstance(kind, T.StructType) and len({field.name.lower() for field in kind}) == len(kind):
+        return [null, *(part for field in kind for part in _parts(value.getField(field.name), field.dataType))]
+    if isinstance(kind, T.ArrayType):
+        return [null, F.size(value), *_elements(value, kind.elementType)]
+    if isinstance(kind, T.MapType):
+        entry = T.StructType([T.StructField("key", kind.keyType), T.StructField("value", kind.valueType)])
+        hashes = F.transform(F.map_entries(value), lambda each: content_hash([(each, entry)]))
+        return [null, F.size(value), F.array_sort(hashes)]
+    if isinstance(kind, T.VariantType):
+        return [null, F.to_json(value), F.schema_of_variant(value)]
+    return [null, *_plain(value, kind)]
+
+
+def _plain(value: Column, kind: T.DataType) -> list[Column]:
+    if isinstance(kind, T.StringType) and not _is_binary(kind):
+        return [value.cast("binary")]  # texts that a collation calls equal are different content
+    if isinstance(kind, T.FloatType | T.DoubleType):
+        return [value, F.when(value == 0, value.cast("string"))]
+    return [value]
+
+
+def _elements(value: Column, kind: T.DataType) -> list[Column]:
+    """Return what to hash of an array; where its elements are as plain as most, the array itself, which is fast."""
+    each = F.transform(value, lambda element: content_hash([(element, kind)]))
+    if isinstance(kind, T.StructType | T.ArrayType | T.MapType | T.VariantType):
+        return [each]
+    if isinstance(kind, T.StringType) and not _is_binary(kind):
+        return [each]
+    zero = isinstance(kind, T.FloatType | T.DoubleType)
+    odd = F.exists(value, lambda element: element.isNull() | (element == 0) if zero else element.isNull())
+    return [value, F.when(odd, each)]
+
+
+def _is_binary(kind: T.StringType) -> bool:
+    return kind.collation == "UTF8_BINARY"
