@@ -1,0 +1,126 @@
+"""`python -m tests.fuzz --seconds 600`: random joins, each compared with brute force and with Spark itself."""
+
+import argparse
+import logging
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from pyspark.sql import SparkSession
+
+from tests.fuzz.case import Case, Runner, Verdict, cases
+from tests.fuzz.reference import define
+from tests.fuzz.shrink import shrink
+
+MOST_FAILURES = 10
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run random joins; 1 if one of them went wrong."""
+    options = _options(arguments)
+    tally = Tally(options.allow_refusals)
+    runner = Runner(_session())
+    define(runner.spark)
+    end = time.monotonic() + options.seconds
+    for case in _cases(options):
+        if time.monotonic() > end or len(tally.failures) >= options.failures:
+            break
+        verdict = runner.run(case)
+        tally.add(case, verdict, options.verbose)
+        if tally.is_failure(verdict):
+            _report(case, verdict, runner, tally, 0 if options.no_shrink else 40)
+    runner.close()
+    print("\n" + tally.line())
+    for said, count in tally.refusals.most_common(15):
+        print(f"  refused {count} times: {said}")
+    for failure in tally.failures:
+        print(f"  failed: {failure}")
+    return 1 if tally.failures else 0
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60, help="how long to go on")
+    parser.add_argument("--seed", help="begin here; `N:k` runs only that case")
+    parser.add_argument("--failures", type=int, default=MOST_FAILURES, help="stop after so many")
+    parser.add_argument("--allow-refusals", action="store_true", help="what Spark takes may be refused")
+    parser.add_argument("--no-shrink", action="store_true", help="show failing cases as they are")
+    parser.add_argument("--verbose", action="store_true", help="show every case")
+    return parser.parse_args(arguments)
+
+
+def _cases(options: argparse.Namespace) -> Iterator[Case]:
+    given = str(options.seed or random.SystemRandom().randrange(10**9))
+    seed, _, only = given.partition(":")
+    print(f"seed {given}", flush=True)
+    if only:
+        yield from (case for case in cases(int(seed), refusable=not options.allow_refusals) if case.seed == given)
+        return
+    at = int(seed)
+    while True:
+        yield from cases(at, refusable=not options.allow_refusals)
+        at += 1
+
+
+class Tally:
+    """Counts what became of the cases."""
+
+    def __init__(self, allow_refusals: bool) -> None:
+        self.allow_refusals, self.counts, self.started = allow_refusals, Counter[str](), time.monotonic()
+        self.refusals, self.failures, self._shown = Counter[str](), list[str](), 0.0
+
+    def add(self, case: Case, verdict: Verdict, verbose: bool) -> None:
+        """Count a case, and say from time to time how it goes."""
+        self.counts[verdict.kind] += 1
+        if verdict.kind == "refused":
+            self.refusals[verdict.said] += 1
+        if verbose:
+            print(f"{case.seed} {verdict.kind}: {verdict.said[:100]}: {case.where}", flush=True)
+        elif time.monotonic() - self._shown > 10:
+            self._shown = time.monotonic()
+            print(f"{self.line()}; at seed {case.seed}", flush=True)
+
+    def is_failure(self, verdict: Verdict) -> bool:
+        """Whether a case went wrong."""
+        return verdict.kind == "failed" or (verdict.kind == "refused" and not self.allow_refusals)
+
+    def line(self) -> str:
+        """The counts."""
+        minutes = (time.monotonic() - self.started) / 60
+        counted = ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items()))
+        return f"{self.counts.total()} cases ({self.counts.total() / max(minutes, 1e-9):.0f} a minute): {counted}"
+
+
+def _report(case: Case, verdict: Verdict, runner: Runner, tally: Tally, seconds: float) -> None:
+    """Show a case that went wrong, a smaller one if there is one, and how to see it again."""
+    allowed = " --allow-refusals" if tally.allow_refusals else ""
+    again = f"python -m tests.fuzz --seed {case.seed}{allowed}"
+    tally.failures.append(f"{verdict.said[:160]} ({again})")
+    print(f"\n{verdict.kind.upper()} seed {case.seed}: {verdict.said}\n{case}", flush=True)
+    if seconds and verdict.kind == "failed":
+        smaller = shrink(case, lambda other: runner.run(other).kind == "failed", seconds)
+        print(f"smaller: {runner.run(smaller).said}\n{smaller}", flush=True)
+    print(f"again: {again}\n", flush=True)
+
+
+def _session() -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    builder: SparkSession.Builder = SparkSession.builder
+    session = (
+        builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+if __name__ == "__main__":
+    sys.exit(main())
