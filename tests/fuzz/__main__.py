@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     runner.close()
     print("\n" + tally.line())
     for said, count in tally.refusals.most_common(15):
-        print(f"  refused {count} times: {said}")
+        print(f"  {count} times {said}")
     for failure in tally.failures:
         print(f"  failed: {failure}")
     return 1 if tally.failures else 0
@@ -75,8 +75,8 @@ class Tally:
     def add(self, case: Case, verdict: Verdict, verbose: bool) -> None:
         """Count a case, and say from time to time how it goes."""
         self.counts[verdict.kind] += 1
-        if verdict.kind == "refused":
-            self.refusals[verdict.said] += 1
+        if verdict.kind in ("refused", "skipped"):
+            self.refusals[f"{verdict.kind}: {verdict.said}"] += 1
         if verbose:
             print(f"{case.seed} {verdict.kind}: {verdict.said[:100]}: {case.where}", flush=True)
         elif time.monotonic() - self._shown > 10:
@@ -109,6 +109,8 @@ def _report(case: Case, verdict: Verdict, runner: Runner, tally: Tally, seconds:
 def _session() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Most JVM code runs a few times only: to optimise it would take longer.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     builder: SparkSession.Builder = SparkSession.builder
     session = (

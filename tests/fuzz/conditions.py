@@ -118,7 +118,8 @@ class Conditions:
             "lower({})", "trim({})", "substring({}, 2, 3)", "left({}, 1)", "concat({}, 'x')", "reverse({})",
             "regexp_extract({}, '([a-z]+)', 1)", "replace({}, 'a', 'b')", "coalesce({}, 'none')", "lpad({}, 4, '*')",
             "translate({}, 'ab', 'ba')", "initcap({})", "md5({})", "upper({})", "soundex({})", "rtrim('b', {})",
-            "array_join(transform(split({}, ''), x -> concat(x, '.')), '')", "to_json(struct({} AS v))", "repeat({}, 2)",
+            "array_join(transform(split({}, ''), x -> concat(x, '.')), '')", "to_json(struct({} AS v))",
+            "repeat({}, 2)",
         ]  # fmt: skip
         return rng.choice(forms).format(found)
 
@@ -249,7 +250,8 @@ class Conditions:
             f"array_contains({words}, {s})", f"size(filter({xs}, e -> e > {y})) > 0", f"exists({xs}, e -> e = {y})",
             f"try_element_at({mapped}, {s}) > 1", f"struct({x}, 1) <= struct({y}, 2)", f"coalesce({x}, {y}) > 1",
             f"size(array_intersect({xs}, {ys})) > 0", f"{xs} = {ys}", f"hash({x}, {y}) % 2 = 0",
-            f"forall({xs}, e -> e IS NULL OR e < {y})", f"array_position({xs}, {y}) > 0", f"concat_ws('-', {s}, {x}) > 'a'",
+            f"forall({xs}, e -> e IS NULL OR e < {y})", f"array_position({xs}, {y}) > 0",
+            f"concat_ws('-', {s}, {x}) > 'a'",
             f"size(array_union({xs}, {ys})) < 4", f"nvl2({x}, {y} > 1, {y} < 1)", f"atan2({x}, {y}) > 0.5",
             f"hypot({x}, {y}) < 5", f"equal_null({x}, {y})", f"map_contains_key({mapped}, {s})",
             f"zip_with({xs}, {ys}, (p, q) -> p + q)[0] > 1", f"bit_count(cast({x} AS int) ^ cast({y} AS int)) < 3",
@@ -285,7 +287,8 @@ class Conditions:
             f"{x} / {y} > 1", f"cast({s} AS int) < {y}", f"{x} + {y} < 5", f"{x} * {y} > 3", f"{x} % {y} = 0",
             f"{xs}[cast({y} AS int)] > 0", f"element_at({xs}, cast({y} AS int)) = 1", f"cast({x} AS int) = {y}",
             f"cast({s} AS date) < {self.moment(other)}", f"{x} - {y} >= 0", f"cast({x} AS tinyint) = {y}",
-            f"py_near(cast(1 / {x} AS double), cast({y} AS double))", f"to_date({s}, 'yyyy-MM-dd') = {self.moment(other)}",
+            f"py_near(cast(1 / {x} AS double), cast({y} AS double))",
+            f"to_date({s}, 'yyyy-MM-dd') = {self.moment(other)}",
         ]  # fmt: skip
         return self.rng.choice(forms)
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tests import oracle
 from tests.fuzz.kinds import KINDS, Kind
@@ -22,6 +24,7 @@ TIME_NAMES = ("ts", "ts", "ts", "end", "time", "Timestamp", "when it was")
 PLAIN_NAMES = frozenset("abcdxykvw") | {"t1", "ts", "id", "Upper", "_c", "id2"}
 STARTS = (1_700_000_000_000_000, 1_729_990_000_000_000, 0, -60_000_000_000_000_000, 253_402_300_000_000_000)
 UNITS = (1, 1_000_000, 1_000_000, 1_000_000, 3_600_000_000)
+CROSS = "cross.parquet"
 FAR = 5_000_000_000_000_000_000
 
 
@@ -120,7 +123,7 @@ class Maker:
         return Data(shapes, tuple(rows), batches, rng.random() < 0.7)
 
     def _shapes(self, count: int, unit: int) -> tuple[Shape, ...]:
-        rng, names = self.rng, []
+        rng, names = self.rng, list[str]()
         pool = STREAM_NAMES if rng.random() < 0.35 else STREAM_NAMES[:4]
         for name in rng.sample(pool, len(pool)):
             if name.lower() not in {other.lower() for other in names}:
@@ -132,7 +135,7 @@ class Maker:
         rng = self.rng
         kinds = [kind for kind in shared if rng.random() < 0.9] + rng.sample(self.kinds, rng.randint(0, 2))
         time = rng.choice(TIME_NAMES)
-        pool = COLUMN_NAMES if rng.random() < 0.5 else COLUMN_NAMES[:5] + ("z", "u")
+        pool = COLUMN_NAMES if rng.random() < 0.5 else (*COLUMN_NAMES[:5], "z", "u")
         free = [other for other in pool if other.lower() != time.lower()]
         columns = tuple(Column(n, k) for n, k in zip(rng.sample(free, len(kinds)), kinds, strict=True))
         delay = rng.choice([None, None, *(rng.randint(0, 20) * unit for _ in range(4))])
@@ -194,13 +197,22 @@ class Times:
 
 
 def write(data: Data, folder: Path) -> None:
-    """Write the rows, a folder a stream and a file a batch."""
+    """Write the rows, a folder a stream and a file a batch; and all combinations of them in one file."""
     for at, shape in enumerate(data.shapes):
-        tables = [
-            table(data, shape, [row for row in data.rows if row.stream == at and row.batch == batch])
-            for batch in range(data.batches)
-        ]
+        rows = [row for row in data.rows if row.stream == at]
+        tables = [table(data, shape, [row for row in rows if row.batch == batch]) for batch in range(data.batches)]
         write_batches(folder / str(at), tables)
+    pq.write_table(combinations(data), folder / CROSS)
+
+
+def combinations(data: Data) -> pa.Table:
+    """All combinations of one row a stream, the columns of stream 0 under names that begin with `s0_`."""
+    tables = []
+    for at, shape in enumerate(data.shapes):
+        tables.append(table(data, shape, list({row.id: row for row in data.rows if row.stream == at}.values())))
+    places = np.meshgrid(*(np.arange(len(one)) for one in tables), indexing="ij")
+    crossed = [one.take(pa.array(taken.ravel())) for one, taken in zip(tables, places, strict=True)]
+    return pa.table({f"s{at}_{name}": one.column(name) for at, one in enumerate(crossed) for name in one.column_names})
 
 
 def table(data: Data, shape: Shape, rows: list[Row]) -> pa.Table:
@@ -221,10 +233,11 @@ def _stored(values: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def readers(shape: Shape) -> list[str]:
+def readers(shape: Shape, prefix: str = "") -> list[str]:
     """The expressions that make a stream's columns of what is stored."""
-    made = ["id", f"ts AS {quoted(shape.time)}"]
-    return [*made, *(f"{c.kind.read.format(f'c{at}')} AS {quoted(c.name)}" for at, c in enumerate(shape.columns))]
+    made = [f"{prefix}id AS id", f"{prefix}ts AS {quoted(shape.time)}"]
+    columns = enumerate(shape.columns)
+    return [*made, *(f"{c.kind.read.format(f'{prefix}c{at}')} AS {quoted(c.name)}" for at, c in columns)]
 
 
 def shown(data: Data) -> Mapping[str, Any]:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from tests.fuzz.data import Data, quoted, readers
+from tests.fuzz.data import CROSS, Data, quoted, readers, table
 from tests.predicate.engines import SIMPLIFICATIONS
 
 MOST_ONE_BY_ONE = 6_000
@@ -22,6 +24,8 @@ FUNCTIONS = (
     "sq_no_value(x STRING, y STRING) RETURNS BOOLEAN RETURN x IS NULL AND y IS NULL",
 )
 """What the Python predicates answer, said in SQL."""
+
+ATTRIBUTES = "org.apache.spark.sql.catalyst.expressions.package$AttributeSeq"
 
 Ids = tuple[int, ...]
 
@@ -69,11 +73,14 @@ def setting(spark: SparkSession, **values: str) -> Iterator[None]:
             spark.conf.unset(f"spark.sql.{key.replace('__', '.')}")
 
 
-def static_frames(spark: SparkSession, data: Data, folder: Path) -> list[DataFrame]:
-    """The streams as static frames."""
-    return [
-        spark.read.parquet(str(folder / str(at))).selectExpr(*readers(shape)) for at, shape in enumerate(data.shapes)
-    ]
+def frames(spark: SparkSession, data: Data, folder: Path, *, streaming: bool) -> list[DataFrame]:
+    """The streams as frames; streaming ones take a file a batch."""
+    made = []
+    for at, shape in enumerate(data.shapes):
+        schema = from_arrow_schema(table(data, shape, []).schema, prefer_timestamp_ntz=True)
+        reader: Any = spark.readStream.option("maxFilesPerTrigger", 1) if streaming else spark.read
+        made.append(reader.schema(schema).parquet(str(folder / str(at))).selectExpr(*readers(shape)))
+    return made
 
 
 class Reference:
@@ -82,19 +89,34 @@ class Reference:
     def __init__(self, spark: SparkSession, data: Data, folder: Path) -> None:
         self.spark, self.data = spark, data
         self.names = [shape.name for shape in data.shapes]
-        frames = static_frames(spark, data, folder)
+        self.ids = [f"id{at}" for at in range(len(data.shapes))]
+        schema = from_arrow_schema(pq.read_schema(folder / CROSS), prefer_timestamp_ntz=True)
+        stored = spark.read.schema(schema).parquet(str(folder / CROSS))
+        ids = [f"s{at}_id AS id{at}" for at in range(len(data.shapes))]
         structs = [
-            frame.dropDuplicates(["id"]).selectExpr(f"id AS id{at}", f"struct(*) AS {quoted(shape.name)}")
-            for at, (frame, shape) in enumerate(zip(frames, data.shapes, strict=True))
+            f"struct({', '.join(readers(shape, f's{at}_'))}) AS {quoted(shape.name)}"
+            for at, shape in enumerate(data.shapes)
         ]
-        cross = structs[0]
-        for other in structs[1:]:
-            cross = cross.crossJoin(other)
-        times = ", ".join(f"{quoted(shape.name)}.{quoted(shape.time)}" for shape in data.shapes)
-        cross = cross.selectExpr("*", f"greatest({times}) AS _time").coalesce(1)
+        times = ", ".join(f"s{at}_ts" for at in range(len(data.shapes)))
+        self.cross = stored.selectExpr(*ids, *structs, f"greatest({times}) AS _time").coalesce(1)
         self.small = data.combinations <= MOST_ONE_BY_ONE
-        self.cross = cross.localCheckpoint() if self.small else cross
-        self.jvm, self._rows = Jvm(spark), None
+        self.jvm, self._rows, self._kept = Jvm(spark), None, False
+
+    def asked(self, conjuncts: Sequence[str], select: Sequence[str] | None) -> DataFrame:
+        """The ids of all combinations, what each conjunct answers, and the output as text; not computed yet.
+
+        Raises:
+            NotSpark: If Spark refuses the condition or the SELECT list.
+        """
+        texts = [re.sub(r"\bpy_", "sq_", text) for text in conjuncts]
+        items = list(select) if select is not None else [*(quoted(name) for name in self.names), "_time"]
+        kept = [*self.ids, *(f"_w{n}" for n in range(len(texts)))]
+        try:
+            answers = self.cross.selectExpr("*", *(f"({text}) AS _w{n}" for n, text in enumerate(texts)))
+            shown = answers.selectExpr(*kept, f"struct({', '.join(items)}) AS _s")
+            return shown.selectExpr(*kept, "make_valid_utf8(cast(_s AS string)) AS _s")
+        except (AnalysisException, ParseException) as error:
+            raise NotSpark(str(error).splitlines()[0]) from None
 
     def truth(self, conjuncts: Sequence[str], select: Sequence[str] | None) -> Truth:
         """Spark's answer to a condition.
@@ -103,31 +125,23 @@ class Reference:
             NotSpark: If Spark refuses it.
             TooMany: If it raises for some of too many combinations.
         """
-        texts = [re.sub(r"\bpy_", "sq_", text) for text in conjuncts]
-        ids = [f"id{at}" for at in range(len(self.names))]
-        items = list(select) if select is not None else [*(quoted(name) for name in self.names), "_time"]
-        try:
-            answers = self.cross.selectExpr(*ids, "*", *(f"({text}) AS _w{n}" for n, text in enumerate(texts)))
-            shown = answers.selectExpr(
-                *ids, *(f"_w{n}" for n in range(len(texts))), f"struct({', '.join(items)}) AS _s"
-            )
-            body = shown.selectExpr(*ids, *(f"_w{n}" for n in range(len(texts))), "cast(_s AS string) AS _s")
-        except (AnalysisException, ParseException) as error:
-            raise NotSpark(str(error).splitlines()[0]) from None
-        every = " AND ".join(f"_w{n}" for n in range(len(texts)))
+        asked = self.asked(conjuncts, select)
+        every = " AND ".join(f"_w{n}" for n in range(len(conjuncts)))
         with setting(self.spark, subexpressionElimination__enabled="false"):
             try:
-                found = (body.where(every) if every else body).select(*ids, "_s").toArrow()
+                found = (asked.where(every) if every else asked).select(*self.ids, "_s").toArrow()
             except Exception:
                 if not self.small:
                     raise TooMany from None
-                return self._one_by_one(texts, body)
-        keys = list(zip(*(found.column(name).to_pylist() for name in ids), strict=True))
+                return self._one_by_one(conjuncts, select)
+        keys = list(zip(*(found.column(name).to_pylist() for name in self.ids), strict=True))
         return Truth(set(keys), body=dict(zip(keys, found.column("_s").to_pylist(), strict=True)))
 
-    def _one_by_one(self, texts: Sequence[str], body: DataFrame) -> Truth:
+    def _one_by_one(self, conjuncts: Sequence[str], select: Sequence[str] | None) -> Truth:
         """Some conjunct raises for some combination: ask which for which."""
-        verdicts = [self._verdicts(text) for text in texts]
+        if not self._kept:
+            self.cross, self._kept = self.cross.localCheckpoint(), True
+        verdicts = [self._verdicts(re.sub(r"\bpy_", "sq_", text)) for text in conjuncts]
         truth = Truth()
         for ids, answers in zip(self._ids(), zip(*verdicts, strict=True), strict=True):
             if all(answer is True for answer in answers):
@@ -136,7 +150,7 @@ class Reference:
                 (truth.raises if None in answers else truth.may_raise).add(ids)
             elif any(answer in (None, "perhaps") for answer in answers[: answers.index(False)]):
                 truth.may_raise.add(ids)
-        found = body.select(*(f"id{at}" for at in range(len(self.names))), "_s").toArrow()
+        found = self.asked((), select).toArrow()
         truth.body = {tuple(key): text for *key, text in zip(*(c.to_pylist() for c in found.columns), strict=True)}
         return truth
 
@@ -150,14 +164,14 @@ class Reference:
         ]
 
     def _answers(self, text: str) -> list[bool | None]:
-        jvm: Any = self.spark._jvm
+        expressions = self.jvm.jvm.org.apache.spark.sql.catalyst.expressions
         execution = self.cross._jdf.queryExecution()
-        expression = self.cross.selectExpr(f"({text}) AS w")._jdf.queryExecution().optimizedPlan().expressions().head()
-        expressions = jvm.org.apache.spark.sql.catalyst.expressions
-        inputs = self.jvm.made(
-            "org.apache.spark.sql.catalyst.expressions.package$AttributeSeq", execution.analyzed().output()
-        )
-        bound = expressions.BindReferences.bindReference(expression.child(), inputs, False)
+        try:
+            plan = self.cross.selectExpr(f"({text}) AS w")._jdf.queryExecution().optimizedPlan()
+        except Exception:  # a constant that raises: the optimizer has tried it
+            return [None] * len(self._internal())
+        inputs = self.jvm.made(ATTRIBUTES, execution.analyzed().output())
+        bound = expressions.BindReferences.bindReference(plan.expressions().head().child(), inputs, False)
         return self.jvm.answers(expressions.Predicate.createInterpreted(bound), self._internal())
 
     def _internal(self) -> Any:
@@ -167,7 +181,7 @@ class Reference:
         return self._rows
 
     def _ids(self) -> list[Ids]:
-        found = self.cross.select(*(f"id{at}" for at in range(len(self.names)))).toArrow()
+        found = self.cross.select(*self.ids).toArrow()
         return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
