@@ -4,6 +4,7 @@ import argparse
 import logging
 import os
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -16,6 +17,9 @@ from tests.fuzz.reference import define
 from tests.fuzz.shrink import shrink
 
 MOST_FAILURES = 10
+"""Failures of different kinds after which there is enough to do."""
+SHOWN = 2
+"""Failures of one kind that are shown in full."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,14 +34,14 @@ def main(arguments: list[str] | None = None) -> int:
             break
         verdict = runner.run(case)
         tally.add(case, verdict, options.verbose)
-        if tally.is_failure(verdict):
-            _report(case, verdict, runner, tally, 0 if options.no_shrink else 40)
+        if tally.is_failure(verdict) and tally.fail(case, verdict):
+            _report(case, verdict, runner, tally, 0 if options.no_shrink else options.shrink)
     runner.close()
     print("\n" + tally.line())
     for said, count in tally.refusals.most_common(15):
         print(f"  {count} times {said}")
-    for failure in tally.failures:
-        print(f"  failed: {failure}")
+    for kind, seeds in tally.failures.items():
+        print(f"  {len(seeds)} failures like: {kind}\n    seeds {' '.join(seeds[:20])}")
     return 1 if tally.failures else 0
 
 
@@ -45,8 +49,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="how long to go on")
     parser.add_argument("--seed", help="begin here; `N:k` runs only that case")
-    parser.add_argument("--failures", type=int, default=MOST_FAILURES, help="stop after so many")
+    parser.add_argument("--failures", type=int, default=MOST_FAILURES, help="stop after so many kinds of failures")
     parser.add_argument("--allow-refusals", action="store_true", help="what Spark takes may be refused")
+    parser.add_argument("--shrink", type=float, default=30, help="seconds to make a failing case smaller")
     parser.add_argument("--no-shrink", action="store_true", help="show failing cases as they are")
     parser.add_argument("--verbose", action="store_true", help="show every case")
     return parser.parse_args(arguments)
@@ -70,7 +75,7 @@ class Tally:
 
     def __init__(self, allow_refusals: bool) -> None:
         self.allow_refusals, self.counts, self.started = allow_refusals, Counter[str](), time.monotonic()
-        self.refusals, self.failures, self._shown = Counter[str](), list[str](), 0.0
+        self.refusals, self.failures, self._shown = Counter[str](), dict[str, list[str]](), 0.0
 
     def add(self, case: Case, verdict: Verdict, verbose: bool) -> None:
         """Count a case, and say from time to time how it goes."""
@@ -87,6 +92,12 @@ class Tally:
         """Whether a case went wrong."""
         return verdict.kind == "failed" or (verdict.kind == "refused" and not self.allow_refusals)
 
+    def fail(self, case: Case, verdict: Verdict) -> bool:
+        """Note a failure, and tell whether to show it: not if others of its kind were shown."""
+        kind = re.sub(r"[-0-9]+", "0", verdict.said.split(" wanted;")[0])[:90]
+        self.failures.setdefault(kind, []).append(case.seed)
+        return len(self.failures[kind]) <= SHOWN
+
     def line(self) -> str:
         """The counts."""
         minutes = (time.monotonic() - self.started) / 60
@@ -98,7 +109,6 @@ def _report(case: Case, verdict: Verdict, runner: Runner, tally: Tally, seconds:
     """Show a case that went wrong, a smaller one if there is one, and how to see it again."""
     allowed = " --allow-refusals" if tally.allow_refusals else ""
     again = f"python -m tests.fuzz --seed {case.seed}{allowed}"
-    tally.failures.append(f"{verdict.said[:160]} ({again})")
     print(f"\n{verdict.kind.upper()} seed {case.seed}: {verdict.said}\n{case}", flush=True)
     if seconds and verdict.kind == "failed":
         smaller = shrink(case, lambda other: runner.run(other).kind == "failed", seconds)

@@ -142,7 +142,7 @@ class Runner:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self._last: tuple[Any, Reference, Path] | None = None
+        self._last: tuple[Case, Reference, Path] | None = None
 
     def run(self, case: Case) -> Verdict:
         """Run a case and compare it with the reference."""
@@ -168,12 +168,11 @@ class Runner:
 
     def _reference(self, case: Case) -> tuple[Reference, Path]:
         """Spark's answers for the rows of a case, kept for the next one over the same rows."""
-        key = (id(case.data), case.ansi, case.zone)
-        if self._last is None or self._last[0] != key:
+        if self._last is None or self._last[0].data is not case.data or self._last[0].zone != case.zone:
             self.close()
             folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
             write(case.data, folder)
-            self._last = (key, Reference(self.spark, case.data, folder), folder)
+            self._last = (case, Reference(self.spark, case.data, folder), folder)
         return self._last[1], self._last[2]
 
     def close(self) -> None:
