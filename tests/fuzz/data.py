@@ -172,7 +172,7 @@ class Maker:
         return rng.choice(few)
 
 
-REFUSED = frozenset({"months", "collated", "clock"})
+REFUSED = frozenset({"months", "collated"})
 """Families whose columns a stream or a condition refused when this was written."""
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 Family = Literal[
     "number", "text", "date", "time", "interval", "months", "boolean", "binary", "numbers", "texts", "struct", "map",
-    "clock", "collated",
+    "collated",
 ]  # fmt: skip
 NAN, INF = float("nan"), float("inf")
 TINY, HUGE = -(2**63), 2**63 - 1
@@ -112,7 +112,6 @@ KINDS = (
         ([], [("a", 1)], [("a", None), ("b", 2)], [("", 7), ("abc", -1)]),
         weight=1,
     ),
-    Kind("time", "clock", pa.int64(), (0, 1, HOUR, DAY - 1), "time_from_micros({})", weight=1),
     Kind(
         "string collate UTF8_LCASE", "collated", pa.string(), ("a", "A", "b", ""), "({} COLLATE UTF8_LCASE)", weight=1
     ),
