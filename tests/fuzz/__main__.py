@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pyspark.sql import SparkSession
 
 from tests.fuzz.case import Case, Runner, Verdict, cases
+from tests.fuzz.kinds import KINDS
 from tests.fuzz.reference import define
 from tests.fuzz.shrink import shrink
 
+FAMILIES = sorted({kind.family for kind in KINDS})
 MOST_FAILURES = 10
 """Failures of different kinds after which there is enough to do."""
 SHOWN = 2
@@ -25,7 +27,7 @@ SHOWN = 2
 def main(arguments: list[str] | None = None) -> int:
     """Run random joins; 1 if one of them went wrong."""
     options = _options(arguments)
-    tally = Tally(options.allow_refusals)
+    tally = Tally(options)
     runner = Runner(_session())
     define(runner.spark)
     end = time.monotonic() + options.seconds
@@ -51,6 +53,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", help="begin here; `N:k` runs only that case")
     parser.add_argument("--failures", type=int, default=MOST_FAILURES, help="stop after so many kinds of failures")
     parser.add_argument("--allow-refusals", action="store_true", help="what Spark takes may be refused")
+    parser.add_argument("--without", default="", help=f"families of columns to leave out: {', '.join(FAMILIES)}")
     parser.add_argument("--shrink", type=float, default=30, help="seconds to make a failing case smaller")
     parser.add_argument("--no-shrink", action="store_true", help="show failing cases as they are")
     parser.add_argument("--verbose", action="store_true", help="show every case")
@@ -60,21 +63,22 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 def _cases(options: argparse.Namespace) -> Iterator[Case]:
     given = str(options.seed or random.SystemRandom().randrange(10**9))
     seed, _, only = given.partition(":")
+    without = frozenset(filter(None, options.without.split(",")))
     print(f"seed {given}", flush=True)
     if only:
-        yield from (case for case in cases(int(seed), refusable=not options.allow_refusals) if case.seed == given)
+        yield from (case for case in cases(int(seed), without) if case.seed == given)
         return
     at = int(seed)
     while True:
-        yield from cases(at, refusable=not options.allow_refusals)
+        yield from cases(at, without)
         at += 1
 
 
 class Tally:
     """Counts what became of the cases."""
 
-    def __init__(self, allow_refusals: bool) -> None:
-        self.allow_refusals, self.counts, self.started = allow_refusals, Counter[str](), time.monotonic()
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.counts, self.started = options, Counter[str](), time.monotonic()
         self.refusals, self.failures, self._shown = Counter[str](), dict[str, list[str]](), 0.0
 
     def add(self, case: Case, verdict: Verdict, verbose: bool) -> None:
@@ -90,7 +94,7 @@ class Tally:
 
     def is_failure(self, verdict: Verdict) -> bool:
         """Whether a case went wrong."""
-        return verdict.kind == "failed" or (verdict.kind == "refused" and not self.allow_refusals)
+        return verdict.kind == "failed" or (verdict.kind == "refused" and not self.options.allow_refusals)
 
     def fail(self, case: Case, verdict: Verdict) -> bool:
         """Note a failure, and tell whether to show it: not if others of its kind were shown."""
@@ -107,8 +111,9 @@ class Tally:
 
 def _report(case: Case, verdict: Verdict, runner: Runner, tally: Tally, seconds: float) -> None:
     """Show a case that went wrong, a smaller one if there is one, and how to see it again."""
-    allowed = " --allow-refusals" if tally.allow_refusals else ""
-    again = f"python -m tests.fuzz --seed {case.seed}{allowed}"
+    allowed = " --allow-refusals" if tally.options.allow_refusals else ""
+    without = f" --without {tally.options.without}" if tally.options.without else ""
+    again = f"python -m tests.fuzz --seed {case.seed}{allowed}{without}"
     print(f"\n{verdict.kind.upper()} seed {case.seed}: {verdict.said}\n{case}", flush=True)
     if seconds and verdict.kind == "failed":
         smaller = shrink(case, lambda other: runner.run(other).kind == "failed", seconds)
