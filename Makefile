@@ -4,10 +4,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 # Python workers of Spark must be the ones of this environment; bind to loopback so that no host name is looked up.
+SECONDS ?= 600
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 export SPARK_LOCAL_IP := 127.0.0.1
 
-.PHONY: help setup java demo test test-core test-slow check bench lock clean
+.PHONY: help setup java demo test test-core test-slow fuzz check bench lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -40,6 +41,9 @@ test-core: $(STAMP)  ## the tests that need no JVM, in seconds
 
 test-slow: setup  ## the exhaustive variants
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
+
+fuzz: setup  ## random joins for SECONDS=600 seconds, against brute force and Spark; SEED=n begins there
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(FUZZ)
 
 bench: setup  ## every bench, with tables, CSV and PNG under bench/results/
 	for b in band3 images3 overhead state placements orders auto adapt decide cost_model; do $(BIN)/python bench/$$b.py || exit 1; done

@@ -1,0 +1,81 @@
+"""All examples in Spark's documentation of its functions are answered as Spark answers them.
+
+The examples come from the session's own function registry. Each is tried as it stands, with its literals as columns of
+one stream, and with its literals as columns of two.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+from pyspark.sql import SparkSession
+
+import watersmeet as wm
+from tests.predicate.documented import FORMS, Outcome, compare, settings
+from tests.predicate.registry import Example, Unusable, examples
+
+pytestmark = pytest.mark.spark
+
+ZONES = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe")
+NOT_YET = {"cbrt"}
+"""Functions whose answers are known to differ; to be emptied."""
+FEW = int(os.environ.get("REGISTRY_FEW", "12"))
+"""The suite tries one example in so many; all of them are tried by `make test-slow`."""
+REFUSALS_ALLOWED = True
+"""Until `where` is all of Spark SQL. Then False: every example must be answered."""
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession) -> list[Example | Unusable]:
+    return examples(spark)
+
+
+def answerable(found: list[Example | Unusable]) -> list[Example]:
+    return [example for example in found if isinstance(example, Example) and example.refused is None]
+
+
+def check(outcome: Outcome) -> None:
+    print("\n" + outcome.summary())
+    assert [text for text in outcome.different if text.split(":")[0] not in NOT_YET] == []
+    assert REFUSALS_ALLOWED or outcome.refused == []
+    assert len(outcome.answered) > 0
+
+
+def test_the_documentation_is_read(found: list[Example | Unusable]) -> None:
+    """What is left out is left out for a reason: a change of Spark's documentation shows here."""
+    taken = answerable(found)
+    left = Counter(example.reason for example in found if isinstance(example, Unusable))
+    assert len(taken) > 950 and len({example.function for example in taken}) > 400
+    assert left["is no SELECT"] == 0
+    unread = {e.function for e in found if isinstance(e, Unusable) and e.reason == "is more than a list of expressions"}
+    assert unread == {"from_avro", "to_avro", "from_protobuf", "to_protobuf"}  # of modules that are not there
+
+
+def test_what_is_no_function_of_the_row_is_refused(spark: SparkSession, found: list[Example | Unusable]) -> None:
+    frame = spark.range(1).selectExpr("id", "timestamp_micros(0) AS ts")
+    streams = [wm.stream(name, frame, time="ts") for name in "ab"]
+    taken = []
+    for example in found:
+        if isinstance(example, Example) and example.refused is not None:
+            try:
+                wm.join(*streams, where=f"a.id = b.id AND ({example.text}) IS NOT NULL")
+            except wm.DefinitionError as error:
+                assert str(error).strip()
+            else:
+                taken.append(f"{example.text} ({example.refused})")
+    assert taken == []
+
+
+@pytest.mark.parametrize(("at", "ansi", "zone"), [(0, True, "Europe/Berlin"), (5, False, "America/St_Johns")])
+def test_some_examples(spark: SparkSession, found: list[Example | Unusable], at: int, ansi: bool, zone: str) -> None:
+    with settings(spark, ansi, zone):
+        check(compare(spark, answerable(found)[at::FEW]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("ansi", [True, False])
+def test_all_examples(spark: SparkSession, found: list[Example | Unusable], ansi: bool, zone: str, form: str) -> None:
+    with settings(spark, ansi, zone):
+        check(compare(spark, answerable(found), [form]))
