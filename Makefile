@@ -42,7 +42,7 @@ test-slow: setup  ## the exhaustive variants
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 bench: setup  ## every bench, with tables, CSV and PNG under bench/results/
-	for b in band3 images3 overhead state placements orders auto adapt decide cost_model; do $(BIN)/python bench/$$b.py || exit 1; done
+	for b in band3 images3 overhead state placements orders auto adapt decide cost_model similarity; do $(BIN)/python bench/$$b.py || exit 1; done
 
 lock:  ## write requirements.lock anew from pyproject.toml
 	$(PYTHON) scripts/lock.py

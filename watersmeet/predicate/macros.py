@@ -85,11 +85,6 @@ MACROS: dict[str, str] = {
     "ws_text(x)": "ws_text_filled(x, '000000000000')",
     "ws_text_last(x)": "ws_text_filled(x, 'FFFFFFFFFFFF')",
     "ws_floor_divide(x, y)": "x // y - CAST(x % y < 0 AS BIGINT)",
-    # Java: 1 to the NaN is NaN, and so is +-1 to the infinity.
-    "ws_pow(x, y)": (
-        "CASE WHEN x IS NULL OR y IS NULL THEN NULL "
-        "WHEN isnan(y) OR (abs(x) = 1 AND isinf(y)) THEN CAST('nan' AS DOUBLE) ELSE pow(x, y) END"
-    ),
     "ws_position(xs, x)": "CASE WHEN xs IS NULL OR x IS NULL THEN NULL ELSE coalesce(list_position(xs, x), 0) END",
     "ws_contains(xs, x)": (
         "CASE WHEN xs IS NULL OR x IS NULL THEN NULL WHEN list_contains(xs, x) THEN TRUE "
