@@ -10,7 +10,7 @@ from tests.engine import Run
 from watersmeet.errors import PredicateError
 from watersmeet.kernel.window import Sliding
 from watersmeet.placement import PSP, Central, Strategy
-from watersmeet.predicate.model import Dialect
+from watersmeet.predicate.model import Dialect, PythonPredicate
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query import Query, StreamSpec
 from watersmeet.state.store import Store
@@ -62,3 +62,17 @@ def test_without_a_guard_the_error_names_conjunct_and_values(tmp_path: Path) -> 
     assert "`1 / (a.x - b.x) > 0` raised" in str(caught.value)
     assert "DIVIDE_BY_ZERO" in str(caught.value)
     assert "a.x = 5 (int32), b.x = 5 (int32)" in str(caught.value)
+
+
+def test_a_python_predicate_is_not_given_what_is_not_to_be_trusted(tmp_path: Path) -> None:
+    same = PythonPredicate("same", lambda one, two: one == two, "pair")
+    streams = tuple(StreamSpec(name, SCHEMA, 1, Sliding(1000), 0) for name in "ab")
+    where = "same(lower(a.k), b.k)"
+    conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (same,), Dialect())
+    query = Query(streams, conjuncts, where, predicates=(same,))
+    plain = Run(query, Store(str(tmp_path / "plain")))
+    plain.step(Central(), ROWS[:3])
+    assert set(plain.results) == {((0, 2), 2)}
+    strange = Run(query, Store(str(tmp_path / "strange")))
+    with pytest.raises(PredicateError, match="NOT_CARRIED_OVER"):
+        strange.step(Central(), [*ROWS[:3], (0, {"id": 4, "ts": 2, "x": 5, "k": "Σ"})])
