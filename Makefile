@@ -46,7 +46,7 @@ fuzz: setup  ## random joins for SECONDS=600 seconds, against brute force and Sp
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(FUZZ)
 
 bench: setup  ## every bench, with tables, CSV and PNG under bench/results/
-	for b in band3 images3 overhead state placements orders auto adapt decide cost_model; do $(BIN)/python bench/$$b.py || exit 1; done
+	for b in band3 images3 overhead state placements orders auto adapt decide cost_model similarity; do $(BIN)/python bench/$$b.py || exit 1; done
 
 lock:  ## write requirements.lock anew from pyproject.toml
 	$(PYTHON) scripts/lock.py

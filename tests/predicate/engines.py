@@ -9,7 +9,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.predicate.rows import STREAMS, flat, rows, structs
 from watersmeet.errors import SqlError
-from watersmeet.predicate.macros import NOT_CARRIED
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import PRELUDE, parse_where
 
@@ -56,12 +55,13 @@ class Duck:
 
     def answers(self, text: str) -> list[Answer]:
         """TRUE, FALSE, NULL or that it raises, for each row; a SqlError if the text is refused."""
-        conjuncts = parse_where(f"({text}) OR FALSE", STREAMS, [], self.dialect)
-        query = f"SELECT {conjuncts[0].sql} FROM t"
+        (conjunct,) = parse_where(f"({text}) OR FALSE", STREAMS, [], self.dialect)
+        answer, unsure = f"CAST({conjunct.sql} AS VARCHAR)", conjunct.unsure or "FALSE"
+        query = f"SELECT CASE WHEN {unsure} THEN 'not carried' ELSE {answer} END FROM t"
         try:
-            return [answer for (answer,) in self.connection.execute(f"{query} ORDER BY id").fetchall()]
+            return [_read(answer) for (answer,) in self.connection.execute(f"{query} ORDER BY id").fetchall()]
         except duckdb.Error as error:
-            if not conjuncts[0].raises and NOT_CARRIED not in str(error):
+            if not conjunct.raises:
                 raise AssertionError(f"{text}: raises unannounced: {error}") from None
             self.connection.execute(f"PREPARE one AS {query} WHERE id = $1")
             return [self._one(f"EXECUTE one({row})") for row in range(self.count)]
@@ -69,10 +69,14 @@ class Duck:
     def _one(self, query: str) -> Answer:
         try:
             found = self.connection.execute(query).fetchall()[0][0]
-        except duckdb.Error as error:
-            return "not carried" if NOT_CARRIED in str(error) else "raises"
-        assert found is None or isinstance(found, bool)
-        return found
+        except duckdb.Error:
+            return "raises"
+        return _read(found)
+
+
+def _read(found: str | None) -> Answer:
+    known: dict[str | None, Answer] = {"true": True, "false": False, None: None, "not carried": "not carried"}
+    return known[found]
 
 
 class Comparison:

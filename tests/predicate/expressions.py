@@ -48,7 +48,7 @@ class Generator:
         return f"({self.number(depth - 1)} {sign} {self.number(depth - 1)})"
 
     def _numeric_call(self, depth: int) -> str:
-        name = self.random.choice(["abs", "floor", "ceil", "round", "sign", "sqrt", "exp", "ln", "negative"])
+        name = self.random.choice(["abs", "floor", "ceil", "round", "sign", "sqrt", "degrees", "radians", "negative"])
         return f"{name}({self.number(depth - 1)})"
 
     def _choice(self, depth: int) -> str:

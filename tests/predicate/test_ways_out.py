@@ -110,10 +110,7 @@ def test_values_from_outside_are_refused(frame: DataFrame, place: str) -> None:
     assert [text for text in said if text] == []
 
 
-NOT_YET = pytest.mark.xfail(reason="lambdas are refused until Spark decides what DuckDB can't", strict=True)
-
-
-@pytest.mark.parametrize("place", [pytest.param(p, marks=NOT_YET if "lambda" in p else ()) for p in PLACES])
+@pytest.mark.parametrize("place", PLACES)
 def test_the_same_places_take_values_of_the_rows(frame: DataFrame, place: str) -> None:
     """Else the refusals above would prove nothing."""
     assert str(answer(frame, PLACES[place].format("a.i + 1"))).endswith("is taken")

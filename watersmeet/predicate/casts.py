@@ -82,6 +82,12 @@ def _tried(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     return checked(tried, to, expr) if dialect.ansi else strict(tried, to, (expr,))
 
 
+def _read(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    """A cast of text: only what is written plainly is read here; Spark decides what else is a value, or an error."""
+    tried = TRIED["string", _group(to)].format(expr.sql, to=to.duckdb)
+    return strict(tried, to, (expr,), unsure=f"({tried} IS NULL AND {expr.sql} IS NOT NULL)")
+
+
 def _group(type_: Type) -> str:
     if type_.kind in INTEGRAL:
         return "integer"
@@ -173,7 +179,7 @@ def _string_to_datetime(expr: Expr, to: Type, dialect: Dialect) -> Expr:
         return READERS[to.kind](expr.literal, dialect)
     if to.kind != "date":
         raise Refusal(f"A cast from a string column to {to} can't be carried over; keep it as a {to} column.")
-    return _tried(expr, to, dialect)
+    return _read(expr, to, dialect)
 
 
 READERS: dict[Kind, Callable[[str, Dialect], Expr]] = {
@@ -196,7 +202,7 @@ TRIED: dict[tuple[str, str], str] = {
     ("decimal", "decimal"): "TRY_CAST({0} AS {to})",
     ("decimal", "integer"): "TRY_CAST(trunc({0}) AS {to})",
     ("string", "integer"): "TRY_CAST(ws_integer_text({0}) AS {to})",
-    ("string", "real"): "ws_as_{to}(ws_double({0}))",
+    ("string", "real"): "TRY_CAST(ws_number_text({0}) AS {to})",
     ("string", "boolean"): "ws_boolean({0})",
     ("string", "date"): "ws_date({0})",
 }
@@ -218,10 +224,10 @@ RULES: dict[tuple[str, str], Rule] = {
     ("boolean", "integer"): _plain("CAST({0} AS {to})"),
     ("boolean", "real"): _plain("CAST({0} AS {to})"),
     ("boolean", "string"): _plain("CAST({0} AS VARCHAR)"),
-    ("string", "integer"): _ansi_only(_tried),
-    ("string", "real"): _tried,
+    ("string", "integer"): _read,
+    ("string", "real"): _read,
     ("string", "decimal"): _ansi_only(_string_to_decimal),
-    ("string", "boolean"): _tried,
+    ("string", "boolean"): _read,
     ("string", "binary"): _plain("encode({0})"),
     **{("string", kind): _string_to_datetime for kind in DATETIME},
     ("date", "timestamp"): _plain("ws_instant(CAST({0} AS TIMESTAMP))"),

@@ -17,7 +17,7 @@ from watersmeet.predicate.collections import (
 )
 from watersmeet.predicate.conditionals import coalesce, extreme, if_then, nullif, nvl2
 from watersmeet.predicate.datetimes import moved_days
-from watersmeet.predicate.expr import Expr, Refusal, merged, quote, strict
+from watersmeet.predicate.expr import Expr, Refusal, merged, strict
 from watersmeet.predicate.model import Dialect, PythonPredicate
 from watersmeet.predicate.patterns import like, rlike
 from watersmeet.predicate.rounding import ceiling, floor, rounded
@@ -98,10 +98,6 @@ def _real(sql: str) -> Function:
     return Function((DOUBLE,), DOUBLE, sql)
 
 
-def _logarithm(name: str, least: str = "0") -> Function:
-    return _real(f"(CASE WHEN {{0}} <= {least} THEN NULL ELSE {name}({{0}}) END)")
-
-
 def _as(type_: Type) -> Build:
     return lambda arguments, dialect: cast(arguments[0], type_, dialect)
 
@@ -118,16 +114,6 @@ def _bit_count(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     if value.type.kind not in {*INTEGRAL, "boolean"}:
         raise Refusal(f"Bits are those of integers, not of {value.type}.")
     return strict(f"CAST(bit_count(CAST({value.sql} AS BIGINT)) AS INTEGER)", INT, (value,))
-
-
-def _date_trunc(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-    units = {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"}
-    unit = arguments[0].literal
-    if not isinstance(unit, str) or unit.upper() not in units:
-        raise Refusal(f"date_trunc cuts to one of {', '.join(sorted(units)).lower()}, written out.")
-    value = coerce(arguments[1], TIMESTAMP, dialect)
-    cut = f"date_trunc({quote(unit.lower())}, CAST({value.sql} AS TIMESTAMP))"
-    return strict(f"ws_instant({cut})", TIMESTAMP, (value,))
 
 
 _PADDED = "(CASE WHEN {2} = '' THEN left({0}, ws_not_below_0({1})) ELSE %s({0}, {1}, {2}) END)"
@@ -189,30 +175,14 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
     "isnull": {1: lambda arguments, dialect: merged(f"({arguments[0].sql} IS NULL)", BOOLEAN, arguments)},
     "isnotnull": {1: lambda arguments, dialect: merged(f"({arguments[0].sql} IS NOT NULL)", BOOLEAN, arguments)},
     "isnan": {1: lambda arguments, dialect: _isnan(arguments, dialect)},
-    # numbers
+    # numbers; functions whose last bits are Java's own are not here but in `terms`
     "abs": {1: lambda arguments, dialect: absolute(arguments[0], dialect)},
     "bit_count": {1: _bit_count},
     "negative": {1: lambda arguments, dialect: negated(arguments[0], dialect)},
     "mod": {2: lambda arguments, dialect: arithmetic("%", arguments[0], arguments[1], dialect)},
     "pmod": {2: lambda arguments, dialect: pmod(arguments[0], arguments[1], dialect)},
     "sqrt": {1: _real("sqrt({0})")},
-    "cbrt": {1: _real("cbrt({0})")},
-    "exp": {1: _real("exp({0})")},
-    "ln": {1: _logarithm("ln")},
-    "log10": {1: _logarithm("log10")},
-    "log2": {1: _logarithm("log2")},
-    "pow": {2: Function((DOUBLE, DOUBLE), DOUBLE, "ws_pow({0}, {1})")},
     "sign": {1: _real("(CASE WHEN isnan({0}) THEN {0} ELSE CAST(sign({0}) AS DOUBLE) END)")},
-    "sin": {1: _real("sin({0})")},
-    "cos": {1: _real("cos({0})")},
-    "tan": {1: _real("tan({0})")},
-    "asin": {1: _real("asin({0})")},
-    "acos": {1: _real("acos({0})")},
-    "atan": {1: _real("atan({0})")},
-    "sinh": {1: _real("sinh({0})")},
-    "cosh": {1: _real("cosh({0})")},
-    "tanh": {1: _real("tanh({0})")},
-    "atan2": {2: Function((DOUBLE, DOUBLE), DOUBLE, "atan2({0} + 0.0::DOUBLE, {1} + 0.0::DOUBLE)")},
     "degrees": {1: _real("({0} * (180.0::DOUBLE / pi()))")},
     "radians": {1: _real("({0} * (pi() / 180.0::DOUBLE))")},
     "pi": {0: Function((), DOUBLE, "pi()")},
@@ -239,7 +209,6 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
     "unix_micros": {1: Function((TIMESTAMP,), LONG, "epoch_us({0})")},
     "unix_millis": {1: Function((TIMESTAMP,), LONG, "ws_floor_divide(epoch_us({0}), 1000)")},
     "unix_seconds": {1: Function((TIMESTAMP,), LONG, "ws_floor_divide(epoch_us({0}), 1000000)")},
-    "date_trunc": {2: _date_trunc},
     # arrays
     "size": {1: size},
     "array_size": {1: lambda arguments, dialect: size(arguments, Dialect(ansi=True))},
@@ -265,7 +234,7 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
 
 ALIASES = {
     "char_length": "length", "character_length": "length", "len": "length", "lcase": "lower", "ucase": "upper",
-    "position": "locate", "substr": "substring", "ifnull": "nvl", "power": "pow", "signum": "sign", "ceiling": "ceil",
+    "position": "locate", "substr": "substring", "ifnull": "nvl", "signum": "sign", "ceiling": "ceil",
     "dayofmonth": "day", "date_diff": "datediff", "dateadd": "date_add", "to_date": "date", "cardinality": "size",
     "to_unix_timestamp": "unix_seconds", "unix_timestamp": "unix_seconds", "rlike": "regexp_like",
     "regexp": "regexp_like",

@@ -1,13 +1,11 @@
 """DuckDB macros for what Spark means and DuckDB doesn't say in one word; the kernel creates them on each connection.
 
-Every macro is NULL for a NULL argument unless it says otherwise. An error that starts with NOT_CARRIED tells that
-DuckDB might answer otherwise than Spark for this very value, so that there is no wrong answer, but none at all.
+Every macro is NULL for a NULL argument unless it says otherwise. Where DuckDB might answer otherwise than Spark for a
+value, the expression says so (`Expr.unsure`), and Spark decides.
 """
 
-NOT_CARRIED = "[NOT_CARRIED_OVER]"
-
 _BLANKS = " || ".join(f"chr({code})" for code in (*range(1, 33), 127))
-_NUMBER = "[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?[dDfF]?"
+_NUMBER = "-?[0-9]+([.][0-9]+)?([eE]-?[0-9]+)?"
 _DATE = "([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?"
 
 # Letters that Unicode has cased since DuckDB's tables were made; then those whose other case is more than one letter
@@ -19,19 +17,11 @@ SPECIAL_UPPER = (
 )
 SPECIAL_LOWER = rf"[{_YOUNG}İΣ]"
 
-NOT_SURE = f"CAST(error('{NOT_CARRIED} A value can''t be carried over; use a Python predicate.') AS BOOLEAN)"
-"""What a condition is where its answer is not to be trusted."""
-
 MACROS: dict[str, str] = {
     "ws_trim(x)": f"trim(x, {_BLANKS})",
     # Casts of text: NULL for what is no such value; the cast itself makes an error of it where Spark does.
     "ws_integer_text(x)": "CASE WHEN regexp_full_match(ws_trim(x), '[+-]?[0-9]+') THEN ws_trim(x) END",
-    "ws_double(x)": (
-        f"CASE WHEN regexp_full_match(ws_trim(x), '{_NUMBER}') THEN CAST(rtrim(ws_trim(x), 'dDfF') AS DOUBLE) "
-        "WHEN lower(ws_trim(x)) = 'nan' THEN CAST('nan' AS DOUBLE) "
-        "WHEN lower(ws_trim(x)) IN ('inf', '+inf', 'infinity', '+infinity') THEN CAST('inf' AS DOUBLE) "
-        "WHEN lower(ws_trim(x)) IN ('-inf', '-infinity') THEN CAST('-inf' AS DOUBLE) END"
-    ),
+    "ws_number_text(x)": f"CASE WHEN regexp_full_match(x, '{_NUMBER}') THEN x END",
     "ws_boolean(x)": (
         "CASE WHEN lower(ws_trim(x)) IN ('t', 'true', 'y', 'yes', '1') THEN TRUE "
         "WHEN lower(ws_trim(x)) IN ('f', 'false', 'n', 'no', '0') THEN FALSE END"
@@ -46,7 +36,6 @@ MACROS: dict[str, str] = {
     # A date or timestamp as text is written alike in these years only; dates are counted alike in more of them.
     "ws_strange_year(x)": "year(x) NOT BETWEEN 1 AND 9999",
     "ws_far(x)": "year(x) NOT BETWEEN -100000 AND 100000",
-    "ws_as_double(x)": "x",
     "ws_as_float(x)": (
         "CASE WHEN isinf(x) OR isnan(x) OR abs(x) < 3.4028235677973366e38::DOUBLE THEN CAST(x AS FLOAT) "
         "WHEN x > 0 THEN CAST('inf' AS FLOAT) WHEN x < 0 THEN CAST('-inf' AS FLOAT) END"
@@ -85,11 +74,6 @@ MACROS: dict[str, str] = {
     "ws_text(x)": "ws_text_filled(x, '000000000000')",
     "ws_text_last(x)": "ws_text_filled(x, 'FFFFFFFFFFFF')",
     "ws_floor_divide(x, y)": "x // y - CAST(x % y < 0 AS BIGINT)",
-    # Java: 1 to the NaN is NaN, and so is +-1 to the infinity.
-    "ws_pow(x, y)": (
-        "CASE WHEN x IS NULL OR y IS NULL THEN NULL "
-        "WHEN isnan(y) OR (abs(x) = 1 AND isinf(y)) THEN CAST('nan' AS DOUBLE) ELSE pow(x, y) END"
-    ),
     "ws_position(xs, x)": "CASE WHEN xs IS NULL OR x IS NULL THEN NULL ELSE coalesce(list_position(xs, x), 0) END",
     "ws_contains(xs, x)": (
         "CASE WHEN xs IS NULL OR x IS NULL THEN NULL WHEN list_contains(xs, x) THEN TRUE "

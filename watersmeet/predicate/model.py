@@ -180,7 +180,7 @@ class Conjunct:
     @property
     def is_call(self) -> bool:
         """Whether the conjunct is nothing but one call of a Python predicate."""
-        return len(self.calls) == 1 and self.sql == self.calls[0].name
+        return len(self.calls) == 1 and self.sql == self.calls[0].name and self.unsure is None
 
     @property
     def opaque(self) -> bool:

@@ -59,7 +59,7 @@ class Names:
 
     def own(self, part: Part) -> frozenset[Column]:
         """Return the columns that a part names itself."""
-        purity.refuse(part)
+        purity.refuse(part, self._text.text[slice(*part.span)])
         if part.kind in STARS:
             return self._star(part)
         if self._is_column(part):

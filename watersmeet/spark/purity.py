@@ -1,9 +1,11 @@
 """What `where` must not hold: whatever reaches out of the query, or would answer otherwise when asked again."""
 
+import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException
 
 from watersmeet.errors import SqlError
@@ -20,10 +22,15 @@ WINDOWS = frozenset({"WindowExpression", "UnresolvedWindowExpression"})
 OUTSIDE = frozenset({"CallMethodViaReflection", "TryReflect", "CurrentUser", "CurrentDatabase", "CurrentCatalog",
                      "SessionUser", "SparkVersion", "InputFileName", "InputFileBlockStart", "InputFileBlockLength",
                      "VariableReference", "UnresolvedVariable"})  # fmt: skip
+TIMES = frozenset({"Cast", "ParseToTimestamp", "ParseToDate"})
 CLOCK = frozenset({"CurrentDate", "CurrentTimestamp", "CurrentTime", "Now", "LocalTimestamp", "CurrentBatchTimestamp",
                    "CurDateExpressionBuilder"})  # fmt: skip
 NAMES = frozenset({"current_date", "current_timestamp", "current_time", "localtimestamp", "current_user", "user",
                    "session_user", "grouping__id"})  # fmt: skip
+SPECIAL = r"\s*(now|today|tomorrow|yesterday)\b"
+"""Texts that Spark takes for moments by the clock, where a constant is made a date or timestamp."""
+SUBQUERY = "`where` can't hold a subquery; join the other table as a stream."
+CHANGING = "{} would answer differently from run to run; `where` must be deterministic."
 PLANS = {
     "Aggregate": "An aggregate looks at many rows; `where` looks at one combination of rows.",
     "Generate": "A function that makes several rows of one is not for `where`.",
@@ -31,10 +38,23 @@ PLANS = {
 }
 
 
-def refuse(part: Part) -> None:
+def refuse_variables(text: str) -> None:
+    """Refuse `${...}`, which Spark's parser fills in from its settings and the environment.
+
+    Raises:
+        SqlError: If the text holds one.
+    """
+    found = re.search(r"\$\{[^}]*\}", text)
+    if found:
+        raise SqlError("Variables are not filled in; put the value into the text.", text, *found.span())
+
+
+def refuse(part: Part, text: str) -> None:
     """Refuse a part that no condition may hold, before its names are looked up."""
     if part.kind in SUBQUERIES:
-        raise Refusal("`where` can't hold a subquery; join the other table as a stream.")
+        raise Refusal(SUBQUERY)
+    if part.kind == "Literal" and re.fullmatch(rf"\w+\s*r?['\"]{SPECIAL}.*", text, re.IGNORECASE | re.DOTALL):
+        raise Refusal(CHANGING.format(text))
     if part.kind in PARAMETERS:
         raise Refusal("Parameters are not filled in; put the value into the text.")
     if part.kind in WINDOWS:
@@ -44,7 +64,7 @@ def refuse(part: Part) -> None:
 def refuse_name(names: Sequence[str], scope: Scope) -> None:
     """Refuse a name that Spark would take for a function if no column is called so."""
     if len(names) == 1 and names[0].lower() in NAMES and not scope.knows(names[0]):
-        raise Refusal(f"{names[0]} would answer differently from run to run; `where` must be deterministic.")
+        raise Refusal(CHANGING.format(names[0]))
 
 
 def check(text: Text, plan: Any) -> None:
@@ -54,27 +74,56 @@ def check(text: Text, plan: Any) -> None:
         text: The text.
         plan: The analysed plan that selects its conjuncts.
     """
-    kind = plan.getClass().getSimpleName()
-    inner = plan.children().apply(0).getClass().getSimpleName() if plan.children().size() else ""
-    for found in (kind, inner):
-        if found in PLANS:
-            raise text.error(PLANS[found], None)
-    shown = plan.expressions()
-    for at in range(shown.size()):
-        for node in _walk(shown.apply(at)):
-            _check_node(text, node)
+    for operator in _walk(plan):  # a function in SQL has operators of its own
+        kind = operator.getClass().getSimpleName()
+        if kind in PLANS:
+            raise text.error(PLANS[kind], None)
+        shown = operator.expressions()
+        for at in range(shown.size()):
+            for node in _walk(shown.apply(at)):
+                _check_node(text, node)
 
 
 def _check_node(text: Text, node: Any) -> None:
     kind = node.getClass().getSimpleName().rstrip("$")
     problem = None
-    if kind in OUTSIDE:
+    if kind in SUBQUERIES:
+        problem = SUBQUERY
+    elif kind in OUTSIDE:
         problem = f"{node.prettyName()} reaches out of the query, which `where` can't."
-    elif kind in CLOCK or not (node.deterministic() or _undecided(node)):
-        problem = f"{node.prettyName()} would answer differently from run to run; `where` must be deterministic."
+    elif kind in CLOCK or not (node.deterministic() or _undecided(node)) or _is_random(node, kind):
+        problem = CHANGING.format(node.prettyName())
+    elif kind in TIMES and _is_special(node):
+        problem = CHANGING.format(f"'{_constant(node.children().apply(0))}'")
     if problem is not None:
         span = origin_of(node.origin())
         raise SqlError(problem, text.text, *(span or (0, len(text.text))))
+
+
+def _is_random(node: Any, kind: str) -> bool:
+    """Tell whether a node encrypts with an initial vector of chance, which Spark doesn't count as nondeterministic."""
+    if kind != "AesEncrypt":
+        return False
+    _, _, mode, _, vector, *_ = (node.children().apply(at) for at in range(node.children().size()))
+    return str(_constant(mode)).upper() != "ECB" and not _constant(vector)
+
+
+def _is_special(node: Any) -> bool:
+    """Tell whether a node makes a moment by the clock of a constant text."""
+    given = _constant(node.children().apply(0))
+    moment = node.dataType().typeName() in ("date", "timestamp", "timestamp_ntz")
+    return moment and isinstance(given, str) and re.match(SPECIAL, given, re.IGNORECASE) is not None
+
+
+def _constant(node: Any) -> Any:
+    """Return the value of a constant, text as such; None of anything else."""
+    if not node.foldable():
+        return None
+    try:
+        value = node.eval(None)
+    except Py4JError:  # it raises, or is only rewritten later
+        return None
+    return value.toString() if hasattr(value, "toString") else value
 
 
 def _undecided(node: Any) -> bool:

@@ -107,6 +107,7 @@ class _Reader:
         self._spark, self._text, self._streams = spark, Text(text), streams
         self._predicates, self._dialect = predicates, dialect
         self._scope = Scope([(stream.name, stream.schema) for stream in streams], _collated(kinds))
+        purity.refuse_variables(text)
         self._tree = parse(spark, text)
         self._names = Names(self._tree, self._text, streams, self._scope, predicates)
         self._builder = Builder(spark)
