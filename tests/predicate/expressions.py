@@ -104,7 +104,7 @@ class Generator:
         return self.random.choice(
             [self._column("ts ntz"), self._column("ts ntz"), f"{self._column('ts ntz')} + INTERVAL {amount}",
              self.date(),
-             "TIMESTAMP '2024-11-03 01:30:00'", f"date_trunc('DAY', {self._column('ts')})"]
+             "TIMESTAMP '2024-11-03 01:30:00'"]
         )  # fmt: skip
 
     def _pair(self, depth: int) -> tuple[str, str]:

@@ -138,7 +138,7 @@ def test_what_cannot_raise(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a.x / b.x > 1", "a.i + b.i > 1", "a.i % b.i = 0", "a.xs[0] = 1", "cast(a.s AS int) = 1", "a.s = 1",
+    ["a.x / b.x > 1", "a.i + b.i > 1", "a.i % b.i = 0", "a.xs[0] = 1", 
      "a.t + a.t > 1", "a.s LIKE b.s",
      "cast(a.x AS int) = 1", "-a.i > 0", "similar(1 / a.x, b.x)", "element_at(a.xs, 1) = 1"],
 )  # fmt: skip
@@ -304,7 +304,6 @@ REFUSED = [
     ("a.day + INTERVAL 5 HOURS > a.day", "whole days"),
     ("a.ts + (a.ts - a.ts) > a.ts", "Only an interval written out"),
     ("extract(week FROM a.ts) = 1", "extract"),
-    ("date_trunc('century', a.ts) = a.ts", "date_trunc cuts to one of"),
     ("coalesce(a.i, a.flag) = 1", "must be of one type, not int, boolean"),
     ("coalesce() = 1", "takes at least 1 argument"),
     ("length(a.s, 1) = 1", "length takes 1 argument here, not 2"),

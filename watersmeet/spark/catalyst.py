@@ -3,8 +3,10 @@
 Spark parses what the user wrote, so that its grammar, its literals and its settings are Spark's by construction.
 """
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -50,6 +52,17 @@ class Part:
         return [str(parts.apply(at)) for at in range(parts.size())]
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep PySpark from logging errors of Spark's, with stacks of frames, that are told as a sentence."""
+    logger = logging.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
 def parse(spark: SparkSession, text: str) -> Part:
     """Let Spark parse an expression.
 
@@ -57,7 +70,8 @@ def parse(spark: SparkSession, text: str) -> Part:
         SqlError: If it is none; the place is underlined.
     """
     try:
-        return _part(spark._jsparkSession.sessionState().sqlParser().parseExpression(text))
+        with quiet():
+            return _part(spark._jsparkSession.sessionState().sqlParser().parseExpression(text))
     except ParseException as error:
         raise syntax_error(text, error) from None
 

@@ -6,13 +6,13 @@ from difflib import get_close_matches
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 
 from watersmeet.errors import SqlError
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import PythonPredicate
 from watersmeet.predicate.scope import Scope
-from watersmeet.spark.catalyst import Part, origin_of, said
+from watersmeet.spark.catalyst import Part, origin_of, quiet, said
 from watersmeet.spark.convert import Text
 
 SUBQUERIES = frozenset({"Exists", "ScalarSubquery", "InSubquery", "ListQuery", "LateralSubquery",
@@ -22,6 +22,8 @@ WINDOWS = frozenset({"WindowExpression", "UnresolvedWindowExpression"})
 OUTSIDE = frozenset({"CallMethodViaReflection", "TryReflect", "CurrentUser", "CurrentDatabase", "CurrentCatalog",
                      "SessionUser", "SparkVersion", "InputFileName", "InputFileBlockStart", "InputFileBlockLength",
                      "VariableReference", "UnresolvedVariable"})  # fmt: skip
+KNOWN = frozenset({"CurrentTimeZone"})
+"""What looks like the environment, but is a setting that belongs to the query."""
 TIMES = frozenset({"Cast", "ParseToTimestamp", "ParseToDate"})
 CLOCK = frozenset({"CurrentDate", "CurrentTimestamp", "CurrentTime", "Now", "LocalTimestamp", "CurrentBatchTimestamp",
                    "CurDateExpressionBuilder"})  # fmt: skip
@@ -31,6 +33,7 @@ SPECIAL = r"\s*(now|today|tomorrow|yesterday)\b"
 """Texts that Spark takes for moments by the clock, where a constant is made a date or timestamp."""
 SUBQUERY = "`where` can't hold a subquery; join the other table as a stream."
 CHANGING = "{} would answer differently from run to run; `where` must be deterministic."
+OTHERWISE = "This isn't computed row by row; compute it before the join."
 PLANS = {
     "Aggregate": "An aggregate looks at many rows; `where` looks at one combination of rows.",
     "Generate": "A function that makes several rows of one is not for `where`.",
@@ -76,8 +79,8 @@ def check(text: Text, plan: Any) -> None:
     """
     for operator in _walk(plan):  # a function in SQL has operators of its own
         kind = operator.getClass().getSimpleName()
-        if kind in PLANS:
-            raise text.error(PLANS[kind], None)
+        if kind != "Project" and operator.children().size():
+            raise text.error(PLANS.get(kind, OTHERWISE), None)
         shown = operator.expressions()
         for at in range(shown.size()):
             for node in _walk(shown.apply(at)):
@@ -89,7 +92,7 @@ def _check_node(text: Text, node: Any) -> None:
     problem = None
     if kind in SUBQUERIES:
         problem = SUBQUERY
-    elif kind in OUTSIDE:
+    elif kind in OUTSIDE or (kind.startswith("Current") and kind not in KNOWN | CLOCK):
         problem = f"{node.prettyName()} reaches out of the query, which `where` can't."
     elif kind in CLOCK or not (node.deterministic() or _undecided(node)) or _is_random(node, kind):
         problem = CHANGING.format(node.prettyName())
@@ -110,9 +113,10 @@ def _is_random(node: Any, kind: str) -> bool:
 
 def _is_special(node: Any) -> bool:
     """Tell whether a node makes a moment by the clock of a constant text."""
-    given = _constant(node.children().apply(0))
     moment = node.dataType().typeName() in ("date", "timestamp", "timestamp_ntz")
-    return moment and isinstance(given, str) and re.match(SPECIAL, given, re.IGNORECASE) is not None
+    text = node.children().apply(0)
+    given = _constant(text) if moment and text.dataType().typeName() == "string" else None
+    return isinstance(given, str) and re.match(SPECIAL, given, re.IGNORECASE) is not None
 
 
 def _constant(node: Any) -> Any:
@@ -120,8 +124,9 @@ def _constant(node: Any) -> Any:
     if not node.foldable():
         return None
     try:
-        value = node.eval(None)
-    except Py4JError:  # it raises, or is only rewritten later
+        with quiet():
+            value = node.eval(None)
+    except (Py4JError, PySparkException):  # it raises, or is only rewritten later
         return None
     return value.toString() if hasattr(value, "toString") else value
 

@@ -25,7 +25,7 @@ from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import BOOLEAN
 from watersmeet.query import StreamSpec, Test
 from watersmeet.spark import purity
-from watersmeet.spark.catalyst import Builder, Part, parse
+from watersmeet.spark.catalyst import Builder, Part, parse, quiet
 from watersmeet.spark.convert import Converter, Text
 from watersmeet.spark.frames import hidden_name
 from watersmeet.spark.hoist import Computed, Hoist, collation, replaced
@@ -135,7 +135,8 @@ class _Reader:
         """Let Spark check all conjuncts, and the arguments of Python predicates."""
         arguments = [argument for call in self._names.calls(self._tree) for argument in call.children]
         try:
-            frame = self._select([*clauses, *arguments])
+            with quiet():
+                frame = self._select([*clauses, *arguments])
         except AnalysisException as error:
             raise purity.analysis_error(self._text, error, self._predicates) from None
         for part, found in zip(clauses, frame.schema.fields, strict=False):
