@@ -1,0 +1,98 @@
+"""Writes the page of functions anew from Spark's own registry: `.venv/bin/python docs/functions.py`."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from watersmeet.predicate.functions import ALIASES, FUNCTIONS, VARIADIC
+from watersmeet.predicate.terms import BINARY, NAMES, TEXTS, UNARY, VECTORS
+from watersmeet.spark.purity import CLOCK, OUTSIDE
+
+PAGE = Path(__file__).parent / "functions.md"
+NOT_OF_ROWS = {
+    "agg_funcs": "aggregates",
+    "generator_funcs": "make several rows of one",
+    "window_funcs": "look at other rows",
+    "table_funcs": "make tables",
+}
+CHANCE = {"MonotonicallyIncreasingID", "SparkPartitionID", "Uuid", "Rand", "Randn", "RandStr", "Uniform", "Shuffle"}
+HEAD = """# Functions
+
+`where` takes all of Spark SQL: every operator, and every deterministic function that makes one value of a row, those you register yourself among them. This page says who computes which. It is written by [functions.py](functions.py) from the registry of Spark {version}.
+
+- **Over one stream**, every function is computed by Spark itself when a tuple comes in, once a tuple, however many others it is compared with. Sorted lookups work on what comes out.
+- **Between streams**, those marked *here* are computed where the streams meet. *Nearly* means that they are computed here, and that Spark decides combinations so close to the border that the last bits, or letters beyond ASCII, might matter. All others are decided by Spark over the combinations that the other conditions let pass: exact, but it sees each of them. `explain()` says which they are, and what would be faster.
+
+"""
+
+
+def main() -> None:
+    """Write the page."""
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    PAGE.write_text(page(spark))
+
+
+def page(spark: SparkSession) -> str:
+    """Return the text of the page."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    refused: dict[str, list[str]] = defaultdict(list)
+    for name, group, kind in registered(spark):
+        reason = why_not(group, kind)
+        if reason:
+            refused[reason].append(name)
+        else:
+            groups[group.removesuffix("_funcs").replace("_", " ") or "operators"].append(marked(name))
+    shown = [f"| {group} | {', '.join(sorted(names))} |" for group, names in sorted(groups.items())]
+    left = [f"| {reason} | {', '.join(f'`{name}`' for name in sorted(names))} |" for reason, names in refused.items()]
+    return (
+        HEAD.format(version=spark.version)
+        + "| group | functions |\n| --- | --- |\n"
+        + "\n".join(shown)
+        + "\n\n## Refused\n\nWhat a condition can't hold, wherever it stands:\n\n| because they | functions |\n| --- | --- |\n"
+        + "\n".join(sorted(left))
+        + "\n\nSubqueries, parameters, `${variables}` and texts such as `TIMESTAMP 'now'` are refused as well.\n"
+    )
+
+
+def registered(spark: SparkSession) -> Iterator[tuple[str, str, str]]:
+    """Yield name, group and class of Spark's functions; operators that have a name of their own have no class."""
+    jvm: Any = spark._jvm
+    catalog = spark._jsparkSession.sessionState().catalog()
+    for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect():
+        name = str(row[0])
+        if name in ("!=", "<>", "||", "case"):
+            yield name, "operators", ""
+            continue
+        info = catalog.lookupFunctionInfo(jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name))
+        kind = str(info.getClassName()).rsplit(".", 1)[-1].removesuffix("ExpressionBuilder")
+        yield name, str(info.getGroup()) if name[0].isalpha() else "operators", kind
+
+
+def why_not(group: str, kind: str) -> str:
+    """Return why `where` can't hold a function; empty if it can."""
+    if group in NOT_OF_ROWS:
+        return NOT_OF_ROWS[group]
+    if kind in CHANCE:
+        return "answer by chance"
+    if kind in CLOCK or kind in ("CurDate", "LocalTime"):
+        return "read the clock"
+    if kind in OUTSIDE or (kind.startswith("Current") and kind != "CurrentTimeZone"):
+        return "reach out of the query"
+    return "are windows of their own" if kind in ("TimeWindow", "SessionWindow", "WindowTime") else ""
+
+
+def marked(name: str) -> str:
+    """Return a function's name with who computes it between streams."""
+    plain = ALIASES.get(name, name)
+    if not name[0].isalpha() or name in ("and", "or", "not", "between", "case", "in", "div", "mod"):
+        return f"`{name.replace('|', chr(92) + '|')}` (*here*)"
+    if NAMES.get(name, name) in UNARY | BINARY | VECTORS | TEXTS and plain not in FUNCTIONS:
+        return f"`{name}` (*nearly*)"
+    return f"`{name}` (*here*)" if plain in FUNCTIONS or plain in VARIADIC else f"`{name}`"
+
+
+if __name__ == "__main__":
+    main()

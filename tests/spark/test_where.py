@@ -1,0 +1,296 @@
+"""`where` is all of Spark SQL: what Spark computes of each tuple, what is decided here, what Spark decides at the end."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import watersmeet as wm
+from tests.spark.harness import EXCHANGES, read, run
+from watersmeet.testing import stream_batches, write_batches
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+WORDS = ["Ann", "anne", "Straße", "Bob ", "", "Σίσυφος", "x1", "it's", None, "bobby"]
+SCHEMA = "id long, ts timestamp, n int, x double, s string, p string, xs array<int>, end int, v array<float>, d date"
+
+
+def rows(shift: int, size: int = 10) -> list[tuple[Any, ...]]:
+    made = []
+    for at in range(size):
+        n = (at + shift) % 4
+        moment = START + timedelta(seconds=at)
+        word, pattern = WORDS[(at + shift) % len(WORDS)], ["^a", "[0-9]", "o+"][at % 3]
+        xs = [at % 3, None, shift] if at % 4 else []
+        x = [float("nan"), -0.0, 1.5, None, at / 3][(at + shift) % 5]
+        made.append((at, moment, n, x, word, pattern, xs, at - 5, [1.0, float(at), float(n)], moment.date()))
+    return made
+
+
+@pytest.fixture(scope="module")
+def frames(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
+    return tuple(spark.createDataFrame(rows(shift), SCHEMA) for shift in (0, 3))  # type: ignore[return-value]
+
+
+def joined(frames: Sequence[DataFrame], where: str, window: Any = None, **more: Any) -> wm.spark.join.Join:
+    streams = [wm.stream(name, frame, time="ts", window=window) for name, frame in zip("ab", frames, strict=True)]
+    return wm.join(*streams, where=where, select="a.id AS a, b.id AS b", strategy=wm.PSP(2), **more)
+
+
+def answers(frame: DataFrame) -> list[tuple[int, int]]:
+    return sorted((row[0], row[1]) for row in frame.collect())
+
+
+def by_spark(frames: Sequence[DataFrame], where: str) -> list[tuple[int, int]]:
+    one, two = (frame.select(F.struct("*").alias(name)) for name, frame in zip("ab", frames, strict=True))
+    return answers(one.crossJoin(two).where(where).select("a.id", "b.id"))
+
+
+CONDITIONS = [
+    # computed when a tuple comes in
+    "lower(trim(a.s)) = lower(trim(b.s))",
+    "upper(a.s) = 'STRASSE' AND a.n = b.n",
+    "soundex(a.s) = soundex(b.s)",
+    "regexp_extract(a.s, '[a-z]+', 0) < b.s",
+    "date_trunc('HOUR', a.ts) <= b.ts AND weekofyear(b.d) = 1 AND a.id = b.id",
+    "aggregate(a.xs, 0, (sum, x) -> sum + coalesce(x, 0)) = b.n",
+    "a.n > 1 AND b.s LIKE '%o%'",
+    "'it''s' = a.s AND b.id < 2",
+    "a.end > b.end AND a.`end` BETWEEN 0 AND 2BD",
+    "s_only(a.id) = b.id",
+    "from_json(concat('{\"k\":', a.n, '}'), 'k int').k = b.n",
+    # decided here, some combinations by Spark
+    "levenshtein(a.s, b.s) <= 2",
+    "levenshtein(a.s, b.s, 1) = 1",
+    "jaro_winkler_similarity(a.s, b.s) > 0.7",
+    "vector_cosine_similarity(a.v, b.v) >= 0.9",
+    "2 * asin(sqrt(pow(sin((a.x - b.x) / 2), 2) + cos(a.x) * cos(b.x) * pow(sin((a.n - b.n) / 2), 2))) < 1",
+    "cbrt(a.n * 27 + b.n * 0) = 3.0 AND a.n = 1",
+    "arrays_overlap(a.xs, b.xs)",
+    "size(array_intersect(a.xs, b.xs)) = 2",
+    "bit_count(a.n ^ b.n) = 1",
+    "a.s = b.n",
+    # decided by Spark
+    "regexp_like(a.s, b.p)",
+    "exists(a.xs, x -> x = b.n)",
+    "filter(a.xs, x -> x > b.n)[0] IS NOT NULL OR a.s COLLATE UTF8_LCASE = b.s COLLATE UTF8_LCASE",
+    "struct(a.n, a.s) = struct(b.n, b.s)",
+    "map_from_arrays(array(a.n), array(b.n))[2] = 1 AND a.id < 5 AND a.x >= b.x",
+    "struct(a.*) IS NOT NULL AND a.id = b.id",
+    "to_json(named_struct('s', a.s, 't', b.s)) RLIKE 'o.*o'",
+    "true",
+    "a.id = b.id AND 1 = 2",
+]
+
+
+@pytest.mark.parametrize("where", [w for w in CONDITIONS if "s_only" not in w and "filter(a.xs" not in w])
+def test_conditions_mean_what_they_do_in_spark(frames: tuple[DataFrame, DataFrame], where: str) -> None:
+    spark = frames[0].sparkSession
+    spark.conf.set("spark.sql.ansi.enabled", "false" if where == "a.s = b.n" else "true")
+    try:
+        assert answers(joined(frames, where).toDF()) == by_spark(frames, where)
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+
+
+def test_functions_of_the_users_own(spark: SparkSession, frames: tuple[DataFrame, DataFrame]) -> None:
+    spark.udf.register("plus_one", lambda n: n + 1, "int")
+
+    @F.pandas_udf("long")  # type: ignore[call-overload]
+    def twice(ids: pd.Series) -> pd.Series:
+        return ids * 2
+
+    spark.udf.register("twice", twice)
+    spark.sql("CREATE OR REPLACE TEMPORARY FUNCTION square(x INT) RETURNS INT RETURN x * x")
+    spark.udf.register("abs", lambda x: 7.0, "double")  # Spark's own goes before it, and so it does here
+    try:
+        for where in (
+            "plus_one(a.n) = b.n",
+            "twice(a.id) = b.id AND square(b.n) = b.n",
+            "square(a.n + b.n) > 9",
+            "plus_one(a.n + b.n) = 4 AND abs(a.n - b.n) = 1",
+        ):
+            assert answers(joined(frames, where).toDF()) == by_spark(frames, where), where
+    finally:
+        for name in ("plus_one", "twice", "square", "abs"):
+            spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {name}")
+
+
+@wm.predicate(form="pair")
+def near(x: float, y: float) -> bool:
+    return abs(x - y) < 2
+
+
+@pytest.mark.parametrize(
+    ("where", "holds"),
+    [
+        ("near(a.n, b.n) OR regexp_like(a.s, b.p)", "abs(a.n - b.n) < 2 OR regexp_like(a.s, b.p)"),
+        ("NOT (a.n <> 0 AND near(1/a.n, b.n))", "NOT (a.n <> 0 AND abs(1/a.n - b.n) < 2)"),
+        ("coalesce(a.n = 0, FALSE) OR near(1/a.n, b.n)", "a.n = 0 OR abs(1/a.n - b.n) < 2"),
+        ("near(length(a.s), b.n) AND exists(a.xs, x -> x = b.n)", "abs(length(a.s) - b.n) < 2 AND exists(a.xs, x -> x = b.n)"),
+    ],
+)  # fmt: skip
+def test_python_predicates_among_what_spark_decides(
+    frames: tuple[DataFrame, DataFrame], where: str, holds: str
+) -> None:
+    assert answers(joined(frames, where, predicates=[near]).toDF()) == by_spark(frames, holds)
+
+
+GUARDED = [
+    "a.n <> 0 AND 1 / a.n >= b.n",
+    "1 / a.n >= b.n AND a.n <> 0",
+    "1 / a.n >= b.n AND a.n <> 0 AND regexp_like(a.s, b.p)",
+    "regexp_like(a.s, b.p) AND 1 / a.n >= b.n AND a.n <> 0",
+    "element_at(a.xs, b.n + 1) = 0 AND size(a.xs) > b.n",
+    "a.n = 0 OR cast(concat(a.n, '') AS int) div a.n = b.n",
+    "filter(a.xs, x -> x > b.n)[0] = 3 AND exists(a.xs, x -> x > b.n)",
+]
+
+
+@pytest.mark.parametrize("where", GUARDED)
+def test_a_guard_works_in_either_order(frames: tuple[DataFrame, DataFrame], where: str) -> None:
+    first, *others = where.split(" AND ") if " OR " not in where else [where]
+    guarded = " AND ".join([*reversed(others), first]) if where.startswith(("1 /", "element", "filter")) else where
+    if where.startswith("regexp_like"):
+        guarded = "a.n <> 0 AND regexp_like(a.s, b.p) AND 1 / a.n >= b.n"
+    assert answers(joined(frames, where).toDF()) == by_spark(frames, guarded)
+
+
+UNGUARDED = ["1 / a.n > b.n", "1 / a.n > b.n AND regexp_like(a.s, b.p)", "element_at(a.xs, b.n + 9) = 0", "1/a.n > 0"]
+
+
+@pytest.mark.parametrize("where", UNGUARDED)
+def test_without_a_guard_a_sentence_stops_the_query(
+    spark: SparkSession, tmp_path: Path, frames: tuple[DataFrame, DataFrame], where: str
+) -> None:
+    with pytest.raises(wm.WatersmeetError) as caught:
+        run(joined(streams(spark, tmp_path, frames), where, "1 hour").writeStream, tmp_path, "driver")
+    said = str(caught.value)
+    assert "raised" in said and len(said.splitlines()) == 1 and "at org.apache" not in said
+    assert not read(tmp_path / "out").num_rows
+
+
+def streams(spark: SparkSession, folder: Path, frames: Sequence[DataFrame], batches: int = 2) -> list[DataFrame]:
+    """Return the frames as streams, cut into batches."""
+    for name, frame in zip("ab", frames, strict=True):
+        table = frame.toArrow()
+        table = table.set_column(1, "ts", table.column("ts").cast(pa.timestamp("us", "UTC")))
+        size = -(-table.num_rows // batches)
+        write_batches(folder / name, [table.slice(at * size, size) for at in range(batches)])
+    return [stream_batches(spark, folder / name) for name in "ab"]
+
+
+MIXED = (
+    "lower(trim(a.s)) <= lower(b.s) AND a.n < 3 AND (jaro_winkler_similarity(a.s, b.s) > 0.3 OR regexp_like(a.s, b.p)) "
+    "AND vector_l2_distance(a.v, b.v) < 4 AND (a.n = 0 OR 3 / a.n > 0)"
+)
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_streams(spark: SparkSession, tmp_path: Path, frames: tuple[DataFrame, DataFrame], exchange: str) -> None:
+    given = streams(spark, tmp_path, frames, 3)
+    query = run(joined(given, MIXED, "1 hour").writeStream, tmp_path, exchange)
+    wanted = by_spark(frames, MIXED)
+    found = read(tmp_path / "out").to_pylist()
+    assert sorted((row["a"], row["b"]) for row in found) == wanted and wanted
+    assert sum(batch["outputRows"] for batch in query.progress) == len(wanted)
+    assert not any(path.is_file() for path in (tmp_path / "checkpoint" / "watersmeet" / "results").rglob("*"))
+
+
+def test_hidden_columns_are_stored_only_where_they_are_needed(
+    spark: SparkSession, tmp_path: Path, frames: tuple[DataFrame, DataFrame]
+) -> None:
+    where = "lower(a.s) = lower(b.s) AND a.n < 2 AND regexp_like(b.p, 'o')"
+    join = joined(streams(spark, tmp_path, frames), where, "1 hour")
+    query = run(join.writeStream, tmp_path, "driver")
+    assert [[join.query.name_of(column) for column in kept] for kept in join.query.kept] == [
+        ["a.id", "lower(a.s)"],
+        ["b.id", "lower(b.s)", "regexp_like(b.p, 'o') failed"],
+    ]
+    stored = sum(row[2] < 2 for row in rows(0)) + sum("o" in row[5] for row in rows(3))
+    assert query.progress[-1]["distinctRows"] == stored  # what can join nothing isn't stored
+
+
+def test_a_count_window_counts_what_a_condition_denies(
+    spark: SparkSession, tmp_path: Path, frames: tuple[DataFrame, DataFrame]
+) -> None:
+    join = joined(streams(spark, tmp_path, frames), "upper(a.s) = 'ANN'", wm.count(3))
+    run(join.writeStream, tmp_path, "driver")
+    found = sorted((row["a"], row["b"]) for row in read(tmp_path / "out").to_pylist())
+    assert found == [(0, 0), (0, 1), (0, 2)]  # with the fourth tuple of a, the first is no longer among its last three
+
+
+def test_text_with_a_collation_is_compared_by_it(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.createDataFrame(rows(0), SCHEMA).withColumn("s", F.expr("s COLLATE UTF8_LCASE"))
+    other = spark.createDataFrame(rows(3), SCHEMA).withColumn("s", F.expr("upper(s)"))
+    where = "a.s = b.s"
+    with pytest.raises(wm.DefinitionError, match="COLLATION|collation"):
+        joined([frame, other.withColumn("s", F.expr("s COLLATE UNICODE"))], where)
+    lower = [frame, other.withColumn("s", F.expr("s COLLATE UTF8_LCASE"))]
+    assert answers(joined(lower, where).toDF()) == by_spark(lower, where)
+    inner = wm.join(
+        *(wm.stream(name, f, time="ts") for name, f in zip("ab", lower, strict=True)),
+        where="a.id = b.id",
+        select="a.id AS id, a.s AS s, _time",
+    )
+    nested = wm.join(
+        wm.stream("i", inner), wm.stream("b", lower[1], time="ts"), where="i.s = b.s", select="i.id AS i, b.id AS b"
+    )
+    assert answers(nested.toDF()) == by_spark(lower, where)
+
+
+def test_explain_says_who_decides_what(frames: tuple[DataFrame, DataFrame], capsys: pytest.CaptureFixture[str]) -> None:
+    where = "lower(a.s) = b.s AND a.n > 1 AND regexp_like(a.s, b.p) AND levenshtein(a.s, b.s) < 3"
+    joined(frames, where).explain()
+    said = capsys.readouterr().out
+    assert "lower(a.s), computed by Spark when a tuple comes in" in said
+    assert "only where a.n > 1, by Spark when a tuple comes in" in said
+    assert "decided by Spark, over what the other conjuncts let pass: regexp_like(a.s, b.p)" in said
+    assert "faster: " in said and "the closest combinations by Spark: levenshtein(a.s, b.s) < 3" in said
+
+
+def test_another_condition_on_an_old_checkpoint_is_refused(
+    spark: SparkSession, tmp_path: Path, frames: tuple[DataFrame, DataFrame]
+) -> None:
+    given = streams(spark, tmp_path, frames)
+    run(joined(given, "a.s = 'a\\'b'", "1 hour").writeStream, tmp_path, "driver")
+    spark.conf.set("spark.sql.parser.escapedStringLiterals", "true")
+    try:
+        with pytest.raises(wm.DefinitionError, match="another query"):
+            run(joined(given, "a.s = 'a\\'b'", "1 hour").writeStream, tmp_path, "driver")
+    except wm.SqlError:  # with that setting the text ends elsewhere
+        pass
+    finally:
+        spark.conf.unset("spark.sql.parser.escapedStringLiterals")
+
+
+def test_literals_mean_what_the_session_says(spark: SparkSession, frames: tuple[DataFrame, DataFrame]) -> None:
+    for escaped in ("true", "false"):
+        spark.conf.set("spark.sql.parser.escapedStringLiterals", escaped)
+        try:
+            for where in (r"regexp_like('\d', a.s) OR a.s < '\\d' AND a.n = b.n", "a.s = 'it''s' AND a.id = b.id"):
+                assert answers(joined(frames, where).toDF()) == by_spark(frames, where)
+        finally:
+            spark.conf.unset("spark.sql.parser.escapedStringLiterals")
+
+
+@pytest.fixture
+def wide(spark: SparkSession) -> Iterator[DataFrame]:
+    columns = ", ".join(f"id + {n} AS c{n}" for n in range(40))
+    yield spark.sql(f"SELECT timestamp_seconds(id) AS ts, {columns} FROM range(20)")
+
+
+def test_wide_streams_are_planned_in_time(wide: DataFrame) -> None:
+    """[!] Spark copies every constraint for each alias: what names a column twice may take for ever."""
+    where = " AND ".join(f"a.c{n} + 1 = b.c{n + 1} - 0" for n in range(0, 38, 2)) + " AND regexp_like(a.c0, b.c0)"
+    started = datetime.now()
+    join = wm.join(*(wm.stream(name, wide, time="ts") for name in "ab"), where=where, select="a.c0 AS a, b.c0 AS b")
+    assert len(join.toDF().collect()) == 20
+    assert datetime.now() - started < timedelta(seconds=60)
