@@ -294,3 +294,29 @@ def test_wide_streams_are_planned_in_time(wide: DataFrame) -> None:
     join = wm.join(*(wm.stream(name, wide, time="ts") for name in "ab"), where=where, select="a.c0 AS a, b.c0 AS b")
     assert len(join.toDF().collect()) == 20
     assert datetime.now() - started < timedelta(seconds=60)
+
+
+def test_intervals_go_through(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark has types for them that Arrow or Parquet lack, and compares them; what comes out has them, too."""
+    made = ("timestamp_seconds(id) AS ts", "make_ym_interval(id, 1) AS ym", "make_dt_interval(id, 1, 2, 3.5) AS dt")
+    frames = [spark.range(shift, 5 + shift).selectExpr("id", *made) for shift in (0, 2)]
+    where = "a.ym + INTERVAL 1 YEAR > b.ym AND a.dt <= b.dt AND b.ym - a.ym < INTERVAL '2' YEAR"
+    assert answers(joined(frames, where).toDF()) == by_spark(frames, where) != []
+    for name, frame in zip("ab", frames, strict=True):
+        frame.write.parquet(str(tmp_path / name))
+    given = [spark.readStream.schema(f.schema).parquet(str(tmp_path / n)) for n, f in zip("ab", frames, strict=True)]
+    streams_ = [wm.stream(name, frame, time="ts", window="1 hour") for name, frame in zip("ab", given, strict=True)]
+    for at, select in enumerate((None, "a.ym AS one, b.dt AS two")):
+        join = wm.join(*streams_, where=where, select=select)
+        run(join.writeStream, tmp_path / str(at), "driver")
+        found = spark.read.parquet(str(tmp_path / str(at) / "out"))
+        shown = found.selectExpr("a.ym AS one", "b.dt AS two") if select is None else found
+        assert [field.dataType.simpleString() for field in shown.schema] == [
+            "interval year to month",
+            "interval day to second",
+        ]
+        wanted = frames[0].alias("a").crossJoin(frames[1].alias("b")).where(where).selectExpr("a.ym", "b.dt")
+        text = ("cast(one AS string)", "cast(two AS string)")
+        assert sorted(shown.selectExpr(*text).collect()) == sorted(
+            wanted.toDF("one", "two").selectExpr(*text).collect()
+        )

@@ -47,10 +47,39 @@ def _kind(value: Any) -> str:
 def arrow_schema(frame: DataFrame) -> pa.Schema:
     """Return a frame's schema in Arrow's terms; every field may be NULL, as it may once streams are unioned."""
     try:
-        schema = to_arrow_schema(_nullable(frame.schema), timezone="UTC")
+        known = [replace_type(field, stored_as(field.dataType)) for field in frame.schema]
+        schema = to_arrow_schema(_nullable(T.StructType(known)), timezone="UTC")
     except Exception as error:
         raise DefinitionError(f"A column has no type in Arrow: {error}") from None
     return schema
+
+
+def replace_type(field: T.StructField, kind: T.DataType) -> T.StructField:
+    """Return a field with another type."""
+    return T.StructField(field.name, kind, field.nullable, field.metadata)
+
+
+def stored_as(kind: T.DataType) -> T.DataType:
+    """Return the type that state keeps values of a type in: Arrow has none for years and months in PySpark."""
+    return T.IntegerType() if isinstance(kind, T.YearMonthIntervalType) else kind
+
+
+def stored(value: Column, kind: T.DataType) -> Column:
+    """Return a value of a type as state keeps it."""
+    return value.cast("interval month").cast("int") if isinstance(kind, T.YearMonthIntervalType) else value
+
+
+def restored(value: Column, kind: T.DataType) -> Column:
+    """Return what state kept of a value of a type as that value."""
+    if isinstance(kind, T.YearMonthIntervalType):
+        return F.make_ym_interval(F.lit(0), value).cast(kind)
+    return value.cast(kind)
+
+
+def is_odd(kind: T.DataType) -> bool:
+    """Tell whether a type is another once state has kept its values: intervals, and text with a collation."""
+    name = kind.simpleString().lower()
+    return "interval" in name or "collate" in name
 
 
 def arrow_type(kind: T.DataType) -> pa.DataType | None:
@@ -116,7 +145,8 @@ def _needed(query: Query, position: int, everything: bool) -> list[int]:
 def tagged(query: Query, position: int, frame: DataFrame, everything: bool, computed: Computed) -> DataFrame:
     """Return a frame as rows of one stream of a join, with the columns of the others NULL."""
     names = [column_name(at) for at in range(len(frame.columns))]
-    own = [*map(F.col, names), *computed]
+    given = zip(names, frame.schema, strict=True)
+    own = [*(stored(F.col(name), field.dataType) for name, field in given), *computed]
     made, mine = [], []
     for other in range(len(query.streams)):
         for field in _needed(query, other, everything):

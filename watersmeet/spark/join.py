@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +28,19 @@ from watersmeet.predicate.model import Column, Dialect, PythonPredicate
 from watersmeet.predicate.python import checked
 from watersmeet.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
 from watersmeet.spark import checks, tasks
-from watersmeet.spark.frames import OURS, arrow_schema, check_frame, hidden_name, host, is_local, spark_schema, union
+from watersmeet.spark.frames import (
+    OURS,
+    arrow_schema,
+    check_frame,
+    hidden_name,
+    host,
+    is_local,
+    is_odd,
+    quoted,
+    restored,
+    spark_schema,
+    union,
+)
 from watersmeet.spark.select import Computed, check, parse_select
 from watersmeet.spark.tree import Node
 from watersmeet.spark.where import Where, read_where
@@ -166,7 +179,7 @@ class Join:
         """The session of the inputs."""
         return self.leaves[0][1].sparkSession
 
-    @property
+    @cached_property
     def kinds(self) -> tuple[T.StructType, ...]:
         """The columns of each stream in Spark's terms, which say more than Arrow's: collations."""
         return tuple(self.inner[at].kind if frame is None else frame.schema for at, frame in enumerate(self.frames))
@@ -177,6 +190,8 @@ class Join:
         return self._selected(self._no_results()).schema
 
     def _kind_of(self, column: Column) -> T.DataType:
+        if column == RESULT_TIME:
+            return T.TimestampType()
         kind = self.kinds[column.stream]
         known = len(kind.fields)
         if column.field < known:
@@ -268,7 +283,7 @@ class Join:
         parts = [F.struct(*shown).alias(hidden_name("shown"))]
         parts += [F.col(name).alias(hidden_name(name)) for name in sorted(calls)]
         for position, stream in enumerate(query.streams):
-            values = {c: F.col(c.name).cast(self._kind_of(c)) for c in columns if c.stream == position}
+            values = {c: restored(F.col(c.name), self._kind_of(c)) for c in columns if c.stream == position}
             own = {c: value for c, value in values.items() if c.field < len(stream.schema)}
             fields = [value.alias(stream.schema.field(c.field).name) for c, value in own.items()]
             parts += [F.struct(*fields).alias(stream.name)] if fields else []
@@ -279,7 +294,34 @@ class Join:
 
     def _selected(self, frame: DataFrame) -> DataFrame:
         """Compute a SELECT list of expressions over flat results."""
-        return frame if self.select is None else self.select.over(self._structs(frame))
+        shown = self._restored(frame)
+        return shown if self.select is None else self.select.over(self._structs(shown))
+
+    @property
+    def plain(self) -> bool:
+        """Whether result files hold the output as it is."""
+        return self.select is None and not any(is_odd(self._kind_of(column)) for column in self.query.shown)
+
+    def _restored(self, frame: DataFrame) -> DataFrame:
+        """Return results with the types that the streams' columns have, where state keeps others."""
+        if not any(is_odd(self._kind_of(column)) for column in self.query.shown):
+            return frame
+        if self.query.outputs:
+            return frame.select(
+                *(self._column(F.col(quoted(out.name)), out.column, out.name) for out in self.query.outputs)
+            )
+        structs = [self._struct(position) for position in range(len(self.query.streams))]
+        return frame.select(*structs, "_time")
+
+    def _struct(self, position: int) -> SparkColumn:
+        stream = self.query.streams[position]
+        whole = F.col(quoted(stream.name))
+        columns = enumerate(stream.schema.names)
+        fields = [self._column(whole.getField(name), Column(position, at), name) for at, name in columns]
+        return F.struct(*fields).alias(stream.name)
+
+    def _column(self, value: SparkColumn, column: Column, name: str) -> SparkColumn:
+        return (value if column == RESULT_TIME else restored(value, self._kind_of(column))).alias(name)
 
     def _structs(self, frame: DataFrame) -> DataFrame:
         """Return flat results with one struct column per stream, and `_time`."""

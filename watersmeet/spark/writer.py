@@ -128,7 +128,7 @@ class JoinWriter:
             place=kept,
             store=store,
             sink=sink,
-            plain=join.select is None,
+            plain=join.plain,
             exchange=chosen,
             host=host(spark, shared=chosen != "shuffle"),
             due=self._due(),
