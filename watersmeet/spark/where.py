@@ -222,9 +222,10 @@ class _Reader:
     def _is_calm(self, part: Part) -> bool:
         """Tell whether computing a part can't raise, as far as is known here."""
         try:
-            return not self._translator().expr(self._node(part, hoisted=False)).raises
+            made = self._translator().expr(self._node(part, hoisted=False))
         except Refusal:
             return False
+        return not made.raises and made.unsure is None
 
 
 @dataclass(frozen=True)
