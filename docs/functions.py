@@ -1,4 +1,5 @@
 """Writes the page of functions anew from Spark's own registry: `.venv/bin/python docs/functions.py`."""
+# ruff: noqa: E501 (paragraphs of the page are lines)
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import pandas_udf
 
 import watersmeet as wm
 from tests.spark.harness import EXCHANGES, read, run
@@ -106,7 +107,7 @@ def test_functions_of_the_users_own(spark: SparkSession, frames: tuple[DataFrame
     def twice(ids: pd.Series) -> pd.Series:
         return ids * 2
 
-    spark.udf.register("twice", F.pandas_udf(twice, "long"))  # type: ignore[call-overload]
+    spark.udf.register("twice", pandas_udf(twice, "long"))  # type: ignore[call-overload]
     spark.sql("CREATE OR REPLACE TEMPORARY FUNCTION square(x INT) RETURNS INT RETURN x * x")
     spark.udf.register("abs", lambda x: 7.0, "double")  # Spark's own goes before it, and so it does here
     try:
