@@ -172,7 +172,7 @@ def test_spark_computes_what_it_parsed(frame: DataFrame, text: str, wanted: dict
 
 @pytest.mark.usefixtures("escaped")
 def test_escaped_string_literals_are_the_sessions(frame: DataFrame) -> None:
-    assert computed(frame, r"'a\tb' AS t") == {"t": r"a\tb"}
+    assert computed(frame, r"'a\tb' AS t, '\d\\' AS d") == {"t": r"a\tb", "d": r"\d\\"}
 
 
 @pytest.mark.parametrize(
