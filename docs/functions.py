@@ -14,7 +14,7 @@ from watersmeet.spark.purity import CLOCK, OUTSIDE
 
 PAGE = Path(__file__).parent / "functions.md"
 NOT_OF_ROWS = {
-    "agg_funcs": "aggregates",
+    "agg_funcs": "look at many rows",
     "generator_funcs": "make several rows of one",
     "window_funcs": "look at other rows",
     "table_funcs": "make tables",
@@ -82,13 +82,13 @@ def why_not(group: str, kind: str) -> str:
         return "read the clock"
     if kind in OUTSIDE or (kind.startswith("Current") and kind != "CurrentTimeZone"):
         return "reach out of the query"
-    return "are windows of their own" if kind in ("TimeWindow", "SessionWindow", "WindowTime") else ""
+    return "cut time into windows" if kind in ("TimeWindow", "SessionWindow", "WindowTime") else ""
 
 
 def marked(name: str) -> str:
     """Return a function's name with who computes it between streams."""
     plain = ALIASES.get(name, name)
-    if not name[0].isalpha() or name in ("and", "or", "not", "between", "case", "in", "div", "mod"):
+    if not name[0].isalpha() or name in ("and", "or", "not", "between", "case", "cast", "in", "div", "mod"):
         return f"`{name.replace('|', chr(92) + '|')}` (*here*)"
     if NAMES.get(name, name) in UNARY | BINARY | VECTORS | TEXTS and plain not in FUNCTIONS:
         return f"`{name}` (*nearly*)"

@@ -3,7 +3,6 @@
 Spark parses what the user wrote, so that its grammar, its literals and its settings are Spark's by construction.
 """
 
-import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from pyspark.errors import ParseException, PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, SparkSession
 
 from watersmeet.errors import SqlError
@@ -55,7 +55,7 @@ class Part:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep PySpark from logging errors of Spark's, with stacks of frames, that are told as a sentence."""
-    logger = logging.getLogger("SQLQueryContextLogger")
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
     before, logger.disabled = logger.disabled, True
     try:
         yield

@@ -88,7 +88,7 @@ def stream(
     if not isinstance(name, str) or not name.isidentifier():
         raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")
     if name.lower() == "_time" or name.lower().startswith(OURS):
-        raise DefinitionError(f"'{name}' can't name a stream: names of ours begin so; use another.")
+        raise DefinitionError(f"'{name}' can't name a stream: it is one of our own names; use another.")
     if not isinstance(time, str):
         raise DefinitionError(f"Stream '{name}': time={time!r} is not the name of a column, such as time='ts'.")
     if isinstance(frame, Join) and any(part.isStreaming for _, part in frame.leaves):

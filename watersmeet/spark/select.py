@@ -17,6 +17,7 @@ from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.scope import Scope, same
 from watersmeet.query import RESULT_TIME, Output, Query
+from watersmeet.spark.catalyst import quiet
 from watersmeet.spark.frames import quoted
 from watersmeet.spark.rewritten import Rewritten
 
@@ -98,7 +99,8 @@ def check(selected: Computed, frame: DataFrame) -> DataFrame:
     """
     text = selected.text
     try:
-        made = selected.over(frame)
+        with quiet():
+            made = selected.over(frame)
     except AnalysisException as error:
         problem = str(error).strip().splitlines()[0].split(" SQLSTATE:")[0]
         found = [(place.startIndex(), place.stopIndex() + 1) for place in error.getQueryContext()]
@@ -117,7 +119,8 @@ def _parse(text: str, spark: SparkSession) -> Any:
     if not text.strip():
         raise SqlError("select: the list is empty; leave select out for one struct column per stream.", text, 0, 1)
     try:
-        plan = _parser(spark).parsePlan(PREFIX + text)
+        with quiet():
+            plan = _parser(spark).parsePlan(PREFIX + text)
     except ParseException as error:
         raise _not_a_list(text, error) from None
     found = _kind(plan)
@@ -325,7 +328,8 @@ def _not_row_by_row(selected: Computed, frame: DataFrame) -> SqlError | None:
             continue
         span = origin.startIndex().get(), origin.stopIndex().get() + 1
         try:
-            made = _over(_parser(frame.sparkSession).parsePlan(PREFIX + sql[slice(*span)]), frame)
+            with quiet():
+                made = _over(_parser(frame.sparkSession).parsePlan(PREFIX + sql[slice(*span)]), frame)
         except (AnalysisException, ParseException):
             continue
         found = _operators(made) - ROW_BY_ROW
