@@ -130,6 +130,7 @@ class Query:
         predicates: The Python predicates that `where` calls.
         dialect: What the session's settings say expressions mean.
         select: The text of the SELECT list, for people.
+        meaning: `where` as Spark reads it.
         careful: The conjuncts, those that tuples are tested by when they come in among them, as they are decided where
             computing a hidden column raised for some tuple; empty if that can't be.
         flags: The hidden columns that are TRUE for such tuples.
@@ -142,6 +143,7 @@ class Query:
     predicates: tuple[PythonPredicate, ...] = ()
     dialect: Dialect = field(default_factory=Dialect)
     select: str = ""
+    meaning: str = ""
     careful: tuple[Conjunct, ...] = ()
     flags: tuple[Column, ...] = ()
 
@@ -291,6 +293,7 @@ class Query:
     def description(self) -> dict[str, Any]:
         """Return what must not change between two runs of one checkpoint, each part under a name people know."""
         parts: dict[str, Any] = {"where": self.where, "time zone": self.dialect.time_zone, "ANSI": self.dialect.ansi}
+        parts["where, as Spark reads it"] = self.meaning
         parts["streams"] = [stream.name for stream in self.streams]
         parts["select"] = self.select
         for stream in self.streams:

@@ -87,3 +87,18 @@ def test_no_texts_and_no_pairs() -> None:
     assert len(texts.jaro_winkler(pa.array([], pa.string()), pa.array(["a"]), nothing, nothing).value) == 0
     empty = texts.levenshtein(pa.array(["", None]), pa.array([""]), np.array([0, 1]), np.array([0, 0]))
     assert (empty.value.tolist(), empty.valid.tolist()) == ([0, 0], [True, False])
+
+
+@pytest.mark.parametrize("function", ["jaro_winkler_similarity", "levenshtein"])
+def test_a_side_of_bytes_meets_one_of_wider_units(function: str) -> None:
+    """[!] How wide the units of a side are depends on what else is in the block: the answer must not."""
+    left, right = ["anne", "it's", "Ann", ""], ["Ann", "Σίσυφος", "it's", "Straße", ""]
+    term = Text(function, Column(0, 0), Column(1, 0))
+    at, of = np.divmod(np.arange(len(left) * len(right)), len(right))
+    together = pairwise(term, pa.array(left), pa.array(right), at, of)
+    alone = [
+        pairwise(term, pa.array([one]), pa.array([two]), np.array([0]), np.array([0])).value[0]
+        for one in left
+        for two in right
+    ]
+    assert together.value.tolist() == alone

@@ -104,7 +104,7 @@ def test_a_stream_needs_a_name_and_a_frame(static: DataFrame) -> None:
 
 def test_a_stream_may_not_have_the_name_of_the_results_time(static: DataFrame) -> None:
     for name in ("_time", "_TIME"):
-        with pytest.raises(wm.DefinitionError, match=f"'{name}' can't name a stream: it is the name of the results'"):
+        with pytest.raises(wm.DefinitionError, match=f"'{name}' can't name a stream: it is one of our own names"):
             stream(name, static)
     joined = wm.join(*(stream(name, static) for name in ("_stream", "_hash", "_join", "j", "s0_1", "node")))
     assert joined.toDF().columns == ["_stream", "_hash", "_join", "j", "s0_1", "node", "_time"]

@@ -152,7 +152,7 @@ GUARDED = [
     "a.n = 0 OR cast(concat(a.n, '') AS int) div a.n = b.n",
     "try_cast(a.s AS int) IS NOT NULL AND cast(a.s AS int) >= b.n",
     "try_cast(a.s AS int) IS NOT NULL AND a.s = b.n",
-    "filter(a.xs, x -> x > b.n)[0] = 3 AND exists(a.xs, x -> x > b.n)",
+    "filter(a.xs, x -> x > b.n)[0] = 3 AND size(filter(a.xs, x -> x > b.n)) > 0",
 ]
 
 
@@ -165,7 +165,12 @@ def test_a_guard_works_in_either_order(frames: tuple[DataFrame, DataFrame], wher
     assert answers(joined(frames, where).toDF()) == by_spark(frames, guarded)
 
 
-UNGUARDED = ["1 / a.n > b.n", "1 / a.n > b.n AND regexp_like(a.s, b.p)", "element_at(a.xs, b.n + 9) = 0", "1/a.n > 0"]
+UNGUARDED = [
+    "1 / a.n > b.n",
+    "1 / a.n > b.n AND regexp_like(concat('oo', a.id), b.p)",
+    "element_at(a.xs, b.n + 9) = 0",
+    "1/a.n > 0",
+]
 
 
 @pytest.mark.parametrize("where", UNGUARDED)
@@ -262,13 +267,11 @@ def test_another_condition_on_an_old_checkpoint_is_refused(
     spark: SparkSession, tmp_path: Path, frames: tuple[DataFrame, DataFrame]
 ) -> None:
     given = streams(spark, tmp_path, frames)
-    run(joined(given, "a.s = 'a\\'b'", "1 hour").writeStream, tmp_path, "driver")
+    run(joined(given, r"a.s = 'a\tb'", "1 hour").writeStream, tmp_path, "driver")
     spark.conf.set("spark.sql.parser.escapedStringLiterals", "true")
     try:
         with pytest.raises(wm.DefinitionError, match="another query"):
-            run(joined(given, "a.s = 'a\\'b'", "1 hour").writeStream, tmp_path, "driver")
-    except wm.SqlError:  # with that setting the text ends elsewhere
-        pass
+            run(joined(given, r"a.s = 'a\tb'", "1 hour").writeStream, tmp_path, "driver")
     finally:
         spark.conf.unset("spark.sql.parser.escapedStringLiterals")
 

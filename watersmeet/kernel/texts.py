@@ -100,6 +100,8 @@ def _distance(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> Rea
 def _similarity(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> Reals:
     one, one_size = left.some(left_at)
     two, two_size = right.some(right_at)
+    kind = np.promote_types(one.dtype, two.dtype)  # ranks are counted above the widest unit of either
+    one, two = one.astype(kind, copy=False), two.astype(kind, copy=False)
     window = _Window(np.maximum(np.maximum(one_size, two_size) // 2 - 1, 0), len(one), len(two))
     one_found, two_found = _matches(one, two, one_size, two_size, window)
     matches = one_found.sum(axis=0, dtype=np.int64)

@@ -85,7 +85,7 @@ def _tried(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 def _read(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     """A cast of text: only what is written plainly is read here; Spark decides what else is a value, or an error."""
     tried = TRIED["string", _group(to)].format(expr.sql, to=to.duckdb)
-    return strict(tried, to, (expr,), unsure=f"({tried} IS NULL AND {expr.sql} IS NOT NULL)")
+    return strict(tried, to, (expr,), unsure=f"({tried} IS NULL AND {expr.sql} IS NOT NULL)", fails=dialect.ansi)
 
 
 def _group(type_: Type) -> str:

@@ -120,7 +120,7 @@ def moved_days(sign: str, day: Expr, count: Expr) -> Expr:
     """A date so many days later or earlier; not sure far from our time, where DuckDB's dates end before Spark's."""
     far = f"(ws_far({day.sql}) OR {count.sql} NOT BETWEEN -1000000 AND 1000000)"
     moved = f"({day.sql} {sign} CAST({count.sql} AS INTEGER))"
-    return strict(f"(CASE WHEN NOT {far} THEN {moved} END)", DATE, (day, count), unsure=far)
+    return strict(f"(CASE WHEN NOT {far} THEN {moved} END)", DATE, (day, count), unsure=far, fails=True)
 
 
 def _sum(sign: str, left: Expr, right: Expr) -> Expr:

@@ -36,6 +36,7 @@ class Expr:
         span: The values an integer can take, where narrower than its type's.
         plain: The same as it is where it does not raise, and NULL where it does; None where that can't be told apart.
         unsure: A condition, never NULL, under which DuckDB's answer is not to be trusted; None if it always is.
+        fails: Whether Spark may raise for it where DuckDB's answer is not to be trusted.
     """
 
     sql: str
@@ -46,6 +47,7 @@ class Expr:
     span: tuple[int, int] | None = None
     plain: str | None = None
     unsure: str | None = None
+    fails: bool = False
 
     @property
     def is_literal(self) -> bool:
@@ -74,7 +76,13 @@ def fail(code: str, type_: Type) -> str:
 
 
 def strict(
-    sql: str, type_: Type, arguments: Sequence[Expr], *, raises: bool = False, unsure: str | None = None
+    sql: str,
+    type_: Type,
+    arguments: Sequence[Expr],
+    *,
+    raises: bool = False,
+    unsure: str | None = None,
+    fails: bool = False,
 ) -> Expr:
     """An expression that is NULL if any argument is, its arguments evaluated in the given order.
 
@@ -82,7 +90,7 @@ def strict(
     """
     if any(argument.is_literal and argument.literal is None for argument in arguments):
         return Expr(f"CAST(NULL AS {type_.duckdb})", type_, literal=None)
-    made = merged(sql, type_, arguments, raises=raises, unsure=unsure)
+    made = merged(sql, type_, arguments, raises=raises, unsure=unsure, fails=fails)
     last = max((index for index, argument in enumerate(arguments) if argument.raises), default=0)
     guards = [f"{argument.sql} IS NULL" for argument in arguments[:last] if not argument.is_literal]
     if not guards:
@@ -91,7 +99,13 @@ def strict(
 
 
 def merged(
-    sql: str, type_: Type, arguments: Sequence[Expr], *, raises: bool = False, unsure: str | None = None
+    sql: str,
+    type_: Type,
+    arguments: Sequence[Expr],
+    *,
+    raises: bool = False,
+    unsure: str | None = None,
+    fails: bool = False,
 ) -> Expr:
     """An expression made of others: it reads what they read, raises if one of them does, and is as little sure.
 
@@ -101,6 +115,7 @@ def merged(
         arguments: The others.
         raises: Whether it may raise of itself.
         unsure: When it is not to be trusted of itself; may be NULL, which counts as FALSE.
+        fails: Whether Spark may raise for it then.
     """
     columns = frozenset[Column]().union(*(argument.columns for argument in arguments))
     own = [f"coalesce({unsure}, FALSE)"] if unsure else []
@@ -111,6 +126,7 @@ def merged(
         columns,
         raises or any(argument.raises for argument in arguments),
         unsure=f"({' OR '.join(doubts)})" if doubts else None,
+        fails=fails or any(argument.fails for argument in arguments),
     )
 
 

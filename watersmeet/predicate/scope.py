@@ -110,7 +110,7 @@ def field_of(expr: Expr, name: str) -> Expr:
         state = "is ambiguous" if found else "is not there"
         raise Refusal(f"The field {name} {state}; the struct has {listed(name, names)}.")
     sql = f"struct_extract_at({expr.sql}, {found[0] + 1})"
-    return Expr(sql, expr.type.fields[found[0]][1], expr.columns, expr.raises, unsure=expr.unsure)
+    return Expr(sql, expr.type.fields[found[0]][1], expr.columns, expr.raises, unsure=expr.unsure, fails=expr.fails)
 
 
 def same(one: str, two: str) -> bool:

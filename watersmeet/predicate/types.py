@@ -30,6 +30,11 @@ class Type:
         return self.name or {"long": "bigint", "short": "smallint", "byte": "tinyint"}.get(self.kind, self.kind)
 
     @property
+    def known(self) -> bool:
+        """Whether values of it can be computed with, not only fields taken out of them."""
+        return self.element.known if self.element is not None else self.kind == "decimal" or self.kind in DUCKDB_NAMES
+
+    @property
     def duckdb(self) -> str:
         """The DuckDB type that holds it."""
         if self.kind == "decimal":

@@ -63,7 +63,7 @@ class Computed:
             Refusal: If DuckDB doesn't know its type, or compares such values otherwise.
         """
         type_, name = from_arrow(self.hidden.type), self.column.name
-        if type_.kind == "unsupported" or collation(self.kind):
+        if not type_.known or collation(self.kind):
             raise Refusal(f"values of type {self.kind.simpleString()} are Spark's own")
         if self.flag is None or not careful:
             return Expr(name, type_, frozenset({self.column}))

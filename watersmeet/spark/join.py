@@ -410,6 +410,7 @@ def join(
         tuple(predicates),
         dialect,
         select or "",
+        read.meaning,
         read.careful,
         read.flags,
     )

@@ -43,6 +43,7 @@ class Where:
         computed: For each stream its hidden columns.
         tests: For each stream the conjuncts that its tuples are tested by when they come in.
         conditions: Each conjunct as Spark decides it, by its text, over the streams as struct columns.
+        meaning: The whole as Spark reads it, whatever its text leaves to the session's settings.
     """
 
     conjuncts: tuple[Conjunct, ...] = ()
@@ -51,6 +52,7 @@ class Where:
     computed: tuple[tuple[Computed, ...], ...] = ()
     tests: tuple[tuple[Test, ...], ...] = ()
     conditions: Mapping[str, SparkColumn] = field(default_factory=dict)
+    meaning: str = ""
 
     def holds(self, texts: Sequence[str]) -> SparkColumn:
         """Return whether some conjuncts hold, as Spark decides it.
@@ -129,6 +131,7 @@ class _Reader:
             tuple(map(tuple, self._hoist.computed)),
             tuple(tuple(t.test for t in tests if t.stream == at) for at in range(len(self._streams))),
             {self._text.of(part): self._condition(part, found) for part, found in zip(clauses, made, strict=True)},
+            str(self._tree.handle.sql()),
         )
 
     def _analyse(self, clauses: Sequence[Part]) -> None:
@@ -225,7 +228,7 @@ class _Reader:
             made = self._translator().expr(self._node(part, hoisted=False))
         except Refusal:
             return False
-        return not made.raises and made.unsure is None
+        return not (made.raises or made.fails)
 
 
 @dataclass(frozen=True)
