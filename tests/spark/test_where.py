@@ -219,7 +219,7 @@ def test_hidden_columns_are_stored_only_where_they_are_needed(
     query = run(join.writeStream, tmp_path, "driver")
     assert [[join.query.name_of(column) for column in kept] for kept in join.query.kept] == [
         ["a.id", "lower(a.s)"],
-        ["b.id", "lower(b.s)", "regexp_like(b.p, 'o') failed"],
+        ["b.id", "lower(b.s)"],
     ]
     stored = sum(row[2] < 2 for row in rows(0)) + sum("o" in row[5] for row in rows(3))
     assert query.progress[-1]["distinctRows"] == stored  # what can join nothing isn't stored
