@@ -155,7 +155,7 @@ def _text(value: float) -> str:
         rest = octets[error.start :] + b"\xbf\xbf\xbf"
         code = bisect_right(range(sys.maxunicode + 1), rest, key=_utf8) - 1
         last = chr(BEFORE_SURROGATES if 0xD800 <= code <= 0xDFFF else code)
-        return octets[: error.start].decode() + last + chr(sys.maxunicode)
+        return octets[: error.start].decode() + last + chr(sys.maxunicode) * 2  # as many as fill the bytes that count
 
 
 def _utf8(code: int) -> bytes:
