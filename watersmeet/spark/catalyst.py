@@ -71,7 +71,7 @@ def parse(spark: SparkSession, text: str) -> Part:
     """
     try:
         with quiet():
-            return _part(spark._jsparkSession.sessionState().sqlParser().parseExpression(text))
+            return part_of(spark._jsparkSession.sessionState().sqlParser().parseExpression(text))
     except ParseException as error:
         raise syntax_error(text, error) from None
 
@@ -102,9 +102,10 @@ def said(error: PySparkException) -> str:
     return line.split(" SQLSTATE")[0].rstrip(".")
 
 
-def _part(handle: Any) -> Part:
+def part_of(handle: Any) -> Part:
+    """Return a node of the JVM's with all that it is made of."""
     found = handle.children()
-    children = tuple(_part(found.apply(at)) for at in range(found.size()))
+    children = tuple(part_of(found.apply(at)) for at in range(found.size()))
     return Part(handle, handle.getClass().getSimpleName().rstrip("$"), children, origin_of(handle.origin()))
 
 

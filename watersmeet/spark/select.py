@@ -17,7 +17,7 @@ from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.scope import Scope, same
 from watersmeet.query import RESULT_TIME, Output, Query
-from watersmeet.spark.catalyst import quiet
+from watersmeet.spark.catalyst import Part, part_of, quiet
 from watersmeet.spark.frames import quoted
 from watersmeet.spark.rewritten import Rewritten
 
@@ -87,7 +87,7 @@ def parse_select(text: str, query: Query, spark: SparkSession) -> Selected:
         SqlError: If it can't be parsed, names what does not exist, asks for more than one result at a time, or is
             no list.
     """
-    items = [_Node(item) for item in _seq(_parse(text, spark).projectList())]
+    items = [part_of(item) for item in _seq(_parse(text, spark).projectList())]
     return _Reader(text, query, spark).read(items)
 
 
@@ -158,36 +158,17 @@ def _within(text: str, start: int, end: int) -> tuple[int, int]:
     return start, max(start + 1, min(end, len(text)))
 
 
-class _Node:
-    """A node of Spark's parsed expressions."""
+def _span(part: Part) -> tuple[int, int] | None:
+    """Return where a part stands in the user's text; None if Spark does not say."""
+    if part.origin is None or part.kind == "UnresolvedAlias":  # which has the place of the whole list
+        return None
+    return part.origin[0] - len(PREFIX), part.origin[1] - len(PREFIX)
 
-    def __init__(self, java: Any) -> None:
-        self.java, self.kind = java, _kind(java)
 
-    def children(self) -> "list[_Node]":
-        return [_Node(child) for child in _seq(self.java.children())]
-
-    def walk(self) -> "Iterator[_Node]":
-        yield self
-        for child in self.children():
-            yield from child.walk()
-
-    @property
-    def path(self) -> list[str]:
-        return [str(part) for part in _seq(self.java.nameParts())]
-
-    def span(self) -> tuple[int, int] | None:
-        """Where the node stands in the user's text; None if Spark does not say."""
-        if self.kind == "UnresolvedAlias":  # has the place of the whole list
-            return None
-        origin = self.java.origin()
-        start, stop = origin.startIndex(), origin.stopIndex()
-        return None if start.isEmpty() or stop.isEmpty() else (start.get() - len(PREFIX), stop.get() + 1 - len(PREFIX))
-
-    def whole(self) -> tuple[int, int] | None:
-        """Where the node stands with all that is in it: Spark's own place of `x IN (...)` begins at IN."""
-        spans = [span for node in self.walk() if (span := node.span()) is not None]
-        return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
+def _whole(part: Part) -> tuple[int, int] | None:
+    """Return where a part stands with all that is in it: Spark's own place of `x IN (...)` begins at IN."""
+    spans = [span for inner in part.walk() if (span := _span(inner)) is not None]
+    return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
 
 
 class _Reader:
@@ -198,7 +179,7 @@ class _Reader:
         self._columns: set[Column] = set()
         self._named: set[str] = set()
 
-    def read(self, items: Sequence[_Node]) -> Selected:
+    def read(self, items: Sequence[Part]) -> Selected:
         outputs = [output for item in items for output in self._item(item)]
         plain = None if None in outputs else tuple(output for output in outputs if output is not None)
         names = [output.name.lower() for output in plain or ()]
@@ -210,11 +191,11 @@ class _Reader:
         plan = _parser(self._spark).parsePlan(PREFIX + source.result)
         return Selected(plain, Computed(source, plan, tuple(sorted(self._columns)), sources))
 
-    def _item(self, item: _Node) -> list[Output | None]:
+    def _item(self, item: Part) -> list[Output | None]:
         """Return the plain columns an item stands for; [None] if it has to be computed."""
-        inner = item.children()[0] if item.kind in ("Alias", "UnresolvedAlias") else item
+        inner = item.children[0] if item.kind in ("Alias", "UnresolvedAlias") else item
         self._names(inner, frozenset())
-        name = str(item.java.name()) if item.kind == "Alias" else None
+        name = str(item.handle.name()) if item.kind == "Alias" else None
         if name is not None:
             self._named.add(name.lower())
         if inner.kind in STARS:
@@ -223,9 +204,9 @@ class _Reader:
         if inner.kind not in NAMES:
             return [None]
         column, whole = self._column(inner)
-        return [Output(name or inner.path[-1], column) if column is not None and whole else None]
+        return [Output(name or inner.names[-1], column) if column is not None and whole else None]
 
-    def _names(self, node: _Node, bound: frozenset[str]) -> None:
+    def _names(self, node: Part, bound: frozenset[str]) -> None:
         """Note the columns that an expression reads, and what must be written otherwise for Spark."""
         if node.kind in ("Exists", "ListQuery") or "Subquery" in node.kind:
             raise self._error("a subquery can't be part of the list; join what it reads as a stream.", node)
@@ -233,18 +214,18 @@ class _Reader:
             raise self._error("write the name itself in place of IDENTIFIER.", node)
         if node.kind in STARS:
             self._star(node)
-        elif node.kind in NAMES and node.path[0].lower() not in bound:
+        elif node.kind in NAMES and node.names[0].lower() not in bound:
             self._column(node)
         elif node.kind == "LambdaFunction":
-            function, *arguments = node.children()
-            self._names(function, bound | {argument.path[0].lower() for argument in arguments})
+            function, *arguments = node.children
+            self._names(function, bound | {argument.names[0].lower() for argument in arguments})
         else:
-            for child in node.children():
+            for child in node.children:
                 self._names(child, bound)
 
-    def _star(self, star: _Node) -> list[Output] | None:
+    def _star(self, star: Part) -> list[Output] | None:
         """Return the columns that `a.*` stands for; None where EXCEPT takes a field out of a struct."""
-        target = star.java.target()
+        target = star.handle.target()
         path = [] if target.isEmpty() else [str(part) for part in _seq(target.get())]
         if not path:
             raise self._error("`*` would give columns of several streams one name; write a.*, or name them.", star)
@@ -266,9 +247,9 @@ class _Reader:
         self._edit(star, ", ".join(f"{quoted(stream.name)}.{quoted(stream.schema.names[at])}" for at in fields))
         return [Output(stream.schema.names[at], Column(position, at)) for at in fields]
 
-    def _excepts(self, star: _Node, position: int) -> list[list[str]]:
+    def _excepts(self, star: Part, position: int) -> list[list[str]]:
         """Return what EXCEPT leaves out, each as the path from the stream on."""
-        given = _seq(star.java.excepts()) if star.kind == "UnresolvedStarExceptOrReplace" else []
+        given = _seq(star.handle.excepts()) if star.kind == "UnresolvedStarExceptOrReplace" else []
         paths = [[str(part) for part in _seq(path)] for path in given]
         stream, found = self._query.streams[position], []
         for path in paths:
@@ -280,12 +261,12 @@ class _Reader:
             found.append(short)
         return found
 
-    def _column(self, node: _Node) -> tuple[Column | None, bool]:
+    def _column(self, node: Part) -> tuple[Column | None, bool]:
         """Return the column a name reads, and whether it is that column rather than a field inside it.
 
         None for what is no column: an item of the list, further left, or a function called without parentheses.
         """
-        path = node.path
+        path = node.names
         if _lower(path) == ["_time"]:
             self._columns.add(RESULT_TIME)
             return RESULT_TIME, True
@@ -309,21 +290,21 @@ class _Reader:
             return False
         return name in self._named or (len(path) == 1 and name in NILADIC)
 
-    def _edit(self, node: _Node, text: str) -> None:
-        span = node.span()
-        assert span is not None, node.java.toString()
+    def _edit(self, node: Part, text: str) -> None:
+        span = _span(node)
+        assert span is not None, node.handle.toString()
         self._edits[span] = text
 
-    def _error(self, problem: str, node: _Node) -> SqlError:
-        span = node.whole() or (0, len(self._text))
+    def _error(self, problem: str, node: Part) -> SqlError:
+        span = _whole(node) or (0, len(self._text))
         return SqlError(f"select: {problem}", self._text, *_within(self._text, *span))
 
 
 def _not_row_by_row(selected: Computed, frame: DataFrame) -> SqlError | None:
     """Return the error that underlines the innermost call which Spark does not compute row by row, if there is one."""
     sql = PREFIX + selected.source.result
-    for node in (node for item in _seq(selected.plan.projectList()) for node in reversed([*_Node(item).walk()])):
-        origin = node.java.origin()
+    for node in (node for item in _seq(selected.plan.projectList()) for node in reversed([*part_of(item).walk()])):
+        origin = node.handle.origin()
         if node.kind not in ("UnresolvedFunction", "WindowExpression") or origin.stopIndex().isEmpty():
             continue
         span = origin.startIndex().get(), origin.stopIndex().get() + 1
