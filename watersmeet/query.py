@@ -180,7 +180,8 @@ class Query:
     def zoned(self) -> tuple[tuple[Column, ...], ...]:
         """For each stream the columns whose values are counted: what an access path looks up or is computed from."""
         bounds = [bound for conjunct in self.conjuncts for bound in conjunct.bounds]
-        columns = {column for bound in bounds for column in (bound.column, *bound.columns)} | {*self.flags}
+        columns = {column for bound in bounds for column in (bound.column, *bound.columns)}
+        columns |= self.needed.intersection(self.flags)
         return self._by_stream({column for column in columns if has_numbers(self.type_of(column))})
 
     def _by_stream(self, columns: Collection[Column]) -> tuple[tuple[Column, ...], ...]:

@@ -142,9 +142,10 @@ class Judge:
         spec = self._plan.query.streams[stream]
         admitted = spec.window.admits(rows.column(TIME).to_numpy())
         for test in spec.tests:
-            admitted &= _true(rows, f"s{stream}_{test.holds}")
+            passed = _true(rows, f"s{stream}_{test.holds}")
             if test.failed is not None:  # [!] another conjunct may yet deny it; if none does, the query must stop
-                admitted |= _true(rows, f"s{stream}_{test.failed}")
+                passed |= _true(rows, f"s{stream}_{test.failed}")
+            admitted &= passed
         return rows if admitted.all() else rows.filter(pa.array(admitted))
 
 

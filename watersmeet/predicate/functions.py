@@ -201,7 +201,11 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
     "hour": {1: _clock_part("hour")},
     "minute": {1: _clock_part("minute")},
     "second": {1: _clock_part("second")},
-    "datediff": {2: Function((DATE, DATE), INT, "CAST({0} - {1} AS INTEGER)")},
+    "datediff": {
+        2: Function(
+            (DATE, DATE), INT, "TRY_CAST({0} - {1} AS INTEGER)", unsure="ws_strange_year({0}) OR ws_strange_year({1})"
+        )
+    },
     "date_add": {2: _shift_days("+")},
     "date_sub": {2: _shift_days("-")},
     "last_day": {1: Function((DATE,), DATE, "last_day({0})")},

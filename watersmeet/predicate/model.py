@@ -159,6 +159,7 @@ class Conjunct:
         near: Comparisons that together are the conjunct, if floating point may differ from Spark's in the last bits;
             Spark decides the closest.
         why: Why DuckDB can't answer, for people; empty if it can.
+        clause: Which of the conditions it is, in written order.
     """
 
     text: str
@@ -171,6 +172,7 @@ class Conjunct:
     unsure: str | None = None
     near: "tuple[Comparison, ...]" = ()
     why: str = ""
+    clause: int = 0
 
     @property
     def streams(self) -> frozenset[int]:
@@ -210,3 +212,7 @@ class Dialect:
 
     time_zone: str = "UTC"
     ansi: bool = True
+
+    def describe(self) -> str:
+        """Return the settings in words."""
+        return f"time zone {self.time_zone} and ANSI mode {'on' if self.ansi else 'off'}"

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
@@ -29,7 +30,7 @@ from watersmeet.engine.probe import TaskReport
 from watersmeet.errors import DefinitionError, PredicateError, StateError
 from watersmeet.explain import explain
 from watersmeet.spark import tasks
-from watersmeet.spark.catalyst import said
+from watersmeet.spark.catalyst import quiet, said
 from watersmeet.spark.exchange import EXCHANGES
 from watersmeet.spark.files import Folder
 from watersmeet.spark.paths import Place
@@ -221,11 +222,12 @@ class BatchRunner:
             return
         keep = tasks.decided(self.store, node.query.output_schema, f"{planned.name}-decided")
         try:
-            frame = node.decide(batch, [place.spark for place in self._places(files)]).mapInArrow(
-                keep, tasks.REPORT_DDL
-            )
-            found = tasks.outcome(row.body for row in frame.collect())
-        except PySparkException as error:
+            with quiet():
+                frame = node.decide(batch, [place.spark for place in self._places(files)]).mapInArrow(
+                    keep, tasks.REPORT_DDL
+                )
+                found = tasks.outcome(row.body for row in frame.collect())
+        except (PySparkException, Py4JError) as error:
             raise PredicateError(f"`where` raised {said(error)}; the batch was not written.") from None
         reports[0].rows += sum(rows for rows, _ in found)
         reports[0].files += [file for _, written in found for file in written]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pyspark.errors import ParseException, PySparkException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, SparkSession
 
@@ -71,35 +72,34 @@ def parse(spark: SparkSession, text: str) -> Part:
     """
     try:
         with quiet():
-            return part_of(spark._jsparkSession.sessionState().sqlParser().parseExpression(text))
-    except ParseException as error:
+            made = part_of(spark._jsparkSession.sessionState().sqlParser().parseExpression(text))
+    except (PySparkException, Py4JError) as error:
         raise syntax_error(text, error) from None
+    if made.kind == "Alias":
+        raise SqlError("The expression ends too early, or has a name.", text, 0, len(text))
+    return made
 
 
-def syntax_error(text: str, error: ParseException, offset: int = 0) -> SqlError:
-    """Return what Spark's parser says of a text, with the place underlined.
-
-    Args:
-        text: What the user wrote.
-        error: What the parser says.
-        offset: How many characters were put before the text.
-    """
-    line, _, place = str(error).strip().splitlines()[0].rpartition("(line ")[2].partition(", pos ")
-    start = len(text)
-    if line.isdigit() and place.rstrip(")").isdigit():
-        before = text.split("\n")[: int(line) - 1]
-        start = sum(len(part) + 1 for part in before) + int(place.rstrip(")")) - (offset if line == "1" else 0)
+def syntax_error(text: str, error: Exception) -> SqlError:
+    """Return what Spark's parser says of a text, with the place underlined."""
+    place = re.search(r"\(line (\d+), pos (\d+)\)", str(error))
+    if place is None:
+        return SqlError(f"Spark can't read this: {said(error)}.", text, 0, len(text))
+    start = sum(len(line) + 1 for line in text.split("\n")[: int(place[1]) - 1]) + int(place[2])
     if start >= len(text.rstrip()):
         return SqlError("The expression ends too early.", text, max(0, len(text.rstrip()) - 1), len(text.rstrip()))
-    return SqlError(f"Spark can't read this: {said(error)}.", text, max(0, start), max(0, start) + 1)
+    return SqlError(f"Spark can't read this: {said(error)}.", text, start, start + 1)
 
 
-def said(error: PySparkException) -> str:
-    """Return the sentence of an error of Spark's, without its code, its class and the JVM's frames."""
+def said(error: Exception) -> str:
+    """Return the sentence of an error of Spark's, without its code, its class and the JVM's and Python's frames."""
     lines = [line.strip() for line in str(error).strip().splitlines()]
-    coded = [line for line in lines if line.partition("] ")[0].lstrip("[").replace("_", "").replace(".", "").isupper()]
-    line = re.sub(r"^.*?\[[A-Z0-9_.]+\] ", "", (coded or lines)[0])
-    return line.split(" SQLSTATE")[0].rstrip(".")
+    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
+    coded = [line for line in lines if re.search(r"\[[A-Z][A-Z0-9_.]+\] ", line)]
+    if "Python worker" in str(error) and raised:
+        return raised[-1].rstrip(".")
+    line = re.sub(r"^.*\[[A-Z][A-Z0-9_.]+\] ", "", (coded or [*raised, *lines])[0])
+    return re.sub(r" ?(SQLSTATE|\(line \d+, pos).*", "", line).rstrip(".")
 
 
 def part_of(handle: Any) -> Part:

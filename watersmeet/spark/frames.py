@@ -1,8 +1,8 @@
 """Input frames: pruned, tagged with their stream, hashed, and made one, since a batch is one frame."""
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,8 +20,20 @@ STREAM = "_stream"
 HASH = "_hash"
 OURS = "_ws_"
 """How names of ours begin where they stand beside the users'; no stream may be called so."""
-Computed = Sequence[Column]
-"""What computes the hidden columns of a stream, over its columns by their numbers."""
+
+
+class Computed(NamedTuple):
+    """What computes the hidden columns of a stream, over its columns by their numbers.
+
+    Attributes:
+        tried: What may raise, by the names under which `values` know it.
+        values: The hidden columns.
+
+    [!] Each is tried once, in a projection of its own: Spark 4.3 makes wrong code of one that occurs several times.
+    """
+
+    tried: Mapping[str, Column] = {}
+    values: Sequence[Column] = ()
 
 
 def check_frame(name: str, frame: Any) -> DataFrame:
@@ -73,7 +85,7 @@ def restored(value: Column, kind: T.DataType) -> Column:
     """Return what state kept of a value of a type as that value."""
     if isinstance(kind, T.YearMonthIntervalType):
         return F.make_ym_interval(F.lit(0), value).cast(kind)
-    return value.cast(kind)
+    return value.cast(_nullable(kind)) if is_odd(kind) else value
 
 
 def is_odd(kind: T.DataType) -> bool:
@@ -146,8 +158,8 @@ def tagged(query: Query, position: int, frame: DataFrame, everything: bool, comp
     """Return a frame as rows of one stream of a join, with the columns of the others NULL."""
     names = [column_name(at) for at in range(len(frame.columns))]
     given = zip(names, frame.schema, strict=True)
-    own = [*(stored(F.col(name), field.dataType) for name, field in given), *computed]
-    made, mine = [], []
+    own = [*(stored(F.col(name), field.dataType) for name, field in given), *computed.values]
+    made, mine = [], list[tuple[Column, T.DataType]]()
     for other in range(len(query.streams)):
         for field in _needed(query, other, everything):
             column = ColumnOf(other, field)
@@ -155,14 +167,24 @@ def tagged(query: Query, position: int, frame: DataFrame, everything: bool, comp
             value = own[field].cast(kind) if other == position else F.lit(None).cast(kind)
             made.append(value.alias(column.name))
             mine += [(value, kind)] if other == position else []
+    if position in query.counted:  # [!] which rows are the last n must not depend on what is asked of them
+        mine = list(zip(own, (stored_as(field.dataType) for field in frame.schema), strict=False))
     # The hash stands last: before the columns it reads, Spark's constraints would double with each of them.
     tag = F.lit(position).cast("byte").alias(STREAM)
-    return frame.toDF(*names).select(tag, *made, content_hash(mine).alias(HASH))
+    numbered = frame.toDF(*names)
+    if computed.tried:
+        numbered = numbered.select("*", *(value.alias(name) for name, value in computed.tried.items()))
+    return numbered.select(tag, *made, content_hash(mine).alias(HASH))
 
 
 def column_name(at: int) -> str:
     """Return a name for a frame's column by its position: its own may be anything, or that of another, too."""
     return f"{OURS}c{at}"
+
+
+def tried_name(at: int) -> str:
+    """Return the name of what is tried for a hidden column."""
+    return f"{OURS}t{at}"
 
 
 def quoted(name: str) -> str:

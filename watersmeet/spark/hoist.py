@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -14,9 +15,9 @@ from watersmeet.predicate.expr import Expr, Refusal, fail
 from watersmeet.predicate.model import Column, Hidden
 from watersmeet.predicate.types import from_arrow
 from watersmeet.query import StreamSpec
-from watersmeet.spark.catalyst import Builder, Part
+from watersmeet.spark.catalyst import Builder, Part, quiet, said
 from watersmeet.spark.convert import Text, literal
-from watersmeet.spark.frames import arrow_type, column_name, hidden_name
+from watersmeet.spark.frames import arrow_type, column_name, hidden_name, tried_name
 from watersmeet.spark.names import STARS, Names
 
 NO_VALUES = STARS | {
@@ -35,7 +36,8 @@ class Computed:
         hidden: The column as the join knows it.
         kind: Its type in Spark's terms.
         column: Its position.
-        value: What computes it, over the stream's columns by their numbers.
+        value: What computes it, over the stream's columns by their numbers and what was tried.
+        tried: What is tried for it, if it may raise.
         flag: The column, right behind it, that is TRUE where computing it raised; None if it can't raise.
     """
 
@@ -45,6 +47,7 @@ class Computed:
     column: Column
     value: SparkColumn
     flag: "Computed | None" = None
+    tried: SparkColumn | None = None
 
     @property
     def columns(self) -> set[Column]:
@@ -109,45 +112,91 @@ class Hoist:
         self.computed: list[list[Computed]] = [[] for _ in streams]
         self.hidden: dict[Part, Computed] = {}
         self.constants: dict[Part, Expr] = {}
+        self._raising: dict[Part, Any] = {}
 
     def prepare(self, clause: Part) -> None:
         """Have computed what can be of a conjunct."""
-        home = min(self._names.streams(clause), default=0)
+        for part in self._fixed(clause):
+            self._fold(part)
         for part in self._roots(clause):
-            streams = self._names.streams(part)
-            if streams or not self._fold(part):
-                self._hoist(part, min(streams, default=home))
+            self._hoist(part)
+
+    def other(self, part: Part) -> Any:
+        """Return what stands for a constant that raises; None for any other part.
+
+        [!] Spark computes constants when it plans, guarded or not: an error must wait until a row reaches it.
+        """
+        return self._raising.get(part)
+
+    def _fixed(self, part: Part) -> list[Part]:
+        """Return the largest parts that read no stream and aren't literals."""
+        if part.kind in ("LambdaFunction", "Literal"):
+            return []
+        if not self._names.reads(part) and not self._names.calls(part) and part.kind not in NO_VALUES:
+            return [part]
+        return [root for child in part.children for root in self._fixed(child)]
 
     def _roots(self, part: Part) -> list[Part]:
-        """Return the largest parts that read no stream or one, and aren't a bare column or a literal."""
+        """Return the largest parts that read one stream and aren't a bare column."""
         if part.kind == "LambdaFunction":
             return []
-        alone = len(self._names.streams(part)) <= 1 and not self._names.calls(part)
+        alone = len(self._names.streams(part)) == 1 and not self._names.calls(part)
         if alone and part.kind not in NO_VALUES and not any(inner.kind in STARS for inner in part.walk()):
-            return [] if part.kind == "Literal" or self._names.is_bare(part) else [part]
+            return [] if self._names.is_bare(part) else [part]
         return [root for child in part.children for root in self._roots(child)]
 
-    def _fold(self, part: Part) -> bool:
+    def _fold(self, part: Part) -> None:
         """Let Spark compute a constant now; it can't if that raises, or takes a function of the user's."""
         frame = self._spark.range(1).select(self._builder.column(part.handle).alias("c"))
-        shown = frame._jdf.queryExecution().optimizedPlan().expressions()
+        try:
+            with quiet():
+                shown = frame._jdf.queryExecution().optimizedPlan().expressions()
+        except PySparkException as error:
+            raising = F.raise_error(F.lit(said(error))).cast(frame.schema[0].dataType)
+            self._raising[part] = self._builder.node(raising)
+            return
         made = shown.apply(0).children() if shown.size() == 1 else None
         found = made.apply(0) if made is not None and made.size() == 1 else None
         value = literal(found) if found is not None and found.getClass().getSimpleName() == "Literal" else None
         if value is not None:
             self.constants[part] = value
-        return value is not None
 
-    def _hoist(self, part: Part, stream: int) -> None:
+    def _hoist(self, part: Part) -> None:
         """Let Spark compute a part of each tuple of a stream; not if its type can't be stored."""
-        known = next((made for made in self.computed[stream] if made.part.handle.equals(part.handle)), None)
-        value = self._builder.column(self._builder.rebuilt(part, lambda p: self._names.numbered(p, self._builder)))
+        stream = min(self._names.streams(part))
+        known = next((made for made in self.computed[stream] if _alike(made.part, part)), None)
+        value = self._builder.column(self._builder.rebuilt(part, self._numbered))
         kind = self._empty[stream].select(value.alias("c")).schema[0].dataType
         type_ = arrow_type(kind)
         if known is not None:
             self.hidden[part] = known
-        elif type_ is not None:
+        elif type_ is not None and not isinstance(kind, T.NullType) and not _is_explicit(part, kind):
             self.hidden[part] = self._compute(part, stream, value, kind, type_)
+
+    def _is_planned(self, value: SparkColumn, stream: int) -> bool:
+        """Tell whether Spark can plan a value; it can't if it computes a constant in it that raises."""
+        try:
+            with quiet():
+                self._empty[stream].select(value.alias("c"))._jdf.queryExecution().optimizedPlan()
+        except PySparkException:
+            return False
+        return True
+
+    def _unfolded(self, part: Part, stream: int) -> SparkColumn:
+        """Return a part whose literals Spark doesn't take for constants: it can't compute with them too early."""
+        time = F.col(column_name(self._streams[stream].time)).cast("string")
+
+        def other(inner: Part) -> Any:
+            if inner.kind == "Literal":
+                return self._builder.node(
+                    F.when(F.length(time) < 0, None).otherwise(self._builder.column(inner.handle))
+                )
+            return self._numbered(inner)
+
+        return self._builder.column(self._builder.rebuilt(part, other))
+
+    def _numbered(self, part: Part) -> Any:
+        return self.other(part) or self._names.numbered(part, self._builder)
 
     def _compute(self, part: Part, stream: int, value: SparkColumn, kind: T.DataType, type_: pa.DataType) -> Computed:
         text = self._text.of(part)
@@ -156,14 +205,25 @@ class Hoist:
         if self._calm(part):
             self.computed[stream].append(made)
             return made
+        value = value if self._is_planned(value, stream) else self._unfolded(part, stream)
         tried = self._builder.tried(F.struct(value.alias("value")))
-        behind = Column(stream, column.field + 1)
+        behind, known = Column(stream, column.field + 1), F.col(tried_name(column.field))
         flag = Computed(
-            part, Hidden(f"{text} failed", pa.bool_(), failed=True), T.BooleanType(), behind, tried.isNull()
+            part, Hidden(f"{text} failed", pa.bool_(), failed=True), T.BooleanType(), behind, known.isNull()
         )
-        made = replace(made, value=tried.getField("value"), flag=flag)
+        made = replace(made, value=known.getField("value"), flag=flag, tried=tried)
         self.computed[stream] += [made, flag]
         return made
+
+
+def _alike(one: Part, two: Part) -> bool:
+    """Tell whether two parts compute the same; Spark takes 0.0 and -0.0 for equal, but writes them differently."""
+    return bool(one.handle.equals(two.handle)) and one.handle.sql() == two.handle.sql()
+
+
+def _is_explicit(part: Part, kind: T.DataType) -> bool:
+    """Tell whether a part says itself how its text is compared: as a column it would no longer prevail."""
+    return collation(kind) is not None and any(inner.kind == "Collate" for inner in part.walk())
 
 
 def numbered(kind: T.StructType) -> T.StructType:
@@ -185,6 +245,6 @@ def replaced(part: Part, names: Names, hoist: Hoist, builder: Builder, answers: 
             return builder.node(hoist.hidden[inner].shown())
         if names.predicate(inner) is not None:
             return builder.node(answers(inner))
-        return names.in_full(inner, builder)
+        return hoist.other(inner) or names.in_full(inner, builder)
 
     return builder.rebuilt(part, other)

@@ -30,6 +30,7 @@ from watersmeet.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, Strea
 from watersmeet.spark import checks, tasks
 from watersmeet.spark.frames import (
     OURS,
+    Computed,
     arrow_schema,
     check_frame,
     hidden_name,
@@ -39,9 +40,10 @@ from watersmeet.spark.frames import (
     quoted,
     restored,
     spark_schema,
+    tried_name,
     union,
 )
-from watersmeet.spark.select import Computed, check, parse_select
+from watersmeet.spark.select import Selection, check, parse_select
 from watersmeet.spark.tree import Node
 from watersmeet.spark.where import Where, read_where
 from watersmeet.spark.writer import JoinWriter
@@ -163,7 +165,7 @@ class Join:
     frames: tuple[DataFrame | None, ...]
     strategy: Strategy
     ordering: Ordering = field(default_factory=Given)
-    select: Computed | None = None
+    select: Selection | None = None
     inner: Mapping[int, "Join"] = field(default_factory=dict)
     where: Where = field(default_factory=Where)
 
@@ -244,14 +246,35 @@ class Join:
         reads = (self.read_results, self.decide)
         return Node(query, self.frames, self.strategy, self.ordering, *reads, self.computed(), inner, path)
 
-    def computed(self) -> list[list[SparkColumn]]:
+    def computed(self) -> list[Computed]:
         """Return for each stream what computes its hidden columns."""
-        return [[made.value for made in stream] for stream in self.where.computed]
+        return [
+            Computed(
+                {tried_name(made.column.field): made.tried for made in stream if made.tried is not None},
+                [made.value for made in stream],
+            )
+            for stream in self.where.computed or [()] * len(self.query.streams)
+        ]
 
     @property
     def writeStream(self) -> JoinWriter:
         """The writer that starts the join on streaming inputs; mirrors Spark's."""
         return JoinWriter(self)
+
+    def check_settings(self) -> None:
+        """Check that the session's settings are those under which the join was defined.
+
+        Raises:
+            DefinitionError: If they changed: Spark would give the condition another meaning.
+        """
+        now = dialect_of(self.spark)
+        if now != self.query.dialect:
+            raise DefinitionError(
+                f"The join was defined with {self.query.dialect.describe()}, and the session now has "
+                f"{now.describe()}: set it back, or define the join again."
+            )
+        for join in self.inner.values():
+            join.check_settings()
 
     def explain(self) -> None:
         """Print how the join runs: streams, strategy, join orders, where each conjunct is decided."""
@@ -288,7 +311,7 @@ class Join:
             fields = [value.alias(stream.schema.field(c.field).name) for c, value in own.items()]
             parts += [F.struct(*fields).alias(stream.name)] if fields else []
             parts += [value.alias(hidden_name(c.name)) for c, value in values.items() if c not in own]
-        kept = frame.select(*parts).where(self.where.holds([conjunct.text for conjunct in query.deferred]))
+        kept = frame.select(*parts).where(self.where.holds([conjunct.clause for conjunct in query.deferred]))
         names = query.output_schema.names
         return kept.select(*(F.col(hidden_name("shown"))[f"o{at}"].alias(name) for at, name in enumerate(names)))
 
@@ -341,6 +364,7 @@ class Join:
         """
         if any(frame.isStreaming for _, frame in self.leaves):
             raise DefinitionError("toDF() joins static inputs; use writeStream for streaming ones.")
+        self.check_settings()
         folder = tempfile.mkdtemp(prefix="watersmeet-")
         store = Store(folder)
         checks.workers(self.spark, store)
@@ -476,7 +500,7 @@ def _zone(spark: SparkSession, name: str) -> str:
     return "UTC" if offset == "Z" else f"GMT{offset}"
 
 
-def _outputs(select: str | None, join: Join) -> tuple[tuple[Output, ...], Computed | None]:
+def _outputs(select: str | None, join: Join) -> tuple[tuple[Output, ...], Selection | None]:
     """Return the engine's output columns, and the SELECT list itself if Spark must compute it from them."""
     if select is None:
         columns = [(stream.name, stream.schema.names) for stream in join.query.streams]

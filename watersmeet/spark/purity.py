@@ -58,6 +58,8 @@ def refuse(part: Part, text: str) -> None:
         raise Refusal(SUBQUERY)
     if part.kind == "Literal" and re.fullmatch(rf"\w+\s*r?['\"]{SPECIAL}.*", text, re.IGNORECASE | re.DOTALL):
         raise Refusal(CHANGING.format(text))
+    if part.kind == "ExpressionWithUnresolvedIdentifier":
+        raise Refusal("Write the name itself in place of IDENTIFIER.")
     if part.kind in PARAMETERS:
         raise Refusal("Parameters are not filled in; put the value into the text.")
     if part.kind in WINDOWS:

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.errors import AnalysisException, ParseException
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.errors import SqlError
@@ -17,8 +18,9 @@ from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.scope import Scope, same
 from watersmeet.query import RESULT_TIME, Output, Query
-from watersmeet.spark.catalyst import Part, part_of, quiet
+from watersmeet.spark.catalyst import Part, part_of, quiet, said
 from watersmeet.spark.frames import quoted
+from watersmeet.spark.purity import refuse_variables
 from watersmeet.spark.rewritten import Rewritten
 
 PREFIX = "SELECT "
@@ -47,7 +49,7 @@ OTHERWISE = "can't be computed row by row; select the columns it reads, and comp
 
 
 @dataclass(frozen=True)
-class Computed:
+class Selection:
     """A SELECT list that Spark computes over the results.
 
     Attributes:
@@ -77,7 +79,7 @@ class Selected:
     """A parsed SELECT list: the engine's own output columns if it names columns only, else what Spark computes."""
 
     plain: tuple[Output, ...] | None
-    computed: Computed
+    computed: Selection
 
 
 def parse_select(text: str, query: Query, spark: SparkSession) -> Selected:
@@ -91,8 +93,8 @@ def parse_select(text: str, query: Query, spark: SparkSession) -> Selected:
     return _Reader(text, query, spark).read(items)
 
 
-def check(selected: Computed, frame: DataFrame) -> DataFrame:
-    """Let Spark itself check a list, over a frame as `Computed.over` takes it; return what it gives.
+def check(selected: Selection, frame: DataFrame) -> DataFrame:
+    """Let Spark itself check a list, over a frame as `Selection.over` takes it; return what it gives.
 
     Raises:
         SqlError: If Spark refuses it, or would not compute it result by result.
@@ -101,6 +103,8 @@ def check(selected: Computed, frame: DataFrame) -> DataFrame:
     try:
         with quiet():
             made = selected.over(frame)
+    except Py4JError as error:
+        raise SqlError(f"select: {said(error)}.", text, 0, len(text)) from None
     except AnalysisException as error:
         problem = str(error).strip().splitlines()[0].split(" SQLSTATE:")[0]
         found = [(place.startIndex(), place.stopIndex() + 1) for place in error.getQueryContext()]
@@ -118,11 +122,14 @@ def _parse(text: str, spark: SparkSession) -> Any:
     """Return Spark's plan of a list and nothing else."""
     if not text.strip():
         raise SqlError("select: the list is empty; leave select out for one struct column per stream.", text, 0, 1)
+    refuse_variables(text)
     try:
         with quiet():
             plan = _parser(spark).parsePlan(PREFIX + text)
     except ParseException as error:
         raise _not_a_list(text, error) from None
+    except (PySparkException, Py4JError) as error:
+        raise SqlError(f"select: {said(error)}.", text, 0, len(text)) from None
     found = _kind(plan)
     if found == "Distinct" and _kind(plan.child()) == "Project":
         raise _at(text, r"\bDISTINCT\b", "DISTINCT would hold batch by batch; make distinct what the join writes.")
@@ -189,7 +196,7 @@ class _Reader:
         sources = {output.name.lower(): output.column for output in outputs if output is not None}
         source = Rewritten(self._text, self._edits)
         plan = _parser(self._spark).parsePlan(PREFIX + source.result)
-        return Selected(plain, Computed(source, plan, tuple(sorted(self._columns)), sources))
+        return Selected(plain, Selection(source, plan, tuple(sorted(self._columns)), sources))
 
     def _item(self, item: Part) -> list[Output | None]:
         """Return the plain columns an item stands for; [None] if it has to be computed."""
@@ -300,7 +307,7 @@ class _Reader:
         return SqlError(f"select: {problem}", self._text, *_within(self._text, *span))
 
 
-def _not_row_by_row(selected: Computed, frame: DataFrame) -> SqlError | None:
+def _not_row_by_row(selected: Selection, frame: DataFrame) -> SqlError | None:
     """Return the error that underlines the innermost call which Spark does not compute row by row, if there is one."""
     sql = PREFIX + selected.source.result
     for node in (node for item in _seq(selected.plan.projectList()) for node in reversed([*part_of(item).walk()])):
@@ -321,7 +328,7 @@ def _not_row_by_row(selected: Computed, frame: DataFrame) -> SqlError | None:
     return None
 
 
-def _error_at(selected: Computed, problem: str, span: tuple[int, int] | None) -> SqlError:
+def _error_at(selected: Selection, problem: str, span: tuple[int, int] | None) -> SqlError:
     """Return the error that underlines a span of what Spark was given."""
     text = selected.text
     start, end = selected.source.back(*(at - len(PREFIX) for at in span)) if span else (0, len(text))

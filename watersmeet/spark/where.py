@@ -5,12 +5,13 @@ streams goes to DuckDB where that answers as Spark does; everything else Spark d
 other conjuncts let pass.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -25,7 +26,8 @@ from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import BOOLEAN
 from watersmeet.query import StreamSpec, Test
 from watersmeet.spark import purity
-from watersmeet.spark.catalyst import Builder, Part, parse, quiet
+from watersmeet.spark.calm import is_calm
+from watersmeet.spark.catalyst import Builder, Part, parse, quiet, said
 from watersmeet.spark.convert import Converter, Text
 from watersmeet.spark.frames import hidden_name
 from watersmeet.spark.hoist import Computed, Hoist, collation, replaced
@@ -42,7 +44,7 @@ class Where:
         flags: See `Query`.
         computed: For each stream its hidden columns.
         tests: For each stream the conjuncts that its tuples are tested by when they come in.
-        conditions: Each conjunct as Spark decides it, by its text, over the streams as struct columns.
+        conditions: Each conjunct as Spark decides it, in written order, over the streams as struct columns.
         meaning: The whole as Spark reads it, whatever its text leaves to the session's settings.
     """
 
@@ -51,15 +53,15 @@ class Where:
     flags: tuple[Column, ...] = ()
     computed: tuple[tuple[Computed, ...], ...] = ()
     tests: tuple[tuple[Test, ...], ...] = ()
-    conditions: Mapping[str, SparkColumn] = field(default_factory=dict)
+    conditions: tuple[SparkColumn, ...] = ()
     meaning: str = ""
 
-    def holds(self, texts: Sequence[str]) -> SparkColumn:
+    def holds(self, clauses: Sequence[int]) -> SparkColumn:
         """Return whether some conjuncts hold, as Spark decides it.
 
         [!] A combination that one of them denies is no result, whatever the others raise for it.
         """
-        conditions = [self.conditions[text] for text in texts]
+        conditions = [self.conditions[clause].cast("boolean") for clause in clauses]
         all_hold = reduce(SparkColumn.__and__, conditions)
         if len(conditions) == 1:
             return all_hold
@@ -121,7 +123,7 @@ class _Reader:
         """Return what became of it."""
         clauses = _flat(self._tree)
         self._analyse(clauses)
-        made = [self._clause(part) for part in clauses]
+        made = [self._clause(part).numbered(at) for at, part in enumerate(clauses)]
         tests = [found for found in made if isinstance(found, _Tested)]
         flags = tuple(made.flag.column for stream in self._hoist.computed for made in stream if made.flag is not None)
         return Where(
@@ -130,7 +132,7 @@ class _Reader:
             flags,
             tuple(map(tuple, self._hoist.computed)),
             tuple(tuple(t.test for t in tests if t.stream == at) for at in range(len(self._streams))),
-            {self._text.of(part): self._condition(part, found) for part, found in zip(clauses, made, strict=True)},
+            tuple(self._condition(part, found) for part, found in zip(clauses, made, strict=True)),
             str(self._tree.handle.sql()),
         )
 
@@ -142,6 +144,8 @@ class _Reader:
                 frame = self._select([*clauses, *arguments])
         except AnalysisException as error:
             raise purity.analysis_error(self._text, error, self._predicates) from None
+        except (PySparkException, Py4JError) as error:
+            raise self._text.error(f"Spark can't read this: {said(error)}.", None) from None
         for part, found in zip(clauses, frame.schema.fields, strict=False):
             if found.dataType.typeName() not in ("boolean", "void"):
                 problem = f"A condition is expected here, not a value of type {found.dataType.simpleString()}."
@@ -168,7 +172,7 @@ class _Reader:
         try:
             return conjunct(self._translator(), self._node(part, careful=careful), text)
         except Refusal as refusal:
-            return self._opaque(part, text, refusal.problem)
+            return self._opaque(part, text, refusal.problem.split(";")[0].rstrip("."))
 
     def _opaque(self, part: Part, text: str, why: str) -> Conjunct:
         """Return a conjunct that only Spark can decide."""
@@ -204,7 +208,7 @@ class _Reader:
         """Return the answer of a Python predicate as Spark reads it."""
         answer = F.col(hidden_name(f"p{call.span[0]}"))
         for made in self._failing(call):
-            answer = F.when(made.shown().isNull(), answer).otherwise(answer)
+            answer = made.checked(answer)
         return answer
 
     # -- DuckDB's side
@@ -224,11 +228,11 @@ class _Reader:
 
     def _is_calm(self, part: Part) -> bool:
         """Tell whether computing a part can't raise, as far as is known here."""
+        translator = self._translator()
         try:
-            made = self._translator().expr(self._node(part, hoisted=False))
+            return is_calm(part, lambda inner: translator.expr(self._node(inner, hoisted=False)))
         except Refusal:
             return False
-        return not (made.raises or made.fails)
 
 
 @dataclass(frozen=True)
@@ -237,6 +241,11 @@ class _Made:
 
     calm: tuple[Conjunct, ...]
     careful: tuple[Conjunct, ...]
+
+    def numbered(self, clause: int) -> "_Made":
+        """Return the same with the number of the conjunct."""
+        calm, careful = (tuple(replace(c, clause=clause) for c in found) for found in (self.calm, self.careful))
+        return replace(self, calm=calm, careful=careful)
 
 
 @dataclass(frozen=True)

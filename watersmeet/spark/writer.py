@@ -1,20 +1,22 @@
 """`join.writeStream`: Spark's writer, as users know it, and the handle of a running join."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.adapt.parameters import Parameters
 from watersmeet.duration import microseconds
 from watersmeet.engine.intake import SIDES
-from watersmeet.errors import DefinitionError, WatersmeetError
+from watersmeet.errors import DefinitionError, PredicateError, WatersmeetError
 from watersmeet.spark import checks
 from watersmeet.spark.batch import BatchRunner, checkpoint_id, store_at
+from watersmeet.spark.catalyst import said
 from watersmeet.spark.exchange import warm_up
 from watersmeet.spark.files import Folder
 from watersmeet.spark.frames import host, is_local
@@ -24,6 +26,8 @@ from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
 if TYPE_CHECKING:
     from watersmeet.spark.join import Join
 
+DATA_ERROR = r"SQLSTATE: (22|38|39|P0)|PythonException|Python worker"
+"""How errors look that come of the data, or of functions of the user's."""
 OWN_OPTIONS = {"checkpointLocation", "path", "latePath", "rejectedPath", "exchange"}
 Consume = Callable[[DataFrame, int], None]
 
@@ -46,7 +50,9 @@ class JoinWriter:
 
     def format(self, source: str) -> "JoinWriter":
         """Set the sink's format: parquet, json, csv, orc, delta, console, memory, noop, or any that Spark writes."""
-        return replace(self, _format=source)
+        if not isinstance(source, str):
+            raise DefinitionError(f"format({source!r}): a format is a text such as 'parquet'.")
+        return replace(self, _format=source.lower())
 
     def option(self, key: str, value: Any) -> "JoinWriter":
         """Set an option: `checkpointLocation`, `path`, `latePath`, `rejectedPath`, `exchange`, or the format's own."""
@@ -54,12 +60,17 @@ class JoinWriter:
 
     def options(self, **options: Any) -> "JoinWriter":
         """Set several options."""
-        plain = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in options.items() if v is not None}
+        own = {name.lower(): name for name in OWN_OPTIONS}  # Spark doesn't look at the case of an option's name
+        plain = {
+            own.get(key.lower(), key): str(value).lower() if isinstance(value, bool) else str(value)
+            for key, value in options.items()
+            if value is not None
+        }
         return replace(self, _options={**self._options, **plain})
 
     def outputMode(self, outputMode: str) -> "JoinWriter":
         """Accept `append`: a join only ever adds results."""
-        if outputMode.lower() != "append":
+        if str(outputMode).lower() != "append":
             raise DefinitionError(f"outputMode('{outputMode}'): a join only adds results; use 'append'.")
         return self
 
@@ -103,6 +114,7 @@ class JoinWriter:
 
     def _start(self) -> "JoinQuery":
         join, spark = self.join, self.join.spark
+        join.check_settings()
         location = self._place(
             checks.location(spark, self._options.get("checkpointLocation"), self._name), "checkpointLocation"
         )
@@ -259,19 +271,24 @@ class JoinQuery:
         try:
             return self._query.awaitTermination() if timeout is None else self._query.awaitTermination(timeout)  # type: ignore[arg-type]
         except StreamingQueryException as error:
-            raise self._ours() or error from None
+            raise self._ours(error) or error from None
 
     def processAllAvailable(self) -> None:
         """Wait until all that is there now has been joined; for tests."""
         try:
             self._query.processAllAvailable()
         except StreamingQueryException as error:
-            raise self._ours() or error from None
+            raise self._ours(error) or error from None
 
     def exception(self) -> BaseException | None:
         """Return why the query failed, or None."""
         error = self._query.exception()
-        return None if error is None else (self._ours() or error)
+        return None if error is None else (self._ours(error) or error)
 
-    def _ours(self) -> WatersmeetError | None:
-        return self._runner.error if isinstance(self._runner.error, WatersmeetError) else None
+    def _ours(self, error: BaseException) -> WatersmeetError | None:
+        """Return an error of ours; what data or a function of the user's make of a condition at intake is one, too."""
+        if isinstance(self._runner.error, WatersmeetError):
+            return self._runner.error
+        if isinstance(error, PySparkException) and re.search(DATA_ERROR, str(error)):
+            return PredicateError(f"Spark raised an error while it read new tuples: {said(error)}.")
+        return None
