@@ -1,5 +1,6 @@
 """`where` is all of Spark SQL: what Spark computes of each tuple, what is decided here, what Spark decides."""
 
+import runpy
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -411,3 +412,8 @@ def test_what_spark_cannot_read_is_told_in_its_words(
 ) -> None:
     with pytest.raises(wm.SqlError, match=said):
         joined(frames, where)
+
+
+def test_the_page_of_functions_is_written_by_its_script(spark: SparkSession) -> None:
+    script = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "functions.py"))
+    assert script["PAGE"].read_text() == script["page"](spark)

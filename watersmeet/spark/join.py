@@ -311,7 +311,7 @@ class Join:
             fields = [value.alias(stream.schema.field(c.field).name) for c, value in own.items()]
             parts += [F.struct(*fields).alias(stream.name)] if fields else []
             parts += [value.alias(hidden_name(c.name)) for c, value in values.items() if c not in own]
-        kept = frame.select(*parts).where(self.where.holds([conjunct.clause for conjunct in query.deferred]))
+        kept = self.where.decide(frame.select(*parts), [conjunct.clause for conjunct in query.deferred])
         names = query.output_schema.names
         return kept.select(*(F.col(hidden_name("shown"))[f"o{at}"].alias(name) for at, name in enumerate(names)))
 

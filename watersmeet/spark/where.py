@@ -56,18 +56,21 @@ class Where:
     conditions: tuple[SparkColumn, ...] = ()
     meaning: str = ""
 
-    def holds(self, clauses: Sequence[int]) -> SparkColumn:
-        """Return whether some conjuncts hold, as Spark decides it.
+    def decide(self, frame: DataFrame, clauses: Sequence[int]) -> DataFrame:
+        """Keep the combinations for which some conjuncts hold, as Spark decides it.
 
         [!] A combination that one of them denies is no result, whatever the others raise for it.
         """
         conditions = [self.conditions[clause].cast("boolean") for clause in clauses]
         all_hold = reduce(SparkColumn.__and__, conditions)
         if len(conditions) == 1:
-            return all_hold
-        tried = [Builder(SparkSession.active()).tried(F.struct(condition.alias("v"))) for condition in conditions]
-        denied = [found.isNotNull() & ~F.coalesce(found.getField("v"), F.lit(False)) for found in tried]
-        return F.when(reduce(SparkColumn.__or__, denied), False).otherwise(all_hold)
+            return frame.where(all_hold)
+        builder = Builder(frame.sparkSession)
+        names = [hidden_name(f"d{clause}") for clause in clauses]
+        tried = [builder.tried(F.struct(c.alias("holds"))).alias(n) for c, n in zip(conditions, names, strict=True)]
+        known = [F.col(name) for name in names]
+        denied = [found.isNotNull() & ~F.coalesce(found.getField("holds"), F.lit(False)) for found in known]
+        return frame.select("*", *tried).where(F.when(reduce(SparkColumn.__or__, denied), False).otherwise(all_hold))
 
 
 def read_where(
