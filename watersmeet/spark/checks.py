@@ -43,16 +43,6 @@ def streaming(inputs: Sequence[tuple[str, DataFrame]]) -> None:
         )
 
 
-def collations(query: Query, frames: Sequence[DataFrame | None]) -> None:
-    """Refuse a condition over text that Spark would compare by a collation: here text is compared byte by byte."""
-    for column in sorted({column for conjunct in query.conjuncts for column in conjunct.columns}):
-        frame = frames[column.stream]
-        kind = None if frame is None else frame.schema.fields[column.field].dataType.simpleString()
-        if kind is not None and "collate" in kind.lower():
-            name = query.name_of(column)
-            raise DefinitionError(f"{name} is {kind}: the join compares text byte by byte; cast it to string.")
-
-
 def output(format: str | None, query: Query, select: object) -> None:
     """Refuse structs where the format has flat columns only."""
     if format in FLAT_FORMATS and not query.outputs and select is None:
