@@ -359,3 +359,12 @@ def test_a_masked_answer_is_null() -> None:
     matrix = PythonPredicate("matrix", lambda xs, ys: np.ma.array([[True, True]], mask=[[False, True]]), "matrix")
     assert ask(pair, arguments, refs, lambda _, at: (values, at)).tolist() == [NULL, NULL]
     assert ask(matrix, arguments, refs, lambda _, at: (values, at)).tolist() == [TRUE, NULL]
+
+
+def test_a_matrix_whose_first_argument_is_a_constant(tmp_path: Path) -> None:
+    less = predicate(form="matrix", name="less")(lambda lefts, rights: lefts[:, None] < rights[None, :])
+    run = run_of(tmp_path, "less(1, a.x) AND a.id = b.id", (less,), "ab")
+    run.step(Central(), rows("ab", 4))
+    plain = run_of(tmp_path / "plain", "1 < a.x AND a.id = b.id", (), "ab")
+    plain.step(Central(), rows("ab", 4))
+    assert run.results == plain.results

@@ -120,4 +120,6 @@ class ResultWriter:
         else:
             system, full = self.store.remote(path)
             self._sink = system.open_output_stream(full)
-        self._writer = pq.ParquetWriter(self._sink, self.schema, compression="snappy")
+        # [!] Spark's reader fails on arrays with NULLs where they are encoded by a dictionary.
+        plain = not any(pa.types.is_nested(kind) for kind in self.schema.types)
+        self._writer = pq.ParquetWriter(self._sink, self.schema, compression="snappy", use_dictionary=plain)

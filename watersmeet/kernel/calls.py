@@ -205,7 +205,10 @@ def _matrix(predicate: PythonPredicate, columns: Sequence[_Column]) -> Answers:
     for start in range(0, len(lefts), step):
         some = lefts[start : start + step]
         given = [of(some if column.leads else rights) for column, of in zip(columns, values, strict=True)]
-        mask = _mask(_call(predicate, given, columns), (len(some), len(rights)), predicate)
+        turned = not columns[0].leads  # a constant stands first: its side are the rows of the answer
+        shape = (len(rights), len(some)) if turned else (len(some), len(rights))
+        mask = _mask(_call(predicate, given, columns), shape, predicate)
+        mask = mask.T if turned else mask
         here = (left_at >= start) & (left_at < start + step)
         out[here] = mask[left_at[here] - start, right_at[here]]
     return out

@@ -16,6 +16,10 @@ from watersmeet.predicate.model import Column as ColumnOf
 from watersmeet.query import Query
 from watersmeet.spark.content import content_hash
 
+STORABLE = (
+    T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DecimalType,
+    T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType,
+)  # fmt: skip
 STREAM = "_stream"
 HASH = "_hash"
 OURS = "_ws_"
@@ -100,6 +104,17 @@ def arrow_type(kind: T.DataType) -> pa.DataType | None:
         return to_arrow_schema(_nullable(T.StructType([T.StructField("c", kind)])), timezone="UTC").field(0).type
     except Exception:
         return None
+
+
+def is_storable(kind: T.DataType) -> bool:
+    """Tell whether values of a type come out of Spark, go through state and come back as they were."""
+    if isinstance(kind, T.ArrayType):
+        return is_storable(kind.elementType)
+    if isinstance(kind, T.MapType):
+        return is_storable(kind.keyType) and is_storable(kind.valueType)
+    if isinstance(kind, T.StructType):
+        return all(is_storable(field.dataType) for field in kind)
+    return isinstance(kind, STORABLE)
 
 
 def hidden_name(name: str) -> str:

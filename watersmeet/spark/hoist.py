@@ -17,7 +17,7 @@ from watersmeet.predicate.types import from_arrow
 from watersmeet.query import StreamSpec
 from watersmeet.spark.catalyst import Builder, Part, quiet, said
 from watersmeet.spark.convert import Text, literal
-from watersmeet.spark.frames import arrow_type, column_name, hidden_name, tried_name
+from watersmeet.spark.frames import arrow_type, column_name, hidden_name, is_storable, tried_name
 from watersmeet.spark.names import STARS, Names
 
 NO_VALUES = STARS | {
@@ -170,7 +170,7 @@ class Hoist:
         type_ = arrow_type(kind)
         if known is not None:
             self.hidden[part] = known
-        elif type_ is not None and not isinstance(kind, T.NullType) and not _is_explicit(part, kind):
+        elif type_ is not None and is_storable(kind) and not _is_explicit(part, kind):
             self.hidden[part] = self._compute(part, stream, value, kind, type_)
 
     def _is_planned(self, value: SparkColumn, stream: int) -> bool:
