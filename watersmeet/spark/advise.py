@@ -24,7 +24,7 @@ from watersmeet.ordering import Ordering
 from watersmeet.placement import Central
 from watersmeet.query import Query
 from watersmeet.spark import driver
-from watersmeet.spark.frames import STREAM, Computed, check_frame, tagged, union
+from watersmeet.spark.frames import STREAM, Computing, check_frame, tagged, union
 from watersmeet.spark.join import Join
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
@@ -137,7 +137,7 @@ def sample_rows(join: Join, frames: Sequence[DataFrame]) -> pa.Table:
     return rows
 
 
-def _width(query: Query, at: int, frame: DataFrame, computed: Computed) -> float:
+def _width(query: Query, at: int, frame: DataFrame, computed: Computing) -> float:
     """Return the bytes of a stream's row."""
     rows = tagged(query, at, frame, False, computed).limit(PEEK).toArrow()
     if not rows.num_rows:

@@ -49,8 +49,7 @@ class Part:
     @cached_property
     def names(self) -> list[str]:
         """The parts of the name of an attribute, a lambda's variable or a function."""
-        parts = self.handle.nameParts()
-        return [str(parts.apply(at)) for at in range(parts.size())]
+        return [str(name) for name in items(self.handle.nameParts())]
 
 
 @contextmanager
@@ -104,9 +103,18 @@ def said(error: Exception) -> str:
 
 def part_of(handle: Any) -> Part:
     """Return a node of the JVM's with all that it is made of."""
-    found = handle.children()
-    children = tuple(part_of(found.apply(at)) for at in range(found.size()))
-    return Part(handle, handle.getClass().getSimpleName().rstrip("$"), children, origin_of(handle.origin()))
+    children = tuple(part_of(child) for child in items(handle.children()))
+    return Part(handle, kind_of(handle), children, origin_of(handle.origin()))
+
+
+def items(sequence: Any) -> list[Any]:
+    """Return the elements of a Scala sequence."""
+    return [sequence.apply(at) for at in range(sequence.size())]
+
+
+def kind_of(handle: Any) -> str:
+    """Return the class of an object of the JVM's, without its package."""
+    return str(handle.getClass().getSimpleName()).rstrip("$")
 
 
 def origin_of(origin: Any) -> tuple[int, int] | None:

@@ -26,7 +26,7 @@ OURS = "_ws_"
 """How names of ours begin where they stand beside the users'; no stream may be called so."""
 
 
-class Computed(NamedTuple):
+class Computing(NamedTuple):
     """What computes the hidden columns of a stream, over its columns by their numbers.
 
     Attributes:
@@ -98,12 +98,9 @@ def is_odd(kind: T.DataType) -> bool:
     return "interval" in name or "collate" in name
 
 
-def arrow_type(kind: T.DataType) -> pa.DataType | None:
-    """Return a type in Arrow's terms; None if it has none there."""
-    try:
-        return to_arrow_schema(_nullable(T.StructType([T.StructField("c", kind)])), timezone="UTC").field(0).type
-    except Exception:
-        return None
+def arrow_type(kind: T.DataType) -> pa.DataType:
+    """Return a type that can be stored in Arrow's terms."""
+    return to_arrow_schema(_nullable(T.StructType([T.StructField("c", kind)])), timezone="UTC").field(0).type
 
 
 def is_storable(kind: T.DataType) -> bool:
@@ -138,7 +135,7 @@ def _nullable(kind: Any) -> Any:
 
 
 def union(
-    query: Query, frames: Sequence[DataFrame | None], everything: bool, computed: Sequence[Computed]
+    query: Query, frames: Sequence[DataFrame | None], everything: bool, computed: Sequence[Computing]
 ) -> DataFrame:
     """Return all inputs as one frame: the stream's position, a content hash, each stream's columns by generated name.
 
@@ -169,7 +166,7 @@ def _needed(query: Query, position: int, everything: bool) -> list[int]:
     return sorted(kept | set(range(len(stream.schema))) if everything else kept)
 
 
-def tagged(query: Query, position: int, frame: DataFrame, everything: bool, computed: Computed) -> DataFrame:
+def tagged(query: Query, position: int, frame: DataFrame, everything: bool, computed: Computing) -> DataFrame:
     """Return a frame as rows of one stream of a join, with the columns of the others NULL."""
     names = [column_name(at) for at in range(len(frame.columns))]
     given = zip(names, frame.schema, strict=True)

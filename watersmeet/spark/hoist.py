@@ -15,7 +15,7 @@ from watersmeet.predicate.expr import Expr, Refusal, fail
 from watersmeet.predicate.model import Column, Hidden
 from watersmeet.predicate.types import from_arrow
 from watersmeet.query import StreamSpec
-from watersmeet.spark.catalyst import Builder, Part, quiet, said
+from watersmeet.spark.catalyst import Builder, Part, items, kind_of, quiet, said
 from watersmeet.spark.convert import Text, literal
 from watersmeet.spark.frames import arrow_type, column_name, hidden_name, is_storable, tried_name
 from watersmeet.spark.names import STARS, Names
@@ -121,12 +121,22 @@ class Hoist:
         for part in self._roots(clause):
             self._hoist(part)
 
-    def other(self, part: Part) -> Any:
-        """Return what stands for a constant that raises; None for any other part.
+    def decided(self, part: Part, answer: Callable[[Part], SparkColumn]) -> SparkColumn:
+        """Return a part as Spark decides it: over struct columns, hidden ones and the answers of Python predicates.
 
-        [!] Spark computes constants when it plans, guarded or not: an error must wait until a row reaches it.
+        Args:
+            part: The part.
+            answer: Returns the answer of a call of a Python predicate.
         """
-        return self._raising.get(part)
+
+        def other(inner: Part) -> Any:
+            if inner in self.hidden:
+                return self._builder.node(self.hidden[inner].shown())
+            if self._names.predicate(inner) is not None:
+                return self._builder.node(answer(inner))
+            return self._raising.get(inner) or self._names.in_full(inner, self._builder)
+
+        return self._builder.column(self._builder.rebuilt(part, other))
 
     def _fixed(self, part: Part) -> list[Part]:
         """Return the largest parts that read no stream and aren't literals."""
@@ -152,26 +162,26 @@ class Hoist:
             with quiet():
                 shown = frame._jdf.queryExecution().optimizedPlan().expressions()
         except PySparkException as error:
+            # [!] Spark computes constants when it plans, guarded or not: the error must wait until a row reaches it.
             raising = F.raise_error(F.lit(said(error))).cast(frame.schema[0].dataType)
             self._raising[part] = self._builder.node(raising)
             return
-        made = shown.apply(0).children() if shown.size() == 1 else None
-        found = made.apply(0) if made is not None and made.size() == 1 else None
-        value = literal(found) if found is not None and found.getClass().getSimpleName() == "Literal" else None
+        found = [node for alias in items(shown) for node in items(alias.children()) if kind_of(node) == "Literal"]
+        value = literal(found[0]) if found else None
         if value is not None:
             self.constants[part] = value
 
     def _hoist(self, part: Part) -> None:
         """Let Spark compute a part of each tuple of a stream; not if its type can't be stored."""
-        stream = min(self._names.streams(part))
+        (stream,) = self._names.streams(part)
         known = next((made for made in self.computed[stream] if _alike(made.part, part)), None)
-        value = self._builder.column(self._builder.rebuilt(part, self._numbered))
-        kind = self._empty[stream].select(value.alias("c")).schema[0].dataType
-        type_ = arrow_type(kind)
         if known is not None:
             self.hidden[part] = known
-        elif type_ is not None and is_storable(kind) and not _is_explicit(part, kind):
-            self.hidden[part] = self._compute(part, stream, value, kind, type_)
+            return
+        value = self._builder.column(self._builder.rebuilt(part, self._numbered))
+        kind = self._empty[stream].select(value.alias("c")).schema[0].dataType
+        if is_storable(kind) and not _is_explicit(part, kind):
+            self.hidden[part] = self._compute(part, stream, value, kind)
 
     def _is_planned(self, value: SparkColumn, stream: int) -> bool:
         """Tell whether Spark can plan a value; it can't if it computes a constant in it that raises."""
@@ -196,10 +206,10 @@ class Hoist:
         return self._builder.column(self._builder.rebuilt(part, other))
 
     def _numbered(self, part: Part) -> Any:
-        return self.other(part) or self._names.numbered(part, self._builder)
+        return self._raising.get(part) or self._names.numbered(part, self._builder)
 
-    def _compute(self, part: Part, stream: int, value: SparkColumn, kind: T.DataType, type_: pa.DataType) -> Computed:
-        text = self._text.of(part)
+    def _compute(self, part: Part, stream: int, value: SparkColumn, kind: T.DataType) -> Computed:
+        text, type_ = self._text.of(part), arrow_type(kind)
         column = Column(stream, len(self._streams[stream].schema) + len(self.computed[stream]))
         made = Computed(part, Hidden(text, type_), kind, column, value)
         if self._calm(part):
@@ -235,16 +245,3 @@ def collation(kind: T.DataType) -> str | None:
     """Return a type's name if it holds text that is compared by a collation, not byte by byte; else None."""
     name = kind.simpleString()
     return name if "collate" in name.lower() else None
-
-
-def replaced(part: Part, names: Names, hoist: Hoist, builder: Builder, answers: Callable[[Part], SparkColumn]) -> Any:
-    """Return a part as Spark decides it: over struct columns, hidden ones and the answers of Python predicates."""
-
-    def other(inner: Part) -> Any:
-        if inner in hoist.hidden:
-            return builder.node(hoist.hidden[inner].shown())
-        if names.predicate(inner) is not None:
-            return builder.node(answers(inner))
-        return hoist.other(inner) or names.in_full(inner, builder)
-
-    return builder.rebuilt(part, other)

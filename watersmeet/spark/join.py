@@ -30,7 +30,7 @@ from watersmeet.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, Strea
 from watersmeet.spark import checks, tasks
 from watersmeet.spark.frames import (
     OURS,
-    Computed,
+    Computing,
     arrow_schema,
     check_frame,
     hidden_name,
@@ -246,10 +246,10 @@ class Join:
         reads = (self.read_results, self.decide)
         return Node(query, self.frames, self.strategy, self.ordering, *reads, self.computed(), inner, path)
 
-    def computed(self) -> list[Computed]:
+    def computed(self) -> list[Computing]:
         """Return for each stream what computes its hidden columns."""
         return [
-            Computed(
+            Computing(
                 {tried_name(made.column.field): made.tried for made in stream if made.tried is not None},
                 [made.value for made in stream],
             )
@@ -283,19 +283,11 @@ class Join:
 
     def read_results(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Return result files as a frame of the output's schema."""
-        schema = spark_schema(self.query.output_schema)
-        session = batch.sparkSession
-        if not files:
-            return self._selected(session.createDataFrame([], schema))
-        # [!] Otherwise a checkpoint in a folder like run[1] is read as a pattern.
-        reader = session.read.option("__globPaths__", "false").schema(schema)
-        return self._selected(reader.parquet(*files))
+        return self._selected(_files(batch, files, self.query.output_schema))
 
     def decide(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Return those of the combinations in some files that Spark finds to be results."""
-        schema = spark_schema(self.query.pending_schema)
-        reader = batch.sparkSession.read.option("__globPaths__", "false").schema(schema)
-        return self._decided(reader.parquet(*files))
+        return self._decided(_files(batch, files, self.query.pending_schema))
 
     def _decided(self, frame: DataFrame) -> DataFrame:
         """Keep the combinations, given as rows of the pending schema, for which every conjunct left to Spark holds."""
@@ -323,11 +315,16 @@ class Join:
     @property
     def plain(self) -> bool:
         """Whether result files hold the output as it is."""
-        return self.select is None and not any(is_odd(self._kind_of(column)) for column in self.query.shown)
+        return self.select is None and not self._is_odd
+
+    @cached_property
+    def _is_odd(self) -> bool:
+        """Whether some output column has another type in result files than in its stream."""
+        return any(is_odd(self._kind_of(column)) for column in self.query.shown)
 
     def _restored(self, frame: DataFrame) -> DataFrame:
         """Return results with the types that the streams' columns have, where state keeps others."""
-        if not any(is_odd(self._kind_of(column)) for column in self.query.shown):
+        if not self._is_odd:
             return frame
         if self.query.outputs:
             return frame.select(
@@ -344,7 +341,7 @@ class Join:
         return F.struct(*fields).alias(stream.name)
 
     def _column(self, value: SparkColumn, column: Column, name: str) -> SparkColumn:
-        return (value if column == RESULT_TIME else restored(value, self._kind_of(column))).alias(name)
+        return restored(value, self._kind_of(column)).alias(name)
 
     def _structs(self, frame: DataFrame) -> DataFrame:
         """Return flat results with one struct column per stream, and `_time`."""
@@ -387,6 +384,15 @@ class Join:
         weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return made
+
+
+def _files(batch: DataFrame, files: Sequence[str], schema: pa.Schema) -> DataFrame:
+    """Return files of the store, or none, as a frame of a batch's session."""
+    session, columns = batch.sparkSession, spark_schema(schema)
+    if not files:
+        return session.createDataFrame([], columns)
+    # [!] Otherwise a checkpoint in a folder like run[1] is read as a pattern.
+    return session.read.option("__globPaths__", "false").schema(columns).parquet(*files)
 
 
 def join(

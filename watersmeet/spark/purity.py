@@ -12,7 +12,7 @@ from watersmeet.errors import SqlError
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import PythonPredicate
 from watersmeet.predicate.scope import Scope
-from watersmeet.spark.catalyst import Part, origin_of, quiet, said
+from watersmeet.spark.catalyst import Part, items, kind_of, origin_of, quiet, said
 from watersmeet.spark.convert import Text
 
 SUBQUERIES = frozenset({"Exists", "ScalarSubquery", "InSubquery", "ListQuery", "LateralSubquery",
@@ -80,17 +80,16 @@ def check(text: Text, plan: Any) -> None:
         plan: The analysed plan that selects its conjuncts.
     """
     for operator in _walk(plan):  # a function in SQL has operators of its own
-        kind = operator.getClass().getSimpleName()
+        kind = kind_of(operator)
         if kind != "Project" and operator.children().size():
             raise text.error(PLANS.get(kind, OTHERWISE), None)
-        shown = operator.expressions()
-        for at in range(shown.size()):
-            for node in _walk(shown.apply(at)):
+        for shown in items(operator.expressions()):
+            for node in _walk(shown):
                 _check_node(text, node)
 
 
 def _check_node(text: Text, node: Any) -> None:
-    kind = node.getClass().getSimpleName().rstrip("$")
+    kind = kind_of(node)
     problem = None
     if kind in SUBQUERIES:
         problem = SUBQUERY
@@ -109,7 +108,7 @@ def _is_random(node: Any, kind: str) -> bool:
     """Tell whether a node encrypts with an initial vector of chance, which Spark doesn't count as nondeterministic."""
     if kind != "AesEncrypt":
         return False
-    _, _, mode, _, vector, *_ = (node.children().apply(at) for at in range(node.children().size()))
+    _, _, mode, _, vector, *_ = items(node.children())
     return str(_constant(mode)).upper() != "ECB" and not _constant(vector)
 
 
@@ -135,15 +134,13 @@ def _constant(node: Any) -> Any:
 
 def _undecided(node: Any) -> bool:
     """Tell whether a node is not deterministic only because something inside it isn't: that is to be named."""
-    children = node.children()
-    return any(not children.apply(at).deterministic() for at in range(children.size()))
+    return any(not child.deterministic() for child in items(node.children()))
 
 
 def _walk(node: Any) -> Iterator[Any]:
     yield node
-    children = node.children()
-    for at in range(children.size()):
-        yield from _walk(children.apply(at))
+    for child in items(node.children()):
+        yield from _walk(child)
 
 
 def analysis_error(text: Text, error: AnalysisException, predicates: Sequence[PythonPredicate]) -> SqlError:

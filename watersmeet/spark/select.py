@@ -18,24 +18,14 @@ from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.scope import Scope, same
 from watersmeet.query import RESULT_TIME, Output, Query
-from watersmeet.spark.catalyst import Part, part_of, quiet, said
+from watersmeet.spark.catalyst import Part, items, kind_of, part_of, quiet, said
 from watersmeet.spark.frames import quoted
+from watersmeet.spark.names import ATTRIBUTE, STARS, VARIABLE
+from watersmeet.spark.purity import NAMES as NILADIC
 from watersmeet.spark.purity import refuse_variables
 from watersmeet.spark.rewritten import Rewritten
 
 PREFIX = "SELECT "
-NAMES = ("UnresolvedAttribute", "UnresolvedNamedLambdaVariable")
-STARS = ("UnresolvedStar", "UnresolvedStarExceptOrReplace")
-NILADIC = {
-    "current_date",
-    "current_time",
-    "current_timestamp",
-    "current_user",
-    "localtimestamp",
-    "session_user",
-    "user",
-}
-"""Functions that Spark lets one call without parentheses, where no column has the name."""
 ROW_BY_ROW = {"Project", "Filter"}
 """What Spark's plan of a list may consist of; the Filter is that of window(...), which has none for a NULL time."""
 REFUSED = {
@@ -89,8 +79,8 @@ def parse_select(text: str, query: Query, spark: SparkSession) -> Selected:
         SqlError: If it can't be parsed, names what does not exist, asks for more than one result at a time, or is
             no list.
     """
-    items = [part_of(item) for item in _seq(_parse(text, spark).projectList())]
-    return _Reader(text, query, spark).read(items)
+    listed = [part_of(item) for item in items(_parse(text, spark).projectList())]
+    return _Reader(text, query, spark).read(listed)
 
 
 def check(selected: Selection, frame: DataFrame) -> DataFrame:
@@ -130,10 +120,10 @@ def _parse(text: str, spark: SparkSession) -> Any:
         raise _not_a_list(text, error) from None
     except (PySparkException, Py4JError) as error:
         raise SqlError(f"select: {said(error)}.", text, 0, len(text)) from None
-    found = _kind(plan)
-    if found == "Distinct" and _kind(plan.child()) == "Project":
+    found = kind_of(plan)
+    if found == "Distinct" and kind_of(plan.child()) == "Project":
         raise _at(text, r"\bDISTINCT\b", "DISTINCT would hold batch by batch; make distinct what the join writes.")
-    if found != "Project" or _kind(plan.child()) != "OneRowRelation":
+    if found != "Project" or kind_of(plan.child()) != "OneRowRelation":
         raise SqlError("select: only a list of output columns; what to join goes into where.", text, 0, len(text))
     if text.split()[-1].upper() == "AS":  # a name to Spark
         raise SqlError("select: a name is missing after AS.", text, len(text.rstrip()) - 2, len(text.rstrip()))
@@ -186,8 +176,8 @@ class _Reader:
         self._columns: set[Column] = set()
         self._named: set[str] = set()
 
-    def read(self, items: Sequence[Part]) -> Selected:
-        outputs = [output for item in items for output in self._item(item)]
+    def read(self, listed: Sequence[Part]) -> Selected:
+        outputs = [output for item in listed for output in self._item(item)]
         plain = None if None in outputs else tuple(output for output in outputs if output is not None)
         names = [output.name.lower() for output in plain or ()]
         twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
@@ -208,7 +198,7 @@ class _Reader:
         if inner.kind in STARS:
             starred = self._star(inner)
             return [None] if starred is None else list(starred)
-        if inner.kind not in NAMES:
+        if inner.kind not in (ATTRIBUTE, VARIABLE):
             return [None]
         column, whole = self._column(inner)
         return [Output(name or inner.names[-1], column) if column is not None and whole else None]
@@ -221,7 +211,7 @@ class _Reader:
             raise self._error("write the name itself in place of IDENTIFIER.", node)
         if node.kind in STARS:
             self._star(node)
-        elif node.kind in NAMES and node.names[0].lower() not in bound:
+        elif node.kind in (ATTRIBUTE, VARIABLE) and node.names[0].lower() not in bound:
             self._column(node)
         elif node.kind == "LambdaFunction":
             function, *arguments = node.children
@@ -233,7 +223,7 @@ class _Reader:
     def _star(self, star: Part) -> list[Output] | None:
         """Return the columns that `a.*` stands for; None where EXCEPT takes a field out of a struct."""
         target = star.handle.target()
-        path = [] if target.isEmpty() else [str(part) for part in _seq(target.get())]
+        path = [] if target.isEmpty() else [str(part) for part in items(target.get())]
         if not path:
             raise self._error("`*` would give columns of several streams one name; write a.*, or name them.", star)
         position = next((at for at, s in enumerate(self._query.streams) if [s.name.lower()] == _lower(path)), None)
@@ -256,8 +246,8 @@ class _Reader:
 
     def _excepts(self, star: Part, position: int) -> list[list[str]]:
         """Return what EXCEPT leaves out, each as the path from the stream on."""
-        given = _seq(star.handle.excepts()) if star.kind == "UnresolvedStarExceptOrReplace" else []
-        paths = [[str(part) for part in _seq(path)] for path in given]
+        given = items(star.handle.excepts()) if star.kind == "UnresolvedStarExceptOrReplace" else []
+        paths = [[str(part) for part in items(path)] for path in given]
         stream, found = self._query.streams[position], []
         for path in paths:
             short = path[1:] if len(path) > 1 and same(path[0], stream.name) else path
@@ -310,7 +300,7 @@ class _Reader:
 def _not_row_by_row(selected: Selection, frame: DataFrame) -> SqlError | None:
     """Return the error that underlines the innermost call which Spark does not compute row by row, if there is one."""
     sql = PREFIX + selected.source.result
-    for node in (node for item in _seq(selected.plan.projectList()) for node in reversed([*part_of(item).walk()])):
+    for node in (node for item in items(selected.plan.projectList()) for node in reversed([*part_of(item).walk()])):
         origin = node.handle.origin()
         if node.kind not in ("UnresolvedFunction", "WindowExpression") or origin.stopIndex().isEmpty():
             continue
@@ -353,21 +343,13 @@ def _operators(frame: DataFrame) -> set[str]:
     """Return the kinds of operators of a frame's plan, its source left out."""
 
     def kinds(plan: Any) -> Iterator[str]:
-        below = _seq(plan.children())
+        below = items(plan.children())
         if below:
-            yield _kind(plan)
+            yield kind_of(plan)
         for child in below:
             yield from kinds(child)
 
     return set(kinds(frame._jdf.queryExecution().analyzed()))
-
-
-def _kind(java: Any) -> str:
-    return str(java.getClass().getSimpleName()).rstrip("$")
-
-
-def _seq(java: Any) -> list[Any]:
-    return [java.apply(at) for at in range(java.size())]
 
 
 def _lower(path: Sequence[str]) -> list[str]:

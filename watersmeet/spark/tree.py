@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.query import Query
-from watersmeet.spark.frames import Computed, tagged, union
+from watersmeet.spark.frames import Computing, tagged, union
 
 JOIN = "_join"
 Read = Callable[[DataFrame, Sequence[str]], DataFrame]
@@ -37,7 +37,7 @@ class Node:
     ordering: Ordering
     read: Read
     decide: Read
-    computed: Sequence[Computed]
+    computed: Sequence[Computing]
     inner: Mapping[int, "Node"] = field(default_factory=dict)
     path: str = "j"
 

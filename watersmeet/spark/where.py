@@ -30,7 +30,7 @@ from watersmeet.spark.calm import is_calm
 from watersmeet.spark.catalyst import Builder, Part, parse, quiet, said
 from watersmeet.spark.convert import Converter, Text
 from watersmeet.spark.frames import hidden_name
-from watersmeet.spark.hoist import Computed, Hoist, collation, replaced
+from watersmeet.spark.hoist import Computed, Hoist, collation
 from watersmeet.spark.names import Names
 
 
@@ -117,7 +117,6 @@ class _Reader:
         purity.refuse_variables(text)
         self._tree = parse(spark, text)
         self._names = Names(self._tree, self._text, streams, self._scope, predicates)
-        self._builder = Builder(spark)
         fields = [T.StructField(stream.name, kind) for stream, kind in zip(streams, kinds, strict=True)]
         self._empty = spark.createDataFrame([], T.StructType(fields))
         self._hoist = Hoist(self._names, self._text, streams, kinds, spark, self._is_calm)
@@ -158,15 +157,15 @@ class _Reader:
     def _select(self, parts: Sequence[Part]) -> DataFrame:
         """Return a frame of some parts, with an unknown answer for every Python predicate."""
         unknown = F.lit(None).cast("boolean")
-        made = [replaced(part, self._names, self._hoist, self._builder, lambda call: unknown) for part in parts]
-        return self._empty.select(*(self._builder.column(node).alias(f"c{at}") for at, node in enumerate(made)))
+        made = [self._hoist.decided(part, lambda call: unknown) for part in parts]
+        return self._empty.select(*(column.alias(f"c{at}") for at, column in enumerate(made)))
 
     # -- conjuncts
 
     def _clause(self, part: Part) -> "_Made":
         self._hoist.prepare(part)
         text, found = self._text.of(part), self._hoist.hidden.get(part)
-        if found is not None and self._names.streams(part) and self._streams[found.column.stream].window.rows is None:
+        if found is not None and self._streams[found.column.stream].window.rows is None:
             return _Tested.of(found, text)
         return _Made((self._carried(part, text, careful=False),), (self._carried(part, text, careful=True),))
 
@@ -205,7 +204,7 @@ class _Reader:
         """Return a conjunct as Spark decides it; of one that tuples were tested by, only whether it raised is left."""
         if isinstance(made, _Tested):
             return self._hoist.hidden[part].checked(F.lit(True))
-        return self._builder.column(replaced(part, self._names, self._hoist, self._builder, self._answer))
+        return self._hoist.decided(part, self._answer)
 
     def _answer(self, call: Part) -> SparkColumn:
         """Return the answer of a Python predicate as Spark reads it."""
