@@ -75,6 +75,16 @@ def test_files_of_each_kind_in_folders_by_column(
     assert found(read) == wanted()
 
 
+def test_names_of_formats_and_options_are_looked_up_as_spark_does(flat: wm.Join, tmp_path: Path) -> None:
+    """[!] Under another spelling of its format Spark appended to the output, and a replay doubled its rows."""
+    writer = flat.writeStream.format("PARQUET")
+    with pytest.raises(wm.DefinitionError, match="exchange 'nosuch'"):
+        writer.options(EXCHANGE="nosuch", checkpointlocation=str(tmp_path / "no")).start(str(tmp_path / "no"))
+    run(writer, tmp_path)
+    files = [path.name for path in (tmp_path / "out").iterdir() if path.suffix == ".parquet"]
+    assert files and all(name.startswith(("part-b0-", "part-b1-")) for name in files)
+
+
 def test_csv_with_options(spark: SparkSession, flat: wm.Join, tmp_path: Path) -> None:
     run(flat.writeStream.format("csv").option("header", True).options(sep="|"), tmp_path)
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]

@@ -102,6 +102,7 @@ CONDITIONS = [
     "mask(a.s || b.s) LIKE ALL (concat(a.id, '%'), concat('x', '%'))",
     "soundex(a.s || b.s) LIKE ALL (concat('B', '%'), concat('%', b.id % 5))",
     "datediff(a.d, date_from_unix_date(2147483647 - b.id)) < 0",
+    "exists(array(a.x, 1D), e -> e = b.n)",
     "concat('+Na', left(b.p, 0), 'N') = a.s OR cast(concat('+Na', left(a.p, 0), 'N', left(b.p, 0)) AS double) = 'NaN'",
 ]
 
