@@ -19,6 +19,9 @@ pytestmark = pytest.mark.spark
 ZONES = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe")
 OFF = "UNSUPPORTED_TIME_TYPE"
 """Spark has columns of type TIME off by default: a stream that holds one can't be read back."""
+RANDOM = "aes_encrypt"
+"""Without a vector of one's own and outside mode ECB it encrypts with a random one, though Spark calls it
+deterministic; with the mode in a column, nobody knows beforehand."""
 FEW = int(os.environ.get("REGISTRY_FEW", "12"))
 """The suite tries one example in so many; all of them are tried by `make test-slow`."""
 
@@ -35,7 +38,7 @@ def answerable(found: list[Example | Unusable]) -> list[Example]:
 def check(outcome: Outcome) -> None:
     print("\n" + outcome.summary())
     assert [text for text in outcome.different if OFF not in text] == []
-    assert outcome.refused == []
+    assert [text for text in outcome.refused if not text.startswith(RANDOM)] == []
     assert len(outcome.answered) > 0
 
 
