@@ -1,6 +1,7 @@
 """What is said of rows that can't be joined, and what is left when a task ends early."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,14 @@ import pyarrow as pa
 import pytest
 
 from tests.engine import WORKER
-from watersmeet.engine.intake import Intake
+from watersmeet import query
+from watersmeet.engine.intake import Intake, Judge
 from watersmeet.engine.plan import BatchPlan, plan, start
 from watersmeet.engine.relay import Relay
 from watersmeet.engine.ship import Wire
 from watersmeet.kernel.window import Sliding
 from watersmeet.placement import Central
+from watersmeet.predicate.model import Hidden
 from watersmeet.query import Query, StreamSpec
 from watersmeet.state.store import Store
 
@@ -45,6 +48,18 @@ def test_a_row_without_event_time_is_shown_whatever_its_other_times_are(tmp_path
         "day": str(2**31 - 1),
         "nested": str({"list": [FAR], "map": [("k", FAR)]})[:60],
     }
+
+
+def test_what_a_test_denies_is_dropped_and_what_it_raised_for_is_kept(tmp_path: Path) -> None:
+    hidden = (Hidden("1/id > 0", pa.bool_()), Hidden("1/id > 0 failed", pa.bool_(), failed=True))
+    batch = planned(tmp_path)
+    tested = replace(batch.query.streams[0], hidden=hidden, tests=(query.Test(5, 6),))
+    batch = replace(batch, query=replace(batch.query, streams=(tested, batch.query.streams[1])))
+    columns = {"ts": pa.array([1] * 4), "hash": pa.array([0] * 4), "s0_0": pa.array(range(4))}
+    columns |= {"s0_5": pa.array([True, False, None, None]), "s0_6": pa.array([False, False, False, True])}
+    judge = Judge(batch, "t")
+    assert judge.accepted(0, pa.record_batch(columns)).column("s0_0").to_pylist() == [0, 3]
+    assert judge.report.streams[0].accepted == 4  # they came in time: it is the condition that leaves them out
 
 
 @pytest.mark.parametrize("when", ["while it takes", "while it probes"])

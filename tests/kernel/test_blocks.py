@@ -10,7 +10,9 @@ import pytest
 
 from tests.engine import ALWAYS_SCAN, NEVER_SCAN, Run
 from watersmeet.errors import PredicateError
+from watersmeet.kernel import hop
 from watersmeet.kernel.duck import Duck
+from watersmeet.kernel.partials import Partials, is_full
 from watersmeet.kernel.table import ChunkTable
 from watersmeet.kernel.window import Window
 from watersmeet.limits import limited
@@ -134,6 +136,31 @@ def test_blocks_are_cut_by_bytes(
         run.step(Hash(2) if where == "a.t = b.t" else Central(), rows, exchange)
     assert run.progress[0]["outputRows"] == wanted
     assert LONG < max(taken) <= MOST + 4 * MOST // LONG + 8  # the texts, and where each begins
+
+
+def test_candidates_are_made_by_the_bytes_that_they_carry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    pairs = hop.pairs
+
+    def watched(path: Any, most: int) -> Any:
+        for found in pairs(path, most):
+            made.append(len(found[0]))
+            yield found
+
+    monkeypatch.setattr(hop, "pairs", watched)
+    run = run_of(tmp_path, "a.x <> b.x", "ab")
+    with limited(block_bytes=MOST, **NEVER_SCAN):
+        run.step(Central(), rows_of(100, 100))
+    assert run.progress[0]["outputRows"] == 100 * 99
+    assert 1 < max(made) <= MOST // hop.FIXED
+
+
+def test_blocks_are_full_by_rows_or_by_bytes() -> None:
+    few = np.zeros(4, np.int64)
+    block = Partials((0,), {0: few}, few, few, few, few, carried={Column(0, 3): pa.array(["x" * LONG] * 4)})
+    for limit, full in (({"block_rows": 8}, True), ({"block_bytes": 8 * LONG}, True), ({"block_rows": 9}, False)):
+        with limited(**limit):
+            assert is_full([block, block]) == full and not is_full([block])
 
 
 def test_new_rows_are_spooled_by_bytes(tmp_path: Path) -> None:

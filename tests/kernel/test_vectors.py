@@ -95,6 +95,13 @@ def test_strange_rows_are_null_or_left_open(function: str) -> None:
     assert np.isfinite(radius[:2, :2]).all()
 
 
+@pytest.mark.parametrize("function", ["vector_inner_product", "vector_l2_distance"])
+def test_rows_of_zeros_are_known_at_once(function: str) -> None:
+    given = pa.array([[0.0, 0.0], [3.0, 4.0]], pa.list_(pa.float32()))
+    made = pairwise(term(function), given, given, *(part.ravel() for part in np.indices((2, 2))))
+    assert np.isfinite(made.radius).all()
+
+
 @pytest.mark.parametrize("sign", ["<", "<=", ">", ">=", "=", "<>"])
 def test_nearly_all_is_decided_rightly_even_at_the_border(sign: Sign) -> None:
     lefts, rights = rows(40, 3), rows(40, 4)
