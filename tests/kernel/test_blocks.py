@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine import ALWAYS_SCAN, NEVER_SCAN, Run
 from watersmeet.errors import PredicateError
-from watersmeet.kernel import hop
+from watersmeet.kernel import candidates, hop
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.partials import Partials, is_full
 from watersmeet.kernel.table import ChunkTable
@@ -140,7 +140,7 @@ def test_blocks_are_cut_by_bytes(
 
 def test_candidates_are_made_by_the_bytes_that_they_carry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    pairs = hop.pairs
+    pairs = candidates.pairs
 
     def watched(path: Any, most: int) -> Any:
         for found in pairs(path, most):
