@@ -22,6 +22,9 @@ OFF = "UNSUPPORTED_TIME_TYPE"
 RANDOM = "aes_encrypt"
 """Without a vector of one's own and outside mode ECB it encrypts with a random one, though Spark calls it
 deterministic; with the mode in a column, nobody knows beforehand."""
+TWO_ANSWERS = "to_json(map(named_struct("
+"""Spark writes a key that is a struct as it happens to hold it: `[1]` computed on the spot, `[0,1]` read from a column.
+With parts of it in two streams it is a column."""
 FEW = int(os.environ.get("REGISTRY_FEW", "12"))
 """The suite tries one example in so many; all of them are tried by `make test-slow`."""
 
@@ -37,7 +40,7 @@ def answerable(found: list[Example | Unusable]) -> list[Example]:
 
 def check(outcome: Outcome) -> None:
     print("\n" + outcome.summary())
-    assert [text for text in outcome.different if OFF not in text] == []
+    assert [text for text in outcome.different if OFF not in text and TWO_ANSWERS not in text] == []
     assert [text for text in outcome.refused if not text.startswith(RANDOM)] == []
     assert len(outcome.answered) > 0
 
