@@ -354,6 +354,20 @@ def test_an_argument_that_failed_stops_what_spark_decides(frames: tuple[DataFram
         joined(frames, where, predicates=[near]).toDF().collect()
 
 
+def test_text_with_nul_reaches_duckdb_and_python(spark: SparkSession) -> None:
+    texts = ["", "\0", "a", "a\0", "a\0b", "b", None]
+    frame = spark.createDataFrame([(at, text) for at, text in enumerate(texts)], "id int, s string")
+    frames = [frame.selectExpr("*", "timestamp_micros(0) AS ts")] * 2
+    same = wm.predicate(name="same", form="pair")(lambda x, y: x == y)
+    for where, by in {
+        r"concat(a.s, b.s) < 'a\u0000' OR concat(a.s, b.s) LIKE '_\u0000b'": None,
+        r"CASE WHEN same(a.s, 'a\u0000') THEN a.s < b.s ELSE same(concat(b.s, 'x'), '\u0000x') END": (
+            r"CASE WHEN a.s = 'a\u0000' THEN a.s < b.s ELSE concat(b.s, 'x') = '\u0000x' END"
+        ),
+    }.items():
+        assert answers(joined(frames, where, predicates=[same]).toDF()) == by_spark(frames, by or where) != []
+
+
 def test_which_rows_a_count_window_holds_does_not_depend_on_what_is_asked(spark: SparkSession) -> None:
     moment = START.replace(tzinfo=None)
     ties = spark.createDataFrame([(i, moment, float(i)) for i in range(8)], "id int, ts timestamp, x double")

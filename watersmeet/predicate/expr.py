@@ -64,10 +64,15 @@ NULL = Expr("NULL", VOID, literal=None)
 
 
 def quote(text: str) -> str:
-    """A DuckDB string literal; the only way in which text of the user's reaches DuckDB."""
-    if "\0" in text:
-        raise Refusal("A string with a NUL character can't be carried over.")
-    return "'" + text.replace("'", "''") + "'"
+    """A DuckDB string literal; the only way in which text of the user's reaches DuckDB.
+
+    >>> quote("it's")
+    "'it''s'"
+    >>> quote("a\\0b")
+    "('a' || chr(0) || 'b')"
+    """
+    parts = ["'" + part.replace("'", "''") + "'" for part in text.split("\0")]
+    return parts[0] if len(parts) == 1 else f"({' || chr(0) || '.join(parts)})"
 
 
 def fail(code: str, type_: Type) -> str:
