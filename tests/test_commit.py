@@ -3,7 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from watersmeet.engine.commit import _hops_seen, held_back_by, join_watermark
+from watersmeet.engine.commit import _hops_seen, _stream, held_back_by, join_watermark
+from watersmeet.engine.intake import StreamIntake
 from watersmeet.kernel.hop import HopWork
 from watersmeet.kernel.window import Hopping, Sliding, Window
 from watersmeet.placement import HopView, Usage
@@ -39,6 +40,13 @@ def test_what_all_nodes_used_together_is_the_same_when_nodes_come_or_go(before: 
 def test_inner_joins_are_late_when_the_join_is() -> None:
     noted = _noted(Manifest(batch=3, streams=(), inner={1: Manifest(batch=3, streams=())}), overdue=4)
     assert [state.frozen["overdue"] for state in (noted, noted.inner[1])] == [4, 4]
+
+
+@pytest.mark.parametrize(("now", "heard", "idle"), [(90, 90, False), (140, 100, False), (160, 100, True)])
+def test_a_stream_heard_later_than_now_was_heard_now(now: int, heard: int, idle: bool) -> None:
+    spec = StreamSpec("a", WHEN, 0, Window(), delay=0, idle=50)
+    after = _stream(spec, StreamState(heard=100), StreamIntake(), now)
+    assert (after.heard, after.idle) == (heard, idle)
 
 
 WHEN = pa.schema([("ts", pa.timestamp("us", "UTC"))])

@@ -229,8 +229,12 @@ def _seconds(watermark: int | None) -> float | None:
     return None if watermark is None else (watermark - EPOCH) / SECOND
 
 
-def test_files_that_come_later_and_a_stream_that_falls_silent(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("set_back", [0, 3600])
+def test_files_that_come_later_and_a_stream_that_falls_silent(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_back: int
+) -> None:
     """Once 'b' has been silent for longer than its timeout, 'a' alone moves the watermark; never before."""
+    clock = time.time
     write(tmp_path / "in", CASE.batches[:1])
     inputs = frames(spark, tmp_path / "in", "ab")
     streams = [
@@ -246,6 +250,7 @@ def test_files_that_come_later_and_a_stream_that_falls_silent(spark: SparkSessio
         assert results(tmp_path, "ab") == expected(CASE).results
         held = query.progress[-1]
         assert held["idle"] == []
+        monkeypatch.setattr(time, "time", lambda: clock() - set_back)
         time.sleep(1.2)
         write_batches(tmp_path / "in" / "a", [table([{"id": 900, "ts": 50, "x": 0.0, "k": None}])])
         query.processAllAvailable()

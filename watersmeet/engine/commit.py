@@ -143,7 +143,7 @@ def _between(old: HopView | None, new: HopView) -> HopView:
 def _stream(spec: StreamSpec, old: StreamState, new: StreamIntake, now: int) -> StreamState:
     latest = max((t for t in (old.latest, new.latest) if t is not None), default=None)
     advance = 0 if latest is None else latest - (old.latest if old.latest is not None else (new.earliest or latest))
-    heard = now if new.rows or old.heard is None else old.heard
+    heard = now if new.rows or old.heard is None else min(old.heard, now)  # an earlier run's clock may have been ahead
     idle = spec.idle is not None and now - heard > spec.idle
     seen = new.accepted / advance * 1e6 if advance else old.rate
     rate = ((old.rate or seen) + seen) / 2

@@ -31,6 +31,7 @@ from watersmeet.errors import DefinitionError, PredicateError, StateError
 from watersmeet.explain import explain
 from watersmeet.spark import tasks
 from watersmeet.spark.catalyst import quiet, said
+from watersmeet.spark.clock import Clock
 from watersmeet.spark.exchange import EXCHANGES
 from watersmeet.spark.files import Folder
 from watersmeet.spark.paths import Place
@@ -62,6 +63,7 @@ class BatchRunner:
         host: Where the join runs.
         due: The seconds from one batch to the next, if the trigger says so.
         sides: Folders for late and rejected rows, by kind.
+        clock: The driver's clock.
         after: Called at each step of the protocol with its name; tests cut the run there.
     """
 
@@ -74,6 +76,7 @@ class BatchRunner:
     host: Host
     due: float | None = None
     sides: Mapping[str, Folder] = field(default_factory=dict)
+    clock: Clock = field(default_factory=Clock)
     after: Callable[[str], None] = lambda step: None
     history: list[Mapping[str, Any]] = field(default_factory=list)
     error: BaseException | None = None
@@ -130,7 +133,7 @@ class BatchRunner:
             raise
 
     def _protocol(self, batch: DataFrame, number: int) -> None:
-        began = time.time()
+        began = self.clock()
         before = self._before(number)
         if before is None:
             return
@@ -138,11 +141,11 @@ class BatchRunner:
         ran = self._ran(self.tree, batch, before, began)
         manifest = ran[0].manifest
         self.after("reports")
-        ran_at = time.time()
+        ran_at = self.clock()
         self._publish(batch, number, ran)
         self.after("sink")
         planned = sum(part.planning for part in ran)
-        times = {"plan": planned, "job": ran_at - began - planned, "commit": time.time() - ran_at}
+        times = {"plan": planned, "job": ran_at - began - planned, "commit": self.clock() - ran_at}
         intakes = [intake for part in ran for intake in part.intakes]
         manifest = self._with_times(manifest, before, intakes, began, times)
         if not manifests.publish(self.store, manifest, before):
@@ -195,14 +198,14 @@ class BatchRunner:
         }
         results = {at: self._read(node.inner[at], batch, ran[0].files) for at, ran in inner.items()}
         rows = node.rows(batch, results, bool(self.sides))
-        planning = time.time()
+        planning = self.clock()
         run, sides = f"{self._run}{node.path}", bool(self.sides)
         planned = plan(node.query, before, node.strategy, self.store, run, sides, node.ordering, self.host)
-        planning = time.time() - planning
-        running = time.time()
+        planning = self.clock() - planning
+        running = self.clock()
         reports = self._job(rows, planned)
         self._decide(node, batch, planned, reports)
-        took = time.time() - running
+        took = self.clock() - running
         self.after("job")
         states = {at: ran[0].manifest for at, ran in inner.items()}
         now = int(began * 1e6)
@@ -273,13 +276,13 @@ class BatchRunner:
         began: float,
         times: Mapping[str, float],
     ) -> Manifest:
-        now = time.time()
+        now = self.clock()
         progress = {
             **manifest.progress,
             "timestamp": datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds"),
             "strategy": self.tree.strategy.describe(),
             "exchange": self.exchange,
-            "latencyMs": latency(intakes, now),
+            "latencyMs": latency(intakes, time.time()),
             "durationMs": {name: round(1000 * took, 1) for name, took in times.items()}
             | {"total": round(1000 * (now - began), 1)},
         }
