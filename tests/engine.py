@@ -63,13 +63,21 @@ class Run:
     batch: int = -1
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def step(self, strategy: Strategy, arrivals: Rows, exchange: str = "local", ordering: Ordering = GIVEN) -> None:
+    def step(
+        self,
+        strategy: Strategy,
+        arrivals: Rows,
+        exchange: str = "local",
+        ordering: Ordering = GIVEN,
+        now: int | None = None,
+    ) -> None:
         """Run one batch of (stream, row), committing through the stored manifest."""
         before = start(self.query) if self.batch < 0 else manifests.load(self.store, self.batch)
         assert before is not None
-        batch = plan(self.query, before, strategy, self.store, self.run, False, ordering)
+        batch = plan(self.query, before, strategy, self.store, self.run, False, ordering, now=now)
         ran = {"local": self.local, "shuffle": self.shuffle}[exchange]
-        after = next_manifest(before, batch, strategy, ran(batch, self.intake(batch, arrivals)), 0, None, ordering)
+        reports = ran(batch, self.intake(batch, arrivals))
+        after = next_manifest(before, batch, strategy, reports, now or 0, None, ordering)
         assert manifests.publish(self.store, after, before)
         self.batch = after.batch
         self.progress.append(dict(after.progress))

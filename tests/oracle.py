@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, groupby
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -56,6 +56,8 @@ class Stream:
     name: str
     window: Window
     delay: int = 0
+    ahead: int | None = None
+    """How far its event times may lie ahead of the clock and of all that was believed before; None for any."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Outcome:
     Attributes:
         results: How often each (one `row["id"]` per stream in stream order, T) is emitted.
         late: Tuples behind the join watermark of the batch before theirs, in order of arrival.
-        rejected: Rows without an event time.
+        rejected: Rows without an event time, or with one too far ahead.
         watermarks: The join watermark after each batch; None is minus infinity.
     """
 
@@ -110,6 +112,7 @@ def join(
     where: Predicate,
     *,
     idle: Mapping[int, set[str]] | None = None,
+    clock: Mapping[int, int] | None = None,
 ) -> Outcome:
     """The results, late and rejected tuples and watermarks of a join, by brute force.
 
@@ -118,15 +121,22 @@ def join(
         arrivals: All rows of all batches, in any order.
         where: The predicate over one row per stream, by stream name; neither False nor None (NULL) is a match.
         idle: The streams that are idle when the join watermark of a batch is computed, by batch.
+        clock: What the clock shows when a batch begins, by batch; without it no event time is too far ahead.
     """
     outcome = Outcome()
     position = {stream.name: i for i, stream in enumerate(streams)}
     readable: list[tuple[int, Arrival]] = []
-    for arrival in arrivals:
-        if arrival.ts is None:
-            outcome.rejected.append(arrival)
-        else:
-            readable.append((arrival.ts, arrival))
+    limits = {stream.name: stream.ahead for stream in streams}
+    latest: int | None = None  # of what was believed in the batches before
+    for _, batch in groupby(sorted(arrivals, key=lambda a: a.batch), key=lambda a: a.batch):
+        believed: list[tuple[int, Arrival]] = []
+        for arrival in batch:
+            if arrival.ts is None or _too_far(arrival.ts, limits[arrival.stream], latest, clock, arrival.batch):
+                outcome.rejected.append(arrival)
+            else:
+                believed.append((arrival.ts, arrival))
+        readable += believed
+        latest = max((ts for ts, _ in readable), default=None)
     readable.sort(key=lambda pair: (pair[1].batch, pair[0], position[pair[1].stream], pair[1].key))
 
     batches = {a.batch for _, a in readable} | {a.batch for a in outcome.rejected} | set(idle or {})
@@ -147,6 +157,13 @@ def join(
         ids = tuple(member.row["id"] for member in combination)
         outcome.results[ids, max(member.ts for member in combination)] += 1
     return outcome
+
+
+def _too_far(ts: int, ahead: int | None, latest: int | None, clock: Mapping[int, int] | None, batch: int) -> bool:
+    """Whether an event time lies further ahead of the clock, and of all event times believed before, than it may."""
+    if ahead is None or clock is None:
+        return False
+    return ts > (clock[batch] if latest is None else max(clock[batch], latest)) + ahead
 
 
 def _watermarks(

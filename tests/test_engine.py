@@ -1,7 +1,9 @@
 """Random streams through the engine without Spark, compared with the oracle."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -161,8 +163,10 @@ def band_case(batches: list[Any], windows: list[int], strategies: list[Any], del
 
 def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
     streams = tuple(
-        StreamSpec(s.name, SCHEMA, 1, ENGINE_WINDOW[type(s.window)](s.window), s.delay) for s in case["streams"]
+        StreamSpec(s.name, SCHEMA, 1, ENGINE_WINDOW[type(s.window)](s.window), s.delay, ahead=s.ahead)
+        for s in case["streams"]
     )
+    clock: list[int] | None = case.get("clock")
     text = " AND ".join(f"({part})" if " OR " in part else part for part in case["where"] if part)
     python = (near, both_null, matrix_less)
     conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], python, Dialect())
@@ -177,9 +181,11 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
             made.append((position[name], row))
             arrivals.append(oracle.Arrival(batch, name, ts, content_key(row), row))
         with limited(**case["limits"][batch]) if "limits" in case else nullcontext():
-            run.step(case["strategies"][batch], made, case["exchanges"][batch], case["orderings"][batch] or GIVEN)
+            ordering, now = case["orderings"][batch] or GIVEN, clock[batch] if clock else None
+            run.step(case["strategies"][batch], made, case["exchanges"][batch], ordering, now)
     parts = [PREDICATES[case["where"][0]], THIRD[case["where"][1]]]
-    return run, oracle.join(case["streams"], arrivals, lambda r: _and(*(part(r) for part in parts)))
+    clocks = None if clock is None else dict(enumerate(clock))
+    return run, oracle.join(case["streams"], arrivals, lambda r: _and(*(part(r) for part in parts)), clock=clocks)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -204,6 +210,49 @@ def test_event_times_are_any_that_a_timestamp_holds(case: dict[str, Any], start:
         run, wanted = run_case(case | {"batches": moved, "limits": [{}] * len(moved)}, folder)
         assert run.results == wanted.results
         assert sum(p["lateRows"] for p in run.progress) == len(wanted.late)
+
+
+@st.composite
+def with_clock(draw: st.DrawFn) -> dict[str, Any]:
+    """Cases with a clock that may lag behind, and some rows from far ahead."""
+    case = draw(cases())
+    far = st.one_of(st.integers(0, 60), st.sampled_from([10**17, windows.FOREVER]))
+    bad = st.tuples(st.sampled_from([s.name for s in case["streams"]]), far, st.just(1.0), st.just("p"))
+    ahead = st.one_of(st.none(), st.integers(0, 30))
+    return case | {
+        "streams": [replace(s, ahead=draw(ahead)) for s in case["streams"]],
+        "batches": [[*rows, *draw(st.lists(bad, max_size=3))] for rows in case["batches"]],
+        "clock": [draw(st.integers(0, 40)) for _ in case["batches"]],
+        "limits": [{}] * len(case["batches"]),
+    }
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(case=with_clock())
+def test_event_times_too_far_ahead_are_rejected(case: dict[str, Any]) -> None:
+    with TemporaryDirectory() as folder:
+        run, wanted = run_case(case, folder)
+        assert run.results == wanted.results
+        assert sum(p["lateRows"] for p in run.progress) == len(wanted.late)
+        assert sum(p["rejectedRows"] for p in run.progress) == len(wanted.rejected)
+        for p in run.progress:
+            assert p["watermark"] == wanted.watermarks.get(p["batchId"], p["watermark"])
+
+
+def test_a_row_from_the_year_9999_in_each_stream_makes_none_late(tmp_path: Path) -> None:
+    rows = [[(n, 10 * b + t, float(t % 3), "p") for n in "ab" for t in range(8)] for b in range(6)]
+    garbage = [(name, 253_402_300_000_000_000, 1.0, "p") for name in "ab"]
+    case = band_case(rows, [9, 9], [PSP(2)] * 6)
+    case |= {"streams": [replace(s, ahead=86_400_000_000) for s in case["streams"]], "clock": [100] * 6}
+    dirty = case | {"batches": [*rows[:2], rows[2] + garbage, *rows[3:]]}
+    run, wanted = run_case(case, str(tmp_path / "clean"))
+    found, _ = run_case(dirty, str(tmp_path / "dirty"))
+    assert found.results.total() == run.results.total() == wanted.results.total() > 100
+    assert [p["rejectedRows"] for p in found.progress] == [0, 0, 2, 0, 0, 0]
+    assert [p["watermark"] for p in found.progress] == [p["watermark"] for p in run.progress]
+    believing = dirty | {"streams": [replace(s, ahead=None) for s in case["streams"]]}
+    lost, _ = run_case(believing, str(tmp_path / "believing"))
+    assert sum(p["lateRows"] for p in lost.progress) == 3 * 16
 
 
 EQUAL = ["a.k = b.k", "a.k = b.k AND a.x = b.x", "near(a.x, b.x)"]

@@ -11,13 +11,14 @@ import pytest
 from tests.engine import WORKER
 from watersmeet import query
 from watersmeet.engine.intake import Intake, Judge
-from watersmeet.engine.plan import BatchPlan, plan, start
+from watersmeet.engine.plan import BatchPlan, believed, plan, start
 from watersmeet.engine.relay import Relay
 from watersmeet.engine.ship import Wire
-from watersmeet.kernel.window import Sliding
+from watersmeet.kernel.window import FOREVER, Sliding
 from watersmeet.placement import Central
-from watersmeet.predicate.model import Hidden
+from watersmeet.predicate.model import Dialect, Hidden
 from watersmeet.query import Query, StreamSpec
+from watersmeet.state.manifest import Manifest, StreamState
 from watersmeet.state.store import Store
 
 TIME = pa.timestamp("us", "UTC")
@@ -60,6 +61,41 @@ def test_what_a_test_denies_is_dropped_and_what_it_raised_for_is_kept(tmp_path: 
     judge = Judge(batch, "t")
     assert judge.accepted(0, pa.record_batch(columns)).column("s0_0").to_pylist() == [0, 3]
     assert judge.report.streams[0].accepted == 4  # they came in time: it is the condition that leaves them out
+
+
+def arrived(times: list[int | None]) -> pa.RecordBatch:
+    columns: dict[str, Any] = {"ts": pa.array(times, pa.int64()), "hash": pa.array([0] * len(times))}
+    return pa.record_batch(columns | {"s0_0": pa.array(range(len(times)), pa.int64())})
+
+
+def test_a_row_from_far_ahead_is_rejected_and_not_believed(tmp_path: Path) -> None:
+    streams = tuple(StreamSpec(name, SCHEMA.remove(4).remove(3).remove(2), 1, Sliding(10), 0) for name in "ab")
+    join = Query((replace(streams[0], ahead=60_000_000), streams[1]))
+    before = Manifest(4, (StreamState(latest=500), StreamState(latest=1000)), watermark=400)
+    batch = plan(join, before, Central(), Store(str(tmp_path)), "run", sides=True, now=700)
+    assert batch.believed == (60_001_000, None)
+    judge = Judge(batch, "t")
+    assert judge.accepted(0, arrived([700, FAR, 60_001_000, 60_001_001, None, 399])).num_rows == 2
+    (seen, _) = judge.report.streams
+    assert (seen.rejected, seen.late, seen.latest) == (3, 1, 60_001_000)
+    assert (seen.too_far, seen.furthest) == (2, FAR)
+    assert [(sample["kind"], sample["reason"], sample["row"]["id"]) for sample in judge.report.samples] == [
+        ("rejected", "no event time", "4"),
+        ("rejected", "event time more than 1 minute ahead of the clock and of all streams", "1"),
+        ("rejected", "event time more than 1 minute ahead of the clock and of all streams", "3"),
+        ("late", "before the watermark", "5"),
+    ]
+    assert [(kind, stream) for kind, stream, _ in judge.report.files] == [("rejected", 0), ("rejected", 0), ("late", 0)]
+
+
+def test_times_without_a_zone_are_compared_with_the_clock_on_the_wall() -> None:
+    schema = pa.schema([("ts", pa.timestamp("us"))])
+    streams = tuple(StreamSpec(name, schema, 0, Sliding(10), 0, ahead=5) for name in "ab")
+    for zone, hours in {"UTC": 0, "Asia/Tokyo": 9, "GMT-03:00": -3, "no such zone": 0}.items():
+        join = Query(streams, dialect=Dialect(zone))
+        assert believed(join, start(join), 7) == (hours * 3_600_000_000 + 12,) * 2
+    latest = (StreamState(), StreamState(latest=FOREVER - 1))
+    assert believed(join, Manifest(0, latest), 7) == (FOREVER,) * 2
 
 
 @pytest.mark.parametrize("when", ["while it takes", "while it probes"])

@@ -261,3 +261,24 @@ def test_pruned_enumeration_equals_the_plain_product(seed: int) -> None:
     ]
     outcome = join(streams, arrivals, always)
     assert {names for names, _ in outcome.results} == literal(streams, arrivals)
+
+
+def test_event_times_too_far_ahead_are_rejected() -> None:
+    streams = [Stream("a", Sliding(10), 0, ahead=5), Stream("b", Sliding(10), 0)]
+    arrivals = [
+        arrival(0, "a", 15, "as far ahead of the clock as it may be"),
+        arrival(0, "a", 16, "too far"),
+        arrival(0, "b", 40, "b, which may be any time"),
+        arrival(1, "a", 45, "as far ahead of b as it may be"),
+        arrival(1, "a", 46, "too far again"),
+        arrival(2, "a", 51, "too far ahead of what was believed"),
+    ]
+    outcome = join(streams, arrivals, always, clock={0: 10, 1: 12, 2: 13})
+    assert [a.row["id"] for a in outcome.rejected] == [
+        "too far",
+        "too far again",
+        "too far ahead of what was believed",
+    ]
+    assert outcome.watermarks == {0: 15, 1: 40, 2: 40}
+    assert ids(outcome) == {"as far ahead of b as it may beb, which may be any time"}
+    assert not join(streams, arrivals, always).rejected

@@ -54,6 +54,7 @@ class StreamSpec:
         hidden: Columns computed from these when a tuple comes in; their positions follow those of the schema.
         tests: Hidden columns that say whether a tuple can join anything at all; one that can't is not stored.
         nested: Where its times come from, if the stream is a join.
+        ahead: How far an event time may lie ahead of the clock and of all streams, in microseconds; None for any.
     """
 
     name: str
@@ -65,6 +66,7 @@ class StreamSpec:
     hidden: tuple[Hidden, ...] = ()
     tests: "tuple[Test, ...]" = ()
     nested: Nested | None = None
+    ahead: int | None = None
 
     def __post_init__(self) -> None:
         kind = self.schema.field(self.time).type

@@ -204,7 +204,14 @@ class Runner:
 def join_of(case: Case, inputs: Sequence[DataFrame]) -> wm.Join:
     """The join of a case."""
     streams = [
-        wm.stream(shape.name, frame, time=shape.time, window=_window(shape.window), delay=_duration(shape.delay))
+        wm.stream(
+            shape.name,
+            frame,
+            time=shape.time,
+            window=_window(shape.window),
+            delay=_duration(shape.delay),
+            ahead=None,  # some cases are of the year 9999 as a whole
+        )
         for shape, frame in zip(case.data.shapes, inputs, strict=True)
     ]
     select = None if case.select is None else ", ".join(case.select)

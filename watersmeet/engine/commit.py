@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from watersmeet.adapt.cost import starting
-from watersmeet.engine.intake import IntakeReport, StreamIntake, total
+from watersmeet.engine.intake import SAMPLES, IntakeReport, StreamIntake, total
 from watersmeet.engine.plan import GIVEN, UNKNOWN, BatchPlan, Host, learned, view
 from watersmeet.engine.probe import TaskReport
 from watersmeet.errors import StateError
@@ -224,13 +224,12 @@ def progress(
     """Return what a batch did, as `q.progress` shows it."""
     chunks = manifest.chunks.values()
     names = [stream.name for stream in plan.query.streams]
-    samples = [sample for report in intakes for sample in report.samples]
     return {
         "batchId": plan.batch,
         "inputRows": dict(zip(names, (seen.rows for seen in taken), strict=True)),
         "lateRows": sum(seen.late for seen in taken),
         "rejectedRows": sum(seen.rejected for seen in taken),
-        "samples": samples[:6],
+        "samples": _samples(intakes),
         "outputRows": sum(task.rows for task in tasks),
         "stateRows": sum(chunk.rows * len(chunk.owners) for chunk in chunks),
         "distinctRows": sum(chunk.rows for chunk in chunks if chunk.bucket.first),
@@ -249,6 +248,14 @@ def progress(
         "merges": sum(len(task.merged) for task in tasks),
         "strays": sum(task.strays for task in tasks),
     }
+
+
+def _samples(intakes: Sequence[IntakeReport]) -> list[dict[str, Any]]:
+    """Return a few of the rows that were not taken, of each reason as many."""
+    by_reason: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for sample in (sample for report in intakes for sample in report.samples):
+        by_reason[sample["reason"]].append(sample)
+    return [sample for samples in by_reason.values() for sample in samples[:SAMPLES]]
 
 
 def usage(plan: BatchPlan, chunks: Iterable[Chunk], tasks: Sequence[TaskReport]) -> list[Usage]:

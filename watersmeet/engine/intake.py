@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from watersmeet.duration import spelled
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.kernel.buckets import bucket
 from watersmeet.kernel.window import within_horizon
@@ -21,6 +22,7 @@ from watersmeet.state.chunk import HASH, TIME, WHOLE, Bucket, Chunk
 from watersmeet.state.write import Writer
 
 SAMPLES = 3
+"""How many rows are shown for each reason."""
 SIDES = ("late", "rejected")
 FRESH = 1 << 36
 """Numbers given in this batch begin here; below it are the positions of earlier chunks in the plan."""
@@ -38,6 +40,10 @@ class StreamIntake:
     rejected: int = 0
     earliest: int | None = None
     latest: int | None = None
+    furthest: int | None = None
+    """The latest event time that was not believed."""
+    too_far: int = 0
+    """How many were not; they are among the rejected."""
 
     def add(self, other: "StreamIntake") -> None:
         """Add another task's share."""
@@ -47,6 +53,8 @@ class StreamIntake:
         self.rejected += other.rejected
         self.earliest = min((t for t in (self.earliest, other.earliest) if t is not None), default=None)
         self.latest = max((t for t in (self.latest, other.latest) if t is not None), default=None)
+        self.furthest = max((t for t in (self.furthest, other.furthest) if t is not None), default=None)
+        self.too_far += other.too_far
 
 
 @dataclass(slots=True)
@@ -91,27 +99,42 @@ class Judge:
         """
         seen = self.report.streams[stream]
         seen.rows += rows.num_rows
-        rows = self._split(stream, rows, pc.is_valid(rows.column(TIME)), "rejected")
+        rows = self._split(stream, rows, pc.is_valid(rows.column(TIME)), "rejected", "no event time")
+        rows = self._believed(stream, rows)
         if not rows.num_rows:
             return rows
         ts = rows.column(TIME).to_numpy()
         seen.add(StreamIntake(earliest=int(ts.min()), latest=int(ts.max())))
         if self._plan.watermark is not None:
-            rows = self._split(stream, rows, pa.array(ts >= self._plan.watermark), "late")
+            rows = self._split(stream, rows, pa.array(ts >= self._plan.watermark), "late", "before the watermark")
         seen.accepted += rows.num_rows
         return self._admitted(stream, rows)
 
-    def _split(self, stream: int, rows: pa.RecordBatch, good: pa.Array, kind: str) -> pa.RecordBatch:
+    def _believed(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows whose event times are not too far ahead; the others are rejected."""
+        latest = self._plan.believed[stream] if self._plan.believed else None
+        ahead = self._plan.query.streams[stream].ahead
+        if latest is None or ahead is None or not rows.num_rows:
+            return rows
+        ts = rows.column(TIME).to_numpy()
+        far = ts[ts > latest]
+        if not len(far):
+            return rows
+        self.report.streams[stream].add(StreamIntake(furthest=int(far.max()), too_far=len(far)))
+        reason = f"event time more than {spelled(ahead)} ahead of the clock and of all streams"
+        return self._split(stream, rows, pa.array(ts <= latest), "rejected", reason)
+
+    def _split(self, stream: int, rows: pa.RecordBatch, good: pa.Array, kind: str, reason: str) -> pa.RecordBatch:
         """Return the good rows; count, sample and if wanted write the others."""
         bad = rows.filter(pc.invert(good))
         if not bad.num_rows:
             return rows
         seen = self.report.streams[stream]
         setattr(seen, kind, getattr(seen, kind) + bad.num_rows)
-        room = SAMPLES - sum(sample["kind"] == kind for sample in self.report.samples)
+        room = SAMPLES - sum(sample["reason"] == reason for sample in self.report.samples)
+        what = {"kind": kind, "reason": reason, "stream": self._plan.query.streams[stream].name}
         self.report.samples += [
-            {"kind": kind, "stream": self._plan.query.streams[stream].name, "row": self._shown(stream, bad, at)}
-            for at in range(min(bad.num_rows, max(0, room)))
+            {**what, "row": self._shown(stream, bad, at)} for at in range(min(bad.num_rows, max(0, room)))
         ]
         if self._plan.sides:
             self._side(stream, bad, kind)

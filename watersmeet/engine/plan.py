@@ -6,10 +6,11 @@ from math import inf
 from typing import Any, NamedTuple
 
 from watersmeet.kernel.steps import Step, steps
-from watersmeet.kernel.window import HORIZON
+from watersmeet.kernel.window import FOREVER, HORIZON
 from watersmeet.limits import Limits, limits
 from watersmeet.ordering import Given, JoinOrder, Ordering
 from watersmeet.placement import HopView, Machine, Placement, StateView, Strategy, StreamView, Usage
+from watersmeet.predicate.datetimes import local
 from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.compact import Merge, merges
@@ -57,6 +58,7 @@ class BatchPlan:
         again: Whether it is run anew for every use of a static frame, several at once perhaps: its files are then named
             by what is in them, so that no use adds to what another wrote.
         limits: Those of the driver, for its tasks.
+        believed: For each stream the latest event time that is believed, None for any; empty if all are.
     """
 
     batch: int
@@ -74,6 +76,7 @@ class BatchPlan:
     sides: bool = False
     again: bool = False
     limits: Limits = field(default_factory=limits)
+    believed: tuple[int | None, ...] = ()
 
     @property
     def name(self) -> str:
@@ -171,8 +174,21 @@ def plan(
     sides: bool = False,
     ordering: Ordering = GIVEN,
     host: Host = UNKNOWN,
+    now: int | None = None,
 ) -> BatchPlan:
-    """Plan the batch after the one whose manifest is given."""
+    """Plan the batch after the one whose manifest is given.
+
+    Args:
+        query: The join.
+        manifest: The state before the batch.
+        strategy: Where tuples are to be kept.
+        store: Where state and results are kept.
+        run: Unique to this start of the query.
+        sides: Whether late and rejected rows are to be written.
+        ordering: What chooses the join orders.
+        host: Where it runs.
+        now: The driver's clock, in microseconds; None for a batch in which every event time is believed.
+    """
     state = view(query, manifest, strategy, host)
     placement = strategy.plan(state)
     moves = strategy.move(state, placement)
@@ -192,4 +208,19 @@ def plan(
         seconds=sum(used.cpu for used in state.usage),
         merges=tuple(merges(chunks, manifest.batch + 1, manifest.watermark)),
         sides=sides,
+        believed=() if now is None else believed(query, manifest, now),
     )
+
+
+def believed(query: Query, manifest: Manifest, now: int) -> tuple[int | None, ...]:
+    """Return for each stream the latest event time that a batch believes; None for any.
+
+    Args:
+        query: The join.
+        manifest: The state before the batch.
+        now: The driver's clock, in microseconds.
+    """
+    zoned = query.streams[0].time_type.tz is not None
+    clock = now if zoned else local(now, query.dialect)
+    latest = max((clock, *(state.latest for state in manifest.streams if state.latest is not None)))
+    return tuple(None if spec.ahead is None else min(latest + spec.ahead, FOREVER) for spec in query.streams)

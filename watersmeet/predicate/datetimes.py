@@ -1,7 +1,7 @@
 """Dates, timestamps and intervals: their literals, and adding and subtracting them."""
 
 import re
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from watersmeet.predicate.expr import Expr, Refusal, strict
@@ -74,15 +74,32 @@ def _offset(value: datetime, written: str | None, dialect: Dialect) -> timedelta
     if written:
         sign, hours, minutes = written[0], int(written[1:3]), int(written[4:])
         return timedelta(hours=hours, minutes=minutes) * (-1 if sign == "-" else 1)
+    zone = _zone(dialect)
+    if zone is None:
+        raise Refusal(f"The time zone {dialect.time_zone} is not known here; write the offset, as in +00:00.")
+    return value.replace(tzinfo=zone).utcoffset() or timedelta(0)
+
+
+def _zone(dialect: Dialect) -> tzinfo | None:
+    """Return the session's time zone; None if it isn't known here."""
     fixed = FIXED.fullmatch(dialect.time_zone)
     if fixed is not None:
         ahead = timedelta(hours=int(fixed[2]), minutes=int(fixed[3]), seconds=int(fixed[4] or 0))
-        return ahead if fixed[1] == "+" else -ahead
+        return timezone(ahead if fixed[1] == "+" else -ahead)
     try:
-        zone = ZoneInfo(dialect.time_zone)
+        return ZoneInfo(dialect.time_zone)
     except (ZoneInfoNotFoundError, ValueError):
-        raise Refusal(f"The time zone {dialect.time_zone} is not known here; write the offset, as in +00:00.") from None
-    return value.replace(tzinfo=zone).utcoffset() or timedelta(0)
+        return None
+
+
+def local(now: int, dialect: Dialect) -> int:
+    """Return a moment as clocks show it in the session's time zone: as a timestamp_ntz, in microseconds.
+
+    >>> local(0, Dialect("Asia/Tokyo")) // 3_600_000_000
+    9
+    """
+    shown = datetime.fromtimestamp(now / 1e6, _zone(dialect) or UTC)
+    return now + (shown.utcoffset() or timedelta(0)) // MICROSECOND
 
 
 def interval(amount: str, unit: str) -> Expr:

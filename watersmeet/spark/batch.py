@@ -200,7 +200,8 @@ class BatchRunner:
         rows = node.rows(batch, results, bool(self.sides))
         planning = self.clock()
         run, sides = f"{self._run}{node.path}", bool(self.sides)
-        planned = plan(node.query, before, node.strategy, self.store, run, sides, node.ordering, self.host)
+        clock = int(self.clock.latest() * 1e6)
+        planned = plan(node.query, before, node.strategy, self.store, run, sides, node.ordering, self.host, clock)
         planning = self.clock() - planning
         running = self.clock()
         reports = self._job(rows, planned)

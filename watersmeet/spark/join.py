@@ -62,6 +62,7 @@ class Stream:
     window: Window
     delay: int | None
     idle: int | None
+    ahead: int | None
 
 
 def stream(
@@ -72,6 +73,7 @@ def stream(
     window: str | timedelta | Window | None = None,
     delay: str | timedelta | None = None,
     idle: str | timedelta | None = None,
+    ahead: str | timedelta | None = "1 day",
 ) -> Stream:
     """Name a frame as a stream of a join.
 
@@ -83,6 +85,8 @@ def stream(
         delay: How far out of order its tuples may come; by default as far as the join's largest time window. Of a join
             that is known, unless `time` is some other column than `_time` or a member's event time.
         idle: After what silence the stream no longer holds the watermark; by default never.
+        ahead: How far an event time may lie ahead of the clock and of all streams of the join; a row beyond is
+            rejected. None for no limit. Results of a join and static frames have none.
 
     Raises:
         DefinitionError: If the time column is missing, a duration is none, or the frame isn't a classic Spark frame.
@@ -114,6 +118,7 @@ def stream(
         _window(window, f"window of stream '{name}'"),
         None if delay is None else microseconds(delay, f"delay of stream '{name}'"),
         None if idle is None else microseconds(idle, f"idle timeout of stream '{name}'"),
+        None if ahead is None else microseconds(ahead, f"ahead of stream '{name}'"),
     )
 
 
@@ -482,6 +487,7 @@ def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
             nested=Nested(given.frame.times(given.time), given.delay is not None)
             if isinstance(given.frame, Join)
             else None,
+            ahead=None if isinstance(given.frame, Join) else given.ahead,
         )
         for given in streams
     )
@@ -527,6 +533,7 @@ def sql(
     *,
     time: str | None = None,
     delay: str | timedelta | None = None,
+    ahead: str | timedelta | None = "1 day",
     predicates: Sequence[PythonPredicate] = (),
     strategy: Strategy | None = None,
     order: str = "given",
@@ -539,6 +546,7 @@ def sql(
         streams: The frames, by the names the statement uses.
         time: The time column of streams without WATTR.
         delay: See `wm.stream`.
+        ahead: See `wm.stream`.
         predicates: See `wm.join`.
         strategy: See `wm.join`.
         order: See `wm.join`.
@@ -560,7 +568,8 @@ def sql(
         column = source.time or time
         if column is None:
             raise DefinitionError(f"Stream '{source.name}' has no time column: pass time='...' or write WATTR.")
-        made.append(stream(source.name, streams[source.name], time=column, window=source.window, delay=delay))
+        options: dict[str, Any] = {"time": column, "window": source.window, "delay": delay, "ahead": ahead}
+        made.append(stream(source.name, streams[source.name], **options))
     return join(
         *made, where=statement.where, select=statement.select, predicates=predicates, strategy=strategy, order=order
     )
