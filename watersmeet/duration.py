@@ -76,6 +76,18 @@ def spelled(length: int) -> str:
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
 
 
+def roughly(length: int) -> str:
+    """Return microseconds as people speak of them: in the largest unit of which there is one, with a digit or two.
+
+    >>> roughly(7_203_400_000), roughly(129_600_000_000), roughly(900_000)
+    ('2 hours', '1.5 days', '900 milliseconds')
+    """
+    units = ("day", "hour", "minute", "second", "millisecond", "microsecond")
+    unit = next((u for u in units if length >= _UNITS[u]), units[-1])
+    count = f"{length / _UNITS[unit]:,.1f}".removesuffix(".0")
+    return f"{count} {unit}" if count == "1" else f"{count} {unit}s"
+
+
 @lru_cache
 def _parse(text: str) -> int | None:
     text = re.sub(r"^\s*interval\s", "", text, flags=re.IGNORECASE)

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from tests import oracle
 from tests.spark.harness import EPOCH, EXCHANGES, SECOND, Case, cuts, expected, frames, results, run, side_ids, write
+from watersmeet.spark.writer import JoinQuery
 
 pytestmark = pytest.mark.spark
 
@@ -33,8 +34,19 @@ def joined(spark: SparkSession, folder: Path, **options: Any) -> wm.Join:
     return wm.join(*(wm.stream(name, inputs[name], **usual | options) for name in "ab"), strategy=wm.PSP(2))
 
 
+def rejections(query: JoinQuery) -> list[list[str]]:
+    """The streams of which a batch warns that rows were rejected."""
+    return [[says.split(":")[0] for says in p["warnings"] if "rejected" in says] for p in query.progress]
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "watersmeet"]
+
+
 @pytest.mark.parametrize("exchange", EXCHANGES)
-def test_a_row_from_the_year_9999_in_each_stream(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
+def test_a_row_from_the_year_9999_in_each_stream(
+    spark: SparkSession, tmp_path: Path, exchange: str, caplog: pytest.LogCaptureFixture
+) -> None:
     write(tmp_path / "in", dirty(1))
     writer = joined(spark, tmp_path).writeStream.option("rejectedPath", str(tmp_path / "rejected"))
     query = run(writer, tmp_path, exchange)
@@ -45,6 +57,20 @@ def test_a_row_from_the_year_9999_in_each_stream(spark: SparkSession, tmp_path: 
     assert side_ids(tmp_path / "rejected", "ab") == Counter({("a", 900): 1, ("b", 901): 1})
     reasons = {(sample["kind"], sample["reason"]) for sample in query.progress[1]["samples"]}
     assert reasons == {("rejected", "event time more than 1 day ahead of the clock and of all streams")}
+    assert rejections(query) == [[], ["Stream 'a'", "Stream 'b'"], [], []]
+    assert query.progress[1]["warnings"][:2] == logged(caplog)[:2]
+
+
+def test_warnings_of_an_inner_join_are_told(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "in", [{**here, "c": here["a"]} for here in dirty(1)])
+    inner = joined(spark, tmp_path)
+    c = wm.stream("c", frames(spark, tmp_path / "in", "c")["c"], time="ts", window="10 seconds")
+    outer = wm.join(wm.stream("ab", inner, window="10 seconds"), c, select="ab.a.id AS a, c.id AS c")
+    query = run(outer.writeStream, tmp_path)
+    assert rejections(query) == [[], ["Stream 'c'", "Stream 'a'", "Stream 'b'"], [], []]
+    assert query.progress[1]["warnings"][:3] == logged(caplog)[:3]
 
 
 def test_ahead_may_change_between_runs_and_none_is_no_limit(spark: SparkSession, tmp_path: Path) -> None:

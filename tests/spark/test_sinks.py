@@ -163,7 +163,7 @@ def test_other_formats_are_sparks_own(flat: wm.Join, tmp_path: Path) -> None:
 
 KEYS = {
     *("batchId", "inputRows", "lateRows", "rejectedRows", "outputRows", "stateRows", "distinctRows", "purgedRows"),
-    *("nodes", "hops", "order", "strategy", "watermark", "heldBackBy", "latencyMs", "durationMs"),
+    *("nodes", "hops", "order", "strategy", "watermark", "heldBackBy", "warnings", "latencyMs", "durationMs"),
 }
 
 

@@ -11,6 +11,7 @@ from watersmeet.adapt.cost import starting
 from watersmeet.engine.intake import SAMPLES, IntakeReport, StreamIntake, total
 from watersmeet.engine.plan import GIVEN, UNKNOWN, BatchPlan, Host, learned, view
 from watersmeet.engine.probe import TaskReport
+from watersmeet.engine.warnings import notices
 from watersmeet.errors import StateError
 from watersmeet.kernel.hop import HopWork
 from watersmeet.kernel.steps import Hop
@@ -44,7 +45,7 @@ def next_manifest(
         plan: Its plan.
         strategy: The strategy that it came from.
         tasks: What the probing tasks reported, at least one for each node.
-        now: The driver's clock, in microseconds; only idle streams depend on it.
+        now: The driver's clock, in microseconds; only idle streams and warnings depend on it.
         inner: The new state of the joins that are streams of this one, by position.
         ordering: What chose the plan's join orders.
         host: Where it ran.
@@ -71,10 +72,15 @@ def next_manifest(
     shown = progress(manifest, plan, intakes, taken, tasks, purged, used)
     shown["placement"] = strategy.facts(plan.placement, state)
     shown["changes"] = _changes(before.progress, shown)
+    marks = _marks(plan.query, streams, _watermarks(inner or {}))
+    told = notices(plan.query, before, manifest, marks, taken, now - before.frozen.get("now", now))
+    shown["warnings"] = [notice.says for notice in told]
     frozen = _frozen(manifest, plan, state, strategy, ordering, tasks, used)
     frozen |= {
         "tasks": sum(task.tasks for task in tasks),
         "hop": _hop_seconds(before.frozen.get("hop"), plan, used, host, took),
+        "warned": [notice.kind for notice in told],
+        "now": now,
     }
     return replace(manifest, frozen=frozen, progress=shown)
 

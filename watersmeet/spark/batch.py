@@ -27,6 +27,7 @@ from watersmeet.engine.fuse import RESULTS
 from watersmeet.engine.intake import IntakeReport
 from watersmeet.engine.plan import BatchPlan, Host, plan, start, view
 from watersmeet.engine.probe import TaskReport
+from watersmeet.engine.warnings import Notice, news
 from watersmeet.errors import DefinitionError, PredicateError, StateError
 from watersmeet.explain import explain
 from watersmeet.spark import tasks
@@ -84,6 +85,7 @@ class BatchRunner:
     _resumed: Manifest = field(default_factory=lambda: Manifest(-1, ()))
     _last: Manifest | None = None
     _garbage: frozenset[str] = frozenset()
+    _told: frozenset[str] = frozenset()
 
     def open(self) -> None:
         """Check that the store belongs to this query, claim it if it is new, and read the state it holds.
@@ -147,7 +149,7 @@ class BatchRunner:
         planned = sum(part.planning for part in ran)
         times = {"plan": planned, "job": ran_at - began - planned, "commit": self.clock() - ran_at}
         intakes = [intake for part in ran for intake in part.intakes]
-        manifest = self._with_times(manifest, before, intakes, began, times)
+        manifest = self._with_warnings(self._with_times(manifest, before, intakes, began, times), ran)
         if not manifests.publish(self.store, manifest, before):
             raise StateError(
                 f"Batch {number} was committed by somebody else: two runs share the checkpoint at {self.store.root}; "
@@ -288,6 +290,18 @@ class BatchRunner:
             | {"total": round(1000 * (now - began), 1)},
         }
         return self._with_overload(replace(manifest, progress=progress), before, now - began)
+
+    def _with_warnings(self, manifest: Manifest, ran: "Sequence[Ran]") -> Manifest:
+        """Tell the warnings of all joins of the tree; log those that are new."""
+        found = [
+            Notice(f"{kind} in {part.node.path}", says)
+            for part in ran
+            for kind, says in zip(part.manifest.frozen["warned"], part.manifest.progress["warnings"], strict=True)
+        ]
+        new, self._told = news(found, self._told)
+        for notice in new:
+            logging.getLogger("watersmeet").warning(notice.says)
+        return replace(manifest, progress={**manifest.progress, "warnings": [notice.says for notice in found]})
 
     def _with_overload(self, manifest: Manifest, before: Manifest, took: float) -> Manifest:
         """Note whether a batch was late; tell people if several were, one after the other."""
