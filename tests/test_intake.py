@@ -88,6 +88,24 @@ def test_a_row_from_far_ahead_is_rejected_and_not_believed(tmp_path: Path) -> No
     assert [(kind, stream) for kind, stream, _ in judge.report.files] == [("rejected", 0), ("rejected", 0), ("late", 0)]
 
 
+@pytest.mark.parametrize(
+    ("samples", "rows"),
+    [
+        (None, [{"event time (µs)": "None", "id": "0"}, {"event time (µs)": "None", "id": "1"}]),
+        (frozenset({"id", "other"}), [{"id": "0"}, {"id": "1"}]),
+        (frozenset({"ts"}), [{"event time (µs)": "None"}] * 2),
+        (frozenset[str](), []),
+    ],
+)
+def test_samples_show_the_columns_that_they_may(
+    tmp_path: Path, samples: frozenset[str] | None, rows: list[dict[str, str]]
+) -> None:
+    judge = Judge(replace(planned(tmp_path), samples=samples), "t")
+    judge.accepted(0, arrived([None, None]))
+    assert [sample["row"] for sample in judge.report.samples] == rows
+    assert judge.report.streams[0].rejected == 2
+
+
 def test_times_without_a_zone_are_compared_with_the_clock_on_the_wall() -> None:
     schema = pa.schema([("ts", pa.timestamp("us"))])
     streams = tuple(StreamSpec(name, schema, 0, Sliding(10), 0, ahead=5) for name in "ab")

@@ -336,3 +336,24 @@ def test_rows_without_an_event_time_are_shown(spark: SparkSession, tmp_path: Pat
     assert query.progress[0]["rejectedRows"] == rejected > 0
     sample = query.progress[0]["samples"][0]
     assert sample["kind"] == "rejected" and sample["stream"] in "ab" and "id" in sample["row"]
+
+
+@pytest.mark.parametrize(("samples", "shown"), [("none", []), ("ID, k", [["id", "k"]] * 3)])
+def test_samples_show_no_more_than_they_are_asked_for(
+    spark: SparkSession, tmp_path: Path, samples: str, shown: list[list[str]]
+) -> None:
+    write(tmp_path / "in", cuts(42, "ab", batches=1, null_times=0.5))
+    writer = join_of(CASE, frames(spark, tmp_path / "in", "ab")).writeStream.option("samples", samples)
+    query = run(writer, tmp_path, "driver")
+    assert query.progress[0]["rejectedRows"] > 3
+    assert [sorted(sample["row"]) for sample in query.progress[0]["samples"]] == shown
+
+
+def test_samples_of_a_column_that_no_stream_has(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in", cuts(42, "ab", batches=1))
+    writer = join_of(CASE, frames(spark, tmp_path / "in", "ab")).writeStream.option("samples", "id, nmae")
+    with pytest.raises(wm.DefinitionError) as caught:
+        run(writer, tmp_path)
+    assert str(caught.value) == (
+        "samples 'id, nmae': no stream has a column 'nmae'; use 'all', 'none', or columns such as 'id, ts'."
+    )

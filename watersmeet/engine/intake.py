@@ -131,21 +131,23 @@ class Judge:
             return rows
         seen = self.report.streams[stream]
         setattr(seen, kind, getattr(seen, kind) + bad.num_rows)
-        room = SAMPLES - sum(sample["reason"] == reason for sample in self.report.samples)
-        what = {"kind": kind, "reason": reason, "stream": self._plan.query.streams[stream].name}
-        self.report.samples += [
-            {**what, "row": self._shown(stream, bad, at)} for at in range(min(bad.num_rows, max(0, room)))
-        ]
+        if self._plan.samples is None or self._plan.samples:
+            room = SAMPLES - sum(sample["reason"] == reason for sample in self.report.samples)
+            what = {"kind": kind, "reason": reason, "stream": self._plan.query.streams[stream].name}
+            self.report.samples += [
+                {**what, "row": self._shown(stream, bad, at)} for at in range(min(bad.num_rows, max(0, room)))
+            ]
         if self._plan.sides:
             self._side(stream, bad, kind)
         return rows.filter(good)
 
     def _shown(self, stream: int, rows: pa.RecordBatch, at: int) -> dict[str, str]:
-        schema = self._plan.query.streams[stream].schema
-        names = {f"s{stream}_{field}": schema.field(field).name for field in range(len(schema))}
-        row = {name: plain(rows.column(name), at) for name in rows.schema.names if name in {*names, TIME}}
-        shown = {names.get(name, name): str(value)[:60] for name, value in row.items()}
-        return {"event time (µs)" if name == TIME else name: value for name, value in shown.items()}
+        spec, wanted = self._plan.query.streams[stream], self._plan.samples
+        names = {f"s{stream}_{field}": name for field, name in enumerate(spec.schema.names)}
+        names[TIME] = spec.schema.field(spec.time).name
+        columns = [c for c in rows.schema.names if c in names and (wanted is None or names[c].lower() in wanted)]
+        row = {column: str(plain(rows.column(column), at))[:60] for column in columns}
+        return {"event time (µs)" if column == TIME else names[column]: value for column, value in row.items()}
 
     def _side(self, stream: int, rows: pa.RecordBatch, kind: str) -> None:
         schema = self._plan.query.streams[stream].schema

@@ -59,6 +59,7 @@ class BatchPlan:
             by what is in them, so that no use adds to what another wrote.
         limits: Those of the driver, for its tasks.
         believed: For each stream the latest event time that is believed, None for any; empty if all are.
+        samples: The columns that samples show, in small letters; None for all. If empty, there are no samples.
     """
 
     batch: int
@@ -77,6 +78,7 @@ class BatchPlan:
     again: bool = False
     limits: Limits = field(default_factory=limits)
     believed: tuple[int | None, ...] = ()
+    samples: frozenset[str] | None = None
 
     @property
     def name(self) -> str:
@@ -175,6 +177,7 @@ def plan(
     ordering: Ordering = GIVEN,
     host: Host = UNKNOWN,
     now: int | None = None,
+    samples: frozenset[str] | None = None,
 ) -> BatchPlan:
     """Plan the batch after the one whose manifest is given.
 
@@ -188,6 +191,7 @@ def plan(
         ordering: What chooses the join orders.
         host: Where it runs.
         now: The driver's clock, in microseconds; None for a batch in which every event time is believed.
+        samples: The columns that samples of late and rejected rows show; None for all.
     """
     state = view(query, manifest, strategy, host)
     placement = strategy.plan(state)
@@ -209,6 +213,7 @@ def plan(
         merges=tuple(merges(chunks, manifest.batch + 1, manifest.watermark)),
         sides=sides,
         believed=() if now is None else believed(query, manifest, now),
+        samples=samples,
     )
 
 

@@ -65,6 +65,7 @@ class BatchRunner:
         due: The seconds from one batch to the next, if the trigger says so.
         sides: Folders for late and rejected rows, by kind.
         clock: The driver's clock.
+        samples: The columns that samples of late and rejected rows show; None for all.
         after: Called at each step of the protocol with its name; tests cut the run there.
     """
 
@@ -78,6 +79,7 @@ class BatchRunner:
     due: float | None = None
     sides: Mapping[str, Folder] = field(default_factory=dict)
     clock: Clock = field(default_factory=Clock)
+    samples: frozenset[str] | None = None
     after: Callable[[str], None] = lambda step: None
     history: list[Mapping[str, Any]] = field(default_factory=list)
     error: BaseException | None = None
@@ -203,7 +205,9 @@ class BatchRunner:
         planning = self.clock()
         run, sides = f"{self._run}{node.path}", bool(self.sides)
         clock = int(self.clock.latest() * 1e6)
-        planned = plan(node.query, before, node.strategy, self.store, run, sides, node.ordering, self.host, clock)
+        planned = plan(
+            node.query, before, node.strategy, self.store, run, sides, node.ordering, self.host, clock, self.samples
+        )
         planning = self.clock() - planning
         running = self.clock()
         reports = self._job(rows, planned)

@@ -74,6 +74,27 @@ def exchange(given: str | None, local: bool) -> Exchange:
     raise DefinitionError(f"exchange '{given}' is unknown; it is one of {', '.join(known)}.")
 
 
+def samples(given: str | None, columns: Sequence[str]) -> frozenset[str] | None:
+    """Return the columns that samples of late and rejected rows show, in small letters; None for all of them.
+
+    Args:
+        given: `all`, `none`, or the columns, with commas between them.
+        columns: The columns of all streams.
+    """
+    given = "all" if given is None else given.strip()
+    if given.lower() in ("all", "none"):
+        return None if given.lower() == "all" else frozenset()
+    wanted = [name.strip() for name in given.split(",")]
+    known = {column.lower(): column for column in columns}
+    for name in wanted:
+        if name.lower() not in known:
+            raise DefinitionError(
+                f"samples '{given}': no stream has a column '{name}'; use 'all', 'none', or columns such as "
+                f"'{', '.join([*known.values()][:2])}'."
+            )
+    return frozenset(name.lower() for name in wanted)
+
+
 def partitions(wanted: Sequence[str], columns: Sequence[str]) -> None:
     """Refuse to lay files out by a column that the results don't have."""
     known, listed = {column.lower() for column in columns}, ", ".join(columns)

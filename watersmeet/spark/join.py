@@ -182,6 +182,12 @@ class Join:
         return own + [leaf for join in self.inner.values() for leaf in join.leaves]
 
     @property
+    def stream_columns(self) -> list[str]:
+        """The columns of all streams, those of inner joins included."""
+        own = [name for stream in self.query.streams for name in stream.schema.names]
+        return own + [name for join in self.inner.values() for name in join.stream_columns]
+
+    @property
     def spark(self) -> SparkSession:
         """The session of the inputs."""
         return self.leaves[0][1].sparkSession

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DATA_ERROR = r"SQLSTATE: (22|38|39|P0)|PythonException|Python worker"
 """How errors look that come of the data, or of functions of the user's."""
-OWN_OPTIONS = {"checkpointLocation", "path", "latePath", "rejectedPath", "exchange"}
+OWN_OPTIONS = {"checkpointLocation", "path", "latePath", "rejectedPath", "exchange", "samples"}
 Consume = Callable[[DataFrame, int], None]
 
 
@@ -55,7 +55,7 @@ class JoinWriter:
         return replace(self, _format=source.lower())
 
     def option(self, key: str, value: Any) -> "JoinWriter":
-        """Set an option: `checkpointLocation`, `path`, `latePath`, `rejectedPath`, `exchange`, or the format's own."""
+        """Set an option: one of `OWN_OPTIONS`, or the format's own."""
         return self.options(**{key: value})
 
     def options(self, **options: Any) -> "JoinWriter":
@@ -123,6 +123,7 @@ class JoinWriter:
         if self._partitions:
             checks.partitions(self._partitions, join.schema.names)
         chosen = checks.exchange(self._options.get("exchange"), is_local(spark))
+        samples = checks.samples(self._options.get("samples"), join.stream_columns)
         if self._consume is None and self._format in (*FILE_FORMATS, "delta"):
             self._path()
         kept = location.inside("watersmeet")
@@ -145,6 +146,7 @@ class JoinWriter:
             host=host(spark, shared=chosen != "shuffle"),
             due=self._due(),
             sides=sides,
+            samples=samples,
         )
         runner.open()
         stream = tree.input(bool(sides)).writeStream.foreachBatch(runner)
