@@ -1,19 +1,26 @@
 """Small batches run in the driver's own process: to start tasks would take longer than the work."""
 
 import time
+from functools import reduce
 from threading import Lock
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.probe import TaskReport
 from watersmeet.kernel.table import is_bulky
 from watersmeet.limits import limits
 from watersmeet.spark.tasks import probed, take_in
+from watersmeet.spark.widths import FIXED, is_open, width
 
 BULKY = 1 << 16
 """How many bytes a value of variable length is taken for as long as none was seen."""
+SPREAD = 4
+"""How many times as wide as those in state a row may be to be fetched at the first try."""
+WIDTH = "_width"
 NAME = "driver"
 _turn = Lock()
 """[!] Queries of one process call back in threads of their own; DuckDB connections and open chunks serve one."""
@@ -27,20 +34,55 @@ def run(batch: DataFrame, plan: BatchPlan) -> list[TaskReport] | None:
     most = limit(plan)
     if plan.seconds >= limits().driver_seconds or most < 1:
         return None
+    rows = fetch(batch, most)
+    return None if rows is None else probe(rows, plan)
+
+
+def fetch(batch: DataFrame, most: int) -> pa.Table | None:
+    """Return the rows of a batch; None if they are not fewer than `most`, or too wide together.
+
+    Bytes are bounded before they are sent, whatever the rows are like: values of rows wider than on average they may be
+    stay behind, and the rows say how wide they were. If together they are no more than the limit, they are fetched
+    again.
+    """
     # One partition and a limit: where the batch turns out to be large, Spark stops reading.
-    rows = batch.coalesce(1).limit(most).toArrow()
-    if rows.num_rows >= most:
-        return None
-    return probe(rows, plan)
+    few = batch.coalesce(1).limit(most)
+    if not any(is_open(field.dataType) for field in batch.schema):
+        rows = few.toArrow()
+        return rows if rows.num_rows < most else None
+    cap = limits().driver_bytes // most
+    for _ in range(2):
+        rows = _narrowed(few, cap).toArrow()
+        widths = rows.column(WIDTH)
+        if rows.num_rows >= most or (pc.sum(widths).as_py() or 0) > limits().driver_bytes:
+            return None
+        widest = pc.max(widths).as_py() or 0
+        if widest <= cap:
+            return rows.drop_columns([WIDTH])
+        cap = widest
+    return None
+
+
+def _narrowed(frame: DataFrame, cap: int) -> DataFrame:
+    """Return a frame with the width of each row, and without the values of variable length of rows beyond a cap."""
+    wide = [field for field in frame.schema if is_open(field.dataType)]
+    inside = reduce(Column.__add__, (width(F.col(field.name), field.dataType) for field in wide))
+    fixed = FIXED * (len(frame.columns) - len(wide))
+    fits = F.col(WIDTH) <= cap
+    shown = [
+        F.when(fits, F.col(field.name)).alias(field.name) if field in wide else field.name for field in frame.schema
+    ]
+    return frame.select("*", (inside + fixed).alias(WIDTH)).select(*shown, WIDTH)
 
 
 def limit(plan: BatchPlan) -> int:
     """Return how many rows a small batch has fewer than, as wide as the rows in state are."""
+    kinds = [plan.query.type_of(column) for kept in plan.query.kept for column in kept]
     rows = sum(chunk.rows for chunk in plan.chunks)
     if rows:
         width = sum(chunk.bytes for chunk in plan.chunks) // rows
+        width *= SPREAD if any(map(is_bulky, kinds)) else 1
     else:
-        kinds = [plan.query.type_of(column) for kept in plan.query.kept for column in kept]
         width = sum(BULKY if is_bulky(kind) else 8 for kind in kinds)
     return min(limits().driver_rows, limits().driver_bytes // max(1, width))
 
