@@ -1,7 +1,7 @@
 """The thresholds that choose an access path, a process or the size of a block, all in one place.
 
-They only steer: results are the same under any. So tests run with the extremes, since a path that needs 600 rows to be
-taken is otherwise never tested.
+They only steer: results are the same under any, but for the size of a value that a condition may make. So tests run
+with the extremes, since a path that needs 600 rows to be taken is otherwise never tested.
 """
 
 from collections.abc import Iterator
@@ -40,6 +40,7 @@ class Limits:
         driver_rows: A batch of as many rows is not small: it doesn't run in the driver's process.
         driver_bytes: Nor is one of as many bytes,
         driver_seconds: nor one expected to take as long: two tasks would gain more than it costs to start them.
+        value_bytes: A call in `where` of a function such as `repeat` that would make a larger value raises.
     """
 
     block_rows: int = 1 << 17
@@ -67,6 +68,7 @@ class Limits:
     driver_rows: int = 20_000
     driver_bytes: int = 32 << 20
     driver_seconds: float = 0.4
+    value_bytes: int = 16 << 20
 
 
 _now = Limits()

@@ -154,7 +154,6 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
         3: Function((STRING, INT, STRING), STRING, _PADDED % "rpad"),
     },
     "reverse": {1: Function((STRING,), STRING, "array_to_string(list_reverse(string_split({0}, '')), '')")},
-    "repeat": {2: Function((STRING, INT), STRING, "repeat({0}, {1})")},
     "levenshtein": {
         2: Function((STRING, STRING), INT, _LEVENSHTEIN, unsure=_BEYOND_ASCII),
         3: Function((STRING, STRING, INT), INT, f"ws_within({_LEVENSHTEIN}, {{2}})", unsure=_BEYOND_ASCII),

@@ -74,6 +74,8 @@ def parse(spark: SparkSession, text: str) -> Part:
             made = part_of(spark._jsparkSession.sessionState().sqlParser().parseExpression(text))
     except (PySparkException, Py4JError) as error:
         raise syntax_error(text, error) from None
+    except RecursionError:
+        raise SqlError("This is nested too deeply.", text, 0, len(text)) from None
     if made.kind == "Alias":
         raise SqlError("The expression ends too early, or has a name.", text, 0, len(text))
     return made
@@ -112,6 +114,13 @@ def items(sequence: Any) -> list[Any]:
     return [sequence.apply(at) for at in range(sequence.size())]
 
 
+def walk(handle: Any) -> Iterator[Any]:
+    """Yield a node of the JVM's and all below it."""
+    yield handle
+    for child in items(handle.children()):
+        yield from walk(child)
+
+
 def kind_of(handle: Any) -> str:
     """Return the class of an object of the JVM's, without its package."""
     return str(handle.getClass().getSimpleName()).rstrip("$")
@@ -142,17 +151,23 @@ class Builder:
         kind = self._jvm.org.apache.spark.sql.catalyst.expressions.UnresolvedNamedLambdaVariable
         return kind(self.sequence(names))
 
-    def rebuilt(self, part: Part, replaced: Callable[[Part], Any]) -> Any:
+    def rebuilt(
+        self,
+        part: Part,
+        replaced: Callable[[Part], Any],
+        guarded: Callable[[Part, list[Any]], list[Any]] = lambda part, children: children,
+    ) -> Any:
         """Return the tree with some nodes replaced.
 
         Args:
             part: The tree.
             replaced: Returns the node that stands for a part, or None to keep it, with its children looked at.
+            guarded: Returns the children that a part that is kept gets, given them as rebuilt.
         """
         other = replaced(part)
         if other is not None:
             return other
-        children = [self.rebuilt(child, replaced) for child in part.children]
+        children = guarded(part, [self.rebuilt(child, replaced, guarded) for child in part.children])
         same = all(new is child.handle for new, child in zip(children, part.children, strict=True))
         return part.handle if same else part.handle.withNewChildren(self.sequence(children))
 

@@ -101,6 +101,7 @@ class Converter:
         text: The text.
         known: Returns the expression that is known for a part already, or None.
         calls: Tells which parts call Python predicates.
+        guarded: Tells whether Spark tests what a part makes, which then is left to it.
     """
 
     def __init__(
@@ -109,8 +110,9 @@ class Converter:
         text: Text,
         known: Callable[[Part], Expr | None],
         calls: Calls,
+        guarded: Callable[[Part], bool] = lambda part: False,
     ) -> None:
-        self._spark, self._text, self._known, self._calls = spark, text, known, calls
+        self._spark, self._text, self._known, self._calls, self._guarded = spark, text, known, calls, guarded
 
     def node(self, part: Part) -> Node:
         """Return a part as a node."""
@@ -144,7 +146,7 @@ class Converter:
             return None
         name = part.names[0]
         if self._calls.predicate(part) is None:
-            if not _is_built_in(self._spark, name):
+            if self._guarded(part) or not is_built_in(self._spark, name):
                 return Foreign(this=f"The function {name}", expressions=children)
             if name.lower() == "between" and len(children) == 3:
                 return exp.Between(this=children[0], low=children[1], high=children[2])
@@ -214,7 +216,7 @@ def expressed(found: Expr) -> Node:
     return made
 
 
-def _is_built_in(spark: SparkSession, name: str) -> bool:
+def is_built_in(spark: SparkSession, name: str) -> bool:
     """Tell whether a function is Spark's own: users may register theirs under its name."""
     jvm: Any = spark._jvm
     identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)

@@ -19,6 +19,7 @@ from watersmeet.spark.catalyst import Builder, Part, items, kind_of, quiet, said
 from watersmeet.spark.convert import Text, literal
 from watersmeet.spark.frames import arrow_type, column_name, hidden_name, is_storable, tried_name
 from watersmeet.spark.names import STARS, Names
+from watersmeet.spark.sizes import Sizes
 
 NO_VALUES = STARS | {
     "LambdaFunction", "UnresolvedNamedLambdaVariable", "NamePlaceholder", "NamedArgumentExpression", "Alias",
@@ -95,6 +96,7 @@ class Hoist:
         kinds: Their columns in Spark's terms.
         spark: The session.
         calm: Tells whether computing a part can't raise.
+        sizes: The calls that may make large values.
     """
 
     def __init__(
@@ -105,8 +107,10 @@ class Hoist:
         kinds: Sequence[T.StructType],
         spark: SparkSession,
         calm: Callable[[Part], bool],
+        sizes: Sizes,
     ) -> None:
         self._names, self._text, self._streams, self._spark, self._calm = names, text, streams, spark, calm
+        self._sizes = sizes
         self._builder = Builder(spark)
         self._empty = [spark.createDataFrame([], numbered(kind)) for kind in kinds]
         self.computed: list[list[Computed]] = [[] for _ in streams]
@@ -136,7 +140,10 @@ class Hoist:
                 return self._builder.node(answer(inner))
             return self._raising.get(inner) or self._names.in_full(inner, self._builder)
 
-        return self._builder.column(self._builder.rebuilt(part, other))
+        return self._rebuilt(part, other)
+
+    def _rebuilt(self, part: Part, replaced: Callable[[Part], Any]) -> SparkColumn:
+        return self._builder.column(self._builder.rebuilt(part, replaced, self._sizes.guarded))
 
     def _fixed(self, part: Part) -> list[Part]:
         """Return the largest parts that read no stream and aren't literals."""
@@ -157,7 +164,7 @@ class Hoist:
 
     def _fold(self, part: Part) -> None:
         """Let Spark compute a constant now; it can't if that raises, or takes a function of the user's."""
-        frame = self._spark.range(1).select(self._builder.column(part.handle).alias("c"))
+        frame = self._spark.range(1).select(self._rebuilt(part, lambda inner: None).alias("c"))
         try:
             with quiet():
                 shown = frame._jdf.queryExecution().optimizedPlan().expressions()
@@ -178,7 +185,7 @@ class Hoist:
         if known is not None:
             self.hidden[part] = known
             return
-        value = self._builder.column(self._builder.rebuilt(part, self._numbered))
+        value = self._rebuilt(part, self._numbered)
         kind = self._empty[stream].select(value.alias("c")).schema[0].dataType
         if is_storable(kind) and not _is_explicit(part, kind):
             self.hidden[part] = self._compute(part, stream, value, kind)
@@ -203,7 +210,7 @@ class Hoist:
                 )
             return self._numbered(inner)
 
-        return self._builder.column(self._builder.rebuilt(part, other))
+        return self._rebuilt(part, other)
 
     def _numbered(self, part: Part) -> Any:
         return self._raising.get(part) or self._names.numbered(part, self._builder)

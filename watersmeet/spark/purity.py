@@ -1,7 +1,7 @@
 """What `where` must not hold: whatever reaches out of the query, or would answer otherwise when asked again."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -12,7 +12,7 @@ from watersmeet.errors import SqlError
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import PythonPredicate
 from watersmeet.predicate.scope import Scope
-from watersmeet.spark.catalyst import Part, items, kind_of, origin_of, quiet, said
+from watersmeet.spark.catalyst import Part, items, kind_of, origin_of, quiet, said, walk
 from watersmeet.spark.convert import Text
 
 SUBQUERIES = frozenset({"Exists", "ScalarSubquery", "InSubquery", "ListQuery", "LateralSubquery",
@@ -79,12 +79,12 @@ def check(text: Text, plan: Any) -> None:
         text: The text.
         plan: The analysed plan that selects its conjuncts.
     """
-    for operator in _walk(plan):  # a function in SQL has operators of its own
+    for operator in walk(plan):  # a function in SQL has operators of its own
         kind = kind_of(operator)
         if kind != "Project" and operator.children().size():
             raise text.error(PLANS.get(kind, OTHERWISE), None)
         for shown in items(operator.expressions()):
-            for node in _walk(shown):
+            for node in walk(shown):
                 _check_node(text, node)
 
 
@@ -135,12 +135,6 @@ def _constant(node: Any) -> Any:
 def _undecided(node: Any) -> bool:
     """Tell whether a node is not deterministic only because something inside it isn't: that is to be named."""
     return any(not child.deterministic() for child in items(node.children()))
-
-
-def _walk(node: Any) -> Iterator[Any]:
-    yield node
-    for child in items(node.children()):
-        yield from _walk(child)
 
 
 def analysis_error(text: Text, error: AnalysisException, predicates: Sequence[PythonPredicate]) -> SqlError:

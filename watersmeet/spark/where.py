@@ -32,6 +32,7 @@ from watersmeet.spark.convert import Converter, Text
 from watersmeet.spark.frames import hidden_name
 from watersmeet.spark.hoist import Computed, Hoist, collation
 from watersmeet.spark.names import Names
+from watersmeet.spark.sizes import Sizes
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,8 @@ class _Reader:
         self._names = Names(self._tree, self._text, streams, self._scope, predicates)
         fields = [T.StructField(stream.name, kind) for stream, kind in zip(streams, kinds, strict=True)]
         self._empty = spark.createDataFrame([], T.StructType(fields))
-        self._hoist = Hoist(self._names, self._text, streams, kinds, spark, self._is_calm)
+        self._sizes = Sizes(spark, [self._tree], self._text.error)
+        self._hoist = Hoist(self._names, self._text, streams, kinds, spark, self._is_calm, self._sizes)
 
     def where(self) -> Where:
         """Return what became of it."""
@@ -152,7 +154,9 @@ class _Reader:
             if found.dataType.typeName() not in ("boolean", "void"):
                 problem = f"A condition is expected here, not a value of type {found.dataType.simpleString()}."
                 raise self._text.error(problem, part)
-        purity.check(self._text, frame._jdf.queryExecution().analyzed())
+        plan = frame._jdf.queryExecution().analyzed()
+        purity.check(self._text, plan)
+        self._sizes.analysed(plan)
 
     def _select(self, parts: Sequence[Part]) -> DataFrame:
         """Return a frame of some parts, with an unknown answer for every Python predicate."""
@@ -226,7 +230,7 @@ class _Reader:
                 return self._hoist.hidden[inner].expr(careful)
             return self._hoist.constants.get(inner)
 
-        return Converter(self._spark, self._text, known, self._names).node(part)
+        return Converter(self._spark, self._text, known, self._names, self._sizes.is_guarded).node(part)
 
     def _is_calm(self, part: Part) -> bool:
         """Tell whether computing a part can't raise, as far as is known here."""
