@@ -10,16 +10,9 @@ from pyspark.sql import SparkSession
 
 from watersmeet.predicate.functions import ALIASES, FUNCTIONS, VARIADIC
 from watersmeet.predicate.terms import BINARY, NAMES, TEXTS, UNARY, VECTORS
-from watersmeet.spark.purity import CLOCK, OUTSIDE
+from watersmeet.spark.purity import why_not
 
 PAGE = Path(__file__).parent / "functions.md"
-NOT_OF_ROWS = {
-    "agg_funcs": "look at many rows",
-    "generator_funcs": "make several rows of one",
-    "window_funcs": "look at other rows",
-    "table_funcs": "make tables",
-}
-CHANCE = {"MonotonicallyIncreasingID", "SparkPartitionID", "Uuid", "Rand", "Randn", "RandStr", "Uniform", "Shuffle"}
 HEAD = """# Functions
 
 `where` takes all of Spark SQL: every operator, and every deterministic function that makes one value of a row, those you register yourself among them. This page says who computes which. It is written by [functions.py](functions.py) from the registry of Spark {version}.
@@ -70,19 +63,6 @@ def registered(spark: SparkSession) -> Iterator[tuple[str, str, str]]:
         info = catalog.lookupFunctionInfo(jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name))
         kind = str(info.getClassName()).rsplit(".", 1)[-1].removesuffix("ExpressionBuilder")
         yield name, str(info.getGroup()) if name[0].isalpha() else "operators", kind
-
-
-def why_not(group: str, kind: str) -> str:
-    """Return why `where` can't hold a function; empty if it can."""
-    if group in NOT_OF_ROWS:
-        return NOT_OF_ROWS[group]
-    if kind in CHANCE:
-        return "answer by chance"
-    if kind in CLOCK or kind in ("CurDate", "LocalTime"):
-        return "read the clock"
-    if kind in OUTSIDE or (kind.startswith("Current") and kind != "CurrentTimeZone"):
-        return "reach out of the query"
-    return "cut time into windows" if kind in ("TimeWindow", "SessionWindow", "WindowTime") else ""
 
 
 def marked(name: str) -> str:

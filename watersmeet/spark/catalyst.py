@@ -137,6 +137,7 @@ class Builder:
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = spark._jvm
+        self._session = spark._jsparkSession
 
     def sequence(self, items: Sequence[Any]) -> Any:
         """Return a Scala sequence."""
@@ -178,6 +179,10 @@ class Builder:
     def node(self, column: Column) -> Any:
         """Return a column as a node."""
         return self._jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(column._jc)
+
+    def unwrapped(self, handle: Any) -> Any:
+        """Return a node in which columns stand as nodes of their own, as a plan needs them."""
+        return self._session.expression(self.column(handle)._jc)
 
     def tried(self, column: Column) -> Column:
         """Return a column that is NULL where computing it raises."""

@@ -43,7 +43,7 @@ from watersmeet.spark.frames import (
     tried_name,
     union,
 )
-from watersmeet.spark.select import Selection, check, parse_select
+from watersmeet.spark.select import Selection, check, check_untrusted, parse_select
 from watersmeet.spark.tree import Node
 from watersmeet.spark.where import Where, read_where
 from watersmeet.spark.writer import JoinWriter
@@ -413,6 +413,7 @@ def join(
     predicates: Sequence[PythonPredicate] = (),
     strategy: Strategy | None = None,
     order: str = "given",
+    untrusted: bool = False,
 ) -> Join:
     """Join streams under any predicate.
 
@@ -423,6 +424,8 @@ def join(
         predicates: The Python predicates that `where` calls.
         strategy: Where tuples are kept; by default `wm.Auto()`.
         order: In which order streams are probed: `given`, `selectivity` or `histogram`.
+        untrusted: Whether `where` and `select` come from people, who may not do what the program may: then they hold
+            only Spark's own functions that compute and nothing else. See docs/semantics.md.
 
     Raises:
         DefinitionError: If the join can't be; SQL errors underline the span.
@@ -441,8 +444,8 @@ def join(
     query = Query(specs)
     draft = Join(query, frames, PSP(1), inner=inner)
     dialect = dialect_of(draft.spark)
-    read = read_where(draft.spark, where, specs, draft.kinds, tuple(predicates), dialect)
-    outputs, computed = _outputs(select, draft)
+    read = read_where(draft.spark, where, specs, draft.kinds, tuple(predicates), dialect, untrusted)
+    outputs, computed = _outputs(select, draft, untrusted)
     full = Query(
         _with_hidden(specs, read),
         read.conjuncts,
@@ -518,18 +521,21 @@ def _zone(spark: SparkSession, name: str) -> str:
     return "UTC" if offset == "Z" else f"GMT{offset}"
 
 
-def _outputs(select: str | None, join: Join) -> tuple[tuple[Output, ...], Selection | None]:
+def _outputs(select: str | None, join: Join, untrusted: bool) -> tuple[tuple[Output, ...], Selection | None]:
     """Return the engine's output columns, and the SELECT list itself if Spark must compute it from them."""
     if select is None:
         columns = [(stream.name, stream.schema.names) for stream in join.query.streams]
         checks.alike(columns, "results show every column: rename one, or say what to show with select='...'")
         return (), None
-    parsed = parse_select(select, join.query, join.spark)
+    parsed = parse_select(select, join.query, join.spark, untrusted)
     if parsed.plain is not None:
         return parsed.plain, None
     outputs = tuple(Output(column.name, column) for column in parsed.computed.columns or (RESULT_TIME,))
     probe = replace(join, query=replace(join.query, outputs=outputs))
-    check(parsed.computed, probe._structs(probe._no_results()))
+    none = probe._structs(probe._no_results())
+    if untrusted:
+        return outputs, check_untrusted(parsed.computed, none)
+    check(parsed.computed, none)
     return outputs, parsed.computed
 
 
@@ -543,6 +549,7 @@ def sql(
     predicates: Sequence[PythonPredicate] = (),
     strategy: Strategy | None = None,
     order: str = "given",
+    untrusted: bool = False,
 ) -> Join:
     """Join streams as text: `SELECT a.id, b.id AS other FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y`.
 
@@ -556,6 +563,7 @@ def sql(
         predicates: See `wm.join`.
         strategy: See `wm.join`.
         order: See `wm.join`.
+        untrusted: Whether the text comes from people; see `wm.join`.
 
     Raises:
         SqlError: If the statement can't be parsed; the span is underlined.
@@ -577,5 +585,11 @@ def sql(
         options: dict[str, Any] = {"time": column, "window": source.window, "delay": delay, "ahead": ahead}
         made.append(stream(source.name, streams[source.name], **options))
     return join(
-        *made, where=statement.where, select=statement.select, predicates=predicates, strategy=strategy, order=order
+        *made,
+        where=statement.where,
+        select=statement.select,
+        predicates=predicates,
+        strategy=strategy,
+        order=order,
+        untrusted=untrusted,
     )

@@ -31,6 +31,14 @@ NAMES = frozenset({"current_date", "current_timestamp", "current_time", "localti
                    "session_user", "grouping__id"})  # fmt: skip
 SPECIAL = r"\s*(now|today|tomorrow|yesterday)\b"
 """Texts that Spark takes for moments by the clock, where a constant is made a date or timestamp."""
+NOT_OF_ROWS = {
+    "agg_funcs": "look at many rows",
+    "generator_funcs": "make several rows of one",
+    "window_funcs": "look at other rows",
+    "table_funcs": "make tables",
+}
+"""Groups of functions that are no functions of a row."""
+CHANCE = {"MonotonicallyIncreasingID", "SparkPartitionID", "Uuid", "Rand", "Randn", "RandStr", "Uniform", "Shuffle"}
 SUBQUERY = "`where` can't hold a subquery; join the other table as a stream."
 CHANGING = "{} would answer differently from run to run; `where` must be deterministic."
 OTHERWISE = "This isn't computed row by row; compute it before the join."
@@ -39,6 +47,19 @@ PLANS = {
     "Generate": "A function that makes several rows of one is not for `where`.",
     "Window": "`where` looks at one combination of rows: window functions are not for it.",
 }
+
+
+def why_not(group: str, kind: str) -> str:
+    """Return why `where` can't hold a function; empty if it can."""
+    if group in NOT_OF_ROWS:
+        return NOT_OF_ROWS[group]
+    if kind in CHANCE:
+        return "answer by chance"
+    if kind in CLOCK or kind in ("CurDate", "LocalTime"):
+        return "read the clock"
+    if kind in OUTSIDE or (kind.startswith("Current") and kind != "CurrentTimeZone"):
+        return "reach out of the query"
+    return "cut time into windows" if kind in ("TimeWindow", "SessionWindow", "WindowTime") else ""
 
 
 def refuse_variables(text: str) -> None:

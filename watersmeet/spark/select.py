@@ -5,8 +5,8 @@ wrote it, except that names without a stream get theirs, and `a.*` becomes the c
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -18,12 +18,14 @@ from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.scope import Scope, same
 from watersmeet.query import RESULT_TIME, Output, Query
-from watersmeet.spark.catalyst import Part, items, kind_of, part_of, quiet, said
+from watersmeet.spark import untrusted
+from watersmeet.spark.catalyst import Builder, Part, items, kind_of, part_of, quiet, said
 from watersmeet.spark.frames import quoted
 from watersmeet.spark.names import ATTRIBUTE, STARS, VARIABLE
 from watersmeet.spark.purity import NAMES as NILADIC
 from watersmeet.spark.purity import refuse_variables
 from watersmeet.spark.rewritten import Rewritten
+from watersmeet.spark.sizes import Sizes
 
 PREFIX = "SELECT "
 ROW_BY_ROW = {"Project", "Filter"}
@@ -72,15 +74,68 @@ class Selected:
     computed: Selection
 
 
-def parse_select(text: str, query: Query, spark: SparkSession) -> Selected:
+def parse_select(text: str, query: Query, spark: SparkSession, people: bool = False) -> Selected:
     """Parse a SELECT list over a join's streams.
+
+    Args:
+        text: The list.
+        query: The join.
+        spark: The session.
+        people: Whether the list comes from people, who may not do what the program may.
 
     Raises:
         SqlError: If it can't be parsed, names what does not exist, asks for more than one result at a time, or is
             no list.
     """
-    listed = [part_of(item) for item in items(_parse(text, spark).projectList())]
-    return _Reader(text, query, spark).read(listed)
+    listed = _listed(_parse(text, spark), text)
+    reader = _Reader(text, query, spark, people)
+    if not people:
+        return reader.read(listed)
+    _check_untrusted(spark, listed, reader.error)
+    made = reader.read(listed)
+    # Once more, as Spark takes it: no name that was written out may have made anything else of it.
+    _check_untrusted(
+        spark, _listed(made.computed.plan, text), lambda problem, part: _error(made.computed, problem, part)
+    )
+    return made
+
+
+def _check_untrusted(spark: SparkSession, listed: Sequence[Part], error: Callable[[str, Part], SqlError]) -> None:
+    untrusted.check(spark, listed, error, lambda part: False)
+
+
+def _listed(plan: Any, text: str) -> list[Part]:
+    """Return the items of a list.
+
+    Raises:
+        SqlError: If they are nested too deeply to be looked at.
+    """
+    try:
+        return [part_of(item) for item in items(plan.projectList())]
+    except RecursionError:
+        raise SqlError("select: This is nested too deeply.", text, 0, len(text)) from None
+
+
+def check_untrusted(selected: Selection, frame: DataFrame) -> Selection:
+    """Check a list of people's as `check` does; return it with what it makes limited in size.
+
+    Raises:
+        SqlError: If it is refused, or makes a value that is too large.
+    """
+    spark, listed = frame.sparkSession, _listed(selected.plan, selected.text)
+    sizes = Sizes(spark, listed, lambda problem, part: _error(selected, problem, part))
+    analysed = check(selected, frame)._jdf.queryExecution().analyzed()
+    untrusted.check_plan(analysed, lambda problem: _error_at(selected, problem, None))
+    sizes.analysed(analysed)
+    builder, jvm = Builder(spark), spark._jvm
+    shown = [builder.unwrapped(builder.rebuilt(part, lambda inner: None, sizes.guarded)) for part in listed]
+    project: Any = jvm.org.apache.spark.sql.catalyst.plans.logical.Project  # type: ignore[union-attr]
+    return replace(selected, plan=project(builder.sequence(shown), selected.plan.child()))
+
+
+def _error(selected: Selection, problem: str, part: Part) -> SqlError:
+    """Return the error that underlines a part of what Spark was given."""
+    return _error_at(selected, problem, None if part.kind == "UnresolvedAlias" else part.origin)
 
 
 def check(selected: Selection, frame: DataFrame) -> DataFrame:
@@ -169,8 +224,8 @@ def _whole(part: Part) -> tuple[int, int] | None:
 
 
 class _Reader:
-    def __init__(self, text: str, query: Query, spark: SparkSession) -> None:
-        self._text, self._query, self._spark = text, query, spark
+    def __init__(self, text: str, query: Query, spark: SparkSession, untrusted: bool) -> None:
+        self._text, self._query, self._spark, self._untrusted = text, query, spark, untrusted
         self._scope = Scope([(stream.name, stream.schema) for stream in query.streams])
         self._edits: dict[tuple[int, int], str] = {}
         self._columns: set[Column] = set()
@@ -206,9 +261,9 @@ class _Reader:
     def _names(self, node: Part, bound: frozenset[str]) -> None:
         """Note the columns that an expression reads, and what must be written otherwise for Spark."""
         if node.kind in ("Exists", "ListQuery") or "Subquery" in node.kind:
-            raise self._error("a subquery can't be part of the list; join what it reads as a stream.", node)
+            raise self.error("a subquery can't be part of the list; join what it reads as a stream.", node)
         if node.kind == "ExpressionWithUnresolvedIdentifier":
-            raise self._error("write the name itself in place of IDENTIFIER.", node)
+            raise self.error("write the name itself in place of IDENTIFIER.", node)
         if node.kind in STARS:
             self._star(node)
         elif node.kind in (ATTRIBUTE, VARIABLE) and node.names[0].lower() not in bound:
@@ -225,17 +280,17 @@ class _Reader:
         target = star.handle.target()
         path = [] if target.isEmpty() else [str(part) for part in items(target.get())]
         if not path:
-            raise self._error("`*` would give columns of several streams one name; write a.*, or name them.", star)
+            raise self.error("`*` would give columns of several streams one name; write a.*, or name them.", star)
         position = next((at for at, s in enumerate(self._query.streams) if [s.name.lower()] == _lower(path)), None)
         if position is None:
-            raise self._error(f"There is no stream {'.'.join(path)}.", star)
+            raise self.error(f"There is no stream {'.'.join(path)}.", star)
         left_out = self._excepts(star, position)
         stream = self._query.streams[position]
         deep = any(len(names) > 1 for names in left_out)
         gone = set() if deep else {self._scope.column([stream.name, *names]).field for names in left_out}
         fields = [at for at in range(len(stream.schema)) if at not in gone]
         if not fields:
-            raise self._error(f"EXCEPT leaves no column of {stream.name}.", star)
+            raise self.error(f"EXCEPT leaves no column of {stream.name}.", star)
         self._columns |= {Column(position, at) for at in fields}
         if deep:
             names = ", ".join(".".join(quoted(name) for name in names) for names in left_out)
@@ -254,7 +309,7 @@ class _Reader:
             try:
                 self._scope.column([stream.name, *short])
             except Refusal as refusal:
-                raise self._error(refusal.problem, star) from None
+                raise self.error(refusal.problem, star) from None
             found.append(short)
         return found
 
@@ -273,7 +328,7 @@ class _Reader:
         except Refusal as refusal:
             if not named_stream and self._is_known(path):
                 return None, False
-            raise self._error(refusal.problem, node) from None
+            raise self.error(refusal.problem, node) from None
         self._columns.add(column)
         if not named_stream:
             stream = self._query.streams[column.stream].name
@@ -285,14 +340,15 @@ class _Reader:
         name = path[0].lower()
         if any(same(stream.name, name) for stream in self._query.streams):
             return False
-        return name in self._named or (len(path) == 1 and name in NILADIC)
+        return name in self._named or (len(path) == 1 and name in NILADIC and not self._untrusted)
 
     def _edit(self, node: Part, text: str) -> None:
         span = _span(node)
         assert span is not None, node.handle.toString()
         self._edits[span] = text
 
-    def _error(self, problem: str, node: Part) -> SqlError:
+    def error(self, problem: str, node: Part) -> SqlError:
+        """Return the error that underlines a part."""
         span = _whole(node) or (0, len(self._text))
         return SqlError(f"select: {problem}", self._text, *_within(self._text, *span))
 

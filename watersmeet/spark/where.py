@@ -33,6 +33,8 @@ from watersmeet.spark.frames import hidden_name
 from watersmeet.spark.hoist import Computed, Hoist, collation
 from watersmeet.spark.names import Names
 from watersmeet.spark.sizes import Sizes
+from watersmeet.spark.untrusted import check as check_untrusted
+from watersmeet.spark.untrusted import check_plan
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ def read_where(
     kinds: Sequence[T.StructType],
     predicates: Sequence[PythonPredicate],
     dialect: Dialect,
+    untrusted: bool = False,
 ) -> Where:
     """Read `where`.
 
@@ -91,13 +94,14 @@ def read_where(
         kinds: Their columns in Spark's terms.
         predicates: The Python predicates it may call.
         dialect: The session's settings.
+        untrusted: Whether the text comes from people, who may not do what the program may.
 
     Raises:
         SqlError: If it is no condition, or one that must not be; the place is underlined.
     """
     if text is None or not text.strip():
         return Where(computed=((),) * len(streams), tests=((),) * len(streams))
-    return _Reader(spark, text, streams, kinds, predicates, dialect).where()
+    return _Reader(spark, text, streams, kinds, predicates, dialect, untrusted).where()
 
 
 class _Reader:
@@ -111,17 +115,24 @@ class _Reader:
         kinds: Sequence[T.StructType],
         predicates: Sequence[PythonPredicate],
         dialect: Dialect,
+        untrusted: bool,
     ) -> None:
         self._spark, self._text, self._streams = spark, Text(text), streams
-        self._predicates, self._dialect = predicates, dialect
+        self._predicates, self._dialect, self._untrusted = predicates, dialect, untrusted
         self._scope = Scope([(stream.name, stream.schema) for stream in streams], _collated(kinds))
         purity.refuse_variables(text)
         self._tree = parse(spark, text)
         self._names = Names(self._tree, self._text, streams, self._scope, predicates)
         fields = [T.StructField(stream.name, kind) for stream, kind in zip(streams, kinds, strict=True)]
         self._empty = spark.createDataFrame([], T.StructType(fields))
+        if untrusted:
+            check_untrusted(spark, [self._tree], self._text.error, self._is_own)
         self._sizes = Sizes(spark, [self._tree], self._text.error)
         self._hoist = Hoist(self._names, self._text, streams, kinds, spark, self._is_calm, self._sizes)
+
+    def _is_own(self, part: Part) -> bool:
+        """Tell whether a part calls a Python predicate."""
+        return self._names.predicate(part) is not None
 
     def where(self) -> Where:
         """Return what became of it."""
@@ -156,6 +167,8 @@ class _Reader:
                 raise self._text.error(problem, part)
         plan = frame._jdf.queryExecution().analyzed()
         purity.check(self._text, plan)
+        if self._untrusted:
+            check_plan(plan, lambda problem: self._text.error(problem, None))
         self._sizes.analysed(plan)
 
     def _select(self, parts: Sequence[Part]) -> DataFrame:

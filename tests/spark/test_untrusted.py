@@ -1,0 +1,183 @@
+"""Text from people: whatever reaches out of the query is refused in a sentence, wherever it hides."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import watersmeet as wm
+from watersmeet.spark.untrusted import is_allowed
+
+pytestmark = pytest.mark.spark
+
+Define = Callable[[str], wm.Join]
+
+
+@pytest.fixture(scope="module")
+def define(spark: SparkSession) -> Iterator[Define]:
+    columns = ("id", "timestamp_seconds(id) AS ts", "cast(id AS string) AS s", "array(id) AS v", "map('k', id) AS m",
+               "named_struct('x', id) AS p", "parse_json('{\"k\": 1}') AS j")  # fmt: skip
+    frame = spark.range(3).selectExpr(*columns)
+    spark.sql("CREATE OR REPLACE TEMPORARY FUNCTION mine(x BIGINT) RETURNS BIGINT RETURN x + 1")
+    spark.sql("DECLARE OR REPLACE VARIABLE secret STRING DEFAULT 'hidden'")
+
+    def sql(text: str) -> wm.Join:
+        return wm.sql(text, {"a": frame, "b": frame}, time="ts", predicates=[near], untrusted=True)
+
+    yield sql
+    spark.sql("DROP TEMPORARY FUNCTION mine")
+    spark.sql("DROP TEMPORARY VARIABLE secret")
+
+
+@wm.predicate(form="pair")
+def near(x: int, y: int) -> bool:
+    return abs(x - y) < 2
+
+
+EXPRESSIONS = [
+    # reflection, by every name
+    "reflect('java.lang.System', 'getenv', 'PATH')",
+    "REFLECT('java.lang.System', 'getenv', 'PATH')",
+    "`reflect`('java.lang.System', 'getenv', 'PATH')",
+    "java_method('java.lang.System', 'exit', 1)",
+    "try_reflect('java.lang.System', 'getenv', 'PATH')",
+    "system.builtin.reflect('java.lang.System', 'getenv', 'PATH')",
+    "builtin.reflect('java.lang.System', 'getenv', 'PATH')",
+    "`system`.`builtin`.`java_method`('java.lang.System', 'getenv', 'PATH')",
+    "/* harmless */ reflect /* too */ ('java.lang.System', 'getenv', 'PATH')",
+    # and wherever they may stand
+    "cast(reflect('java.lang.System', 'getenv', 'PATH') AS STRING)",
+    "CASE WHEN a.id > 5 THEN reflect('java.lang.System', 'getenv', 'PATH') ELSE a.s END",
+    "element_at(transform(a.v, x -> reflect('java.lang.System', 'getenv', 'PATH')), 1)",
+    "aggregate(a.v, 0L, (acc, x) -> acc + x, acc -> reflect('java.lang.Long', 'toString', acc))",
+    "map_filter(a.m, (k, v) -> reflect('java.lang.System', 'getenv', k) IS NULL)",
+    "a.v[length(reflect('java.lang.System', 'getenv', 'PATH'))]",
+    "named_struct('x', reflect('java.lang.System', 'getenv', 'PATH')).x",
+    "a.s || reflect('java.lang.System', 'getenv', 'PATH')",
+    "a.s IN (reflect('java.lang.System', 'getenv', 'PATH'))",
+    "trim(BOTH reflect('java.lang.System', 'getenv', 'PATH') FROM a.s)",
+    "reflect('java.lang.System', 'getenv', 'PATH') COLLATE UNICODE",
+    "try_cast(reflect('java.lang.System', 'getenv', 'PATH') AS INT)",
+    "IDENTIFIER('reflect')('java.lang.System', 'getenv', 'PATH')",
+    "IDENTIFIER('ref' || 'lect')('java.lang.System', 'getenv', 'PATH')",
+    # the session and its environment
+    "current_user()", "current_user", "user()", "session_user()", "session_user", "version()", "current_catalog()",
+    "current_database()", "current_schema()", "input_file_name()", "input_file_block_start()", "secret",
+    "session.secret", "system.session.secret", "${env:PATH}", "${spark.app.name}", "'${system:user.home}'",
+    ":named", "?",
+    # functions of others
+    "mine(a.id)", "spark_catalog.default.f(a.id)", "session.mine(a.id)", "system.session.mine(a.id)",
+    "transform(a.v, x -> mine(x))", "no_such_function(a.id)",
+    # files and the network, by way of formats
+    "from_avro(X'00', '{\"type\": \"int\"}', map('avroSchemaUrl', '/etc/passwd'))", "schema_of_avro('/etc/passwd')",
+    "from_protobuf(X'00', 'Message', '/etc/passwd')", "to_protobuf(a.p, 'Message', '/etc/passwd')",
+    "xpath_string('<!DOCTYPE a SYSTEM \"file:///etc/passwd\"><a>x</a>', 'a')", "xpath('<a/>', 'a')",
+    "from_xml('<a/>', 'x INT', map('rowValidationXSDPath', '/etc/passwd'))", "schema_of_xml('<a/>')", "to_xml(a.p)",
+    "read_files('/etc')", "hll_sketch_estimate(X'00')",
+    # other tables
+    "(SELECT max(value) FROM text.`/etc/passwd`)", "EXISTS (SELECT * FROM csv.`/etc/passwd`)",
+    "a.s IN (SELECT value FROM text.`/etc/passwd`)", "transform(a.v, x -> (SELECT 1))", "array(SELECT 1)",
+    # not of one row, by chance, or by the clock
+    "count(*)", "sum(a.id)", "row_number() OVER (ORDER BY a.id)", "explode(a.v)", "json_tuple(a.s, 'x')", "rand()",
+    "uuid()", "now()", "current_timestamp", "monotonically_increasing_id()", "spark_partition_id()",
+    "randstr(2000000000)", "window(a.ts, '1 second')",
+    # large values
+    "repeat('x', 2000000000)", "space(1000 * 1000 * 1000)", "sequence(1, 2000000000)", "lpad(a.s, 2000000000)",
+    "element_at(transform(a.v, x -> space(cast(x AS int))), 1)", "size(transform(a.v, x -> sequence(1L, x)))",
+    "from_json(a.s, repeat('x', 2000000000))", "schema_of_json(space(2000000000))",
+    "aggregate(sequence(1, 60), 'x', (acc, i) -> concat(acc, acc))",
+    "reduce(sequence(1, 60), array(1), (acc, i) -> flatten(array(acc, acc)))",
+    "NOT " * 150 + "TRUE", "NOT " * 1500 + "TRUE", "(" * 5000 + "1" + ")" * 5000, "a.id" + " + 1" * 3000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS, ids=[text[:60] for text in EXPRESSIONS])
+def test_no_way_out(define: Define, text: str) -> None:
+    for statement in (f"SELECT {text} AS x FROM a, b", f"SELECT a.id FROM a, b WHERE ({text}) IS NOT NULL"):
+        with pytest.raises(wm.DefinitionError) as caught:
+            define(statement)
+        assert str(caught.value).splitlines()[0].endswith("."), caught.value
+        assert "\tat " not in str(caught.value) and "Py4J" not in str(caught.value)
+
+
+STATEMENTS = [
+    "SELECT a.id FROM a, b; DROP TABLE t",
+    "SELECT a.id; SELECT 1 FROM a, b",
+    "WITH c AS (SELECT 1) SELECT a.id FROM a, b",
+    "EXECUTE IMMEDIATE 'SELECT 1'",
+    "SELECT a.id FROM a, range(10)",
+    "SELECT a.id FROM a, text.`/etc/passwd`",
+    "SELECT a.id FROM a, (SELECT * FROM text.`/etc/passwd`)",
+    "SELECT a.id FROM a, LATERAL (SELECT 1)",
+    "SELECT a.id FROM a, b LATERAL VIEW explode(a.v) t AS x",
+    "SELECT a.id FROM a, b UNION ALL SELECT value FROM text.`/etc/passwd`",
+    "SELECT a.id FROM a, b WHERE a.id = b.id UNION SELECT 1",
+    "SELECT TRANSFORM(a.id) USING 'cat' AS (x) FROM a, b",
+    "SELECT a.id |> SELECT reflect('java.lang.System', 'getenv', 'PATH') FROM a, b",
+    "SELECT /*+ BROADCAST(a) */ a.id FROM a, b",
+    "SELECT DISTINCT a.id FROM a, b",
+    "SELECT a.id AS x, x || reflect('java.lang.System', 'getenv', 'PATH') AS y FROM a, b",
+    "SELECT 1 AS current_user_, current_user AS u FROM a, b",
+    "SELECT a.* EXCEPT (id), reflect('java.lang.System', 'getenv', 'PATH') AS y FROM a, b",
+    "SELECT * FROM a [ROWS reflect('java.lang.System', 'exit', 1)], b",
+    "SELECT * FROM a, b WHERE near(a.id, reflect('java.lang.System', 'getenv', 'PATH'))",
+    "SELECT near(a.id, b.id) AS x FROM a, b",
+    "SELECT '\U0001f600' AS e, reflect('java.lang.System', 'getenv', 'PATH') AS y, a.id FROM a, b",
+    "CREATE TABLE t AS SELECT 1",
+    "SET spark.sql.ansi.enabled = false",
+]
+
+
+@pytest.mark.parametrize("text", STATEMENTS)
+def test_nothing_but_a_join(define: Define, text: str) -> None:
+    with pytest.raises(wm.DefinitionError) as caught:
+        define(text)
+    assert "\tat " not in str(caught.value)
+
+
+TAKEN = [
+    "SELECT a.id, b.s AS other FROM a, b WHERE a.id < b.id AND near(a.id, b.id)",
+    "SELECT * FROM a [RANGE 10 SECONDS], b [ROWS 5] WHERE lower(trim(a.s)) = b.s OR a.s LIKE concat(b.s, '%')",
+    "SELECT upper(a.s) || '-' || b.s AS x, CASE WHEN a.id > 1 THEN 'many' ELSE 'few' END AS y, _time FROM a, b",
+    "SELECT transform(a.v, x -> x * 2) AS v, aggregate(a.v, 0L, (n, x) -> n + x) AS n, a.m['k'] AS k FROM a, b",
+    "SELECT a.p.x AS x, a.v[0] AS y, a.j:k::int AS z, cast(a.id AS decimal(10, 2)) AS d, `b`.id FROM a, b",
+    "SELECT parse_url('http://a/b?c=d', 'HOST') AS h, from_json(a.s, 'x INT').x AS x, to_json(a.p) AS j FROM a, b",
+    "SELECT date_trunc('HOUR', a.ts) AS h, a.ts + INTERVAL 1 DAY AS t, extract(YEAR FROM a.ts) AS y FROM a, b",
+    "SELECT lpad(a.s, 5, '0') AS l, repeat(a.s, cast(b.id AS int)) AS r, substring(a.s FROM 1 FOR 2) AS u FROM a, b",
+    "SELECT a.id FROM a, b WHERE a.id BETWEEN b.id - 1 AND b.id + 1 AND NOT a.s IN ('x', 'y') AND a.s IS NOT NULL",
+    "SELECT a.* EXCEPT (j), levenshtein(a.s, b.s) AS d FROM a, b WHERE a.id <=> b.id AND a.s RLIKE '^[0-9]+$'",
+    "SELECT a.id AS n, n + 1 AS m, position('a' IN a.s) AS q, trim(BOTH '0' FROM a.s) AS t, (a.id, 1) AS z FROM a, b",
+    "SELECT timestampadd(DAY, 1, a.ts) AS t, timestampdiff(DAY, a.ts, b.ts) AS d, a.s COLLATE UNICODE AS c FROM a, b",
+]
+
+
+@pytest.mark.parametrize("text", TAKEN)
+def test_what_computes_is_taken(define: Define, text: str) -> None:
+    assert define(text).schema is not None
+
+
+def test_sizes_are_limited_in_select_too(define: Define) -> None:
+    small, large = (f"SELECT repeat(a.s, cast(b.id * {n} AS int)) AS r FROM a, b" for n in (2, 100_000_000))
+    assert sorted(row.r for row in define(small).toDF().collect())[-1] == "2222"
+    with pytest.raises(Exception, match="repeat would make a value of more than 16,777,216 bytes"):
+        define(large).toDF().collect()
+
+
+def test_the_program_itself_may_do_what_spark_does(spark: SparkSession) -> None:
+    frame = spark.range(1).selectExpr("id", "timestamp_seconds(id) AS ts")
+    text = "SELECT reflect('java.lang.String', 'valueOf', 1) AS x FROM a, b"
+    found: Any = wm.sql(text, {"a": frame, "b": frame}, time="ts").toDF().first()
+    assert found.x == "1"
+
+
+def test_a_function_that_hides_a_built_in_is_not_called(spark: SparkSession, define: Define) -> None:
+    spark.udf.register("soundex", lambda text: "mine")
+    try:
+        found: Any = define("SELECT soundex(a.s) AS x FROM a, b").toDF().first()
+        assert found.x != "mine"
+    except wm.SqlError as error:
+        assert "soundex" in str(error)
+    finally:
+        spark.sql("DROP TEMPORARY FUNCTION soundex")
+    assert is_allowed(spark, "soundex") and is_allowed(spark, "SOUNDEX")
