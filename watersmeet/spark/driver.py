@@ -1,13 +1,15 @@
 """Small batches run in the driver's own process: to start tasks would take longer than the work."""
 
+import json
 import time
-from functools import reduce
+from functools import lru_cache, reduce
 from threading import Lock
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.probe import TaskReport
@@ -50,29 +52,34 @@ def fetch(batch: DataFrame, most: int) -> pa.Table | None:
     if not any(is_open(field.dataType) for field in batch.schema):
         rows = few.toArrow()
         return rows if rows.num_rows < most else None
-    cap = limits().driver_bytes // most
+    # [!] Powers of two: for every other cap Spark would compile its code anew.
+    schema = batch.schema.json()
+    cap = 1 << max(0, (limits().driver_bytes // most).bit_length() - 1)
     for _ in range(2):
-        rows = _narrowed(few, cap).toArrow()
+        rows = few.select(*_columns(batch.sparkSession.sparkContext.applicationId, schema, cap)).toArrow()
         widths = rows.column(WIDTH)
         if rows.num_rows >= most or (pc.sum(widths).as_py() or 0) > limits().driver_bytes:
             return None
         widest = pc.max(widths).as_py() or 0
         if widest <= cap:
             return rows.drop_columns([WIDTH])
-        cap = widest
+        cap = 1 << int(widest).bit_length()
     return None
 
 
-def _narrowed(frame: DataFrame, cap: int) -> DataFrame:
-    """Return a frame with the width of each row, and without the values of variable length of rows beyond a cap."""
-    wide = [field for field in frame.schema if is_open(field.dataType)]
+@lru_cache(maxsize=64)
+def _columns(application: str, schema: str, cap: int) -> list[Column]:
+    """Return a frame's columns, those of variable length only of rows up to a cap, and the rows' width.
+
+    They are kept: to make them takes many calls of the JVM.
+    """
+    fields = T.StructType.fromJson(json.loads(schema)).fields
+    wide = [field for field in fields if is_open(field.dataType)]
     inside = reduce(Column.__add__, (width(F.col(field.name), field.dataType) for field in wide))
-    fixed = FIXED * (len(frame.columns) - len(wide))
-    fits = F.col(WIDTH) <= cap
-    shown = [
-        F.when(fits, F.col(field.name)).alias(field.name) if field in wide else field.name for field in frame.schema
-    ]
-    return frame.select("*", (inside + fixed).alias(WIDTH)).select(*shown, WIDTH)
+    whole = inside + FIXED * (len(fields) - len(wide))
+    fits = whole <= cap
+    shown = [F.when(fits, F.col(f.name)).alias(f.name) if f in wide else F.col(f.name) for f in fields]
+    return [*shown, whole.alias(WIDTH)]
 
 
 def limit(plan: BatchPlan) -> int:
