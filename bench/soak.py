@@ -1,0 +1,183 @@
+"""Thousands of micro-batches in one process: what grows? Memory, files, descriptors, mappings, time a batch.
+
+`python bench/soak.py [--batches 5000] [--exchange driver]`: flat from batch 500 on means that a line fitted through the
+samples rises by at most 2 % in 1,000 batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import psutil
+from pyspark.sql import SparkSession
+from rich.table import Table
+
+import watersmeet as wm
+from bench.baselines import session
+from bench.common import RESULTS, console, progress
+from watersmeet.spark.writer import JoinQuery
+
+TARGET = 2.0
+"""Per cent in 1,000 batches."""
+SETTLED = 500
+EVERY = 25
+"""Batches between two samples."""
+ROWS = 20
+"""Of each stream in a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the processes and the checkpoint take after some batches; memory in MB."""
+
+    batch: int
+    ms_per_batch: float
+    driver_mb: float
+    jvm_mb: float
+    workers_mb: float
+    descriptors: int
+    mappings: int
+    deleted: int
+    files: int
+    checkpoint_kb: float
+
+
+def start(spark: SparkSession, folder: Path, exchange: str) -> JoinQuery:
+    streams = []
+    for name in "ab":
+        rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 1)
+        frame = rate.option("advanceMillisPerBatch", 1000).option("startTimestamp", 1_700_000_000_000).load()
+        frame = frame.selectExpr("value AS id", "timestamp AS ts", "cast(value % 97 AS double) AS x")
+        streams.append(wm.stream(name, frame, time="ts", window="10 seconds", delay="1 second"))
+    join = wm.join(*streams, where="abs(a.x - b.x) < 1", select="a.id AS a, b.id AS b", strategy=wm.PSP(nodes=2))
+    writer = join.writeStream.format("noop").option("checkpointLocation", str(folder)).option("exchange", exchange)
+    return writer.start()
+
+
+def sample(batch: int, folder: Path, took: float) -> Sample:
+    me = psutil.Process()
+    others = me.children(recursive=True)
+    jvms = [p for p in others if p.name() == "java"]
+    workers = [p for p in others if "python" in p.name()]
+    maps = [line for p in (me, *workers) for line in _lines(p)]
+    kept = [path for path in folder.rglob("*") if path.is_file()]
+    return Sample(
+        batch,
+        1000 * took / EVERY,
+        _mb([me]),
+        _mb(jvms),
+        _mb(workers),
+        sum(p.num_fds() for p in (me, *workers)),
+        len(maps),
+        sum("(deleted)" in line and ".arrow" in line for line in maps),
+        len(kept),
+        sum(path.stat().st_size for path in kept) / 1024,
+    )
+
+
+def _lines(process: psutil.Process) -> list[str]:
+    try:
+        return Path(f"/proc/{process.pid}/maps").read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _mb(processes: Sequence[psutil.Process]) -> float:
+    return float(sum(process.memory_info().rss for process in processes)) / 2**20
+
+
+def watch(query: JoinQuery, folder: Path, batches: int) -> list[Sample]:
+    samples, done, at = list[Sample](), 0, time.monotonic()
+    with progress("Soak", batches) as bar:
+        while done < batches and query.isActive:
+            time.sleep(0.02)
+            last = query.progress[-1]["batchId"] + 1 if query.progress else 0
+            if last < done + EVERY:
+                continue
+            now = time.monotonic()
+            try:
+                samples.append(sample(last, folder, (now - at) * EVERY / (last - done)))
+            except (psutil.Error, FileNotFoundError):
+                continue  # a process or a file that went while it was looked at
+            bar.update(bar.task_ids[0], completed=last)
+            done, at = last, time.monotonic()
+    return samples
+
+
+def slope(samples: Sequence[Sample], name: str) -> float:
+    """Return by how many per cent of its mean a figure rises in 1,000 batches, once all has settled."""
+    settled = [one for one in samples if one.batch >= SETTLED]
+    values = np.array([getattr(one, name) for one in settled], float)
+    if len(values) < 2 or not values.mean():
+        return 0.0
+    rise, _ = np.polyfit([one.batch for one in settled], values, 1)
+    return float(100 * 1000 * rise / values.mean())
+
+
+def report(samples: Sequence[Sample], exchange: str) -> None:
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    names = [field.name for field in fields(Sample)][1:]
+    with (RESULTS / f"soak-{exchange}.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["batch", *names])
+        writer.writeheader()
+        writer.writerows(asdict(one) for one in samples)
+    table = Table("figure", f"at batch {SETTLED}", "at the end", "% in 1,000 batches", "flat?")
+    first = next((one for one in samples if one.batch >= SETTLED), samples[0])
+    for name in names:
+        rise = slope(samples, name)
+        shown = [f"{getattr(one, name):,.1f}" for one in (first, samples[-1])]
+        table.add_row(name, *shown, f"{rise:+.1f}", "yes" if rise <= TARGET else "NO")
+    console.print(table)
+    draw(samples, names, RESULTS / f"soak-{exchange}.png", exchange)
+
+
+def draw(samples: Sequence[Sample], names: Sequence[str], path: Path, exchange: str) -> None:
+    figure, axes = plt.subplots(3, 3, figsize=(12, 8), sharex=True)
+    for axis, name in zip(axes.flat, names, strict=True):
+        axis.plot([one.batch for one in samples], [getattr(one, name) for one in samples], linewidth=1)
+        axis.set_title(f"{name} ({slope(samples, name):+.1f} % in 1,000)", fontsize=9)
+        axis.set_ylim(bottom=0)
+        axis.axvline(SETTLED, color="grey", linewidth=0.5)
+    for axis in axes[-1]:
+        axis.set_xlabel("batch")
+    figure.suptitle(f"{samples[-1].batch:,} micro-batches in one process, exchange {exchange}")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    console.print(f"picture: {path.relative_to(RESULTS.parent.parent)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batches", type=int, default=5000)
+    parser.add_argument("--exchange", default="driver")
+    options = parser.parse_args()
+    spark = session({})
+    with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as name:
+        folder = Path(name)
+        query = start(spark, folder, options.exchange)
+        samples = watch(query, folder, options.batches)
+        if not query.isActive:
+            query.awaitTermination()
+        query.stop()
+        report(samples, options.exchange)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
