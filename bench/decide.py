@@ -28,7 +28,7 @@ SECOND = 1_000_000
 
 def state(chunks: int, equal: bool) -> StateView:
     """A join of three streams that has run for a while, with dear predicates, and so many chunks; maybe by equality."""
-    length, place = WINDOW // chunks, Place("part", 0, 0, 0)
+    length, place = WINDOW // chunks, Place("part", 0, 0, "")
     rows = RATE * STREAMS * WINDOW // SECOND // chunks
     hops = tuple(
         HopView(joined, target, RATE, RATE * RATE * WINDOW / SECOND, RATE / 2.0)

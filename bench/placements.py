@@ -130,7 +130,7 @@ def crowd(slices: int, nodes: int) -> StateView:
             low=at * length,
             high=(at + 1) * length - 1,
             owners=(at * nodes // per_stream % nodes,),
-            place=Place("chunks/none.arrow", 0, 0, 0),
+            place=Place("chunks/none.arrow", 0, 0, ""),
             sealed=True,
         )
         for stream in range(3)

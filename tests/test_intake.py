@@ -70,9 +70,9 @@ def arrived(times: list[int | None]) -> pa.RecordBatch:
 
 def test_a_row_from_far_ahead_is_rejected_and_not_believed(tmp_path: Path) -> None:
     streams = tuple(StreamSpec(name, SCHEMA.remove(4).remove(3).remove(2), 1, Sliding(10), 0) for name in "ab")
-    join = Query((replace(streams[0], ahead=60_000_000), streams[1]))
+    query = Query((replace(streams[0], ahead=60_000_000), streams[1]))
     before = Manifest(4, (StreamState(latest=500), StreamState(latest=1000)), watermark=400)
-    batch = plan(join, before, Central(), Store(str(tmp_path)), "run", sides=True, now=700)
+    batch = plan(query, before, Central(), Store(str(tmp_path)), "run", sides=True, now=700)
     assert batch.believed == (60_001_000, None)
     judge = Judge(batch, "t")
     assert judge.accepted(0, arrived([700, FAR, 60_001_000, 60_001_001, None, 399])).num_rows == 2
@@ -110,10 +110,10 @@ def test_times_without_a_zone_are_compared_with_the_clock_on_the_wall() -> None:
     schema = pa.schema([("ts", pa.timestamp("us"))])
     streams = tuple(StreamSpec(name, schema, 0, Sliding(10), 0, ahead=5) for name in "ab")
     for zone, hours in {"UTC": 0, "Asia/Tokyo": 9, "GMT-03:00": -3, "no such zone": 0}.items():
-        join = Query(streams, dialect=Dialect(zone))
-        assert believed(join, start(join), 7) == (hours * 3_600_000_000 + 12,) * 2
+        query = Query(streams, dialect=Dialect(zone))
+        assert believed(query, start(query), 7) == (hours * 3_600_000_000 + 12,) * 2
     latest = (StreamState(), StreamState(latest=FOREVER - 1))
-    assert believed(join, Manifest(0, latest), 7) == (FOREVER,) * 2
+    assert believed(query, Manifest(0, latest), 7) == (FOREVER,) * 2
 
 
 @pytest.mark.parametrize("when", ["while it takes", "while it probes"])

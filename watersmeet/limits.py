@@ -32,6 +32,7 @@ class Limits:
         files: or one such part of all that is written at once.
         spool_bytes: New rows of a stream that a task holds back before it writes them as chunks.
         open_bytes: What the chunks that a process keeps open may take.
+        copied_bytes: What this host's copies of remote chunks may take on disk.
         output_bytes: Results that are made at once.
         file_rows: Results in a file.
         merged_chunks: Chunks of one tier that make one of the next.
@@ -60,6 +61,7 @@ class Limits:
     files: int = 64
     spool_bytes: int = 48 << 20
     open_bytes: int = 512 << 20
+    copied_bytes: int = 4 << 30
     output_bytes: int = 32 << 20
     file_rows: int = 8_000_000
     merged_chunks: int = 8

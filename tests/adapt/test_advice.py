@@ -19,7 +19,7 @@ from watersmeet.state.chunk import WHOLE, Chunk, Place
 HEAVY = Sample(measured(pair=1e-5, streams=3), 9_000, 30.0)
 """Three streams of 100 tuples a second in windows of 10 s, where a pair takes 10 µs and 1 of 1000 matches."""
 
-CHUNK = Chunk("b", 1, 0, 0, 1_000_000, WHOLE, 300, 30_000, 0, 9, (0,), Place("p", 0, 0, 0))
+CHUNK = Chunk("b", 1, 0, 0, 1_000_000, WHOLE, 300, 30_000, 0, 9, (0,), Place("p", 0, 0, ""))
 ENDLESS = replace(
     measured(), streams=(measured().streams[0], replace(measured().streams[1], window=None, span=None)), chunks=(CHUNK,)
 )

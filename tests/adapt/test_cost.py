@@ -260,7 +260,7 @@ def state(**more: object) -> StateView:
         StreamView(12 * SECOND, 90 * SECOND, 100, 2 * SECOND, 2 * SECOND, 50.0),
         StreamView(None, 89 * SECOND, 20, 1 * SECOND, None, 10.0),
     )
-    chunks = tuple(Chunk(f"{at}", 2, 0, 0, SECOND, WHOLE, 150, 6000, 0, 9, (0,), Place("p", 0, 0, 0)) for at in (1, 2))
+    chunks = tuple(Chunk(f"{at}", 2, 0, 0, SECOND, WHOLE, 150, 6000, 0, 9, (0,), Place("p", 0, 0, "")) for at in (1, 2))
     made = StateView(streams, chunks, ties=(frozenset({0, 1}), frozenset({0, 2}), frozenset({0, 1, 2})))
     return replace(made, **more)  # type: ignore[arg-type]
 
@@ -276,7 +276,7 @@ def test_rates_windows_and_state_as_measured() -> None:
 def test_rows_that_are_stored_by_several_hashes_count_once() -> None:
     def stored(by: int) -> Chunk:
         bucket = Bucket(by, 2, 0, fields=(3, 4))
-        return Chunk(f"h{by}", 2, 0, 0, SECOND, bucket, 150, 6000, 0, 9, (0,), Place("p", 0, 0, 0))
+        return Chunk(f"h{by}", 2, 0, 0, SECOND, bucket, 150, 6000, 0, 9, (0,), Place("p", 0, 0, ""))
 
     assert parameters.measured(state(chunks=(stored(3), stored(4)))).held[2] == 150
 

@@ -207,7 +207,7 @@ def chunk_of(stream: int, columns: dict[Column, pa.Array], rows: int) -> tuple[C
     batch = pa.record_batch({"ts": ts, **names}).take(order)
     low, high = (int(end) for end in (min(ts.to_pylist()), max(ts.to_pylist())))
     zones = {name: zone_of(values) for name, values in names.items()}
-    chunk = Chunk("c", stream, 0, 0, 0, WHOLE, rows, 0, low, high, (0,), Place("", 0, 0, 0), zones=zones)
+    chunk = Chunk("c", stream, 0, 0, 0, WHOLE, rows, 0, low, high, (0,), Place("", 0, 0, ""), zones=zones)
     return chunk, Rows(batch, SCHEMA.field(TIME).type, None)
 
 

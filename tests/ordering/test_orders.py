@@ -38,7 +38,7 @@ def query_of(text: str, names: str = "abc") -> Query:
 
 
 def chunk(stream: int, rows: int, zones: dict[str, Zone] | None = None, bucket: Bucket = WHOLE) -> Chunk:
-    place = Place("p", 0, 0, 0)
+    place = Place("p", 0, 0, "")
     return Chunk(f"c{stream}", stream, 0, 0, 10, bucket, rows, 8, 0, 9, (0,), place, zones=zones or {})
 
 

@@ -40,7 +40,7 @@ def stream(window: int | None, latest: int | None = None, rate: float = 0.0, row
 
 
 def chunk(at: int, low: int, high: int, owners: tuple[int, ...], name: str = "") -> Chunk:
-    place = Place("file", 0, 0, 0)
+    place = Place("file", 0, 0, "")
     return Chunk(name or f"{at}-{low}-{high}", at, 0, low, high + 1, WHOLE, 10, 100, low, high, owners, place)
 
 

@@ -114,7 +114,7 @@ def test_before_anything_is_known_work_is_spread() -> None:
 def test_streams_without_limit_in_time_count_by_what_is_kept() -> None:
     def kept(rows: int) -> StateView:
         chunks = tuple(
-            Chunk(f"c{at}", at, 0, 0, SECOND, WHOLE, rows, rows * 40, 0, 9, (0,), Place("p", 0, 0, 0)) for at in (0, 1)
+            Chunk(f"c{at}", at, 0, 0, SECOND, WHOLE, rows, rows * 40, 0, 9, (0,), Place("p", 0, 0, "")) for at in (0, 1)
         )
         streams = tuple(replace(stream, span=None, window=None) for stream in measured().streams)
         return replace(measured(pair=1e-6), streams=streams, chunks=chunks)
@@ -256,7 +256,7 @@ def test_why_is_the_choices_reason_and_not_that_of_the_rings_moves() -> None:
             low,
             low + SECOND - 1,
             (0,),
-            Place("p", 0, 0, 0),
+            Place("p", 0, 0, ""),
         )
         for at, low in enumerate(range(80 * SECOND, 90 * SECOND, SECOND))
     )

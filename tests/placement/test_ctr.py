@@ -29,7 +29,7 @@ def stream(window: int | None = 80, latest: int | None = None, rate: float = 1e6
 
 
 def chunk(at: int, low: int, owners: tuple[int, ...]) -> Chunk:
-    return Chunk(f"{at}-{low}", at, 0, low, low + 10, WHOLE, 10, 100, low, low + 9, owners, Place("f", 0, 0, 0))
+    return Chunk(f"{at}-{low}", at, 0, low, low + 10, WHOLE, 10, 100, low, low + 9, owners, Place("f", 0, 0, ""))
 
 
 def held(*sets: list[tuple[int, ...]], nodes: int = 6) -> Held:

@@ -34,7 +34,7 @@ def planned(strategy: DSJ, state: StateView) -> DsjPlacement:
 
 
 def chunk(name: str, low: int, high: int, *owners: int) -> Chunk:
-    return Chunk(name, 0, 0, low, high + 1, WHOLE, 10, 80, low, high, owners, Place("p", 0, 0, 0))
+    return Chunk(name, 0, 0, low, high + 1, WHOLE, 10, 80, low, high, owners, Place("p", 0, 0, ""))
 
 
 def owners(placement: DsjPlacement, *numbers: int) -> list[int]:

@@ -46,7 +46,7 @@ def bucketed(of: int, number: int) -> Bucket:
 
 
 def chunk(name: str, bucket: Bucket, *owners: int) -> Chunk:
-    return Chunk(name, 0, 0, 0, 10, bucket, 1, 8, 0, 9, owners, Place("p", 0, 0, 0))
+    return Chunk(name, 0, 0, 0, 10, bucket, 1, 8, 0, 9, owners, Place("p", 0, 0, ""))
 
 
 # -- attributes

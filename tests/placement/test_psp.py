@@ -29,7 +29,7 @@ WINDOW = 60 * SECOND
 
 
 def chunk(stream: int, low: int, high: int, rows: int, owner: int = 0, *more: int) -> Chunk:
-    place = Place("p", 0, 0, 0)
+    place = Place("p", 0, 0, "")
     return Chunk(f"{stream}-{low}", stream, 0, low, high + 1, WHOLE, rows, 8, low, high, (owner, *more), place)
 
 

@@ -357,3 +357,26 @@ def test_samples_of_a_column_that_no_stream_has(spark: SparkSession, tmp_path: P
     assert str(caught.value) == (
         "samples 'id, nmae': no stream has a column 'nmae'; use 'all', 'none', or columns such as 'id, ts'."
     )
+
+
+# -- places that can't be written to
+
+
+def test_a_checkpoint_that_cannot_be_written_to(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in", CASE.batches[:1])
+    (tmp_path / "checkpoint").write_text("no folder")
+    with pytest.raises(wm.DefinitionError, match=r"checkpointLocation '.*' can't be written to: ") as caught:
+        run(join_of(CASE, frames(spark, tmp_path / "in", CASE.names)).writeStream, tmp_path)
+    assert said(caught.value)
+
+
+def test_an_output_folder_that_cannot_be_written_to(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in", CASE.batches)
+    (tmp_path / "out").write_text("no folder")
+    joined = join_of(CASE, frames(spark, tmp_path / "in", CASE.names))
+    with pytest.raises(wm.StateError, match="Batch 0 was not written") as caught:
+        run(joined.writeStream, tmp_path)
+    assert said(caught.value)
+    (tmp_path / "out").unlink()
+    run(joined.writeStream, tmp_path)
+    assert results(tmp_path, CASE.names) == expected(CASE).results

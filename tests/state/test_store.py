@@ -118,7 +118,7 @@ def test_open_chunks_are_bounded_by_bytes_sort_orders_included(tmp_path: Path, m
             rows.order(Column(0, 1))
         assert rows.nbytes > size
         assert 2 <= len(opened) < 10
-    monkeypatch.setattr("zlib.crc32", None)
+    monkeypatch.setattr("watersmeet.state.chunk.digest", None)
     assert store.open(chunks[0], pa.int64()).ts.tolist() == [1, 3, 5]  # what was right once is not read again
 
 
@@ -232,3 +232,37 @@ def test_remote_chunks_are_cached_on_this_host_until_removed(tmp_path: Path, mon
     assert (tmp_path / "cache" / f"watersmeet-{os.getuid()}").stat().st_mode & 0o777 == 0o700
     store.remove(chunk.files)
     assert not list((tmp_path / "cache").rglob("*.arrow"))
+
+
+def test_copies_of_remote_chunks_are_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = pafs.SubTreeFileSystem(str(tmp_path / "far"), pafs.LocalFileSystem())
+    monkeypatch.setattr(stores, "_connect", lambda root: (far, root.removeprefix("far://")))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "cache"))
+    store = Store("far://bounded")
+    chunks = [written(store, f"r-b0-many{number}") for number in range(20)]
+    size = len(store.read(chunks[0].place.path) or b"")
+    with limited(copied_bytes=8 * size):
+        for chunk in chunks:
+            assert store.open(chunk, pa.int64()).ts.tolist() == [1, 3, 5]
+            assert sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*.arrow")) <= 10 * size
+    kept = {path.name for path in (tmp_path / "cache").rglob("*.arrow")}
+    assert Path(chunks[-1].place.path).name in kept and Path(chunks[0].place.path).name not in kept
+
+
+def test_a_damaged_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = pafs.SubTreeFileSystem(str(tmp_path / "far"), pafs.LocalFileSystem())
+    monkeypatch.setattr(stores, "_connect", lambda root: (far, root.removeprefix("far://")))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "cache"))
+    store = Store("far://forged")
+    chunk = written(store, "r-b0-forged")
+    copy = store._cached(chunk.place.path)
+    copy.parent.mkdir(parents=True, mode=0o700)
+    data = bytearray(store.read(chunk.place.path) or b"")
+    data[-9] ^= 1
+    copy.write_bytes(data)
+    assert store.open(chunk, pa.int64()).ts.tolist() == [1, 3, 5]
+    (tmp_path / "far" / "forged" / chunk.place.path).write_bytes(data)
+    copy.write_bytes(data)
+    stores._opened.forget(lambda key: True)
+    with pytest.raises(StateError, match="fails its checksum"):
+        store.open(chunk, pa.int64())

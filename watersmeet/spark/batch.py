@@ -4,10 +4,8 @@ A replay after a crash finds either no manifest of its batch, and does everythin
 replaces), or the manifest, and returns at once: then only Spark's own commit was lost.
 """
 
-import json
 import logging
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -28,24 +26,24 @@ from watersmeet.engine.intake import IntakeReport
 from watersmeet.engine.plan import BatchPlan, Host, plan, start, view
 from watersmeet.engine.probe import TaskReport
 from watersmeet.engine.warnings import Notice, news
-from watersmeet.errors import DefinitionError, PredicateError, StateError
+from watersmeet.errors import PredicateError, StateError, WatersmeetError
 from watersmeet.explain import explain
 from watersmeet.spark import tasks
 from watersmeet.spark.catalyst import quiet, said
 from watersmeet.spark.clock import Clock
 from watersmeet.spark.exchange import EXCHANGES
 from watersmeet.spark.files import Folder
+from watersmeet.spark.lease import Lease
+from watersmeet.spark.offsets import Offsets
 from watersmeet.spark.paths import Place
 from watersmeet.spark.sinks import Results, Sink
 from watersmeet.spark.tree import Node
+from watersmeet.state import history
 from watersmeet.state import manifest as manifests
 from watersmeet.state.chunk import CHUNKS
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
 
-DESCRIPTION = "query.json"
-FORMAT = 3
-"""What chunks and manifests look like; a checkpoint of another number can't be read."""
 JOB_TRIES = 4
 CANNOT_ROLL_BACK = "A shuffle map stage with indeterminate output was failed and retried"
 
@@ -58,10 +56,13 @@ class BatchRunner:
         tree: The join, with its inner joins.
         place: Where the store is.
         store: Where state is kept.
+        lease: What says that the store is this run's.
+        offsets: Where Spark keeps the offsets of its batches.
         sink: Where results go.
         plain: Whether result files hold the output as it is.
         exchange: How partial results travel.
         host: Where the join runs.
+        run: The name of this run, unique for ever; part of every file's name.
         due: The seconds from one batch to the next, if the trigger says so.
         sides: Folders for late and rejected rows, by kind.
         clock: The driver's clock.
@@ -72,10 +73,13 @@ class BatchRunner:
     tree: Node
     place: Place
     store: Store
+    lease: Lease
+    offsets: Offsets
     sink: Sink
     plain: bool
     exchange: str
     host: Host
+    run: str
     due: float | None = None
     sides: Mapping[str, Folder] = field(default_factory=dict)
     clock: Clock = field(default_factory=Clock)
@@ -83,35 +87,21 @@ class BatchRunner:
     after: Callable[[str], None] = lambda step: None
     history: list[Mapping[str, Any]] = field(default_factory=list)
     error: BaseException | None = None
-    _run: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     _resumed: Manifest = field(default_factory=lambda: Manifest(-1, ()))
     _last: Manifest | None = None
     _garbage: frozenset[str] = frozenset()
     _told: frozenset[str] = frozenset()
 
     def open(self) -> None:
-        """Check that the store belongs to this query, claim it if it is new, and read the state it holds.
+        """Read the state that the store holds.
 
         Raises:
-            DefinitionError: If it belongs to another query; the message says what changed.
             StateError: If its newest manifest is damaged.
         """
-        mine = {"format of state": FORMAT} | description(self.tree)
-        if not self.store.publish(DESCRIPTION, json.dumps(mine).encode()):
-            self._compare(json.loads(self.store.read(DESCRIPTION) or b"{}"), mine)
         newest = manifests.newest(self.store)
         found = None if newest is None else manifests.load(self.store, newest)
         self._resumed = found or start(self.tree.query)
-        self.history = list(self._resumed.all_progress)
-
-    def _compare(self, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-        changed = [key for key in {**theirs, **mine} if theirs.get(key) != mine.get(key)]
-        if changed:
-            what = "; ".join(f"{key} was {_shown(theirs.get(key))} and is {_shown(mine.get(key))}" for key in changed)
-            raise DefinitionError(
-                f"The checkpoint at {self.store.root} belongs to another query: {what}. "
-                "Use a new checkpointLocation, or the old query; nodes, strategy, order and trigger may change."
-            )
+        self.history = history.load(self.store, found.batch) if found else []
 
     def explained(self) -> str:
         """Return how the join runs now, inner joins included."""
@@ -133,8 +123,23 @@ class BatchRunner:
         try:
             self._protocol(batch, number)
         except BaseException as error:
-            self.error = error
+            self.error = self._said(error, number)
             raise
+
+    def _said(self, error: BaseException, number: int) -> BaseException:
+        """Return an error as people are told of it: who has lost the lease may find files gone, whatever it does."""
+        if isinstance(error, WatersmeetError):
+            return error
+        try:
+            self.lease.check()
+        except StateError as lost:
+            return lost
+        except OSError:  # where not even the lease can be looked at, the error itself says why
+            pass
+        if isinstance(error, OSError):
+            what = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
+            return StateError(f"Batch {number} was not written: {what}; start the query again once that is fixed.")
+        return error
 
     def _protocol(self, batch: DataFrame, number: int) -> None:
         began = self.clock()
@@ -146,22 +151,37 @@ class BatchRunner:
         manifest = ran[0].manifest
         self.after("reports")
         ran_at = self.clock()
+        self.lease.check()
         self._publish(batch, number, ran)
         self.after("sink")
         planned = sum(part.planning for part in ran)
         times = {"plan": planned, "job": ran_at - began - planned, "commit": self.clock() - ran_at}
         intakes = [intake for part in ran for intake in part.intakes]
         manifest = self._with_warnings(self._with_times(manifest, before, intakes, began, times), ran)
-        if not manifests.publish(self.store, manifest, before):
-            raise StateError(
-                f"Batch {number} was committed by somebody else: two runs share the checkpoint at {self.store.root}; "
-                "stop one of them."
-            )
+        manifest = self._commit(replace(manifest, input=self.offsets.of(number) or ""), before)
         self.after("manifest")
         # Still needed if Spark's own commit gets lost; gone once the next batch starts.
         self._garbage |= before.files - manifest.files | manifests.superseded(number)
+        self._garbage |= history.kept(before.batch) - history.kept(number)
         self._last = manifest
-        self.history = [*self.history, manifest.progress][-manifests.HISTORY :]
+        self.history = [*self.history, manifest.progress][-history.HISTORY :]
+
+    def _commit(self, manifest: Manifest, before: Manifest) -> Manifest:
+        """Publish the manifest of a batch whose results are in the sink.
+
+        Raises:
+            StateError: If another run has taken the store over; the results of this one are retracted.
+        """
+        history.keep(self.store, manifest.batch, self.history)
+        self.store.sync(manifest.files - before.files)
+        published = manifests.publish(self.store, manifest, before) if self.lease.held() else None
+        if published is None:
+            self.sink.retract(manifest.batch)
+            for folder in self.sides.values():
+                folder.retract(manifest.batch)
+            self.lease.check()
+            raise StateError(f"Another run has committed batch {manifest.batch} at {self.store.root}; stop that one.")
+        return published
 
     def _before(self, number: int) -> Manifest | None:
         """Return the state the batch builds on, or None if the batch is already done."""
@@ -179,19 +199,31 @@ class BatchRunner:
                 f"Spark runs batch {number}, but the newest state at {self.store.root} is {newest}: Spark's part of "
                 "the checkpoint and the join's do not belong together; restore both or start a new checkpoint."
             )
+        self._check_input(found)
+        self.lease.check()
         self._sweep(found)
+        self.sink.restarted(found.batch + 1)
+        for folder in self.sides.values():
+            folder.withdraw(found.batch + 1)
         if found.batch == number:
             self._last = found
             return None
-        self.sink.restarted(number)
-        for folder in self.sides.values():
-            folder.withdraw(number)
         return found
+
+    def _check_input(self, found: Manifest) -> None:
+        """Check that what the newest manifest calls its batch is what Spark does."""
+        if self.offsets.of(found.batch) in (found.input, None):
+            return
+        raise StateError(
+            f"Batch {found.batch} at {self.store.root} was computed from other input than Spark now has under that "
+            "number: Spark's part of the checkpoint and the join's do not belong together; restore both or start a new "
+            "checkpoint."
+        )
 
     def _sweep(self, live: Manifest) -> None:
         """Remove what earlier runs left and the live manifest does not need."""
-        needed = live.files | manifests.chain(live.batch)
-        for folder in (CHUNKS, RESULTS, "sides", manifests.FOLDER):
+        needed = live.files | manifests.chain(live.batch) | history.kept(live.batch)
+        for folder in (CHUNKS, RESULTS, "sides", manifests.FOLDER, history.FOLDER):
             self.store.remove(name for name in self.store.names(folder) if name not in needed)
 
     def _ran(self, node: Node, batch: DataFrame, before: Manifest, began: float) -> "list[Ran]":
@@ -203,7 +235,7 @@ class BatchRunner:
         results = {at: self._read(node.inner[at], batch, ran[0].files) for at, ran in inner.items()}
         rows = node.rows(batch, results, bool(self.sides))
         planning = self.clock()
-        run, sides = f"{self._run}{node.path}", bool(self.sides)
+        run, sides = f"{self.run}{node.path}", bool(self.sides)
         clock = int(self.clock.latest() * 1e6)
         planned = plan(
             node.query, before, node.strategy, self.store, run, sides, node.ordering, self.host, clock, self.samples
@@ -360,19 +392,9 @@ def latency(intakes: Sequence[IntakeReport], now: float) -> dict[str, float]:
     return shown
 
 
-def _shown(part: Any) -> str:
-    return "not there" if part is None else repr(part)
-
-
-def checkpoint_id(store: Store) -> str:
-    """Return the name of a checkpoint, given to it when it is first used."""
-    store.publish("id", uuid.uuid4().hex[:8].encode())
-    return (store.read("id") or b"").decode()
-
-
-def store_at(place: Place) -> Store:
+def store_at(place: Place, durable: bool) -> Store:
     """Return the store at a place, made if need be."""
-    store = Store(place.arrow)
+    store = Store(place.arrow, durable)
     if store.local is not None:
         Path(store.local).mkdir(parents=True, exist_ok=True)
     return store

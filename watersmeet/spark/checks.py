@@ -5,7 +5,8 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import get_args
 
@@ -72,6 +73,24 @@ def exchange(given: str | None, local: bool) -> Exchange:
         if name == given:
             return name
     raise DefinitionError(f"exchange '{given}' is unknown; it is one of {', '.join(known)}.")
+
+
+@contextmanager
+def writable(given: str) -> Iterator[None]:
+    """Say in a sentence that a checkpoint can't be written to."""
+    try:
+        yield
+    except OSError as error:
+        raise DefinitionError(
+            f"checkpointLocation '{given}' can't be written to: {error.strerror or error}; nothing was started."
+        ) from None
+
+
+def switch(name: str, given: str) -> bool:
+    """Return what an option that is on or off says."""
+    if given.lower() not in ("true", "false"):
+        raise DefinitionError(f"option('{name}', '{given}'): it is 'true' or 'false'.")
+    return given.lower() == "true"
 
 
 def samples(given: str | None, columns: Sequence[str]) -> frozenset[str] | None:

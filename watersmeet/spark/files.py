@@ -2,15 +2,17 @@
 
 import errno
 import os
+import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 import pyarrow.fs as pafs
 
 from watersmeet.spark.paths import Place
+from watersmeet.state.durable import sync, sync_bytes, sync_names
 from watersmeet.state.store import Store
 
 STAGING = "_watersmeet_staging"
@@ -23,52 +25,77 @@ class Folder:
     Attributes:
         place: Where it is.
         owner: The checkpoint whose files these are; part of their names, so that a replay touches no others.
+        run: The run of the query that writes them now; part of their names, too.
+        durable: Whether what is published on this host's file system survives a loss of power.
     """
 
     place: Place
     owner: str = ""
+    run: str = ""
+    durable: bool = False
+
+    def written_by(self, owner: str, run: str, durable: bool) -> "Folder":
+        """Return the folder as a run of a checkpoint's query writes to it."""
+        return replace(self, owner=owner, run=run, durable=durable and self.place.is_local)
 
     def staging(self, batch: int) -> Place:
         """Return a new hidden folder for a batch's files."""
         return self.place.inside(f"{STAGING}/{self.owner}-b{batch}-{uuid.uuid4().hex}")
 
-    def publish(self, staged: Place, batch: int, ending: str) -> int:
-        """Move the data files of a staged folder in, as `part-b<batch>-*`, partition folders kept; return how many."""
+    def publish(self, staged: Place, batch: int, ending: str) -> None:
+        """Move the data files of a staged folder in, as `part-b<batch>-*`, partition folders kept."""
         system, base = _opened(self.place)
         _, source = _opened(staged)
-        moved = 0
-        for path in list(_files(system, source)):
+        moves: list[tuple[str, str]] = []
+        for path in _files(system, source):
             inside = PurePosixPath(path).relative_to(source)
             if inside.name.startswith(("_", ".")):
                 continue
             target = f"{base}/{inside.parent}" if str(inside.parent) != "." else base
-            system.create_dir(target, recursive=True)
             _, dot, suffix = inside.name.partition(".")
-            system.move(path, f"{target}/{self._name(batch, moved)}{dot}{suffix or ending}")
-            moved += 1
+            moves.append((path, f"{target}/{self._name(batch, len(moves))}{dot}{suffix or ending}"))
+        self._sync(sync_bytes, (path for path, _ in moves))
+        for folder in {os.path.dirname(target) for _, target in moves}:
+            system.create_dir(folder, recursive=True)
+        for path, target in moves:
+            system.move(path, target)
+        self._sync(sync_names, (target for _, target in moves))
         system.delete_dir(source)
-        return moved
 
-    def take(self, files: Iterable[Place], batch: int) -> int:
-        """Move finished files in, as `part-b<batch>-*`; return how many.
+    def take(self, files: Iterable[Place], batch: int) -> None:
+        """Move finished files in, as `part-b<batch>-*`.
 
         A name appears only with all its bytes: a rename on one device, a copy aside or a single put elsewhere.
         """
         system, base = _opened(self.place)
         system.create_dir(base, recursive=True)
-        moved = 0
+        moved: list[str] = []
         for file in files:
-            name = f"{self._name(batch, moved)}{PurePosixPath(file.spark).suffix}"
+            name = f"{self._name(batch, len(moved))}{PurePosixPath(file.spark).suffix}"
             _move(_opened(file), (system, f"{base}/{name}"), f"{base}/.{name}")
-            moved += 1
-        return moved
+            moved.append(f"{base}/{name}")
+        self._sync(sync, moved)
 
-    def withdraw(self, batch: int) -> None:
-        """Remove whatever an earlier try of a batch left behind."""
+    def _sync(self, write_through: Callable[[Iterable[str]], None], files: Iterable[str]) -> None:
+        if self.durable:
+            write_through(files)
+
+    def withdraw(self, first: int) -> None:
+        """Remove whatever earlier runs left behind of a batch and of those after it.
+
+        There are such after it where an older copy of the checkpoint was restored: they will be written again.
+        """
         system, base = _opened(self.place)
         for path in list(_files(system, base)):
-            name = PurePosixPath(path).name.removeprefix(".")
-            if name.startswith(self._prefix(batch)) or f"/{STAGING}/{self.owner}" in path:
+            batch = self._batch_of(PurePosixPath(path).name)
+            if (batch is not None and batch >= first) or f"/{STAGING}/{self.owner}-" in path:
+                system.delete_file(path)
+
+    def retract(self, batch: int) -> None:
+        """Remove what this very run has written of a batch, which another run has done meanwhile."""
+        system, base = _opened(self.place)
+        for path in list(_files(system, base)):
+            if PurePosixPath(path).name.startswith(f"{self._prefix(batch)}{self.run}-"):
                 system.delete_file(path)
 
     def inside(self, name: str) -> "Folder":
@@ -79,7 +106,12 @@ class Folder:
         return f"part-b{batch}-{self.owner}-"
 
     def _name(self, batch: int, number: int) -> str:
-        return f"{self._prefix(batch)}{number:05d}-{uuid.uuid4().hex[:8]}"
+        return f"{self._prefix(batch)}{self.run}-{number:05d}"
+
+    def _batch_of(self, name: str) -> int | None:
+        """Return the batch that a file of this checkpoint's holds results of, hidden or not; None for any other."""
+        found = re.match(rf"\.?part-b(\d+)-{re.escape(self.owner)}-", name)
+        return int(found[1]) if found else None
 
 
 def _opened(place: Place) -> tuple[pafs.FileSystem, str]:

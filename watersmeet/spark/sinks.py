@@ -6,7 +6,7 @@ user's own foreachBatch, at least once.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -39,12 +39,20 @@ class Results:
 class Sink(ABC):
     """Where results go."""
 
+    def written_by(self, owner: str, run: str, durable: bool) -> "Sink":
+        """Return the sink as a run of a checkpoint's query writes to it."""
+        return self
+
     @abstractmethod
     def write(self, results: Results) -> None:
         """Write a batch; called again for the same batch after a crash, and must then replace it if it can."""
 
     def restarted(self, batch: int) -> None:
-        """Called before the first batch of a run, which an earlier run may have half written."""
+        """Called before the first batch of a run; an earlier run may have written some of it, or of later ones."""
+        return None
+
+    def retract(self, batch: int) -> None:
+        """Called if it turns out that another run has done a batch which this one has written."""
         return None
 
 
@@ -56,6 +64,10 @@ class FileSink(Sink):
     folder: Folder
     options: Mapping[str, str] = field(default_factory=dict)
     partition_by: tuple[str, ...] = ()
+
+    def written_by(self, owner: str, run: str, durable: bool) -> "FileSink":
+        """See Sink."""
+        return replace(self, folder=self.folder.written_by(owner, run, durable))
 
     def write(self, results: Results) -> None:
         """See Sink."""
@@ -78,6 +90,10 @@ class FileSink(Sink):
     def restarted(self, batch: int) -> None:
         """See Sink."""
         self.folder.withdraw(batch)
+
+    def retract(self, batch: int) -> None:
+        """See Sink."""
+        self.folder.retract(batch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """`join.writeStream`: Spark's writer, as users know it, and the handle of a running join."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,26 +11,31 @@ import pyarrow as pa
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watersmeet.adapt.parameters import Parameters
 from watersmeet.duration import microseconds
 from watersmeet.engine.intake import SIDES
 from watersmeet.errors import DefinitionError, PredicateError, WatersmeetError
 from watersmeet.spark import checks
-from watersmeet.spark.batch import BatchRunner, checkpoint_id, store_at
+from watersmeet.spark.batch import BatchRunner, description, store_at
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.exchange import warm_up
 from watersmeet.spark.files import Folder
 from watersmeet.spark.frames import host, is_local
+from watersmeet.spark.lease import take
+from watersmeet.spark.offsets import Offsets
 from watersmeet.spark.paths import Place, absolute, place, reached
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
+from watersmeet.state.claim import claim
+from watersmeet.state.store import Store
 
 if TYPE_CHECKING:
     from watersmeet.spark.join import Join
 
 DATA_ERROR = r"SQLSTATE: (22|38|39|P0)|PythonException|Python worker"
 """How errors look that come of the data, or of functions of the user's."""
-OWN_OPTIONS = {"checkpointLocation", "path", "latePath", "rejectedPath", "exchange", "samples"}
+OWN_OPTIONS = {"checkpointLocation", "path", "latePath", "rejectedPath", "exchange", "durable", "samples"}
 Consume = Callable[[DataFrame, int], None]
 
 
@@ -124,46 +131,54 @@ class JoinWriter:
             checks.partitions(self._partitions, join.schema.names)
         chosen = checks.exchange(self._options.get("exchange"), is_local(spark))
         samples = checks.samples(self._options.get("samples"), join.stream_columns)
-        if self._consume is None and self._format in (*FILE_FORMATS, "delta"):
-            self._path()
-        kept = location.inside("watersmeet")
-        store = store_at(kept)
-        sink = self._sink(location.spark, checkpoint_id(store))
-        checks.workers(spark, store)
-        sides = self._sides(checkpoint_id(store))
+        sink, sides = self._sink(location.spark), self._sides()
         if sides:
             columns = [(name, frame.columns) for name, frame in join.leaves]
             checks.alike(columns, "late and rejected rows are written with every column: rename one")
-        warm_up(spark, chosen)
+        kept = location.inside("watersmeet")
+        durable = checks.switch("durable", self._options.get("durable", "true"))
         tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
-        runner = BatchRunner(
-            tree=tree,
-            place=kept,
-            store=store,
-            sink=sink,
-            plain=join.plain,
-            exchange=chosen,
-            host=host(spark, shared=chosen != "shuffle"),
-            due=self._due(),
-            sides=sides,
-            samples=samples,
-        )
-        runner.open()
-        stream = tree.input(bool(sides)).writeStream.foreachBatch(runner)
-        stream = stream.option("checkpointLocation", location.spark)
+        with checks.writable(location.spark):
+            store = store_at(kept, durable)
+            checks.workers(spark, store)
+            lease = take(store)
+        try:
+            warm_up(spark, chosen)
+            name, run = claim(store, description(tree)), uuid.uuid4().hex[:12]
+            runner = BatchRunner(
+                tree=tree,
+                place=kept,
+                store=store,
+                lease=lease,
+                offsets=Offsets(Store(location.arrow)),
+                sink=sink.written_by(name, run, durable),
+                plain=join.plain,
+                exchange=chosen,
+                host=host(spark, shared=chosen != "shuffle"),
+                run=run,
+                due=self._due(),
+                samples=samples,
+                sides={kind: folder.written_by(name, run, durable) for kind, folder in sides.items()},
+            )
+            runner.open()
+            return JoinQuery(self._stream(tree.input(bool(sides)), location).foreachBatch(runner).start(), runner)
+        except BaseException:
+            lease.end()
+            raise
+
+    def _stream(self, rows: DataFrame, location: Place) -> DataStreamWriter:
+        stream = rows.writeStream.option("checkpointLocation", location.spark)
         if self._name:
             stream = stream.queryName(self._name)
-        if self._trigger:
-            stream = stream.trigger(**self._trigger)
-        return JoinQuery(stream.start(), runner)
+        return stream.trigger(**self._trigger) if self._trigger else stream
 
     def _place(self, given: str, what: str) -> Place:
         return reached(place(self.join.spark, given, what), what)
 
-    def _sides(self, owner: str) -> dict[str, Folder]:
+    def _sides(self) -> dict[str, Folder]:
         """Return the folders for late and rejected rows."""
         named = {kind: f"{kind}Path" for kind in SIDES if f"{kind}Path" in self._options}
-        return {kind: Folder(self._place(self._options[option], option), owner) for kind, option in named.items()}
+        return {kind: Folder(self._place(self._options[option], option)) for kind, option in named.items()}
 
     def _due(self) -> float | None:
         """Return the seconds from one batch to the next, if the trigger says so."""
@@ -173,11 +188,11 @@ class JoinWriter:
     def _sink_options(self) -> dict[str, str]:
         return {key: value for key, value in self._options.items() if key not in OWN_OPTIONS}
 
-    def _sink(self, location: str, owner: str) -> Sink:
+    def _sink(self, location: str) -> Sink:
         if self._consume is not None:
             return FrameSink(self._consume)
         if self._format in FILE_FORMATS:
-            folder = Folder(self._place(self._path(), "path"), owner)
+            folder = Folder(self._place(self._path(), "path"))
             return FileSink(self._format, folder, self._sink_options(), self._partitions)
         return FrameSink(_CONSUMERS.get(self._format, JoinWriter._save)(self, location))
 
@@ -240,6 +255,7 @@ class JoinQuery:
 
     def __init__(self, query: StreamingQuery, runner: BatchRunner) -> None:
         self._query, self._runner = query, runner
+        runner.lease.needed = lambda: query.isActive
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._query, name)
@@ -270,17 +286,29 @@ class JoinQuery:
         Raises:
             WatersmeetError: If the join failed, in one sentence.
         """
-        try:
+        with self._told():
             return self._query.awaitTermination() if timeout is None else self._query.awaitTermination(timeout)  # type: ignore[arg-type]
-        except StreamingQueryException as error:
-            raise self._ours(error) or error from None
 
     def processAllAvailable(self) -> None:
         """Wait until all that is there now has been joined; for tests."""
-        try:
+        with self._told():
             self._query.processAllAvailable()
+
+    def stop(self) -> None:
+        """Stop the query; the checkpoint is then free for another."""
+        with self._told():
+            self._query.stop()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say errors in one sentence, and give the checkpoint back at once if the query has ended."""
+        try:
+            yield
         except StreamingQueryException as error:
             raise self._ours(error) or error from None
+        finally:
+            if not self._query.isActive:
+                self._runner.lease.end()
 
     def exception(self) -> BaseException | None:
         """Return why the query failed, or None."""

@@ -4,7 +4,6 @@ A chunk is one record batch of an Arrow IPC stream. The file holds the event tim
 columns under their generated names and, for large chunks, a permutation `o_<column>` per indexed column.
 """
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from watersmeet.errors import StateError
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
+from watersmeet.state.sealed import digest
 
 CHUNKS = "chunks"
 """The folder of a store in which chunks lie."""
@@ -61,12 +61,12 @@ WHOLE = Bucket(UNHASHED, 1, 0)
 
 
 class Place(NamedTuple):
-    """Where a chunk's rows are: which bytes of which file, and their checksum, that of the file's schema included."""
+    """Where a chunk's rows are: which bytes of which file, and their digest, the file's schema included."""
 
     path: str
     offset: int
     length: int
-    checksum: int
+    digest: str
 
 
 class Zone(NamedTuple):
@@ -319,17 +319,17 @@ def read_batch(source: pa.Buffer, place: Place, checked: bool = False) -> pa.Rec
     head = 8 + int.from_bytes(source[4:8], "little")  # a marker, the length of the schema, and as many bytes
     schema = source.slice(0, min(head, place.offset))
     message = source.slice(place.offset, place.length)
-    if not checked and zlib.crc32(message, zlib.crc32(schema)) != place.checksum:
+    if not checked and digest(schema, message) != place.digest:
         raise StateError(f"The state file {place.path} fails its checksum; restore it or start a new checkpoint.")
     return pa.ipc.read_record_batch(message, pa.ipc.read_schema(schema))
 
 
-def encode(batches: Sequence[pa.RecordBatch]) -> tuple[bytearray, list[tuple[int, int, int]]]:
-    """Return the IPC stream that holds the batches, and for each of them (offset, length, checksum)."""
+def encode(batches: Sequence[pa.RecordBatch]) -> tuple[bytearray, list[tuple[int, int, str]]]:
+    """Return the IPC stream that holds the batches, and for each of them (offset, length, digest)."""
     schema = batches[0].schema.serialize()
     data, places = bytearray(schema), []
     for batch in batches:
         message = batch.serialize()
-        places.append((len(data), message.size, zlib.crc32(message, zlib.crc32(schema))))
+        places.append((len(data), message.size, digest(schema, message)))
         data += message
     return data, places

@@ -1,22 +1,22 @@
 """The manifest of a batch: which chunks are live, who owns them, how far time has come.
 
 Written once per batch, after the batch's results are in the sink. Most manifests are deltas on the one before; every so
-often one is a snapshot, so that a commit does not grow with the number of chunks and a restart reads few files.
+often one is a snapshot, so that a commit does not grow with the number of chunks and a restart reads few files. Each
+holds a digest of the one before: files of different histories are never taken for one.
 """
 
-import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from watersmeet.errors import StateError
 from watersmeet.state.chunk import CHUNKS, Chunk
+from watersmeet.state.sealed import digest, seal, unseal
 from watersmeet.state.store import Store
 
 FOLDER = "manifests"
 SNAPSHOT_EVERY = 32
-HISTORY = 1000
-"""Batches whose progress is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,8 @@ class Manifest:
         watermark: The join's watermark; None for minus infinity.
         frozen: What the strategy and the controller keep between batches.
         progress: The progress of this batch.
-        history: The progress of the batches before it, the last first to go; only snapshots write it.
+        input: What identifies the input that Spark gave the batch.
+        digest: The digest of its file; empty as long as it has none.
         inner: The state of the joins that are streams of this one, by position; one file holds them all, so that
             they are committed together.
     """
@@ -68,7 +69,8 @@ class Manifest:
     watermark: int | None = None
     frozen: Mapping[str, Any] = field(default_factory=dict)
     progress: Mapping[str, Any] = field(default_factory=dict)
-    history: tuple[Mapping[str, Any], ...] = ()
+    input: str = ""
+    digest: str = ""
     inner: Mapping[int, "Manifest"] = field(default_factory=dict)
 
     @property
@@ -77,15 +79,9 @@ class Manifest:
         own = frozenset(file for chunk in self.chunks.values() for file in chunk.files)
         return own.union(*(manifest.files for manifest in self.inner.values()))
 
-    @property
-    def all_progress(self) -> tuple[Mapping[str, Any], ...]:
-        """The progress of the last batches, this one's last."""
-        own = (self.progress,) if self.progress else ()
-        return (*self.history, *own)[-HISTORY:]
-
     def follow(self, **changes: Any) -> "Manifest":
         """Return the manifest of the next batch, with what changes."""
-        return replace(self, batch=self.batch + 1, history=self.all_progress, **changes)
+        return replace(self, batch=self.batch + 1, input="", digest="", **changes)
 
 
 def path_of(batch: int) -> str:
@@ -98,8 +94,9 @@ def newest(store: Store) -> int | None:
 
     The one place where a listing is believed: a run that starts must notice that state is further than Spark is.
     """
-    found = [name for name in store.names(FOLDER) if name.endswith(".json")]
-    return max((int(name.removeprefix(f"{FOLDER}/").removesuffix(".json")) for name in found), default=None)
+    found = (re.fullmatch(rf"{FOLDER}/(\d{{12}})\.json", name) for name in store.names(FOLDER))
+    batches = sorted((int(match[1]) for match in found if match), reverse=True)
+    return next((batch for batch in batches if store.read(path_of(batch)) != b""), None)  # empty: never published
 
 
 def _is_snapshot(batch: int) -> bool:
@@ -116,9 +113,10 @@ def superseded(batch: int) -> frozenset[str]:
     return chain(batch - 1) if _is_snapshot(batch) else frozenset()
 
 
-def publish(store: Store, manifest: Manifest, before: Manifest) -> bool:
-    """Write a manifest, if there is none for its batch yet; return whether it was written."""
-    return store.publish(path_of(manifest.batch), json.dumps(_body(manifest, before)).encode())
+def publish(store: Store, manifest: Manifest, before: Manifest) -> Manifest | None:
+    """Write a manifest and return it; None, and nothing is written, if there is one for its batch already."""
+    data = seal(_body(manifest, before) | {"input": manifest.input, "follows": before.digest})
+    return replace(manifest, digest=digest(data)) if store.publish(path_of(manifest.batch), data) else None
 
 
 def _body(manifest: Manifest, before: Manifest) -> dict[str, Any]:
@@ -134,7 +132,7 @@ def _body(manifest: Manifest, before: Manifest) -> dict[str, Any]:
 
 
 def _snapshot(manifest: Manifest) -> dict[str, Any]:
-    return {"chunks": [chunk.to_json() for chunk in manifest.chunks.values()], "history": list(manifest.history)}
+    return {"chunks": [chunk.to_json() for chunk in manifest.chunks.values()]}
 
 
 def _delta(manifest: Manifest, before: Manifest) -> dict[str, Any]:
@@ -152,36 +150,59 @@ def load(store: Store, batch: int) -> Manifest | None:
     Raises:
         StateError: If it, or one that it builds on, is damaged or gone.
     """
-    body = _read(store, batch)
-    if body is None:
+    last = _read(store, batch)
+    if last is None:
         return None
-    deltas = []
-    while "chunks" not in body:
-        deltas.append(body)
-        before = _read(store, body["batch"] - 1)
-        if before is None:
-            raise StateError(
-                f"The manifest of batch {body['batch'] - 1} under {store.root} is missing, and batch {batch} builds on "
-                "it; restore it or start a new checkpoint."
-            )
-        body = before
-    manifest = _manifest(body, None)
-    for delta in reversed(deltas):
-        manifest = _manifest(delta, manifest)
+    files = [last]
+    while "chunks" not in files[-1].body:
+        files.append(_read_before(store, files[-1], batch))
+    manifest: Manifest | None = None
+    for file in reversed(files):
+        manifest = replace(_manifest(file.body, manifest), input=file.body["input"], digest=file.digest)
     return manifest
 
 
-def _read(store: Store, batch: int) -> dict[str, Any] | None:
+def told(store: Store, batch: int) -> list[Mapping[str, Any]]:
+    """Return the progress of the batches since the last snapshot, up to one that was loaded."""
+    files = (_read(store, at) for at in range(batch - batch % SNAPSHOT_EVERY, batch + 1))
+    return [file.body["progress"] for file in files if file is not None and file.body["progress"]]
+
+
+class _File(NamedTuple):
+    """A manifest's file: what it holds, and its digest."""
+
+    body: dict[str, Any]
+    digest: str
+
+
+def _read(store: Store, batch: int) -> _File | None:
     data = store.read(path_of(batch))
     if data is None:
         return None
-    try:
-        body: dict[str, Any] = json.loads(data)
-    except ValueError:
+    body = unseal(data, f"The manifest of batch {batch} under {store.root}")
+    if body["batch"] != batch:
         raise StateError(
-            f"The manifest of batch {batch} under {store.root} is damaged; restore it or start a new checkpoint."
-        ) from None
-    return body
+            f"The manifest of batch {batch} under {store.root} is that of batch {body['batch']}; restore it or start "
+            "a new checkpoint."
+        )
+    return _File(body, digest(data))
+
+
+def _read_before(store: Store, file: _File, last: int) -> _File:
+    """Return the file that another one builds on, on the way back from the last."""
+    batch = file.body["batch"] - 1
+    found = _read(store, batch)
+    if found is None:
+        raise StateError(
+            f"The manifest of batch {batch} under {store.root} is missing, and batch {last} builds on it; restore it "
+            "or start a new checkpoint."
+        )
+    if found.digest != file.body["follows"]:
+        raise StateError(
+            f"The manifest of batch {batch} under {store.root} is not the one that batch {last} builds on; restore it "
+            "or start a new checkpoint."
+        )
+    return found
 
 
 def _chunk(plain: Mapping[str, Any]) -> Chunk:
@@ -209,10 +230,7 @@ def _apply(delta: Mapping[str, Any], chunks: Mapping[str, Chunk]) -> dict[str, C
 
 def _manifest(body: Mapping[str, Any], before: Manifest | None) -> Manifest:
     """Return the manifest that a file's body describes, on top of the one before if it is a delta."""
-    if before is None:
-        chunks, history = {plain["id"]: _chunk(plain) for plain in body["chunks"]}, tuple(body["history"])
-    else:
-        chunks, history = _apply(body, before.chunks), before.all_progress
+    chunks = {p["id"]: _chunk(p) for p in body["chunks"]} if before is None else _apply(body, before.chunks)
     inner = {int(at): _manifest(found, before and before.inner[int(at)]) for at, found in body["inner"].items()}
     return Manifest(
         batch=body["batch"],
@@ -221,6 +239,5 @@ def _manifest(body: Mapping[str, Any], before: Manifest | None) -> Manifest:
         watermark=body["watermark"],
         frozen=body["frozen"],
         progress=body["progress"],
-        history=history,
         inner=inner,
     )

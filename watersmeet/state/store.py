@@ -1,13 +1,10 @@
 """The store: a folder of immutable files, on any file system that pyarrow opens."""
 
+import errno
 import os
-import stat
-import tempfile
 import uuid
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +14,13 @@ import pyarrow.fs as pafs
 
 from watersmeet.errors import StateError
 from watersmeet.limits import limits
+from watersmeet.state import copies
 from watersmeet.state.chunk import Chunk, Rows, read_batch
+from watersmeet.state.durable import sync, sync_bytes, sync_names
+from watersmeet.state.sealed import digest
 
+TRIES = 3
+"""How often a remote file is fetched whose copy on this host vanishes."""
 MOST_CHECKED, MOST_RUNS = 100_000, 100
 """Chunks and runs of queries about which a process remembers something."""
 
@@ -31,9 +33,11 @@ class Store:
 
     Attributes:
         root: A local path, or a URI that `pyarrow.fs` opens.
+        durable: Whether what is published on this host's file system survives a loss of power.
     """
 
     root: str
+    durable: bool = False
 
     @property
     def local(self) -> str | None:
@@ -56,9 +60,15 @@ class Store:
                 out.write(data)
             return
         target = Path(self.local, path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open(target, "wb") as out:
-            out.write(data)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(target, "wb") as out:
+                out.write(data)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            target.unlink(missing_ok=True)
+            raise StateError(f"{error.strerror} at {self.root}; nothing is lost: make room and start again.") from None
 
     def publish(self, path: str, data: bytes) -> bool:
         """Write a file at once or not at all; return False, changing nothing, if it exists."""
@@ -68,15 +78,32 @@ class Store:
                 return False
             self.write(path, data)
             return True
+        target = Path(self.local, path)
+        draft = target.with_name(f"{target.name}.{uuid.uuid4().hex}.draft")
+        self.write(str(draft.relative_to(self.local)), data)
+        try:
+            if self.durable:
+                sync_bytes([str(draft)])
+            published = _linked(draft, target)
+        finally:
+            draft.unlink(missing_ok=True)
+        if self.durable:
+            sync_names([str(target)])
+        return published
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Write files through to the disk, if the store is durable; stores elsewhere see to it themselves."""
+        if self.durable and self.local is not None:
+            sync(os.path.join(self.local, path) for path in paths)
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        """Write a file that may exist; for the one writer it has. Readers see the old bytes or the new."""
+        if self.local is None:
+            self.write(path, data)
+            return
         draft = f"{path}.{uuid.uuid4().hex}.draft"
         self.write(draft, data)
-        try:
-            os.link(Path(self.local, draft), Path(self.local, path))
-        except FileExistsError:
-            return False
-        finally:
-            os.unlink(Path(self.local, draft))
-        return True
+        os.replace(Path(self.local, draft), Path(self.local, path))
 
     def read(self, path: str) -> bytes | None:
         """Return a file's bytes, or None if there is no such file."""
@@ -137,11 +164,14 @@ class Store:
 
     def _map(self, path: str) -> pa.Buffer:
         """Memory-map a file, fetching it to this host's disk first if it is remote."""
-        try:
-            with pa.memory_map(str(self._on_this_host(path))) as source:
-                return source.read_buffer()
-        except (FileNotFoundError, pa.ArrowInvalid):
-            raise self._damaged(path, "is missing or empty") from None
+        for _ in range(TRIES):
+            try:
+                with pa.memory_map(str(self._on_this_host(path))) as source:
+                    return source.read_buffer()
+            except (FileNotFoundError, pa.ArrowInvalid):  # another process may have removed this host's copy
+                if self.local is not None:
+                    break
+        raise self._damaged(path, "is missing or empty")
 
     def _damaged(self, path: str, how: str) -> StateError:
         return StateError(
@@ -159,16 +189,12 @@ class Store:
             data = self.read(path)
             if data is None:
                 raise FileNotFoundError(path)
-            _private(Path(tempfile.gettempdir(), _folder()))
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            draft = cached.with_name(f"{cached.name}.{uuid.uuid4().hex}")
-            draft.write_bytes(data)
-            draft.replace(cached)
+            copies.keep(cached, data)
         return cached
 
     def _cached(self, path: str) -> Path:
         """Return where this host keeps its copy of a remote file."""
-        return Path(tempfile.gettempdir(), _folder(), self.root.replace("/", "_"), path)
+        return Path(copies.folder(), self.root.replace("/", "_"), path)
 
     def open(self, chunk: Chunk, time_type: pa.DataType) -> Rows:
         """Return the rows of a chunk.
@@ -180,42 +206,58 @@ class Store:
         key = _Key(self.root, place.path, place.offset, chunk.ordinals, str(time_type))
         rows = _opened.get(key)
         if rows is None:
-            source = self._map(place.path)
-            if source.size < place.offset + place.length:
-                raise self._damaged(place.path, "is cut short")
-            batch = read_batch(source, place, _opened.is_checked(key))
-            rows = Rows(batch, time_type, self._ordinals(chunk))
+            try:
+                rows = self._read_rows(chunk, time_type, _opened.is_checked(key))
+            except StateError:
+                if not self._forgotten(chunk.files):
+                    raise
+                rows = self._read_rows(chunk, time_type, checked=False)
             _opened.put(key, rows)
         return rows
+
+    def _forgotten(self, files: Iterable[str]) -> bool:
+        """Remove this host's copies of remote files, which may be damaged where the files aren't; False without any."""
+        copied = [] if self.local is not None else [path for file in files if (path := self._cached(file)).exists()]
+        for path in copied:
+            path.unlink(missing_ok=True)
+        return bool(copied)
+
+    def _read_rows(self, chunk: Chunk, time_type: pa.DataType, checked: bool) -> Rows:
+        place = chunk.place
+        source = self._map(place.path)
+        if source.size < place.offset + place.length:
+            raise self._damaged(place.path, "is cut short")
+        return Rows(read_batch(source, place, checked), time_type, self._ordinals(chunk))
 
     def _ordinals(self, chunk: Chunk) -> Any:
         if chunk.ordinals is None:
             return None
         data = self._map(chunk.ordinals)
-        if not chunk.ordinals.endswith(f"-{zlib.crc32(data):08x}.ordinals"):
+        if not chunk.ordinals.endswith(f"-{digest(data)}.ordinals"):
             raise self._damaged(chunk.ordinals, "fails its checksum")
         return pa.ipc.open_stream(data).read_next_batch().column(0).to_numpy()
 
 
-def _folder() -> str:
-    return f"watersmeet-{os.getuid()}"
+def _linked(draft: Path, path: Path) -> bool:
+    """Give a file another name, unless there is a file of that name; return whether there was none."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # [!] Where there are no hard links, the name is taken first: cut here, an empty file is left, and not read.
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except FileExistsError:
+            return False
+        os.replace(draft, path)
+    return True
 
 
-def _private(folder: Path) -> None:
-    """Make the folder of copies, which nobody else may write to: what lies in it is taken for state.
-
-    Raises:
-        StateError: If somebody else could.
-    """
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700, parents=True)
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise StateError(
-            f"The folder {folder}, for copies of remote state, is not this user's alone; remove it, or give it the "
-            "owner of this process and the mode 0700, or set TMPDIR to a folder of your own."
-        )
-    folder.chmod(0o700)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EMLINK)
 
 
 def _connect(root: str) -> tuple[pafs.FileSystem, str]:

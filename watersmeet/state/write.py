@@ -1,7 +1,5 @@
 """Writing chunks: rows of one stream, sorted canonically, cut into cells, one file for many cells."""
 
-import hashlib
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,6 +23,7 @@ from watersmeet.state.chunk import (
     zone_of,
 )
 from watersmeet.state.compact import Merge
+from watersmeet.state.sealed import digest
 from watersmeet.state.store import Store
 
 Ints = NDArray[np.int64]
@@ -99,7 +98,7 @@ class Writer:
     def write_ordinals(self, chunk: Chunk, ordinals: Ints) -> Chunk:
         """Write the arrival ordinals of a chunk's rows beside it; return the chunk that names them."""
         data, _ = encode([pa.record_batch([pa.array(ordinals)], names=[ORDINAL])])
-        path = f"{CHUNKS}/{self.name}-{chunk.id.replace('/', '-')}-{zlib.crc32(data):08x}.ordinals"
+        path = f"{CHUNKS}/{self.name}-{chunk.id.replace('/', '-')}-{digest(data)}.ordinals"
         self.store.write(path, data)
         return replace(chunk, ordinals=path, last_ordinal=int(ordinals.max()))
 
@@ -119,12 +118,12 @@ class Writer:
         if not self.again:
             self.store.write(f"{name}.arrow", data)
             return f"{name}.arrow"
-        path = f"{name}-{hashlib.blake2b(data, digest_size=12).hexdigest()}.arrow"
+        path = f"{name}-{digest(data)}.arrow"
         self.store.publish(path, data)
         return path
 
     def _describe(
-        self, stream: int, cell: "_Cell", path: str, index: int, place: tuple[int, int, int], sealed: bool
+        self, stream: int, cell: "_Cell", path: str, index: int, place: tuple[int, int, str], sealed: bool
     ) -> Chunk:
         ts = cell.rows.column(TIME).to_numpy()
         return Chunk(

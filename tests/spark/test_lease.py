@@ -1,0 +1,153 @@
+"""One run at a time works with a store."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from watersmeet.errors import StateError
+from watersmeet.spark import lease as leases
+from watersmeet.spark.lease import Lease, take
+from watersmeet.state.store import Store
+
+HOLD = """
+import sys, time
+from watersmeet.spark import lease
+from watersmeet.state.store import Store
+lease.RENEWED = lease.LOOKED = 0.05
+held = lease.take(Store(sys.argv[1]))
+print("taken", flush=True)
+sys.stdin.readline()
+print("held" if held.held() else "lost", flush=True)
+held.end()
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "RENEWED", 0.05)
+    monkeypatch.setattr(leases, "LOOKED", 0.02)
+    monkeypatch.setattr(leases, "EXPIRES", 0.5)
+
+
+def holder(folder: Path) -> "subprocess.Popen[str]":
+    """Start a process that holds a lease until a line is sent to it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "taken\n"
+    return process
+
+
+def ended(process: "subprocess.Popen[str]") -> str:
+    said, _ = process.communicate("\n")
+    return said.strip()
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*.json")}
+
+
+def test_one_process_two_runs(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    first = take(store)
+    before = files(tmp_path)
+    with pytest.raises(StateError, match=rf"is in use by process {os.getpid()} on .*; stop that query first"):
+        take(store)
+    assert files(tmp_path) == before and first.held()
+    first.end()
+    second = take(store)
+    assert second.held() and not first.held() and second.number == first.number + 1
+    second.end()
+
+
+def test_a_run_that_has_ended_is_noticed(tmp_path: Path) -> None:
+    store, going = Store(str(tmp_path)), [True]
+    first = take(store)
+    first.needed = lambda: going[0]
+    going[0] = False
+    second = take(store)  # at once, in this process
+    assert second.held()
+    second.needed = lambda: False
+    while store.read(f"leases/{second.number:012d}.ended") is None:  # so that other processes see it
+        time.sleep(0.01)
+    assert not second.held()
+
+
+def test_another_process_holds_it(tmp_path: Path) -> None:
+    process = holder(tmp_path)
+    with pytest.raises(StateError, match=f"is in use by process {process.pid} on"):
+        take(Store(str(tmp_path)))
+    assert ended(process) == "held"
+    take(Store(str(tmp_path))).end()
+
+
+def test_a_killed_process_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "EXPIRES", 60)
+    process = holder(tmp_path)
+    process.kill()
+    process.wait()
+    take(Store(str(tmp_path))).end()
+
+
+def test_a_process_of_another_host_holds_it_until_it_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether such a one is gone can't be asked; that it is alive is seen."""
+    process = holder(tmp_path)
+    monkeypatch.setattr(leases, "_host", lambda: "another")
+    with pytest.raises(StateError, match="is in use"):
+        take(Store(str(tmp_path)))
+    process.kill()
+    process.wait()
+    began = time.monotonic()
+    take(Store(str(tmp_path))).end()
+    assert time.monotonic() - began >= leases.EXPIRES
+
+
+def test_a_stopped_process_loses_it_and_notices(tmp_path: Path) -> None:
+    process = holder(tmp_path)
+    process.send_signal(signal.SIGSTOP)
+    lease = take(Store(str(tmp_path)))
+    process.send_signal(signal.SIGCONT)
+    assert ended(process) == "lost" and lease.held()
+    lease.end()
+
+
+def test_who_lost_it_is_told(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    first = take(store)
+    assert store.publish(f"leases/{first.number + 1:012d}.json", b"another's")
+    with pytest.raises(StateError, match="Another run has taken over the checkpoint"):
+        first.check()
+    first.end()
+
+
+def test_of_many_one_has_it(tmp_path: Path) -> None:
+    store, won, lost = Store(str(tmp_path)), list[Lease](), list[str]()
+
+    def contend() -> None:
+        try:
+            won.append(take(store))
+        except StateError as error:
+            lost.append(str(error))
+
+    threads = [threading.Thread(target=contend) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1 and len(lost) == 15 and won[0].held()
+    won[0].end()
+
+
+def test_a_damaged_lease_expires(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.write("leases/000000000007.json", b"{")
+    lease = take(store)
+    assert lease.number == 8
+    assert [path.name for path in (tmp_path / "leases").glob("*.json")] == ["000000000008.json"]
+    lease.end()

@@ -1,0 +1,194 @@
+"""The lease of a store: at most one run works with it at a time.
+
+Leases are numbered, and a number is given once: whoever publishes the next one has it. A holder renews its lease by
+time. It may be taken over once it has ended, once its process is known to be gone, or once it was not renewed for as
+long as the next one watched it: no clock of another host is believed. Who lost its lease must not publish any more.
+"""
+
+import os
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from watersmeet.errors import StateError
+from watersmeet.state.sealed import seal, unseal
+from watersmeet.state.store import Store
+
+FOLDER = "leases"
+ENDINGS = "json|renewed|ended"
+"""Of a lease's files: who has it, that it was renewed, that it has ended."""
+RENEWED = 4.0
+"""Seconds between two renewals."""
+EXPIRES = 20.0
+"""Seconds without one after which a lease may be taken over."""
+LOOKED = 0.5
+"""Seconds between two looks at somebody else's lease, or at whether one's own is still needed."""
+
+
+@dataclass
+class Lease:
+    """A lease that this process holds.
+
+    Attributes:
+        store: What it is of.
+        number: Its number.
+        needed: Tells whether the run that it was taken for still goes on.
+    """
+
+    store: Store
+    number: int
+    needed: Callable[[], bool] = lambda: True
+    _token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def take(self) -> bool:
+        """Take the lease and renew it from now on; return False if somebody else was quicker."""
+        _mine[self._token] = self
+        taken = self.store.publish(_path(self.number), seal(_self() | {"token": self._token}))
+        # [!] Its number may have been given, and forgotten, since it was the next one: the last one has the lease.
+        if not taken or not self.held():
+            del _mine[self._token]
+            return False
+        self.store.remove(name for name in self.store.names(FOLDER) if 0 < _number(name, ENDINGS) < self.number)
+        threading.Thread(target=self._renew, name="watersmeet-lease", daemon=True).start()
+        return True
+
+    def check(self) -> None:
+        """Raise a StateError if somebody else has taken the lease over; to be called before anything is published."""
+        if not self.held():
+            raise StateError(
+                f"Another run has taken over the checkpoint at {self.store.root}, since this one did not answer for "
+                f"{EXPIRES:g} seconds; this one stops here."
+            )
+
+    def held(self) -> bool:
+        """Tell whether the lease is still this run's."""
+        return not self._over.is_set() and _highest(self.store) == self.number
+
+    def end(self) -> None:
+        """Give the lease back."""
+        if not self._over.is_set():
+            self._over.set()
+            _mine.pop(self._token, None)
+            with suppress(OSError):  # then it expires
+                self.store.publish(_path(self.number, "ended"), b"")
+
+    def _renew(self) -> None:
+        due = 0.0
+        while not self._over.wait(LOOKED):
+            if not self._is_needed():
+                self.end()
+            elif time.monotonic() >= due:
+                due = time.monotonic() + RENEWED
+                with suppress(OSError):  # a disk that is full for a while; if it lasts, the lease expires
+                    self.store.overwrite(_path(self.number, "renewed"), uuid.uuid4().hex.encode())
+
+    def _is_needed(self) -> bool:
+        try:
+            return self.needed()
+        except Exception:  # Spark itself is gone
+            return False
+
+
+_mine: dict[str, Lease] = {}
+"""The leases that this process holds or is about to take, by their tokens."""
+
+
+def take(store: Store) -> Lease:
+    """Take the lease of a store, and renew it from now on.
+
+    Raises:
+        StateError: If somebody else holds it; nothing was changed then.
+    """
+    while True:
+        number = _highest(store)
+        if number and not _is_free(store, number):
+            raise StateError(
+                f"The checkpoint at {store.root} is in use by {_said(store, number)}; stop that query first, or use "
+                "another checkpointLocation."
+            )
+        lease = Lease(store, number + 1)
+        if lease.take():
+            return lease
+
+
+def _is_free(store: Store, number: int) -> bool:
+    """Tell whether a lease may be taken over; watches it if that can't be told at once."""
+    seen, since = store.read(_path(number, "renewed")), time.monotonic()
+    while True:
+        holder = _holder(store, number)
+        if store.read(_path(number, "ended")) is not None or _is_gone(holder):
+            return True
+        if store.read(_path(number, "renewed")) != seen or _is_here(holder):
+            return False
+        if time.monotonic() - since > EXPIRES:
+            return True
+        time.sleep(LOOKED)
+
+
+def _is_gone(holder: Mapping[str, Any]) -> bool:
+    """Tell whether a lease's holder is known to be gone."""
+    if _host() is None or holder.get("host") != _host():
+        return False
+    if _is_here(holder):
+        lease = _mine.get(holder["token"])
+        return lease is None or not lease._is_needed()
+    return bool(_born(holder["pid"]) != holder["born"])
+
+
+def _is_here(holder: Mapping[str, Any]) -> bool:
+    """Tell whether a lease's holder is this very process."""
+    return _host() is not None and _self().items() <= holder.items()
+
+
+def _self() -> dict[str, Any]:
+    return {"host": _host(), "name": os.uname().nodename, "pid": os.getpid(), "born": _born(os.getpid())}
+
+
+def _host() -> str | None:
+    """Return what tells apart the hosts, and the containers, whose processes have numbers of their own."""
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None
+
+
+def _born(pid: int) -> str | None:
+    """Return when a process of this host was started: numbers of processes are given again."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return None
+
+
+def _holder(store: Store, number: int) -> dict[str, Any]:
+    with suppress(StateError):
+        found: dict[str, Any] = unseal(store.read(_path(number)) or b"", "")
+        return found
+    return {}
+
+
+def _said(store: Store, number: int) -> str:
+    holder = _holder(store, number)
+    return f"process {holder['pid']} on {holder['name']}" if holder else "another process"
+
+
+def _path(number: int, ending: str = "json") -> str:
+    return f"{FOLDER}/{number:012d}.{ending}"
+
+
+def _number(name: str, endings: str = "json") -> int:
+    """Return the number of the lease whose file has this name; 0 if it is no lease's."""
+    found = re.fullmatch(rf"{FOLDER}/(\d{{12}})\.({endings})", name)
+    return int(found[1]) if found else 0
+
+
+def _highest(store: Store) -> int:
+    """Return the number of the last lease, 0 if there was none."""
+    return max(map(_number, store.names(FOLDER)), default=0)

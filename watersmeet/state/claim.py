@@ -1,0 +1,50 @@
+"""A store belongs to one query: what that is stands in it from the first start on, and is compared at every other."""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from watersmeet.errors import DefinitionError, StateError
+from watersmeet.state import manifest as manifests
+from watersmeet.state.sealed import seal, unseal
+from watersmeet.state.store import Store
+
+DESCRIPTION = "query.json"
+
+
+def claim(store: Store, description: Mapping[str, Any]) -> str:
+    """Claim a store for a query; return the store's name, given to it when it is first claimed.
+
+    Who claims it must hold its lease.
+
+    Raises:
+        DefinitionError: If it belongs to another query; the message says what changed.
+        StateError: If what it belongs to is damaged or gone.
+    """
+    data = store.read(DESCRIPTION)
+    if not data and manifests.newest(store) is None:
+        data = seal({"name": uuid.uuid4().hex[:8], "query": description})
+        store.overwrite(DESCRIPTION, data)
+        store.sync([DESCRIPTION])
+    if not data:
+        raise StateError(
+            f"There is state under {store.root}, but no {DESCRIPTION} that says which query it is of; restore it or "
+            "start a new checkpoint."
+        )
+    found = unseal(data, f"The description of the query, {store.root}/{DESCRIPTION},")
+    _compare(store, found["query"], description)
+    return str(found["name"])
+
+
+def _compare(store: Store, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    changed = [key for key in {**theirs, **mine} if theirs.get(key) != mine.get(key)]
+    if changed:
+        what = "; ".join(f"{key} was {_shown(theirs.get(key))} and is {_shown(mine.get(key))}" for key in changed)
+        raise DefinitionError(
+            f"The checkpoint at {store.root} belongs to another query: {what}. "
+            "Use a new checkpointLocation, or the old query; nodes, strategy, order and trigger may change."
+        )
+
+
+def _shown(part: Any) -> str:
+    return "not there" if part is None else repr(part)

@@ -1,0 +1,58 @@
+"""Documents that are read back, sealed: the first line holds the format of state and a digest of the rest."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from watersmeet.errors import StateError
+
+FORMAT = 4
+"""What chunks, manifests and all else in a store look like; a store of another number can't be read."""
+_MARK = b"watersmeet"
+_WAY_OUT = "restore it or start a new checkpoint"
+
+
+def digest(*parts: Any) -> str:
+    """Return a digest of bytes, long enough that no other bytes have it by chance."""
+    made = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        made.update(part)
+    return made.hexdigest()
+
+
+def seal(body: Any) -> bytes:
+    """Return a document as a file holds it."""
+    text = json.dumps(body).encode()
+    return b"%s %d %s\n%s" % (_MARK, FORMAT, digest(text).encode(), text)
+
+
+def unseal(data: bytes, what: str) -> Any:
+    """Return the document that a file holds.
+
+    Args:
+        data: The file's bytes.
+        what: What it is and where, as a sentence begins.
+
+    Raises:
+        StateError: If it is damaged, or was written by another version.
+    """
+    head, _, text = data.partition(b"\n")
+    if head.startswith(b"{"):  # as all were until format 3
+        raise StateError(f"{what} is damaged, or an earlier version of Watersmeet wrote it; {_WAY_OUT}.")
+    mark, format, found = _three(head.split(b" "))
+    if mark != _MARK or not format.isdigit():
+        raise StateError(f"{what} is damaged; {_WAY_OUT}.")
+    if int(format) != FORMAT:
+        raise StateError(
+            f"{what} is of format {int(format)}, and this version of Watersmeet reads format {FORMAT} only; "
+            "go on with the version that wrote it, or start a new checkpoint."
+        )
+    if found.decode("ascii", "replace") != digest(text):
+        raise StateError(f"{what} is damaged; {_WAY_OUT}.")
+    return json.loads(text)
+
+
+def _three(parts: Iterable[bytes]) -> tuple[bytes, bytes, bytes]:
+    first, second, third, *_ = (*parts, b"", b"", b"")
+    return first, second, third
