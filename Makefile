@@ -8,7 +8,7 @@ SECONDS ?= 600
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 export SPARK_LOCAL_IP := 127.0.0.1
 
-.PHONY: help setup java demo test test-core test-slow fuzz check bench lock clean
+.PHONY: help setup java demo test test-core test-slow fuzz chaos check bench lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -44,6 +44,9 @@ test-slow: setup  ## the exhaustive variants
 
 fuzz: setup  ## random joins for SECONDS=600 seconds, against brute force and Spark; SEED=n begins there
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(FUZZ)
+
+chaos: setup  ## kills, damage and neighbours for SECONDS=900 seconds; SEED=n runs that round
+	$(BIN)/python -m tests.chaos --seconds $(if $(filter file,$(origin SECONDS)),900,$(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 bench: setup  ## every bench, with tables, CSV and PNG under bench/results/
 	for b in band3 images3 overhead state placements orders auto adapt decide cost_model similarity; do $(BIN)/python bench/$$b.py || exit 1; done

@@ -2,12 +2,15 @@
 
 Run as `python -m tests.spark.crashing_join FOLDER SPEC`, where SPEC is JSON: formats, nodes (0 for Central, -1 for
 what dice choose before each batch, -2 for Auto), exchange, master, die ([step, how often it is seen before the program
-exits there] or null).
+exits there] or null), expires (seconds until a lease may be taken over), skew (seconds that the clock is wrong by),
+full (how many files may be written until the disk is full).
 """
 
+import errno
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,9 @@ import watersmeet as wm
 from tests.oracle import Count, Sliding, Stream
 from tests.scatter import Restless
 from tests.spark.harness import Case, cuts, frames, join_of
+from watersmeet.spark import lease
 from watersmeet.spark.batch import BatchRunner
+from watersmeet.state.store import Store
 
 CASE = Case(
     [Stream("a", Sliding(12), 6), Stream("b", Sliding(12), 6), Stream("c", Count(6), 6)],
@@ -60,7 +65,38 @@ class Steps:
                 os._exit(9)
 
 
+def arrange(spec: dict[str, Any]) -> None:
+    """Make the driver's surroundings what was asked for."""
+    lease.EXPIRES = spec.get("expires", lease.EXPIRES)
+    lease.RENEWED = min(lease.RENEWED, lease.EXPIRES / 5)
+    if "skew" in spec:
+        real, begun = time.time, time.monotonic()  # it jumps after a while
+        time.time = lambda: real() + (spec["skew"] if time.monotonic() - begun > 8 else 0)
+    if "full" in spec:
+        left, write = [spec["full"]], Store.write
+
+        def fill(store: Store, path: str, data: Any) -> None:
+            left[0] -= not path.startswith("leases/")
+            if left[0] < 0:
+                raise OSError(errno.ENOSPC, "No space left on device", path)
+            write(store, path, data)
+
+        Store.write = fill  # type: ignore[method-assign,assignment]
+
+
 def main(folder: Path, spec: dict[str, Any]) -> None:
+    """Run the join; the last line says how that went."""
+    try:
+        run(folder, spec)
+    except wm.WatersmeetError as error:
+        print("refused", " ".join(str(error).split()), flush=True)
+    except BaseException as error:
+        print("raw", type(error).__name__, " ".join(str(error).split())[:300], flush=True)
+
+
+def run(folder: Path, spec: dict[str, Any]) -> None:
+    """Run the join to its end, or to where it is to die."""
+    arrange(spec)
     steps, claim = Steps(spec.get("die")), BatchRunner.open
 
     def watched(runner: BatchRunner) -> None:

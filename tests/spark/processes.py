@@ -18,6 +18,7 @@ from tests.spark.crashing_join import CASE
 from tests.spark.harness import expected, read
 
 ROOT = Path(__file__).parents[2]
+Program = subprocess.Popen[str]
 
 
 @contextmanager
