@@ -38,7 +38,7 @@ CHANCE = [
 ENVIRONMENT = [
     "current_user()", "current_user", "user()", "session_user()", "session_user", "current_catalog()",
     "current_database()", "current_schema()", "current_path()", "input_file_name()", "input_file_block_start()",
-    "input_file_block_length()",
+    "input_file_block_length()", "from_xml(a.s, 'x INT', map('rowValidationXSDPath', '/etc/hostname'))",
 ]  # fmt: skip
 SUBQUERIES = [
     "(SELECT 1)", "(SELECT max(id) FROM range(3))", "(SELECT max(i) FROM elsewhere)",

@@ -116,6 +116,8 @@ def _check_node(text: Text, node: Any) -> None:
         problem = SUBQUERY
     elif kind in OUTSIDE or (kind.startswith("Current") and kind not in KNOWN | CLOCK):
         problem = f"{node.prettyName()} reaches out of the query, which `where` can't."
+    elif kind == "XmlToStructs" and "rowvalidationxsdpath" in str(node.options().toString()).lower():
+        problem = f"{node.prettyName()} reads the file that rowValidationXSDPath names, which `where` can't."
     elif kind in CLOCK or not (node.deterministic() or _undecided(node)) or _is_random(node, kind):
         problem = CHANGING.format(node.prettyName())
     elif kind in TIMES and _is_special(node):
