@@ -127,6 +127,7 @@ def _session() -> SparkSession:
     # Most JVM code runs a few times only: to optimise it would take longer.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    logging.getLogger("watersmeet").setLevel(logging.CRITICAL)  # random times are full of what is worth a warning
     builder: SparkSession.Builder = SparkSession.builder
     session = (
         builder.master("local[2]")

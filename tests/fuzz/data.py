@@ -18,10 +18,10 @@ from watersmeet.testing import write_batches
 STREAM_NAMES = ("a", "b", "c", "d", "end", "select", "order", "Left", "größe", "CASE", "t1", "between", "x", "日本")
 COLUMN_NAMES = (
     "x", "y", "k", "v", "w", "end", "case", "between", "select", "order", "from", "a b", "x.y", "we`ird", "größe",
-    "Upper", "1st", "and", "null", "true", "interval", "date", "timestamp", "_c", "日本", "count", "'q'", "id2",
+    "Upper", "1st", "and", "null", "true", "interval", "date", "timestamp", "_c", "日本", "count", "'q'", "id_2",
 )  # fmt: skip
 TIME_NAMES = ("ts", "ts", "ts", "end", "time", "Timestamp", "when it was")
-PLAIN_NAMES = frozenset("abcdxykvw") | {"t1", "ts", "id", "Upper", "_c", "id2"}
+PLAIN_NAMES = frozenset("abcdxykvw") | {"t1", "ts", "id", "Upper", "_c", "id_2"}
 STARTS = (1_700_000_000_000_000, 1_729_990_000_000_000, 0, -60_000_000_000_000_000, 253_402_300_000_000_000)
 UNITS = (1, 1_000_000, 1_000_000, 1_000_000, 3_600_000_000)
 CROSS = "cross.parquet"
