@@ -271,7 +271,7 @@ def test_two_runs_of_one_checkpoint(spark: SparkSession, tmp_path: Path) -> None
     first = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "out"))
     try:
         first.processAllAvailable()
-        with pytest.raises(wm.StateError, match=r"is in use by process \d+ on .*; stop that query first"):
+        with pytest.raises(wm.StateError, match="is in use by another query of this program; stop that"):
             run(writer, tmp_path)
         write(tmp_path / "in", PAIR.batches[3:])
         first.processAllAvailable()
@@ -308,13 +308,30 @@ def test_state_behind_spark_is_refused(spark: SparkSession, ran: Path, tmp_path:
     def harm(checkpoint: Path) -> None:
         (checkpoint / "watersmeet" / "manifests" / "000000000002.json").unlink()
 
-    with pytest.raises(wm.StateError, match=r"Spark runs batch 3, but the newest state at .* is of batch 1"):
+    with pytest.raises(wm.StateError, match=r"Spark has done batch 2, but the newest state at .* is of batch 1"):
         _again(spark, ran, tmp_path, harm)
 
 
 def test_lost_state_is_refused(spark: SparkSession, ran: Path, tmp_path: Path) -> None:
-    with pytest.raises(wm.StateError, match=r"Spark runs batch 3, but the newest state at .* is missing"):
+    with pytest.raises(wm.StateError, match=r"Spark has done batch 2, but the newest state at .* is missing"):
         _again(spark, ran, tmp_path, lambda checkpoint: shutil.rmtree(checkpoint / "watersmeet"))
+    assert not (tmp_path / "checkpoint" / "watersmeet").exists()
+
+
+def test_a_checkpoint_of_sparks_own_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """With as many sources and no new input, nothing would ever be joined."""
+    write(tmp_path / "in", PAIR.batches[:1])
+    inputs = frames(spark, tmp_path / "in", "ab")
+    plain = inputs["a"].union(inputs["b"]).writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    plain = plain.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    plain.start().awaitTermination()
+    writer = join_of(PAIR, inputs).writeStream
+    with pytest.raises(wm.DefinitionError, match="was written by Spark's own file sink"):
+        run(writer, tmp_path)
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(wm.StateError, match=r"Spark has done batch 0, but the newest state at .* is missing"):
+        run(writer, tmp_path)
+    assert not (tmp_path / "checkpoint" / "watersmeet").exists() and not (tmp_path / "out").exists()
 
 
 def test_a_restart_sweeps_what_crashes_left(spark: SparkSession, ran: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 
 import watersmeet as wm
 from tests.spark.harness import EXCHANGES, read, run
+from watersmeet.spark.catalyst import said
 from watersmeet.testing import stream_batches, write_batches
 
 pytestmark = pytest.mark.spark
@@ -432,3 +433,12 @@ def test_what_spark_cannot_read_is_told_in_its_words(
 def test_the_page_of_functions_is_written_by_its_script(spark: SparkSession) -> None:
     script = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "functions.py"))
     assert script["PAGE"].read_text() == script["page"](spark)
+
+
+def test_what_a_java_function_raises_is_told() -> None:
+    raw = """An error occurred while calling o80.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure
+\tat org.apache.spark.scheduler.DAGScheduler.abort(DAGScheduler.scala:1)
+Caused by: java.util.regex.PatternSyntaxException: Unclosed group near index 1
+("""
+    assert said(Exception(raw)) == "java.util.regex.PatternSyntaxException: Unclosed group near index 1"

@@ -95,6 +95,8 @@ def syntax_error(text: str, error: Exception) -> SqlError:
 def said(error: Exception) -> str:
     """Return the sentence of an error of Spark's, without its code, its class and the JVM's and Python's frames."""
     lines = [line.strip() for line in str(error).strip().splitlines()]
+    if lines and lines[0].startswith("An error occurred while calling"):  # py4j's; what the JVM says follows
+        lines = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")][-1:] or lines
     raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
     coded = [line for line in lines if re.search(r"\[[A-Z][A-Z0-9_.]+\] ", line)]
     if "Python worker" in str(error) and raised:

@@ -14,10 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.errors import DefinitionError
 from watersmeet.query import Query
+from watersmeet.spark.files import Folder
 from watersmeet.spark.frames import is_local
 from watersmeet.spark.vocabulary import Exchange
 from watersmeet.state.store import Store
 
+SPARKS_LOG = "_spark_metadata"
 FLAT_FORMATS = ("csv", "text")
 
 
@@ -73,6 +75,15 @@ def exchange(given: str | None, local: bool) -> Exchange:
         if name == given:
             return name
     raise DefinitionError(f"exchange '{given}' is unknown; it is one of {', '.join(known)}.")
+
+
+def folder(given: Folder) -> None:
+    """Refuse the output folder of Spark's own file sink: Spark reads no other files there than its log lists."""
+    if given.has(SPARKS_LOG):
+        raise DefinitionError(
+            f"path '{given.place.spark}' was written by Spark's own file sink (it has a {SPARKS_LOG}), and Spark would "
+            "not read the join's files there; use another folder."
+        )
 
 
 @contextmanager

@@ -98,6 +98,11 @@ class Folder:
             if PurePosixPath(path).name.startswith(f"{self._prefix(batch)}{self.run}-"):
                 system.delete_file(path)
 
+    def has(self, name: str) -> bool:
+        """Tell whether something of that name lies in it."""
+        system, base = _opened(self.place)
+        return bool(system.get_file_info(f"{base}/{name}").type != pafs.FileType.NotFound)
+
     def inside(self, name: str) -> "Folder":
         """Return a folder of this one."""
         return replace(self, place=self.place.inside(name))

@@ -176,6 +176,8 @@ def _holder(store: Store, number: int) -> dict[str, Any]:
 
 def _said(store: Store, number: int) -> str:
     holder = _holder(store, number)
+    if _is_here(holder):
+        return "another query of this program"
     return f"process {holder['pid']} on {holder['name']}" if holder else "another process"
 
 

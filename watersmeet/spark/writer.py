@@ -138,6 +138,8 @@ class JoinWriter:
         kept = location.inside("watersmeet")
         durable = checks.switch("durable", self._options.get("durable", "true"))
         tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
+        offsets = Offsets(Store(location.arrow))
+        offsets.check(Store(kept.arrow))
         with checks.writable(location.spark):
             store = store_at(kept, durable)
             checks.workers(spark, store)
@@ -150,7 +152,7 @@ class JoinWriter:
                 place=kept,
                 store=store,
                 lease=lease,
-                offsets=Offsets(Store(location.arrow)),
+                offsets=offsets,
                 sink=sink.written_by(name, run, durable),
                 plain=join.plain,
                 exchange=chosen,
@@ -193,6 +195,7 @@ class JoinWriter:
             return FrameSink(self._consume)
         if self._format in FILE_FORMATS:
             folder = Folder(self._place(self._path(), "path"))
+            checks.folder(folder)
             return FileSink(self._format, folder, self._sink_options(), self._partitions)
         return FrameSink(_CONSUMERS.get(self._format, JoinWriter._save)(self, location))
 
