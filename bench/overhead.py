@@ -9,7 +9,8 @@ import csv
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -54,12 +55,12 @@ def bare(spark: SparkSession, files: Path, out: Path) -> list[float]:
     return [float(p["durationMs"]["triggerExecution"]) for p in query.recentProgress if p["numInputRows"]]
 
 
-def ours(spark: SparkSession, files: Path, out: Path) -> list[float]:
+def ours(spark: SparkSession, files: Path, out: Path, durable: bool = True) -> list[float]:
     frames = inputs(spark, files)
     streams = [wm.stream(n, f, time="ts", window="10 seconds", delay="0 seconds") for n, f in frames.items()]
     nothing = "abs(a.x - b.x) < 5 AND abs(b.x - c.x) < 5 AND a.x > 2000"
     join = wm.join(*streams, where=nothing, select="a.id AS a_id", strategy=wm.PSP(nodes=NODES))
-    writer = join.writeStream.format("parquet").option("path", str(out / "results"))
+    writer = join.writeStream.option("path", str(out / "results")).option("durable", durable)
     query = writer.option("checkpointLocation", str(out / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
     assert sum(p["outputRows"] for p in query.progress) == 0
@@ -68,13 +69,18 @@ def ours(spark: SparkSession, files: Path, out: Path) -> list[float]:
 
 def main() -> None:
     spark = session({})
-    took: dict[str, list[float]] = {"bare foreachBatch": [], "watersmeet": []}
-    with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as name, progress("Overhead", 2 * ROUNDS) as bar:
+    runs: dict[str, Callable[[SparkSession, Path, Path], list[float]]]
+    runs = {"bare foreachBatch": bare, "watersmeet": ours, "without durable": partial(ours, durable=False)}
+    took: dict[str, list[float]] = {what: [] for what in runs}
+    with (
+        tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as name,
+        progress("Overhead", len(runs) * ROUNDS) as bar,
+    ):
         folder = Path(name)
         files = band_files(folder / "files", 100)
         for number in range(ROUNDS):
-            for what, run in (("bare foreachBatch", bare), ("watersmeet", ours)):
-                took[what] += run(spark, files, folder / f"{what[:4]}-{number}")[WARM_UP:]
+            for what, run in runs.items():
+                took[what] += run(spark, files, folder / f"{what}-{number}")[WARM_UP:]
                 bar.advance(bar.task_ids[0])
     report(took)
 
