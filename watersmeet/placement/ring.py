@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Borders = tuple[tuple[int, ...], ...]
 
+LAST = 2**63 - 1
+"""Of the times in microseconds."""
 GRAIN = 64
 """Parts of what comes and of what expires in a batch, in each of which the work of tuples is taken to be even."""
 
@@ -73,9 +75,9 @@ class Curve:
         return self.total - older
 
     def borders(self, thresholds: Floats) -> tuple[int, ...]:
-        """Return the rising times that so many of the newest tuples lie after."""
+        """Return the rising times that so many of the newest tuples lie after; what is no time is cut to the last."""
         found = np.interp(self.total - thresholds, self.counts, self.times)
-        return tuple((self.origin + found.astype(np.int64))[::-1].tolist())
+        return tuple(min(max(self.origin + int(time), -LAST), LAST) for time in found[::-1])
 
 
 def curve(state: StateView, at: int) -> Curve | None:
