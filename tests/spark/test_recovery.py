@@ -216,7 +216,7 @@ def test_state_ahead_of_spark_is_refused(spark: SparkSession, ran: Path, tmp_pat
                 for path in (checkpoint / log).glob(f"*{batch}*"):
                     path.unlink()
 
-    with pytest.raises(wm.StateError, match=r"Spark runs batch 1, but the newest state at .* is of batch 2"):
+    with pytest.raises(wm.StateError, match=r"Spark runs batch 1, but the newest state is of batch 2"):
         _again(spark, ran, tmp_path, harm)
 
 
@@ -228,7 +228,7 @@ def test_other_input_under_a_known_number_is_refused(spark: SparkSession, ran: P
             for path in (checkpoint / log).glob("*2*"):
                 path.unlink()
 
-    with pytest.raises(wm.StateError, match=r"Batch 2 at .* was computed from other input than Spark now has"):
+    with pytest.raises(wm.StateError, match=r"Batch 2 was computed from other input than Spark now has"):
         _again(spark, ran, tmp_path, harm)
     assert not (tmp_path / "out").exists()
 
@@ -241,7 +241,7 @@ def test_spark_and_state_of_two_checkpoints_are_refused(spark: SparkSession, ran
         shutil.rmtree(checkpoint / "watersmeet")
         shutil.copytree(other / "checkpoint" / "watersmeet", checkpoint / "watersmeet")
 
-    with pytest.raises(wm.StateError, match=r"Batch 2 at .* was computed from other input than Spark now has"):
+    with pytest.raises(wm.StateError, match=r"Batch 2 was computed from other input than Spark now has"):
         _again(spark, ran, tmp_path / "mixed", harm)
 
 
@@ -308,12 +308,12 @@ def test_state_behind_spark_is_refused(spark: SparkSession, ran: Path, tmp_path:
     def harm(checkpoint: Path) -> None:
         (checkpoint / "watersmeet" / "manifests" / "000000000002.json").unlink()
 
-    with pytest.raises(wm.StateError, match=r"Spark has done batch 2, but the newest state at .* is of batch 1"):
+    with pytest.raises(wm.StateError, match=r"Spark has done batch 2, but the newest state is of batch 1"):
         _again(spark, ran, tmp_path, harm)
 
 
 def test_lost_state_is_refused(spark: SparkSession, ran: Path, tmp_path: Path) -> None:
-    with pytest.raises(wm.StateError, match=r"Spark has done batch 2, but the newest state at .* is missing"):
+    with pytest.raises(wm.StateError, match=r"Spark has done batch 2, but the newest state is missing"):
         _again(spark, ran, tmp_path, lambda checkpoint: shutil.rmtree(checkpoint / "watersmeet"))
     assert not (tmp_path / "checkpoint" / "watersmeet").exists()
 
@@ -329,7 +329,7 @@ def test_a_checkpoint_of_sparks_own_query_is_refused(spark: SparkSession, tmp_pa
     with pytest.raises(wm.DefinitionError, match="was written by Spark's own file sink"):
         run(writer, tmp_path)
     shutil.rmtree(tmp_path / "out")
-    with pytest.raises(wm.StateError, match=r"Spark has done batch 0, but the newest state at .* is missing"):
+    with pytest.raises(wm.StateError, match=r"Spark has done batch 0, but the newest state is missing"):
         run(writer, tmp_path)
     assert not (tmp_path / "checkpoint" / "watersmeet").exists() and not (tmp_path / "out").exists()
 

@@ -25,6 +25,13 @@ from watersmeet.state.store import Store
 from watersmeet.state.write import Writer
 
 
+def elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let far:// be a file system that is not this host's; copies of its files go to `cache`."""
+    far = pafs.SubTreeFileSystem(str(folder / "far"), pafs.LocalFileSystem())
+    monkeypatch.setattr(stores, "_connect", lambda root: (far, root.removeprefix("far://")))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(folder / "cache"))
+
+
 @pytest.fixture(params=["path", "file uri", "remote"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A store on a local path, on a file:// URI, and on a file system that is not this host's."""
@@ -33,9 +40,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     elif request.param == "file uri":
         yield Store(f"file://{tmp_path}")
     else:
-        far = pafs.SubTreeFileSystem(str(tmp_path / "far"), pafs.LocalFileSystem())
-        monkeypatch.setattr(stores, "_connect", lambda root: (far, root.removeprefix("far://")))
-        monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "cache"))
+        elsewhere(tmp_path, monkeypatch)
         yield Store("far://bucket/watersmeet")
 
 
@@ -134,9 +139,7 @@ def test_a_long_run_keeps_no_more_open_than_is_live(tmp_path: Path, monkeypatch:
 
 
 def test_copies_of_remote_chunks_go_with_what_a_run_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    far = pafs.SubTreeFileSystem(str(tmp_path / "far"), pafs.LocalFileSystem())
-    monkeypatch.setattr(stores, "_connect", lambda root: (far, root.removeprefix("far://")))
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "cache"))
+    elsewhere(tmp_path, monkeypatch)
     store = Store("far://copies")
     chunk = written(store, "r-b0-copy")
     store.open(chunk, pa.int64())
@@ -150,9 +153,7 @@ def test_copies_of_remote_chunks_go_with_what_a_run_names(tmp_path: Path, monkey
 def test_a_folder_of_copies_that_others_could_write_to_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    far = pafs.SubTreeFileSystem(str(tmp_path / "far"), pafs.LocalFileSystem())
-    monkeypatch.setattr(stores, "_connect", lambda root: (far, root.removeprefix("far://")))
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "cache"))
+    elsewhere(tmp_path, monkeypatch)
     store = Store(f"far://private-{how}")
     chunk = written(store, "r-b0-private")
     folder = tmp_path / "cache" / f"watersmeet-{os.getuid()}"
@@ -222,9 +223,7 @@ def test_a_file_appears_only_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_remote_chunks_are_cached_on_this_host_until_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    far = pafs.SubTreeFileSystem(str(tmp_path / "far"), pafs.LocalFileSystem())
-    monkeypatch.setattr(stores, "_connect", lambda root: (far, root.removeprefix("far://")))
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "cache"))
+    elsewhere(tmp_path, monkeypatch)
     store = Store("far://cached")
     chunk = written(store, "r-b0-p0a3")
     store.open(chunk, pa.int64())
@@ -235,9 +234,7 @@ def test_remote_chunks_are_cached_on_this_host_until_removed(tmp_path: Path, mon
 
 
 def test_copies_of_remote_chunks_are_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    far = pafs.SubTreeFileSystem(str(tmp_path / "far"), pafs.LocalFileSystem())
-    monkeypatch.setattr(stores, "_connect", lambda root: (far, root.removeprefix("far://")))
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "cache"))
+    elsewhere(tmp_path, monkeypatch)
     store = Store("far://bounded")
     chunks = [written(store, f"r-b0-many{number}") for number in range(20)]
     size = len(store.read(chunks[0].place.path) or b"")
@@ -250,9 +247,7 @@ def test_copies_of_remote_chunks_are_bounded_by_bytes(tmp_path: Path, monkeypatc
 
 
 def test_a_damaged_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    far = pafs.SubTreeFileSystem(str(tmp_path / "far"), pafs.LocalFileSystem())
-    monkeypatch.setattr(stores, "_connect", lambda root: (far, root.removeprefix("far://")))
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "cache"))
+    elsewhere(tmp_path, monkeypatch)
     store = Store("far://forged")
     chunk = written(store, "r-b0-forged")
     copy = store._cached(chunk.place.path)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -193,13 +192,7 @@ class BatchRunner:
 
     def _first(self, number: int, found: Manifest) -> Manifest | None:
         """Return the same for the first batch of a run, which an earlier run may have half done."""
-        if found.batch not in (number - 1, number):
-            newest = f"of batch {found.batch}" if found.batch >= 0 else "missing"
-            raise StateError(
-                f"Spark runs batch {number}, but the newest state at {self.store.root} is {newest}: Spark's part of "
-                "the checkpoint and the join's do not belong together; restore both or start a new checkpoint."
-            )
-        self._check_input(found)
+        self.offsets.check_begun(number, found)
         self.lease.check()
         self._sweep(found)
         self.sink.restarted(found.batch + 1)
@@ -209,16 +202,6 @@ class BatchRunner:
             self._last = found
             return None
         return found
-
-    def _check_input(self, found: Manifest) -> None:
-        """Check that what the newest manifest calls its batch is what Spark does."""
-        if self.offsets.of(found.batch) in (found.input, None):
-            return
-        raise StateError(
-            f"Batch {found.batch} at {self.store.root} was computed from other input than Spark now has under that "
-            "number: Spark's part of the checkpoint and the join's do not belong together; restore both or start a new "
-            "checkpoint."
-        )
 
     def _sweep(self, live: Manifest) -> None:
         """Remove what earlier runs left and the live manifest does not need."""
@@ -390,11 +373,3 @@ def latency(intakes: Sequence[IntakeReport], now: float) -> dict[str, float]:
                 shown[name] = round(1000 * waited, 1)
                 break
     return shown
-
-
-def store_at(place: Place, durable: bool) -> Store:
-    """Return the store at a place, made if need be."""
-    store = Store(place.arrow, durable)
-    if store.local is not None:
-        Path(store.local).mkdir(parents=True, exist_ok=True)
-    return store

@@ -123,6 +123,13 @@ def walk(handle: Any) -> Iterator[Any]:
         yield from walk(child)
 
 
+def expressions(plan: Any) -> Iterator[Any]:
+    """Yield every expression of a plan of the JVM's, and all below each."""
+    for operator in walk(plan):
+        for shown in items(operator.expressions()):
+            yield from walk(shown)
+
+
 def kind_of(handle: Any) -> str:
     """Return the class of an object of the JVM's, without its package."""
     return str(handle.getClass().getSimpleName()).rstrip("$")

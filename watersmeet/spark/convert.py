@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from sqlglot import exp
 
 from watersmeet.errors import SqlError
-from watersmeet.predicate.expr import NULL, Expr, Refusal, quote
+from watersmeet.predicate.expr import NULL, Expr, quote
 from watersmeet.predicate.model import PythonPredicate
 from watersmeet.predicate.source import Constant, Foreign, Known, Name, Node
 from watersmeet.predicate.types import (
@@ -232,15 +232,12 @@ def literal(handle: Any) -> Expr | None:
     name, value = handle.dataType().typeName(), handle.value()
     if value is None:
         return NULL if name == "void" else None
-    try:
-        if name.startswith("decimal"):
-            kind = Type("decimal", handle.dataType().precision(), handle.dataType().scale())
-            text = format(Decimal(value.toString()), "f")
-            return Expr(f"CAST({quote(text)} AS {kind.duckdb})", kind, literal=Decimal(text))
-        maker = _LITERALS.get(name.split(" (")[0]) or (_interval(name) if name.startswith("interval") else None)
-        return maker(value) if maker else None
-    except Refusal:
-        return None
+    if name.startswith("decimal"):
+        kind = Type("decimal", handle.dataType().precision(), handle.dataType().scale())
+        text = format(Decimal(value.toString()), "f")
+        return Expr(f"CAST({quote(text)} AS {kind.duckdb})", kind, literal=Decimal(text))
+    maker = _LITERALS.get(name.split(" (")[0]) or (_interval(name) if name.startswith("interval") else None)
+    return maker(value) if maker else None
 
 
 def _integer(kind: Type) -> Callable[[Any], Expr]:

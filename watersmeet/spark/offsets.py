@@ -1,4 +1,4 @@
-"""Spark's part of the checkpoint: which batches it has done, and which input they had.
+"""Spark's part of the checkpoint, and whether the join's belongs to it.
 
 Spark writes a batch's offsets before it runs the batch, and that it is done once the join has committed it.
 """
@@ -7,14 +7,14 @@ import re
 from dataclasses import dataclass
 
 from watersmeet.errors import StateError
-from watersmeet.state import manifest as manifests
+from watersmeet.state.manifest import Manifest
 from watersmeet.state.sealed import digest
 from watersmeet.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Spark's log of offsets.
+    """Spark's logs of the batches that it has begun and done.
 
     Attributes:
         checkpoint: The folder that Spark keeps its part of the checkpoint in.
@@ -31,18 +31,38 @@ class Offsets:
         data = self.checkpoint.read(f"offsets/{batch}")
         return None if data is None else digest(data)
 
-    def check(self, state: Store) -> None:
+    def check_done(self, newest: int | None) -> None:
         """Check that the join has done what Spark believes to be done: with no new input no batch would notice.
+
+        Args:
+            newest: The last batch of which there is state, if there is any.
 
         Raises:
             StateError: If it has not; its state is gone, or the checkpoint is another query's.
         """
         found = (re.fullmatch(r"commits/(\d+)", name) for name in self.checkpoint.names("commits"))
         done = max((int(match[1]) for match in found if match), default=-1)
-        newest = manifests.newest(state)
         if done > (-1 if newest is None else newest):
-            there = "missing" if newest is None else f"of batch {newest}"
-            raise StateError(
-                f"Spark has done batch {done}, but the newest state at {state.root} is {there}: Spark's part of the "
-                "checkpoint and the join's do not belong together; restore both or start a new checkpoint."
-            )
+            raise self._apart(f"Spark has done batch {done}, but the newest state is {_shown(newest)}")
+
+    def check_begun(self, batch: int, newest: Manifest) -> None:
+        """Check that a batch which Spark runs is the one after the newest state, or that one again, with its input.
+
+        Raises:
+            StateError: If it isn't.
+        """
+        if newest.batch not in (batch - 1, batch):
+            last = newest.batch if newest.batch >= 0 else None
+            raise self._apart(f"Spark runs batch {batch}, but the newest state is {_shown(last)}")
+        if self.of(newest.batch) not in (newest.input, None):
+            raise self._apart(f"Batch {newest.batch} was computed from other input than Spark now has for it")
+
+    def _apart(self, how: str) -> StateError:
+        return StateError(
+            f"{how}: Spark's part of the checkpoint at {self.checkpoint.root} and the join's do not belong together; "
+            "restore both or start a new checkpoint."
+        )
+
+
+def _shown(batch: int | None) -> str:
+    return "missing" if batch is None else f"of batch {batch}"

@@ -12,7 +12,7 @@ from watersmeet.errors import SqlError
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import PythonPredicate
 from watersmeet.predicate.scope import Scope
-from watersmeet.spark.catalyst import Part, items, kind_of, origin_of, quiet, said, walk
+from watersmeet.spark.catalyst import Part, expressions, items, kind_of, origin_of, quiet, said, walk
 from watersmeet.spark.convert import Text
 
 SUBQUERIES = frozenset({"Exists", "ScalarSubquery", "InSubquery", "ListQuery", "LateralSubquery",
@@ -104,9 +104,8 @@ def check(text: Text, plan: Any) -> None:
         kind = kind_of(operator)
         if kind != "Project" and operator.children().size():
             raise text.error(PLANS.get(kind, OTHERWISE), None)
-        for shown in items(operator.expressions()):
-            for node in walk(shown):
-                _check_node(text, node)
+    for node in expressions(plan):
+        _check_node(text, node)
 
 
 def _check_node(text: Text, node: Any) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.limits import limits
-from watersmeet.spark.catalyst import Builder, Part, items, kind_of, origin_of, quiet, walk
+from watersmeet.spark.catalyst import Builder, Part, expressions, items, kind_of, origin_of, quiet
 from watersmeet.spark.convert import is_built_in
 from watersmeet.spark.widths import FIXED, width
 
@@ -200,7 +200,7 @@ READING = frozenset({"UnresolvedAttribute", "UnresolvedNamedLambdaVariable", "Un
 def _typed(plan: Any) -> Iterator[tuple[str, tuple[int, int] | None, list[T.DataType]]]:
     """Yield the class, the place and the types of the arguments of calls that may make large values."""
     known = {kind for maker in MAKERS.values() for kind in maker.kinds}
-    for node in (node for operator in walk(plan) for shown in items(operator.expressions()) for node in walk(shown)):
+    for node in expressions(plan):
         if (kind := kind_of(node)) in known:
             yield kind, origin_of(node.origin()), [type_of(child) for child in items(node.children())]
 

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import SqlError
-from watersmeet.spark.catalyst import Part, items, kind_of, walk
+from watersmeet.spark.catalyst import Part, expressions, kind_of
 from watersmeet.spark.convert import is_built_in
 from watersmeet.spark.purity import OUTSIDE, SUBQUERIES, why_not
 from watersmeet.spark.sizes import is_constant, maker_of, type_of
@@ -107,7 +107,7 @@ def check_plan(plan: Any, error: Callable[[str], SqlError]) -> None:
     Raises:
         SqlError: If it calls what isn't Spark's own, or gathers values that may grow with each step.
     """
-    for node in (node for operator in walk(plan) for shown in items(operator.expressions()) for node in walk(shown)):
+    for node in expressions(plan):
         kind = kind_of(node)
         if kind in CALLS | OUTSIDE | SUBQUERIES:
             raise error(f"{node.prettyName()} is not allowed here.")

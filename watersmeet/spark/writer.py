@@ -18,7 +18,7 @@ from watersmeet.duration import microseconds
 from watersmeet.engine.intake import SIDES
 from watersmeet.errors import DefinitionError, PredicateError, WatersmeetError
 from watersmeet.spark import checks
-from watersmeet.spark.batch import BatchRunner, description, store_at
+from watersmeet.spark.batch import BatchRunner, description
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.exchange import warm_up
 from watersmeet.spark.files import Folder
@@ -27,6 +27,7 @@ from watersmeet.spark.lease import take
 from watersmeet.spark.offsets import Offsets
 from watersmeet.spark.paths import Place, absolute, place, reached
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
+from watersmeet.state import manifest as manifests
 from watersmeet.state.claim import claim
 from watersmeet.state.store import Store
 
@@ -121,27 +122,19 @@ class JoinWriter:
 
     def _start(self) -> "JoinQuery":
         join, spark = self.join, self.join.spark
-        join.check_settings()
+        self._check()
         location = self._place(
             checks.location(spark, self._options.get("checkpointLocation"), self._name), "checkpointLocation"
         )
-        checks.streaming(join.leaves)
-        checks.output(self._format if self._consume is None else None, join.query, join.select)
-        if self._partitions:
-            checks.partitions(self._partitions, join.schema.names)
         chosen = checks.exchange(self._options.get("exchange"), is_local(spark))
         samples = checks.samples(self._options.get("samples"), join.stream_columns)
-        sink, sides = self._sink(location.spark), self._sides()
-        if sides:
-            columns = [(name, frame.columns) for name, frame in join.leaves]
-            checks.alike(columns, "late and rejected rows are written with every column: rename one")
-        kept = location.inside("watersmeet")
         durable = checks.switch("durable", self._options.get("durable", "true"))
+        sink, sides = self._sink(location.spark), self._sides()
         tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
-        offsets = Offsets(Store(location.arrow))
-        offsets.check(Store(kept.arrow))
+        kept = location.inside("watersmeet")
+        store, offsets = Store(kept.arrow, durable), Offsets(Store(location.arrow))
+        offsets.check_done(manifests.newest(store))
         with checks.writable(location.spark):
-            store = store_at(kept, durable)
             checks.workers(spark, store)
             lease = take(store)
         try:
@@ -168,6 +161,15 @@ class JoinWriter:
             lease.end()
             raise
 
+    def _check(self) -> None:
+        """Refuse what can be seen to be wrong before anything is looked at or written."""
+        join = self.join
+        join.check_settings()
+        checks.streaming(join.leaves)
+        checks.output(self._format if self._consume is None else None, join.query, join.select)
+        if self._partitions:
+            checks.partitions(self._partitions, join.schema.names)
+
     def _stream(self, rows: DataFrame, location: Place) -> DataStreamWriter:
         stream = rows.writeStream.option("checkpointLocation", location.spark)
         if self._name:
@@ -180,6 +182,9 @@ class JoinWriter:
     def _sides(self) -> dict[str, Folder]:
         """Return the folders for late and rejected rows."""
         named = {kind: f"{kind}Path" for kind in SIDES if f"{kind}Path" in self._options}
+        if named:
+            columns = [(name, frame.columns) for name, frame in self.join.leaves]
+            checks.alike(columns, "late and rejected rows are written with every column: rename one")
         return {kind: Folder(self._place(self._options[option], option)) for kind, option in named.items()}
 
     def _due(self) -> float | None:

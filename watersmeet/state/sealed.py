@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+import re
 from typing import Any
 
 from watersmeet.errors import StateError
 
 FORMAT = 4
 """What chunks, manifests and all else in a store look like; a store of another number can't be read."""
-_MARK = b"watersmeet"
+_HEAD = re.compile(rb"watersmeet (\d+) ([0-9a-f]{32})")
 _WAY_OUT = "restore it or start a new checkpoint"
 
 
@@ -24,7 +24,7 @@ def digest(*parts: Any) -> str:
 def seal(body: Any) -> bytes:
     """Return a document as a file holds it."""
     text = json.dumps(body).encode()
-    return b"%s %d %s\n%s" % (_MARK, FORMAT, digest(text).encode(), text)
+    return f"watersmeet {FORMAT} {digest(text)}\n".encode() + text
 
 
 def unseal(data: bytes, what: str) -> Any:
@@ -40,19 +40,12 @@ def unseal(data: bytes, what: str) -> Any:
     head, _, text = data.partition(b"\n")
     if head.startswith(b"{"):  # as all were until format 3
         raise StateError(f"{what} is damaged, or an earlier version of Watersmeet wrote it; {_WAY_OUT}.")
-    mark, format, found = _three(head.split(b" "))
-    if mark != _MARK or not format.isdigit():
-        raise StateError(f"{what} is damaged; {_WAY_OUT}.")
-    if int(format) != FORMAT:
+    known = _HEAD.fullmatch(head)
+    if known and int(known[1]) != FORMAT:
         raise StateError(
-            f"{what} is of format {int(format)}, and this version of Watersmeet reads format {FORMAT} only; "
+            f"{what} is of format {int(known[1])}, and this version of Watersmeet reads format {FORMAT} only; "
             "go on with the version that wrote it, or start a new checkpoint."
         )
-    if found.decode("ascii", "replace") != digest(text):
+    if not known or known[2].decode() != digest(text):
         raise StateError(f"{what} is damaged; {_WAY_OUT}.")
     return json.loads(text)
-
-
-def _three(parts: Iterable[bytes]) -> tuple[bytes, bytes, bytes]:
-    first, second, third, *_ = (*parts, b"", b"", b"")
-    return first, second, third

@@ -78,9 +78,7 @@ class Store:
                 return False
             self.write(path, data)
             return True
-        target = Path(self.local, path)
-        draft = target.with_name(f"{target.name}.{uuid.uuid4().hex}.draft")
-        self.write(str(draft.relative_to(self.local)), data)
+        target, draft = Path(self.local, path), self._draft(path, data)
         try:
             if self.durable:
                 sync_bytes([str(draft)])
@@ -101,9 +99,13 @@ class Store:
         if self.local is None:
             self.write(path, data)
             return
+        os.replace(self._draft(path, data), Path(self.local, path))
+
+    def _draft(self, path: str, data: bytes) -> Path:
+        """Write a file of this host's under a name of its own, beside the one that it is to have."""
         draft = f"{path}.{uuid.uuid4().hex}.draft"
         self.write(draft, data)
-        os.replace(Path(self.local, draft), Path(self.local, path))
+        return Path(self.local or "", draft)
 
     def read(self, path: str) -> bytes | None:
         """Return a file's bytes, or None if there is no such file."""
