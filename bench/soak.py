@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -49,6 +50,7 @@ class Sample:
     ms_per_batch: float
     driver_mb: float
     jvm_mb: float
+    heap_mb: float
     workers_mb: float
     descriptors: int
     mappings: int
@@ -69,7 +71,7 @@ def start(spark: SparkSession, folder: Path, exchange: str) -> JoinQuery:
     return writer.start()
 
 
-def sample(batch: int, folder: Path, took: float) -> Sample:
+def sample(batch: int, folder: Path, took: float, heap: float) -> Sample:
     me = psutil.Process()
     others = me.children(recursive=True)
     jvms = [p for p in others if p.name() == "java"]
@@ -81,6 +83,7 @@ def sample(batch: int, folder: Path, took: float) -> Sample:
         1000 * took / EVERY,
         _mb([me]),
         _mb(jvms),
+        heap,
         _mb(workers),
         sum(p.num_fds() for p in (me, *workers)),
         len(maps),
@@ -101,7 +104,15 @@ def _mb(processes: Sequence[psutil.Process]) -> float:
     return float(sum(process.memory_info().rss for process in processes)) / 2**20
 
 
-def watch(query: JoinQuery, folder: Path, batches: int) -> list[Sample]:
+def live_heap(spark: SparkSession) -> float:
+    """Return how many MB of the JVM's heap are in use once its garbage is gone."""
+    jvm: Any = spark._jvm
+    jvm.System.gc()
+    runtime = jvm.Runtime.getRuntime()
+    return float(runtime.totalMemory() - runtime.freeMemory()) / 2**20
+
+
+def watch(spark: SparkSession, query: JoinQuery, folder: Path, batches: int) -> list[Sample]:
     samples, done, at = list[Sample](), 0, time.monotonic()
     with progress("Soak", batches) as bar:
         while done < batches and query.isActive:
@@ -111,11 +122,11 @@ def watch(query: JoinQuery, folder: Path, batches: int) -> list[Sample]:
                 continue
             now = time.monotonic()
             try:
-                samples.append(sample(last, folder, (now - at) * EVERY / (last - done)))
+                samples.append(sample(last, folder, (now - at) * EVERY / (last - done), live_heap(spark)))
             except (psutil.Error, FileNotFoundError):
                 continue  # a process or a file that went while it was looked at
             bar.update(bar.task_ids[0], completed=last)
-            done, at = last, time.monotonic()
+            done, at = query.progress[-1]["batchId"] + 1, time.monotonic()
     return samples
 
 
@@ -147,7 +158,7 @@ def report(samples: Sequence[Sample], exchange: str) -> None:
 
 
 def draw(samples: Sequence[Sample], names: Sequence[str], path: Path, exchange: str) -> None:
-    figure, axes = plt.subplots(3, 3, figsize=(12, 8), sharex=True)
+    figure, axes = plt.subplots(2, 5, figsize=(18, 7), sharex=True)
     for axis, name in zip(axes.flat, names, strict=True):
         axis.plot([one.batch for one in samples], [getattr(one, name) for one in samples], linewidth=1)
         axis.set_title(f"{name} ({slope(samples, name):+.1f} % in 1,000)", fontsize=9)
@@ -167,11 +178,12 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=5000)
     parser.add_argument("--exchange", default="driver")
     options = parser.parse_args()
-    spark = session({})
+    # The heap has one size from the start: what grows then is more than room that was not used yet.
+    spark = session({"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-Xms1g -XX:+AlwaysPreTouch"})
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as name:
         folder = Path(name)
         query = start(spark, folder, options.exchange)
-        samples = watch(query, folder, options.batches)
+        samples = watch(spark, query, folder, options.batches)
         if not query.isActive:
             query.awaitTermination()
         query.stop()

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.chaos.round import STEPS, Round, Wrong
 from tests.spark import processes
@@ -27,13 +28,13 @@ def kill(round: Round) -> None:
 
 
 def worker(round: Round) -> None:
-    """A Python worker is killed while the program runs."""
-    with processes.program(round.folder, **round.spec(exchange=round.rng.choice(["local", "shuffle"]))) as process:
-        said = ""
-        for said in processes.lines(process):
-            if said.startswith(("started", "step")):
-                _kill_workers(process.pid)
-    round.heard(said)
+    """Python workers are killed while the program runs."""
+    _struck(round, "pyspark.daemon", exchange=round.rng.choice(["local", "shuffle"]))
+
+
+def executor(round: Round) -> None:
+    """Executors are killed while the program runs on a cluster."""
+    _struck(round, "CoarseGrainedExecutorBackend", master="local-cluster[2,1,1024]")
 
 
 def pause(round: Round) -> None:
@@ -61,8 +62,10 @@ def neighbour(round: Round) -> None:
 
 
 def flip(round: Round) -> None:
-    """A bit changes in a file of the store."""
-    files = [path for path in sorted(round.store.rglob("*")) if path.is_file() and path.stat().st_size]
+    """A bit changes in a file of the store, or in what Spark wrote down of the input of a batch that is done."""
+    done = [round.checkpoint / "offsets" / path.name for path in (round.checkpoint / "commits").glob("[0-9]*")]
+    kept = [*round.store.rglob("*"), *sorted(done)[-1:]]
+    files = [path for path in sorted(kept) if path.is_file() and path.stat().st_size]
     kinds = sorted({(path.parent.name, path.suffix) for path in files})
     kind = round.rng.choice(kinds)
     path = round.rng.choice([path for path in files if (path.parent.name, path.suffix) == kind])
@@ -70,7 +73,7 @@ def flip(round: Round) -> None:
     data = bytearray(whole)
     data[round.rng.randrange(len(data))] ^= 1 << round.rng.randrange(8)
     path.write_bytes(data)
-    round.story.append(f"  in {path.relative_to(round.store)}")
+    round.story.append(f"  in {path.relative_to(round.checkpoint)}")
     if round.run().startswith("refused"):
         path.write_bytes(whole)
 
@@ -144,17 +147,28 @@ def _wait_for(round: Round, process: "processes.Program", *sayings: str) -> None
             return
 
 
-def _kill_workers(group: int) -> None:
+def _struck(round: Round, victim: str, **changes: Any) -> None:
+    """Run the program to its end, and kill a process of its now and then: one that has this word in its command."""
+    with processes.program(round.folder, **round.spec(**changes)) as process:
+        said = ""
+        for said in processes.lines(process):
+            if said.startswith(("started", "step")) and round.rng.random() < 0.5:
+                _kill_one(process.pid, victim)
+    round.heard(said)
+
+
+def _kill_one(group: int, victim: str) -> None:
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            command = (path / "cmdline").read_bytes().split(b"\0")
-            if b"pyspark.daemon" in command and os.getpgid(int(path.name)) == group:
+            command = (path / "cmdline").read_bytes()
+            if victim.encode() in command and os.getpgid(int(path.name)) == group:
                 os.kill(int(path.name), signal.SIGKILL)
+                return
         except (OSError, ProcessLookupError):
             continue
 
 
 MISHAPS: dict[str, Callable[[Round], None]] = {
     made.__name__: made
-    for made in (cut, kill, worker, pause, neighbour, flip, lose, strays, backup, mixed, clock, full)
+    for made in (cut, kill, worker, executor, pause, neighbour, flip, lose, strays, backup, mixed, clock, full)
 }

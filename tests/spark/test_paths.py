@@ -10,7 +10,7 @@ import watersmeet as wm
 from tests.oracle import Sliding, Stream
 from tests.spark.harness import Case, cuts, expected, frames, join_of, read, side_ids, write
 from watersmeet.spark.paths import Place, absolute, place, reached
-from watersmeet.state import store as stores
+from watersmeet.state import remote
 
 pytestmark = pytest.mark.spark
 
@@ -93,7 +93,7 @@ def test_a_place_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None
     def fail(root: str) -> None:
         raise OSError("Unable to load libjvm\nand more")
 
-    monkeypatch.setattr(stores, "_connect", fail)
+    monkeypatch.setattr(remote, "connect", fail)
     with pytest.raises(
         wm.DefinitionError, match=r"path 'hdfs://n/x' can't be reached from Python: Unable to load libjvm. "
     ):

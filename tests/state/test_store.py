@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,15 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
+from obstore.store import LocalStore
 
 from tests.engine import Run
 from tests.test_engine import SCHEMA
-from watersmeet.errors import StateError
+from watersmeet.errors import DefinitionError, StateError
 from watersmeet.kernel.window import Sliding
 from watersmeet.limits import limited
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column
 from watersmeet.query import Query, StreamSpec
+from watersmeet.state import remote
 from watersmeet.state import store as stores
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.store import Store
@@ -27,8 +30,14 @@ from watersmeet.state.write import Writer
 
 def elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let far:// be a file system that is not this host's; copies of its files go to `cache`."""
-    far = pafs.SubTreeFileSystem(str(folder / "far"), pafs.LocalFileSystem())
-    monkeypatch.setattr(stores, "_connect", lambda root: (far, root.removeprefix("far://")))
+    system = pafs.SubTreeFileSystem(str(folder / "far"), pafs.LocalFileSystem())
+
+    def connect(root: str) -> remote.Remote:
+        base = root.removeprefix("far://")
+        create = remote.objects(lambda: LocalStore(folder / "far" / base, mkdir=True))
+        return remote.Remote(system, base, create)
+
+    monkeypatch.setattr(remote, "connect", connect)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(folder / "cache"))
 
 
@@ -57,6 +66,35 @@ def test_publish_is_create_if_absent(store: Store) -> None:
     assert not store.publish("manifests/1.json", b"two")
     assert store.read("manifests/1.json") == b"one"
     assert store.names("manifests") == ["manifests/1.json"]  # no draft is left
+
+
+def test_a_name_is_taken_by_one_of_many_at_once(store: Store) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        for turn in range(20):
+            taken = list(pool.map(lambda who, turn=turn: store.publish(f"leases/{turn}", b"%d" % who), range(8)))
+            assert taken.count(True) == 1
+            assert store.read(f"leases/{turn}") == b"%d" % taken.index(True)
+
+
+def test_a_store_that_takes_names_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere(tmp_path, monkeypatch)
+    honest, store = remote.connect("far://bucket"), Store("far://bucket")
+    store.check()
+    assert store.names("") == []
+
+    def overwrites(path: str, data: bytes) -> bool:
+        store.write(path, data)
+        return True
+
+    monkeypatch.setattr(remote, "connect", lambda root: replace(honest, create=overwrites))
+    with pytest.raises(DefinitionError, match="far://bucket takes a name twice"):
+        store.check()
+    assert store.names("") == []
+
+
+def test_state_is_not_kept_where_nothing_is_made_at_once() -> None:
+    with pytest.raises(DefinitionError, match=r"can't be kept on 'ftp:'.*abfs, abfss, gs, hdfs, s3, viewfs"):
+        remote.connect("ftp://host/state")
 
 
 def test_names_and_remove(store: Store) -> None:

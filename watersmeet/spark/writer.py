@@ -135,6 +135,7 @@ class JoinWriter:
         store, offsets = Store(kept.arrow, durable), Offsets(Store(location.arrow))
         offsets.check_done(manifests.newest(store))
         with checks.writable(location.spark):
+            store.check()
             checks.workers(spark, store)
             lease = take(store)
         try:

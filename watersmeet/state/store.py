@@ -14,7 +14,7 @@ import pyarrow.fs as pafs
 
 from watersmeet.errors import StateError
 from watersmeet.limits import limits
-from watersmeet.state import copies
+from watersmeet.state import copies, remote
 from watersmeet.state.chunk import Chunk, Rows, read_batch
 from watersmeet.state.durable import sync, sync_bytes, sync_names
 from watersmeet.state.sealed import digest
@@ -48,8 +48,13 @@ class Store:
 
     def remote(self, path: str) -> tuple[pafs.FileSystem, str]:
         """Return the file system of a store that isn't local, and a file's path there."""
-        system, base = _connect(self.root)
-        return system, f"{base.rstrip('/')}/{path}"
+        found = remote.connect(self.root)
+        return found.system, found.at(path)
+
+    def check(self) -> None:
+        """Raise a DefinitionError if two runs could publish the same file."""
+        if self.local is None:
+            remote.check_creates(remote.connect(self.root), self.root)
 
     def write(self, path: str, data: Any) -> None:
         """Write a file whose name is new; readers learn its name only afterwards."""
@@ -73,11 +78,7 @@ class Store:
     def publish(self, path: str, data: bytes) -> bool:
         """Write a file at once or not at all; return False, changing nothing, if it exists."""
         if self.local is None:
-            system, full = self.remote(path)
-            if system.get_file_info(full).type != pafs.FileType.NotFound:
-                return False
-            self.write(path, data)
-            return True
+            return remote.connect(self.root).create(path, data)
         target, draft = Path(self.local, path), self._draft(path, data)
         try:
             if self.durable:
@@ -260,11 +261,6 @@ def _linked(draft: Path, path: Path) -> bool:
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EMLINK)
-
-
-def _connect(root: str) -> tuple[pafs.FileSystem, str]:
-    system, base = pafs.FileSystem.from_uri(root)
-    return system, str(base)
 
 
 def _known_by(chunk: Chunk) -> tuple[str, int, str | None]:

@@ -1,0 +1,73 @@
+"""Disks that are full or read-only, real ones: a sentence, nothing lost, and it goes on once there is room."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import watersmeet as wm
+from tests.oracle import Sliding, Stream
+from tests.spark.harness import EXCHANGES, Case, cuts, expected, frames, join_of, results, run, write
+
+pytestmark = pytest.mark.spark
+
+WIDE = Case(
+    [Stream("a", Sliding(60), 5), Stream("b", Sliding(60), 5)],
+    cuts(7, "ab", batches=4, rows=60, nulls=0),
+    "a.x <= b.x",
+    lambda a, b: a["x"] <= b["x"],
+)
+
+
+class Disk:
+    """A small disk in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self._mount("-t", "tmpfs", "-o", "size=128k", "tmpfs")
+
+    def change(self, options: str) -> None:
+        self._mount("-o", f"remount,{options}")
+
+    def _mount(self, *arguments: str) -> None:
+        done = subprocess.run(["mount", *arguments, str(self.folder)], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"this user may not mount a disk: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    made = Disk(tmp_path / "disk")
+    yield made
+    subprocess.run(["umount", "-l", str(made.folder)], check=True)
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("small", ["sink", "checkpoint"])
+def test_a_full_disk(spark: SparkSession, tmp_path: Path, disk: Disk, small: str, exchange: str) -> None:
+    write(tmp_path / "in", WIDE.batches)
+    (tmp_path / ("out" if small == "sink" else "checkpoint")).symlink_to(disk.folder)
+    joined = join_of(WIDE, frames(spark, tmp_path / "in", "ab"))
+    with pytest.raises(Exception, match="No space left"):
+        run(joined.writeStream, tmp_path, exchange)
+    disk.change("size=64m")
+    run(joined.writeStream, tmp_path, exchange)
+    assert results(tmp_path, "ab") == expected(WIDE).results
+
+
+def test_a_checkpoint_that_became_read_only(spark: SparkSession, tmp_path: Path, disk: Disk) -> None:
+    disk.change("size=64m")
+    (tmp_path / "checkpoint").symlink_to(disk.folder)
+    write(tmp_path / "in", WIDE.batches[:2])
+    joined = join_of(WIDE, frames(spark, tmp_path / "in", "ab"))
+    run(joined.writeStream, tmp_path)
+    write(tmp_path / "in", WIDE.batches[2:])
+    disk.change("ro")
+    with pytest.raises(wm.DefinitionError, match="can't be written to: Read-only file system; nothing was started"):
+        run(joined.writeStream, tmp_path)
+    disk.change("rw")
+    run(joined.writeStream, tmp_path)
+    assert results(tmp_path, "ab") == expected(WIDE).results
