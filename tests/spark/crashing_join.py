@@ -3,7 +3,8 @@
 Run as `python -m tests.spark.crashing_join FOLDER SPEC`, where SPEC is JSON: formats, nodes (0 for Central, -1 for
 what dice choose before each batch, -2 for Auto), exchange, master, die ([step, how often it is seen before the program
 exits there] or null), expires (seconds until a lease may be taken over), skew (seconds that the clock is wrong by),
-full (how many files may be written until the disk is full).
+full (how many files may be written until the disk is full), at (the URL of a folder for the checkpoints and outputs, by
+default the same folder), settings (more of Spark's).
 """
 
 import errno
@@ -11,7 +12,9 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -33,8 +36,10 @@ CASE = Case(
 SELECT = "a.id AS a, b.id AS b, c.id AS c"
 
 
-def session(master: str, folder: Path, parallelism: int = 2) -> SparkSession:
-    made = (
+def session(
+    master: str, folder: Path, parallelism: int = 2, settings: Mapping[str, str] = MappingProxyType({})
+) -> SparkSession:
+    builder = (
         SparkSession.builder.master(master)
         .config("spark.default.parallelism", str(parallelism))
         .config("spark.ui.enabled", "false")
@@ -44,8 +49,10 @@ def session(master: str, folder: Path, parallelism: int = 2) -> SparkSession:
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.executor.extraJavaOptions", os.environ.get("SPARK_SUBMIT_OPTS", ""))
         .config("spark.executorEnv.PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-        .getOrCreate()
     )
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
     made.sparkContext.setLogLevel("OFF")
     return made
 
@@ -104,16 +111,17 @@ def run(folder: Path, spec: dict[str, Any]) -> None:
         claim(runner)
 
     BatchRunner.open = watched  # type: ignore[method-assign,assignment]
-    spark = session(spec.get("master", "local[2]"), folder)
+    spark = session(spec.get("master", "local[2]"), folder, settings=spec.get("settings", {}))
     strategies = {0: wm.Central(), -1: Restless(4), -2: wm.Auto(4, interval=1)}
     strategy = strategies.get(spec["nodes"]) or wm.PSP(spec["nodes"])
     joined = join_of(CASE, frames(spark, folder / "in", CASE.names), select=SELECT, strategy=strategy)
+    at = spec.get("at", folder)
     queries = [
         joined.writeStream.format(format)
-        .option("checkpointLocation", str(folder / f"checkpoint-{format}"))
+        .option("checkpointLocation", f"{at}/checkpoint-{format}")
         .option("exchange", spec["exchange"])
         .trigger(availableNow=True)
-        .start(str(folder / f"out-{format}"))
+        .start(f"{at}/out-{format}")
         for format in spec["formats"]
     ]
     print("started", flush=True)
