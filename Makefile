@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+REMOTE := .venv/.remote
 # Python workers of Spark must be the ones of this environment; bind to loopback so that no host name is looked up.
 SECONDS ?= 600
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
@@ -17,6 +18,10 @@ $(STAMP): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) scripts/venv.py .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+$(REMOTE): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[cloud,hdfs]'
 	@touch $@
 
 java:
@@ -39,7 +44,7 @@ test: setup check  ## everything CI runs: check, core tests, Spark tests
 test-core: $(STAMP)  ## the tests that need no JVM, in seconds
 	$(BIN)/python -m pytest -m "not spark and not slow"
 
-test-slow: setup  ## the exhaustive variants
+test-slow: setup $(REMOTE)  ## the exhaustive variants
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 fuzz: setup  ## random joins for SECONDS=600 seconds, against brute force and Spark; SEED=n begins there

@@ -76,6 +76,19 @@ def test_a_name_is_taken_by_one_of_many_at_once(store: Store) -> None:
             assert store.read(f"leases/{turn}") == b"%d" % taken.index(True)
 
 
+def test_a_file_whose_answer_was_lost_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere(tmp_path, monkeypatch)
+    honest, store = remote.connect("far://bucket"), Store("far://bucket")
+
+    def asks_again(path: str, data: bytes) -> bool:
+        honest.create(path, data)
+        return honest.create(path, data)
+
+    monkeypatch.setattr(remote, "connect", lambda root: replace(honest, create=asks_again))
+    assert store.publish("manifests/1.json", b"mine")
+    assert not store.publish("manifests/1.json", b"another's")
+
+
 def test_a_store_that_takes_names_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere(tmp_path, monkeypatch)
     honest, store = remote.connect("far://bucket"), Store("far://bucket")

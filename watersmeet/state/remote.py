@@ -94,12 +94,14 @@ def objects(opened: Callable[[], Any]) -> Create:
     def create(path: str, data: bytes) -> bool:
         store = opened()
         from obstore import put
-        from obstore.exceptions import AlreadyExistsError
+        from obstore.exceptions import AlreadyExistsError, BaseError
 
         try:
             put(store, path, data, mode="create", use_multipart=False)
         except AlreadyExistsError:
             return False
+        except BaseError as error:
+            raise OSError(" ".join(str(error).split())) from None
         return True
 
     return create
@@ -158,7 +160,9 @@ def _hdfs(root: str) -> Remote:
         raise _wants(root, "hdfs-native", "hdfs") from None
     parts = urlsplit(root)
     kind = ViewfsFileSystem if parts.scheme == "viewfs" else HdfsFileSystem
-    files, base = kind(host=parts.hostname, port=parts.port), unquote(parts.path) or "/"
+    # [!] It takes paths for URLs, and cuts them at # and ?: another file would be meant, and written over.
+    plain = type(f"Plain{kind.__name__}", (kind,), {"_strip_protocol": staticmethod(lambda path: path)})
+    files, base = plain(host=parts.hostname, port=parts.port), unquote(parts.path) or "/"
     system = pafs.PyFileSystem(pafs.FSSpecHandler(files))
     return Remote(system, base, partial(_renamed, files, base))
 
