@@ -271,7 +271,7 @@ class JoinQuery:
 
     @property
     def progress(self) -> list[Mapping[str, Any]]:
-        """What each of the last batches did, oldest first; kept across restarts for the last 1,000 batches."""
+        """What each of the last batches did, oldest first; kept across restarts for the last 500 batches."""
         return list(self._runner.history)
 
     @property

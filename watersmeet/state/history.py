@@ -10,7 +10,7 @@ from watersmeet.state.sealed import seal, unseal
 from watersmeet.state.store import Store
 
 FOLDER = "progress"
-HISTORY = 1000
+HISTORY = 500
 """Batches whose progress is kept."""
 Progress = Mapping[str, Any]
 
