@@ -110,6 +110,12 @@ def test_state_is_not_kept_where_nothing_is_made_at_once() -> None:
         remote.connect("ftp://host/state")
 
 
+def test_an_hdfs_that_is_not_there_is_an_error_at_once() -> None:
+    pytest.importorskip("hdfs_native")
+    with pytest.raises(ConnectionRefusedError):
+        remote.connect("hdfs://127.0.0.1:1/state")
+
+
 def test_names_and_remove(store: Store) -> None:
     for name in ("chunks/a.arrow", "chunks/deep/b.arrow", "other/c"):
         store.write(name, b"x")

@@ -4,6 +4,7 @@ Arrow reads and writes, but overwrites whatever has the name already. So a new n
 stores by a conditional put, HDFS by a rename that does not replace.
 """
 
+import socket
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,6 +17,8 @@ import pyarrow.fs as pafs
 
 from watersmeet.errors import DefinitionError
 
+ANSWERS = 10.0
+"""Seconds in which a host must answer."""
 Create = Callable[[str, bytes], bool]
 """Makes a file of a path and its bytes; returns False, changing nothing, if there is one."""
 
@@ -159,6 +162,8 @@ def _hdfs(root: str) -> Remote:
     except ModuleNotFoundError:
         raise _wants(root, "hdfs-native", "hdfs") from None
     parts = urlsplit(root)
+    if parts.hostname and parts.port:  # its client waits for ever for one that isn't there
+        socket.create_connection((parts.hostname, parts.port), timeout=ANSWERS).close()
     kind = ViewfsFileSystem if parts.scheme == "viewfs" else HdfsFileSystem
     # [!] It takes paths for URLs, and cuts them at # and ?: another file would be meant, and written over.
     plain = type(f"Plain{kind.__name__}", (kind,), {"_strip_protocol": staticmethod(lambda path: path)})
