@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from bench.common import RESULTS, console, listing, progress
 from bench.waiting import SAID, run, waiting_session
-from watersmeet.adapt import cost
+from watersmeet.cost import model as cost
 from watersmeet.workload import numbers, write
 
 RATE, SECONDS, STEP, WINDOW = 20.0, 14, 2, 6.0

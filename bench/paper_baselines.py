@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from bench.common import STREAMS, WINDOW, Task
 from bench.references import numpy_band
 from watersmeet import ATR, CTR
-from watersmeet.placement import Placement, StateView
-from watersmeet.placement.base import ANYWHERE, Ints
+from watersmeet.placement import Placement
 from watersmeet.placement.ctr import CtrPlacement, Held, Load, Owners
+from watersmeet.state.view import ANYWHERE, Ints, StateView
 
 
 def atr_unoptimised(nodes: int, segment: str) -> ATR:

@@ -26,15 +26,15 @@ import watersmeet as wm
 from bench.baselines import session
 from bench.common import RESULTS, STREAMS, WINDOW, band_files, console, environment, listing, progress
 from bench.paper_baselines import CtrUnoptimised, Unaware, atr_unoptimised, unaware
+from watersmeet.cost.diffusion import atr_overhead
 from watersmeet.engine.plan import led
 from watersmeet.engine.route import Routes
 from watersmeet.kernel.partials import Partials
 from watersmeet.kernel.steps import Step
 from watersmeet.kernel.table import Target
-from watersmeet.placement import Placement, StateView, Strategy, StreamView
-from watersmeet.placement.atr import overhead
-from watersmeet.placement.base import ANYWHERE, Ints
+from watersmeet.placement import Placement, Strategy
 from watersmeet.state.chunk import WHOLE, Chunk, Place
+from watersmeet.state.view import ANYWHERE, Ints, StateView, StreamView
 
 RATE, SECONDS, EPSILON = 100.0, 60, 2.0
 SEGMENTS = {"ATR": 2 * WINDOW, "ATR, unoptimised": WINDOW}
@@ -100,7 +100,7 @@ def figures(name: str, nodes: int, seconds: float, batches: list[Mapping[str, An
     expected = 1.0
     if name in SEGMENTS:
         rates = [RATE] * len(STREAMS)
-        expected += overhead(rates, [WINDOW] * len(STREAMS), SEGMENTS[name], 0, nodes) / sum(rates)
+        expected += atr_overhead(rates, [WINDOW] * len(STREAMS), SEGMENTS[name], 0, nodes) / sum(rates)
     return Figures(
         placement=name,
         nodes=nodes,

@@ -12,9 +12,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash, Placement, StateView, Strategy, StreamView
+from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash, Placement, Strategy
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Bucket, Chunk, Place
+from watersmeet.state.view import StateView, StreamView
 
 FOLDER = Path(__file__).parent / "figures"
 INK, PAPER, FAINT, SOFT = "#22303c", "#ffffff", "#c9ced2", "#eef1f3"

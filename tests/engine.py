@@ -22,9 +22,9 @@ from watersmeet.engine.probe import Probe, TaskReport, Worker
 from watersmeet.engine.relay import Relay
 from watersmeet.kernel.partials import Partials
 from watersmeet.kernel.table import ChunkTable
+from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
-from watersmeet.query import Query
 from watersmeet.state import manifest as manifests
 from watersmeet.state.store import Store
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.adapt.auto import Auto, Choice
 from watersmeet.adapt.pricing import Pricing
-from watersmeet.kernel.buckets import hashes
+from watersmeet.model.query import Query
 from watersmeet.ordering import JoinOrder, Ordering
-from watersmeet.placement import Auto, Hash, Placement, StateView, Strategy
-from watersmeet.placement.auto import Choice
-from watersmeet.placement.base import Ints
+from watersmeet.placement import Hash, Placement, Strategy
 from watersmeet.predicate.model import Column
-from watersmeet.query import Query
+from watersmeet.state.buckets import hashes
 from watersmeet.state.chunk import Bucket, Chunk
+from watersmeet.state.view import Ints, StateView
 
 
 def dice(*parts: Any) -> int:

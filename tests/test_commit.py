@@ -3,15 +3,15 @@
 import pyarrow as pa
 import pytest
 
+from watersmeet.cost.load import remembered
 from watersmeet.engine.commit import _hops_seen, _stream, held_back_by, join_watermark
 from watersmeet.engine.intake import StreamIntake
 from watersmeet.kernel.hop import HopWork
-from watersmeet.kernel.window import Hopping, Sliding, Window
-from watersmeet.placement import HopView, Usage
-from watersmeet.placement.load import remembered
-from watersmeet.query import Nested, Query, StreamSpec
+from watersmeet.model.query import Nested, Query, StreamSpec
+from watersmeet.model.windows import Hopping, Sliding, Window
 from watersmeet.spark.batch import _noted
 from watersmeet.state.manifest import Manifest, StreamState
+from watersmeet.state.view import HopView, Usage
 
 OLD, NEW = ((0,), 1), ((0,), 2)
 

@@ -15,15 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from tests import oracle
 from tests.engine import ALWAYS_SCAN, EXTREMES, NEVER_SCAN, Run, content_key
 from tests.scatter import Scatter, ScatterOrdering
+from watersmeet.adapt.auto import Auto
 from watersmeet.engine.plan import GIVEN
-from watersmeet.kernel import window as windows
 from watersmeet.limits import limited
+from watersmeet.model import windows as windows
+from watersmeet.model.query import Output, Query, StreamSpec
 from watersmeet.ordering import Histogram, Selectivity
-from watersmeet.placement import ATR, CTR, DSJ, PSP, Auto, Central, Hash, Strategy
+from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash, Strategy
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
-from watersmeet.query import Output, Query, StreamSpec
 from watersmeet.state.store import Store
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("k", pa.string())])

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 
 from tests.engine import WORKER
-from watersmeet import query
 from watersmeet.engine.intake import Intake, Judge
 from watersmeet.engine.plan import BatchPlan, believed, plan, start
 from watersmeet.engine.relay import Relay
 from watersmeet.engine.ship import Wire
-from watersmeet.kernel.window import FOREVER, Sliding
+from watersmeet.model import query
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.model.windows import FOREVER, Sliding
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Dialect, Hidden
-from watersmeet.query import Query, StreamSpec
 from watersmeet.state.manifest import Manifest, StreamState
 from watersmeet.state.store import Store
 

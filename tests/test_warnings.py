@@ -10,9 +10,9 @@ import pytest
 from tests.engine import Run
 from watersmeet.engine.intake import StreamIntake
 from watersmeet.engine.warnings import Notice, news, notices
-from watersmeet.kernel.window import Count, Hopping, Sliding, Window
+from watersmeet.model.query import OWN_TIME, Nested, Query, StreamSpec
+from watersmeet.model.windows import Count, Hopping, Sliding, Window
 from watersmeet.placement import Central
-from watersmeet.query import OWN_TIME, Nested, Query, StreamSpec
 from watersmeet.state.manifest import Manifest, StreamState
 from watersmeet.state.store import Store
 

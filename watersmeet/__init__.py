@@ -1,12 +1,18 @@
 """Join many live streams at once, under any predicate, on Apache Spark."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from watersmeet.adapt.auto import Auto
 from watersmeet.errors import DefinitionError, PredicateError, SqlError, StateError, WatersmeetError
-from watersmeet.placement import ATR, CTR, DSJ, PSP, Auto, Central, Hash
+from watersmeet.model.windows import count, hopping
+from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash
 from watersmeet.predicate.python import predicate
-from watersmeet.spark.advise import advise
-from watersmeet.spark.join import Join, join, sql, stream
-from watersmeet.spark.writer import JoinQuery
-from watersmeet.windows import count, hopping
+
+if TYPE_CHECKING:
+    from watersmeet.spark.advise import advise
+    from watersmeet.spark.join import Join, join, sql, stream
+    from watersmeet.spark.writer import JoinQuery
 
 __all__ = [
     "ATR",
@@ -31,3 +37,23 @@ __all__ = [
     "sql",
     "stream",
 ]
+
+_ON_SPARK = {
+    "Join": "join",
+    "JoinQuery": "writer",
+    "advise": "advise",
+    "join": "join",
+    "sql": "join",
+    "stream": "join",
+}
+"""What needs Spark, and where it is: imported when it is first named, so that the core can do without."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_SPARK:
+        raise AttributeError(f"module 'watersmeet' has no attribute '{name}'")
+    return getattr(import_module(f"watersmeet.spark.{_ON_SPARK[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

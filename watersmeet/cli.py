@@ -11,7 +11,7 @@ from typing import get_args
 
 from pyspark.errors import PySparkException
 
-from watersmeet.adapt.equations import Goal
+from watersmeet.cost.equations import Goal
 from watersmeet.errors import DefinitionError, WatersmeetError
 from watersmeet.spark.advise import advise
 from watersmeet.spark.join import Join

@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from watersmeet.duration import seconds
 from watersmeet.engine.plan import UNKNOWN, Host, learned, led, start, view
 from watersmeet.kernel.steps import Step, entry_conjuncts, steps
+from watersmeet.model.duration import seconds
+from watersmeet.model.query import Query, StreamSpec
 from watersmeet.ordering import Ordering
-from watersmeet.placement import HopView, Strategy
+from watersmeet.placement import Strategy
 from watersmeet.predicate.model import Conjunct
-from watersmeet.query import Query, StreamSpec
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.view import HopView
 
 
 def explain(

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.placement.test_auto import EQUALITIES, measured
-from watersmeet.adapt import parameters
+from tests.adapt.test_auto import EQUALITIES, measured
 from watersmeet.adapt.advice import FACTORS, Advice, advice
+from watersmeet.adapt.auto import Auto
 from watersmeet.adapt.forecast import Sample, Settings
+from watersmeet.cost import parameters
 from watersmeet.errors import DefinitionError
-from watersmeet.placement import Auto, StreamView
 from watersmeet.state.chunk import WHOLE, Chunk, Place
+from watersmeet.state.view import StreamView
 
 HEAVY = Sample(measured(pair=1e-5, streams=3), 9_000, 30.0)
 """Three streams of 100 tuples a second in windows of 10 s, where a pair takes 10 µs and 1 of 1000 matches."""

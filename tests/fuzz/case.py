@@ -20,7 +20,7 @@ from tests import oracle
 from tests.fuzz.conditions import Conditions, select_list
 from tests.fuzz.data import Data, Maker, shown, write
 from tests.fuzz.reference import NotSpark, Reference, TooMany, Truth, frames
-from watersmeet.kernel.window import Window
+from watersmeet.model.windows import Window
 from watersmeet.placement import Strategy
 
 ZONES = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe")

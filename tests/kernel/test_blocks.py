@@ -14,13 +14,13 @@ from watersmeet.kernel import candidates, hop
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.partials import Partials, is_full
 from watersmeet.kernel.table import ChunkTable
-from watersmeet.kernel.window import Window
 from watersmeet.limits import limited
+from watersmeet.model.query import Output, Query, StreamSpec
+from watersmeet.model.windows import Window
 from watersmeet.placement import Central, Hash
 from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
-from watersmeet.query import Output, Query, StreamSpec
 from watersmeet.state import manifest as manifests
 from watersmeet.state.chunk import widths
 from watersmeet.state.store import Store

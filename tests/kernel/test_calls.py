@@ -13,13 +13,13 @@ from tests.engine import Run
 from watersmeet.errors import PredicateError
 from watersmeet.kernel.answers import Asked, Memory
 from watersmeet.kernel.calls import FALSE, NULL, TRUE, UNKNOWN, ask
-from watersmeet.kernel.window import Sliding
 from watersmeet.limits import limited
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.model.windows import Sliding
 from watersmeet.placement import PSP, Central
 from watersmeet.predicate.model import Argument, Column, Dialect, PythonPredicate
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
-from watersmeet.query import Query, StreamSpec
 from watersmeet.state.store import Store
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("img", pa.binary())])

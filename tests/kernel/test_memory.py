@@ -13,11 +13,11 @@ from watersmeet.engine.fuse import ResultWriter, output
 from watersmeet.engine.intake import Intake
 from watersmeet.engine.plan import plan, start
 from watersmeet.engine.probe import Probe, Worker
-from watersmeet.kernel.window import Sliding
+from watersmeet.model.windows import Sliding
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.query import Output, Query, StreamSpec
+from watersmeet.model.query import Output, Query, StreamSpec
 from watersmeet.state.store import Store
 
 size, where, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]

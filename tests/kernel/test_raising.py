@@ -10,11 +10,11 @@ import pytest
 
 from tests.engine import Run
 from watersmeet.errors import PredicateError
-from watersmeet.kernel.window import Sliding
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.model.windows import Sliding
 from watersmeet.placement import PSP, Central, Strategy
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.query import Query, StreamSpec
 from watersmeet.state.store import Store
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.int32()), ("k", pa.string())])

@@ -9,11 +9,11 @@ import pytest
 from tests.engine import Run
 from watersmeet.kernel import hop
 from watersmeet.kernel.candidates import Ints, Path, pairs
-from watersmeet.kernel.window import Sliding
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.model.windows import Sliding
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.query import Query, StreamSpec
 from watersmeet.state.store import Store
 
 FIELDS = [("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("k", pa.string()), ("y", pa.binary())]

@@ -16,17 +16,17 @@ from tests.budget import FEW
 from tests.engine import Run
 from tests.scatter import Scatter, ScatterOrdering
 from tests.test_engine import SCHEMA, cases, near, run_case, scattered
-from watersmeet.kernel import window as windows
 from watersmeet.kernel.histogram import EquiWidth, as_values, evaluated, merged
 from watersmeet.kernel.hop import HopWork
 from watersmeet.kernel.steps import Hop
+from watersmeet.model import windows as windows
+from watersmeet.model.query import Query, StreamSpec
 from watersmeet.ordering import Given, Ordering
 from watersmeet.ordering.histogram import Histogram, HistogramOrder
 from watersmeet.ordering.selectivity import DECAY, EXPLORE, Selectivity
 from watersmeet.placement import PSP
 from watersmeet.predicate.model import Bound, Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import BINS, WHOLE, Bucket, Chunk, Place, Zone, numbers, zone_of
 from watersmeet.state.store import Store
 

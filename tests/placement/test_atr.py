@@ -16,6 +16,7 @@ from hypothesis import given
 from tests.budget import FEW
 from tests.engine import Run
 from tests.test_engine import band_case, cases, run_case
+from watersmeet.cost.diffusion import atr_overhead
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import (
     ATR,
@@ -25,14 +26,14 @@ from watersmeet.placement.atr import (
     Era,
     Leftover,
     Search,
-    overhead,
 )
 from watersmeet.placement.atr import Run as Segments
-from watersmeet.placement.base import ANYWHERE, Placement, StateView, StreamView, Usage
-from watersmeet.placement.load import check_load
+from watersmeet.placement.base import Placement
+from watersmeet.placement.options import check_load
 from watersmeet.placement.psp import PSP
 from watersmeet.state import manifest as manifests
 from watersmeet.state.chunk import WHOLE, Chunk, Place
+from watersmeet.state.view import ANYWHERE, StateView, StreamView, Usage
 
 
 def stream(window: int | None, latest: int | None = None, rate: float = 0.0, rows: int = 0) -> StreamView:
@@ -155,10 +156,10 @@ def test_what_a_load_is_made_of_is_checked() -> None:
 
 def test_the_overhead_is_equation_2() -> None:
     # M = S_1: (20 + 10) / 40 * 50 + (30 + 10) / 40 * 10.
-    assert overhead([100, 50, 10], [10, 20, 30], 40, 0) == 37.5 + 10
+    assert atr_overhead([100, 50, 10], [10, 20, 30], 40, 0) == 37.5 + 10
     # M = S_3: (10 + 30) / 40 * 100 + (20 + 30) / 40 * 50.
-    assert overhead([100, 50, 10], [10, 20, 30], 40, 2) == 100 + 62.5
-    assert overhead([100, 50], [10, inf], 40, 0, nodes=4) == 150
+    assert atr_overhead([100, 50, 10], [10, 20, 30], 40, 2) == 100 + 62.5
+    assert atr_overhead([100, 50], [10, inf], 40, 0, nodes=4) == 150
 
 
 @pytest.mark.parametrize("length", [20, 40, 60])
@@ -171,7 +172,7 @@ def test_the_overhead_is_what_steady_streams_cost(length: int) -> None:
         for at, rate in enumerate(rates)
     ]
     measured = sum(copies) / (len(ticks) / 1e6)
-    assert measured == pytest.approx(overhead(rates, windows, length, 0), rel=0.1)
+    assert measured == pytest.approx(atr_overhead(rates, windows, length, 0), rel=0.1)
 
 
 def test_the_overhead_is_what_the_engine_keeps(tmp_path: Any) -> None:
@@ -181,7 +182,7 @@ def test_the_overhead_is_what_the_engine_keeps(tmp_path: Any) -> None:
     assert state is not None and run.progress[-1]["distinctRows"] == 8 * 97
     slaves = [chunk for chunk in state.chunks.values() if chunk.stream == 1]
     extra = sum(chunk.rows * (len(chunk.owners) - 1) for chunk in slaves) / sum(chunk.rows for chunk in slaves)
-    assert extra == pytest.approx(overhead([0, 1], [30, 20], 60, 0), rel=0.1)
+    assert extra == pytest.approx(atr_overhead([0, 1], [30, 20], 60, 0), rel=0.1)
     told = run.progress[-1]["placement"]
     assert told["master"] == "a" and told["segmentSeconds"] == 60e-6
     assert run.progress[-1]["stateRows"] / (8 * 97) == pytest.approx(told["expectedCopies"], rel=0.1)

@@ -16,12 +16,14 @@ from hypothesis import given
 from tests import oracle
 from tests.budget import FEW
 from tests.test_engine import cases, run_case
+from watersmeet.cost.diffusion import ctr_overhead
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import ATR
-from watersmeet.placement.base import ANYWHERE, HopView, Placement, StateView, StreamView, Usage
-from watersmeet.placement.ctr import CTR, CtrPlacement, Held, Load, Route, overhead, routes
+from watersmeet.placement.base import Placement
+from watersmeet.placement.ctr import CTR, CtrPlacement, Held, Load, Route, routes
 from watersmeet.placement.psp import PSP
 from watersmeet.state.chunk import WHOLE, Chunk, Place
+from watersmeet.state.view import ANYWHERE, HopView, StateView, StreamView, Usage
 
 
 def stream(window: int | None = 80, latest: int | None = None, rate: float = 1e6, advance: int = 10) -> StreamView:
@@ -95,8 +97,8 @@ def test_a_cover_covers(sets: list[tuple[int, ...]], before: tuple[int, ...], kn
 
 def test_the_overhead_is_equation_3() -> None:
     # r T = 100; |V_1| = 3; |V'_2| = 2 after 0.5 * 4 matches each, |V'_3| = 1 after 0.1 * 20 more.
-    assert overhead(100, 3, [2, 1], [2.0, 2.0]) == 100 * (2 + 2 * 2 + 4 * 1)
-    assert overhead(100, 1, [], []) == 0
+    assert ctr_overhead(100, 3, [2, 1], [2.0, 2.0]) == 100 * (2 + 2 * 2 + 4 * 1)
+    assert ctr_overhead(100, 1, [], []) == 0
 
 
 def test_a_hop_that_decides_more_conjuncts_finds_less() -> None:

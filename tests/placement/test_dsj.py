@@ -13,10 +13,10 @@ from tests.budget import FEW
 from tests.scatter import Scatter
 from tests.test_engine import cases, run_case, scattered
 from watersmeet.errors import DefinitionError
-from watersmeet.placement import PSP, StateView, StreamView, Usage
-from watersmeet.placement.base import LONGEST_SLICE
+from watersmeet.placement import PSP
 from watersmeet.placement.dsj import DSJ, DsjPlacement, buffer_bound, recut, slices_needed
 from watersmeet.state.chunk import WHOLE, Chunk, Place
+from watersmeet.state.view import LONGEST_SLICE, StateView, StreamView, Usage
 
 
 def view(

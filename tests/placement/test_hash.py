@@ -15,16 +15,16 @@ from tests.engine import Run
 from tests.scatter import Scatter, ScatterOrdering
 from tests.test_engine import SCHEMA, cases, run_case, scattered
 from watersmeet.errors import DefinitionError
-from watersmeet.kernel import window as windows
-from watersmeet.kernel.buckets import bucket, hashes
-from watersmeet.placement import PSP, StateView, StreamView
-from watersmeet.placement.base import LONGEST_SLICE
+from watersmeet.model import windows as windows
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.placement import PSP
 from watersmeet.placement.hash import Hash, HashPlacement, attributes, stored_attributes
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.query import Query, StreamSpec
+from watersmeet.state.buckets import bucket, hashes
 from watersmeet.state.chunk import WHOLE, Bucket, Chunk, Place
 from watersmeet.state.store import Store
+from watersmeet.state.view import LONGEST_SLICE, StateView, StreamView
 
 A, B, C, D = (Column(stream, 2) for stream in range(4))
 B2, C2, D2 = (Column(stream, 3) for stream in (1, 2, 3))

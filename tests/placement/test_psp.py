@@ -18,11 +18,11 @@ from tests.budget import FEW
 from tests.scatter import Scatter
 from tests.test_engine import band_case, cases, run_case, scattered
 from watersmeet.errors import DefinitionError
-from watersmeet.placement import DSJ, PSP, Central, HopView, StateView, StreamView, Usage, psp
-from watersmeet.placement.base import LONGEST_SLICE
+from watersmeet.placement import DSJ, PSP, Central, psp
 from watersmeet.placement.psp import INTERVAL, PspPlacement, Relocation
 from watersmeet.placement.ring import curve, probed, resized
 from watersmeet.state.chunk import WHOLE, Chunk, Place
+from watersmeet.state.view import LONGEST_SLICE, HopView, StateView, StreamView, Usage
 
 SECOND = 1_000_000
 WINDOW = 60 * SECOND

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import watersmeet as wm
 from tests import oracle
-from watersmeet.kernel.window import Window
+from watersmeet.model.windows import Window
 from watersmeet.placement import Strategy
 from watersmeet.spark.content import content_hash
 from watersmeet.spark.writer import JoinQuery, JoinWriter

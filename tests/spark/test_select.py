@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
 from watersmeet.errors import SqlError
-from watersmeet.kernel.window import Window
+from watersmeet.model.query import RESULT_TIME, Output, Query, StreamSpec
+from watersmeet.model.windows import Window
 from watersmeet.predicate.model import Column
-from watersmeet.query import RESULT_TIME, Output, Query, StreamSpec
 from watersmeet.spark.select import parse_select
 
 pytestmark = pytest.mark.spark

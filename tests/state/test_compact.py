@@ -7,12 +7,12 @@ import pytest
 
 from tests.engine import Run
 from tests.state.test_manifest import chunk
-from watersmeet.kernel.window import Sliding
 from watersmeet.limits import limits
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.model.windows import Sliding
 from watersmeet.placement import PSP, Central, Strategy
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.query import Query, StreamSpec
 from watersmeet.state import manifest as manifests
 from watersmeet.state.compact import merges
 from watersmeet.state.store import Store

@@ -16,11 +16,11 @@ from obstore.store import LocalStore
 from tests.engine import Run
 from tests.test_engine import SCHEMA
 from watersmeet.errors import DefinitionError, StateError
-from watersmeet.kernel.window import Sliding
 from watersmeet.limits import limited
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.model.windows import Sliding
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column
-from watersmeet.query import Query, StreamSpec
 from watersmeet.state import remote
 from watersmeet.state import store as stores
 from watersmeet.state.chunk import Chunk

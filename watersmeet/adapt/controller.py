@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from watersmeet.adapt.cost import Cost
+from watersmeet.cost.model import Cost
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import MARGIN
+from watersmeet.state.view import MARGIN
 
 PATIENCE = 3
 """For how many batches on end it must be."""

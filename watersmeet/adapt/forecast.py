@@ -1,6 +1,6 @@
 """What a join that was measured would take at other rates and on any number of nodes.
 
-All predictions are those of `watersmeet.adapt.cost`. They are for nodes that send each other rows, each on a core of
+All predictions are those of `watersmeet.cost.model`. They are for nodes that send each other rows, each on a core of
 its own unless slots are given: a sample is measured in one process, and says nothing of that.
 """
 
@@ -10,12 +10,13 @@ from functools import cache, cached_property
 from math import inf
 from typing import Any
 
-from watersmeet.adapt import equations, parameters
 from watersmeet.adapt.controller import Option
 from watersmeet.adapt.pricing import STRATEGIES, Pricing, cheapest, fitting
+from watersmeet.cost import equations, parameters
+from watersmeet.cost.load import ROW_SECONDS
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import Machine, StateView, check_above_zero, check_nodes
-from watersmeet.placement.load import ROW_SECONDS
+from watersmeet.placement.options import check_above_zero, check_nodes
+from watersmeet.state.view import Machine, StateView
 
 LEAST, MOST, STEP = 1e-6, 1e9, 1.001
 """Between which multiples of the rate the most that a join can hold is looked for, and how closely."""

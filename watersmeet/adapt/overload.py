@@ -3,11 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from watersmeet.adapt import parameters
+from watersmeet.adapt.auto import Auto
 from watersmeet.adapt.controller import OVERDUE
 from watersmeet.adapt.pricing import STRATEGIES, Pricing
-from watersmeet.placement.auto import Auto
-from watersmeet.placement.base import Machine, StateView, Strategy
+from watersmeet.cost import parameters
+from watersmeet.placement.base import Strategy
+from watersmeet.state.view import Machine, StateView
 
 MOST_NODES = 64
 """As far as it looks for a number of nodes that would do."""

@@ -5,12 +5,13 @@ from functools import cache, cached_property
 from math import inf, isinf
 from typing import Any
 
-from watersmeet.adapt import cost, parameters
 from watersmeet.adapt.controller import Option
-from watersmeet.adapt.equations import Goal, bandwidth
-from watersmeet.duration import microseconds, spelled
-from watersmeet.placement.base import LONGEST_SLICE, MARGIN, StateView
+from watersmeet.cost import model as cost
+from watersmeet.cost import parameters
+from watersmeet.cost.equations import Goal, bandwidth
+from watersmeet.model.duration import microseconds, spelled
 from watersmeet.placement.hash import Attribute, Hash, attributes, is_shared, stored_attributes
+from watersmeet.state.view import LONGEST_SLICE, MARGIN, StateView
 
 EVERY_NODES, GROWTH = 8, 1.5
 """Numbers of nodes are all tried up to the first; from there on, each is this much larger than the last."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from watersmeet.adapt.cost import starting
+from watersmeet.cost.load import remembered, smoothed
+from watersmeet.cost.model import starting
 from watersmeet.engine.intake import SAMPLES, IntakeReport, StreamIntake, total
 from watersmeet.engine.plan import GIVEN, UNKNOWN, BatchPlan, Host, learned, view
 from watersmeet.engine.probe import TaskReport
@@ -15,13 +16,13 @@ from watersmeet.engine.warnings import notices
 from watersmeet.errors import StateError
 from watersmeet.kernel.hop import HopWork
 from watersmeet.kernel.steps import Hop
-from watersmeet.kernel.window import NEVER, Window
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.model.windows import NEVER, Window
 from watersmeet.ordering import Ordering
-from watersmeet.placement import HopView, StateView, Strategy, Usage
-from watersmeet.placement.load import remembered, smoothed
-from watersmeet.query import Query, StreamSpec
+from watersmeet.placement import Strategy
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.manifest import Manifest, StreamState
+from watersmeet.state.view import HopView, StateView, Usage
 
 DECIDED = ("order", "chosen", "master", "segmentSeconds", "ring", "lengths")
 """What `progress` tells of the decisions that may change from batch to batch."""

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 from watersmeet.kernel.partials import Gather, Partials
 from watersmeet.kernel.table import ChunkTable
 from watersmeet.limits import limits
+from watersmeet.model.query import RESULT_TIME, Query
 from watersmeet.predicate.model import Column
-from watersmeet.query import RESULT_TIME, Query
 from watersmeet.state.store import Store
 
 RESULTS = "results"

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from watersmeet.duration import spelled
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.kernel.buckets import bucket
-from watersmeet.kernel.window import within_horizon
 from watersmeet.limits import limits
+from watersmeet.model.duration import spelled
+from watersmeet.model.windows import within_horizon
 from watersmeet.show import plain
+from watersmeet.state.buckets import bucket
 from watersmeet.state.chunk import HASH, TIME, WHOLE, Bucket, Chunk
 from watersmeet.state.write import Writer
 

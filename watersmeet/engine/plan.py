@@ -6,16 +6,17 @@ from math import inf
 from typing import Any, NamedTuple
 
 from watersmeet.kernel.steps import Step, steps
-from watersmeet.kernel.window import FOREVER, HORIZON
 from watersmeet.limits import Limits, limits
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.model.windows import FOREVER, HORIZON
 from watersmeet.ordering import Given, JoinOrder, Ordering
-from watersmeet.placement import HopView, Machine, Placement, StateView, Strategy, StreamView, Usage
+from watersmeet.placement import Placement, Strategy
 from watersmeet.predicate.datetimes import local
-from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.compact import Merge, merges
 from watersmeet.state.manifest import Manifest, StreamState
 from watersmeet.state.store import Store
+from watersmeet.state.view import HopView, Machine, StateView, StreamView, Usage
 
 GIVEN = Given()
 

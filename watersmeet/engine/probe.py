@@ -20,8 +20,8 @@ from watersmeet.kernel.hop import HopWork, Prober
 from watersmeet.kernel.partials import Partials, references, regroup
 from watersmeet.kernel.steps import Hop, Step, entry_conjuncts
 from watersmeet.kernel.table import ChunkTable, Target
+from watersmeet.model.query import Query
 from watersmeet.predicate.model import Dialect
-from watersmeet.query import Query
 from watersmeet.state.chunk import Chunk
 
 

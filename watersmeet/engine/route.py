@@ -14,7 +14,7 @@ from watersmeet.kernel.partials import Partials
 from watersmeet.kernel.route import Hashes, Seat
 from watersmeet.kernel.steps import Step
 from watersmeet.kernel.table import Target
-from watersmeet.kernel.window import within_horizon
+from watersmeet.model.windows import within_horizon
 from watersmeet.placement import Placement
 from watersmeet.state.chunk import Bucket
 

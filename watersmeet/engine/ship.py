@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from watersmeet.kernel.partials import Gather, Partials
 from watersmeet.kernel.table import is_bulky
 from watersmeet.limits import limits
+from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
-from watersmeet.query import Query
 
 Ints = NDArray[np.int64]
 WIDTH = 128

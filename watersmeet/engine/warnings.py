@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from watersmeet.duration import roughly, spelled
 from watersmeet.engine.intake import StreamIntake
-from watersmeet.query import Query, StreamSpec
+from watersmeet.model.duration import roughly, spelled
+from watersmeet.model.query import Query, StreamSpec
 from watersmeet.show import plain
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.manifest import Manifest

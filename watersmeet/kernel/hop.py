@@ -24,11 +24,11 @@ from watersmeet.kernel.ranges import columns_of, misses, ranges, together, usabl
 from watersmeet.kernel.route import Router, Seat
 from watersmeet.kernel.steps import Hop, Step
 from watersmeet.kernel.table import ChunkTable, Target, is_bulky
-from watersmeet.kernel.window import FOREVER, NEVER
 from watersmeet.limits import limits
+from watersmeet.model.query import Query
+from watersmeet.model.windows import FOREVER, NEVER
 from watersmeet.predicate.model import Argument, Bound, Call, Column, Conjunct
 from watersmeet.predicate.terms import Input, Leaf
-from watersmeet.query import Query
 from watersmeet.state.chunk import Rows
 
 Ints = NDArray[np.int64]

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from watersmeet.model.query import Query
 from watersmeet.predicate.model import Bound, Column, Conjunct
-from watersmeet.query import Query
 
 Hop = tuple[tuple[int, ...], int]
 """The streams joined, in rising order, and the stream they probe."""

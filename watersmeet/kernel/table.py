@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.kernel.buckets import hashes
 from watersmeet.kernel.partials import ROW_BITS, ROW_MASK, Partials
 from watersmeet.limits import limits
+from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
-from watersmeet.query import Query
+from watersmeet.state.buckets import hashes
 from watersmeet.state.chunk import Chunk, Rows, widths
 from watersmeet.state.store import Store
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from watersmeet.kernel.hop import HopWork
 from watersmeet.kernel.steps import Hop
+from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
-from watersmeet.query import Query
 from watersmeet.state.chunk import Chunk
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from watersmeet.model.query import Query
 from watersmeet.ordering.base import JoinOrder, Ordering
-from watersmeet.query import Query
 from watersmeet.state.chunk import Chunk
 
 

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from watersmeet.kernel.histogram import EquiWidth, Floats, as_values, evaluated, merged
 from watersmeet.kernel.steps import Hop
+from watersmeet.model.query import Query
 from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.selectivity import usual_share
 from watersmeet.predicate.model import Bound, Column, Conjunct
-from watersmeet.query import Query
 from watersmeet.state.chunk import Chunk, Zone, numbers
 
 ATTRIBUTES = 2

@@ -12,10 +12,10 @@ from typing import Any
 
 from watersmeet.kernel.hop import HopWork
 from watersmeet.kernel.steps import Hop
+from watersmeet.model.query import Query
 from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.given import FixedOrder, tied
 from watersmeet.predicate.model import Conjunct
-from watersmeet.query import Query
 from watersmeet.state.chunk import Chunk
 
 DECAY = 0.8

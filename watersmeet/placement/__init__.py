@@ -1,8 +1,7 @@
 """Where tuples are kept and whom partial results must visit, one strategy a file."""
 
 from watersmeet.placement.atr import ATR
-from watersmeet.placement.auto import Auto
-from watersmeet.placement.base import HopView, Machine, Placement, StateView, Strategy, StreamView, Usage
+from watersmeet.placement.base import Placement, Strategy
 from watersmeet.placement.central import Central
 from watersmeet.placement.ctr import CTR
 from watersmeet.placement.dsj import DSJ
@@ -14,14 +13,8 @@ __all__ = [
     "CTR",
     "DSJ",
     "PSP",
-    "Auto",
     "Central",
     "Hash",
-    "HopView",
-    "Machine",
     "Placement",
-    "StateView",
     "Strategy",
-    "StreamView",
-    "Usage",
 ]

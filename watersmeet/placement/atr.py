@@ -24,21 +24,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from watersmeet.cost.diffusion import atr_overhead
+from watersmeet.cost.load import loads, smoothed
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import (
-    ANYWHERE,
-    LONGEST_SLICE,
-    MARGIN,
-    Ints,
-    Placement,
-    StateView,
-    Strategy,
-    check_nodes,
-    moves,
-    segment_length,
-)
-from watersmeet.placement.load import check_load, loads, smoothed
+from watersmeet.placement.base import Placement, Strategy, moves
+from watersmeet.placement.options import check_load, check_nodes, segment_length
 from watersmeet.state.chunk import Bucket, Chunk
+from watersmeet.state.view import ANYWHERE, LONGEST_SLICE, MARGIN, Ints, StateView
 
 LOWEST, ENDLESS = -(1 << 61), 1 << 62
 """Earlier than any time, and longer than all time."""
@@ -466,29 +458,10 @@ class ATR(Strategy):
         }
 
 
-def overhead(
-    rates: Sequence[float], windows: Sequence[float], segment: float, master: int, nodes: float = math.inf
-) -> float:
-    """Return O_ATR of equation 2: the extra tuples a second that come from keeping slaves more than once.
-
-    Args:
-        rates: The tuples a second of each stream.
-        windows: The window of each stream, in the unit of `segment`; infinite without limit.
-        segment: The segment length T.
-        master: The master stream.
-        nodes: How many nodes there are: no tuple counts more copies.
-
-    >>> overhead([100, 50, 10], [10, 20, 30], 40, 0)
-    47.5
-    """
-    slaves = [(rates[at], windows[at]) for at in range(len(rates)) if at != master and rates[at]]
-    return sum(rate * min(nodes - 1, (window + windows[master]) / segment) for rate, window in slaves)
-
-
 def _overhead(state: StateView, length: int, master: int, nodes: int) -> float:
     rates = [stream.rate for stream in state.streams]
     windows = [math.inf if stream.window is None else stream.window for stream in state.streams]
-    return overhead(rates if any(rates) else [1.0] * len(rates), windows, length, master, nodes)
+    return atr_overhead(rates if any(rates) else [1.0] * len(rates), windows, length, master, nodes)
 
 
 def _best(state: StateView, length: int, nodes: int) -> int:

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from watersmeet.placement.base import Placement, StateView, Strategy
+from watersmeet.placement.base import Placement, Strategy
 from watersmeet.state.chunk import Bucket
+from watersmeet.state.view import StateView
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,21 +23,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from watersmeet.cost.diffusion import ctr_overhead
+from watersmeet.cost.load import loads
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import LOWEST
-from watersmeet.placement.base import (
-    LONGEST_SLICE,
-    Ints,
-    Placement,
-    StateView,
-    Strategy,
-    StreamView,
-    check_nodes,
-    remapped,
-    segment_length,
-)
-from watersmeet.placement.load import check_load, loads
+from watersmeet.placement.base import Placement, Strategy, remapped
+from watersmeet.placement.options import check_load, check_nodes, segment_length
 from watersmeet.state.chunk import Bucket
+from watersmeet.state.view import LONGEST_SLICE, Ints, StateView, StreamView
 
 SEGMENTS, MOST_SEGMENTS = 8, 64
 """Segments per window, where their length isn't given, and the most there are: more would slow the covers down."""
@@ -348,25 +341,6 @@ def _greedy(sets: Mapping[Owners, int], costs: Sequence[float]) -> Iterator[int]
 # -- routes
 
 
-def overhead(tuples: float, first: int, moved: Sequence[int], found: Sequence[float]) -> float:
-    """Return O_CTR,P of equation 3: the extra rows that the tuples of a segment make travel.
-
-    Args:
-        tuples: How many tuples the segment has (r_i T).
-        first: How many nodes the first hop visits (|V_1|).
-        moved: For each later hop the nodes that the hop before did not visit (|V'_k|).
-        found: For each hop but the last, what one partial result becomes by it (σ r W).
-
-    >>> overhead(10, 3, [2, 1], [0.5, 4.0])
-    50.0
-    """
-    total, partial = first - 1.0, 1.0
-    for hosts, matches in zip(moved, found, strict=True):
-        partial *= matches
-        total += partial * hosts
-    return tuples * total
-
-
 def routes(state: StateView, held: Held, load: Load, lengths: Sequence[int]) -> Iterator[Route]:
     """Yield for each stream the route of its new tuples by which the fewest rows travel, of equals the least work."""
     sizes = [_window_rows(state, at) for at in range(len(state.streams))]
@@ -399,7 +373,7 @@ class _Way(NamedTuple):
         return _Way((*self.streams, to), (*self.covers, nodes), (*self.moved, new), (*self.found, found))
 
     def overhead(self, tuples: float) -> float:
-        return overhead(tuples, max(1, len(self.covers[0])), self.moved[1:], self.found[:-1])
+        return ctr_overhead(tuples, max(1, len(self.covers[0])), self.moved[1:], self.found[:-1])
 
     def travelling(self) -> float:
         """Return the extra rows that a tuple makes travel.

@@ -14,10 +14,12 @@ from functools import cached_property
 from math import ceil
 from typing import Any
 
+from watersmeet.cost.load import ROW_SECONDS, loads
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import LONGEST_SLICE, Placement, StateView, Strategy, check_nodes, moves
-from watersmeet.placement.load import ROW_SECONDS, check_load, loads
+from watersmeet.placement.base import Placement, Strategy, moves
+from watersmeet.placement.options import check_load, check_nodes
 from watersmeet.state.chunk import Bucket
+from watersmeet.state.view import LONGEST_SLICE, StateView
 
 NODE_MEMORY = 4 << 30
 """Bytes of state that a node is to hold at most (M in equation 7)."""

@@ -9,9 +9,11 @@ stored once for each.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from watersmeet.placement.base import Placement, StateView, Strategy, check_nodes, moves
+from watersmeet.placement.base import Placement, Strategy, moves
+from watersmeet.placement.options import check_nodes
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Bucket, Chunk
+from watersmeet.state.view import StateView
 
 Attribute = tuple[Column, ...]
 """Columns that must all be equal, at most one of each stream."""

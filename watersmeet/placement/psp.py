@@ -16,19 +16,13 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from watersmeet.adapt import equations, parameters
+from watersmeet.cost import equations, parameters
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import (
-    LONGEST_SLICE,
-    MARGIN,
-    Placement,
-    StateView,
-    Strategy,
-    StreamView,
-    check_nodes,
-)
+from watersmeet.placement.base import Placement, Strategy
+from watersmeet.placement.options import check_nodes
 from watersmeet.placement.ring import Borders, Curve, Flags, Floats, curve, eased, handed, placed, resized, staying
 from watersmeet.state.chunk import Bucket
+from watersmeet.state.view import LONGEST_SLICE, MARGIN, StateView, StreamView
 
 SLICES_PER_NODE = 4
 """Slices of time per node and window: the grain at which state moves along the ring."""

@@ -13,7 +13,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from watersmeet.placement.base import ANYWHERE, Ints, StateView
+from watersmeet.state.view import ANYWHERE, Ints, StateView
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -14,15 +14,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from watersmeet.adapt.advice import Advice, advice, check_streams
-from watersmeet.adapt.equations import Goal
 from watersmeet.adapt.forecast import Sample, Settings
-from watersmeet.duration import microseconds
+from watersmeet.cost.equations import Goal
 from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.plan import plan, start, view
 from watersmeet.errors import DefinitionError
+from watersmeet.model.duration import microseconds
+from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Central
-from watersmeet.query import Query
 from watersmeet.spark import driver
 from watersmeet.spark.frames import STREAM, Computing, check_frame, tagged, union
 from watersmeet.spark.join import Join

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 
 from watersmeet.adapt.controller import OVERDUE
 from watersmeet.adapt.overload import overload
-from watersmeet.adapt.parameters import Parameters, measured
+from watersmeet.cost.parameters import Parameters, measured
 from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import RESULTS
 from watersmeet.engine.intake import IntakeReport

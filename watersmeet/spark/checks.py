@@ -13,7 +13,7 @@ from typing import get_args
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.errors import DefinitionError
-from watersmeet.query import Query
+from watersmeet.model.query import Query
 from watersmeet.spark.files import Folder
 from watersmeet.spark.frames import is_local
 from watersmeet.spark.vocabulary import Exchange

@@ -12,8 +12,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arro
 
 from watersmeet.engine.plan import Host
 from watersmeet.errors import DefinitionError
+from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column as ColumnOf
-from watersmeet.query import Query
 from watersmeet.spark.content import content_hash
 
 STORABLE = (

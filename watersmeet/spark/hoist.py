@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from watersmeet.model.query import StreamSpec
 from watersmeet.predicate.expr import Expr, Refusal, fail
 from watersmeet.predicate.model import Column, Hidden
 from watersmeet.predicate.types import from_arrow
-from watersmeet.query import StreamSpec
 from watersmeet.spark.catalyst import Builder, Part, items, kind_of, quiet, said
 from watersmeet.spark.convert import Text, literal
 from watersmeet.spark.frames import arrow_type, column_name, hidden_name, is_storable, tried_name

@@ -17,16 +17,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from watersmeet.duration import microseconds
+from watersmeet.adapt.auto import Auto
 from watersmeet.engine.plan import plan, start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.explain import explain
-from watersmeet.kernel.window import Sliding, Window
+from watersmeet.model.duration import microseconds
+from watersmeet.model.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
+from watersmeet.model.statement import parse_statement
+from watersmeet.model.windows import Sliding, Window
 from watersmeet.ordering import Given, Ordering, ordering
-from watersmeet.placement import PSP, Auto, Strategy
+from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.model import Column, Dialect, PythonPredicate
 from watersmeet.predicate.python import checked
-from watersmeet.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
 from watersmeet.spark import checks, tasks
 from watersmeet.spark.frames import (
     OURS,
@@ -47,7 +49,6 @@ from watersmeet.spark.select import Selection, check, check_untrusted, parse_sel
 from watersmeet.spark.tree import Node
 from watersmeet.spark.where import Where, read_where
 from watersmeet.spark.writer import JoinWriter
-from watersmeet.sql import parse_statement
 from watersmeet.state.store import Store
 
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from watersmeet.model.query import StreamSpec
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column, PythonPredicate
 from watersmeet.predicate.scope import Scope, same
 from watersmeet.predicate.values import find_predicate
-from watersmeet.query import StreamSpec
 from watersmeet.spark import purity
 from watersmeet.spark.catalyst import Builder, Part
 from watersmeet.spark.convert import Text

@@ -14,10 +14,10 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.errors import SqlError
+from watersmeet.model.query import RESULT_TIME, Output, Query
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.scope import Scope, same
-from watersmeet.query import RESULT_TIME, Output, Query
 from watersmeet.spark import untrusted
 from watersmeet.spark.catalyst import Builder, Part, items, kind_of, part_of, quiet, said
 from watersmeet.spark.frames import quoted

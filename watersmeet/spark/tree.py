@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
-from watersmeet.query import Query
 from watersmeet.spark.frames import Computing, tagged, union
 
 JOIN = "_join"

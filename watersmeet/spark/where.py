@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from watersmeet.model.query import StreamSpec, Test
 from watersmeet.predicate.expr import Expr, Refusal, fail
 from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
 from watersmeet.predicate.parse import conjunct
@@ -24,7 +25,6 @@ from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Node
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import BOOLEAN
-from watersmeet.query import StreamSpec, Test
 from watersmeet.spark import purity
 from watersmeet.spark.calm import is_calm
 from watersmeet.spark.catalyst import Builder, Part, parse, quiet, said

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from watersmeet.adapt.parameters import Parameters
-from watersmeet.duration import microseconds
+from watersmeet.cost.parameters import Parameters
 from watersmeet.engine.intake import SIDES
 from watersmeet.errors import DefinitionError, PredicateError, WatersmeetError
+from watersmeet.model.duration import microseconds
 from watersmeet.spark import checks
 from watersmeet.spark.batch import BatchRunner, description
 from watersmeet.spark.catalyst import said

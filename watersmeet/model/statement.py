@@ -7,9 +7,9 @@ from itertools import zip_longest
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from watersmeet.duration import microseconds
 from watersmeet.errors import DefinitionError, SqlError
-from watersmeet.kernel.window import Count, Hopping, Sliding, Window
+from watersmeet.model.duration import microseconds
+from watersmeet.model.windows import Count, Hopping, Sliding, Window
 from watersmeet.predicate.source import Source
 
 

@@ -7,13 +7,14 @@ passed its deadline. Times are integer microseconds.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from watersmeet.duration import seconds
 from watersmeet.errors import DefinitionError
+from watersmeet.model.duration import microseconds, seconds
 
 Times = NDArray[np.int64]
 
@@ -157,3 +158,24 @@ class Count(Window):
     def describe(self) -> str:
         """See Window."""
         return f"last {self.size} rows"
+
+
+# -- those that a user names; a plain duration is a sliding window
+
+
+def count(rows: int) -> Count:
+    """Return a window of a stream's last `rows` tuples, by arrival.
+
+    >>> count(5000).describe()
+    'last 5000 rows'
+    """
+    return Count(rows)
+
+
+def hopping(size: str | timedelta, step: str | timedelta) -> Hopping:
+    """Return windows of `size` that start every `step` since the epoch; tuples join if they share one.
+
+    >>> hopping("60 seconds", "20 seconds").describe()
+    'hopping 60 s every 20 s'
+    """
+    return Hopping(microseconds(size, "size of a hopping window"), microseconds(step, "step of a hopping window"))

@@ -1,16 +1,15 @@
 """What a join costs under each strategy, in micro-batches: the papers' equations, and what it takes to start tasks.
 
 Gu, Yu and Wang, "Adaptive Load Diffusion for Multiway Windowed Stream Joins" (ICDE 2007), equations 2-4, for ATR and
-CTR; `watersmeet.adapt.equations` for PSP.
+CTR; `watersmeet.cost.equations` for PSP.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, inf, isinf, sqrt
 
-from watersmeet.adapt.parameters import Parameters
-from watersmeet.placement.atr import overhead as atr_overhead
-from watersmeet.placement.ctr import overhead as ctr_overhead
+from watersmeet.cost.diffusion import atr_overhead, ctr_overhead
+from watersmeet.cost.parameters import Parameters
 
 TASK_SECONDS = 5e-3
 """What each task costs the driver."""

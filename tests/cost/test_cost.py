@@ -5,11 +5,12 @@ from math import inf
 
 import pytest
 
-from watersmeet.adapt import cost, equations, parameters
+from watersmeet.cost import equations, parameters
+from watersmeet.cost import model as cost
+from watersmeet.cost.load import ROW_SECONDS
 from watersmeet.errors import DefinitionError
-from watersmeet.placement import HopView, Machine, StateView, StreamView, Usage
-from watersmeet.placement.load import ROW_SECONDS
 from watersmeet.state.chunk import WHOLE, Bucket, Chunk, Place
+from watersmeet.state.view import HopView, Machine, StateView, StreamView, Usage
 
 SECOND = 1_000_000
 

@@ -14,18 +14,20 @@ from hypothesis import given
 from tests.budget import FEW
 from tests.scatter import Restless
 from tests.test_engine import SCHEMA, cases, run_case, scattered
-from watersmeet.adapt import cost, parameters
+from watersmeet.adapt.auto import Auto, AutoPlacement, Choice
 from watersmeet.adapt.controller import PATIENCE, Option
 from watersmeet.adapt.pricing import Pricing
+from watersmeet.cost import model as cost
+from watersmeet.cost import parameters
 from watersmeet.engine.plan import GIVEN, Host, start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.explain import explain
-from watersmeet.kernel.window import Sliding
-from watersmeet.placement import ATR, DSJ, PSP, Central, Hash, HopView, Machine, Placement, StateView, StreamView, Usage
-from watersmeet.placement.auto import Auto, AutoPlacement, Choice
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.model.windows import Sliding
+from watersmeet.placement import ATR, DSJ, PSP, Central, Hash, Placement
 from watersmeet.predicate.model import Column
-from watersmeet.query import Query, StreamSpec
 from watersmeet.state.chunk import WHOLE, Chunk, Place
+from watersmeet.state.view import HopView, Machine, StateView, StreamView, Usage
 
 SECOND = 1_000_000
 

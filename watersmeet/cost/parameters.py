@@ -9,9 +9,9 @@ from math import inf, isinf
 
 import numpy as np
 
+from watersmeet.cost.load import ROW_SECONDS
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import StateView, StreamView
-from watersmeet.placement.load import ROW_SECONDS
+from watersmeet.state.view import StateView, StreamView
 
 PAIR_SECONDS, PAIRS = 1e-6, 1_000
 """T_j before anything is known, and how many measured pairs weigh as much as it.

@@ -3,8 +3,8 @@
 import pytest
 
 from watersmeet.errors import SqlError
-from watersmeet.kernel.window import Count, Hopping, Sliding, Window
-from watersmeet.sql import SourceStream, parse_statement
+from watersmeet.model.statement import SourceStream, parse_statement
+from watersmeet.model.windows import Count, Hopping, Sliding, Window
 
 AB = {"a": 1, "b": 2}
 SECOND = 1_000_000

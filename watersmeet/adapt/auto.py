@@ -1,6 +1,6 @@
 """Auto: the strategy and the number of nodes that the cost models predict to be the cheapest, again before each batch.
 
-Costs are those of `watersmeet.adapt.cost`: the papers' equations, filled with what the join measured so far. Hash is
+Costs are those of `watersmeet.cost.model`: the papers' equations, filled with what the join measured so far. Hash is
 taken wherever it can serve, since then a probe looks into one bucket alone. A change copies no rows, only owners of
 chunks change, and results are the same under any placement; still it is made only when it is predicted to gain by a
 margin for several batches, so that no noise makes chunks wander.
@@ -12,22 +12,24 @@ from datetime import timedelta
 from math import inf
 from typing import Any, NamedTuple
 
-from watersmeet.adapt import cost, parameters
 from watersmeet.adapt.controller import OVERDUE, Controller, Memory, Option, changed
-from watersmeet.adapt.equations import Goal, check_goal
 from watersmeet.adapt.pricing import STRATEGIES, Pricing, fitting
-from watersmeet.duration import microseconds
+from watersmeet.cost import model as cost
+from watersmeet.cost import parameters
+from watersmeet.cost.equations import Goal, check_goal
 from watersmeet.errors import DefinitionError
+from watersmeet.model.duration import microseconds
 from watersmeet.placement.atr import ATR
-from watersmeet.placement.base import Ints, Placement, StateView, Strategy, check_above_zero, check_nodes
+from watersmeet.placement.base import Placement, Strategy
 from watersmeet.placement.central import Central
 from watersmeet.placement.ctr import CTR
 from watersmeet.placement.dsj import DSJ
 from watersmeet.placement.hash import Hash
-from watersmeet.placement.load import check_load
+from watersmeet.placement.options import check_above_zero, check_load, check_nodes
 from watersmeet.placement.psp import PSP, Relocation
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import Bucket
+from watersmeet.state.view import Ints, StateView
 
 
 class Choice(NamedTuple):

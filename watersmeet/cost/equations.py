@@ -16,7 +16,7 @@ from dataclasses import replace
 from math import inf, isinf
 from typing import Literal, get_args
 
-from watersmeet.adapt.parameters import Parameters
+from watersmeet.cost.parameters import Parameters
 from watersmeet.errors import DefinitionError
 
 Goal = Literal["throughput", "latency"]

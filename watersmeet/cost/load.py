@@ -6,8 +6,7 @@ resource counts as the node's share of what all nodes used, so that the weights 
 
 from collections.abc import Sequence
 
-from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import Usage
+from watersmeet.state.view import Usage
 
 ROW_SECONDS = 2e-6
 """To send a row and receive it, as a shuffle on one host takes; it only steers."""
@@ -57,15 +56,3 @@ def _remembered(before: Sequence[float], now: Sequence[float]) -> list[float]:
     each = [smoothed(old, new) for old, new in zip(known, now, strict=False)]
     part = smoothed(sum(before), sum(now)) / (sum(each) or 1.0)
     return [part * value for value in each]
-
-
-def check_load(nodes: int, weights: Sequence[float], capacities: Sequence[float]) -> None:
-    """Check what a node's load is made of.
-
-    Raises:
-        DefinitionError: If there aren't three weights of at least 0, one above it, or a capacity above 0 for each node.
-    """
-    if len(weights) != 3 or min(weights) < 0 or not any(weights):
-        raise DefinitionError(f"weights={weights!r}: give three numbers, for CPU, memory and network, not all 0.")
-    if capacities and (len(capacities) != nodes or min(capacities) <= 0):
-        raise DefinitionError(f"capacities={capacities!r}: give one number above 0 for each of the {nodes} nodes.")

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.duration import seconds
 from watersmeet.errors import DefinitionError
-from watersmeet.kernel.buckets import hashable
-from watersmeet.kernel.window import Sliding, Window
+from watersmeet.model.duration import seconds
+from watersmeet.model.windows import Sliding, Window
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Hidden, PythonPredicate
+from watersmeet.state.buckets import hashable
 from watersmeet.state.chunk import has_numbers
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 
 import watersmeet as wm
 from watersmeet.errors import DefinitionError
-from watersmeet.kernel.window import FOREVER, NEVER, Hopping, Sliding, Window
-from watersmeet.query import Query, StreamSpec
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.model.windows import FOREVER, NEVER, Hopping, Sliding, Window
 
 
 def test_what_users_write() -> None:

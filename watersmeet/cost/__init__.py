@@ -1,0 +1,1 @@
+"""What strategies cost: the papers' equations, and their parameters as measured."""

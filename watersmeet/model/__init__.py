@@ -1,0 +1,1 @@
+"""A join as the core knows it: streams, windows, durations; immutable."""

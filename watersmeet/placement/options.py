@@ -1,0 +1,51 @@
+"""Checks of what users give strategies."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from math import inf
+from typing import Any
+
+from watersmeet.errors import DefinitionError
+from watersmeet.model.duration import microseconds
+
+
+def check_nodes(nodes: Any, limit: int = 4096) -> int:
+    """Return the number of nodes.
+
+    Raises:
+        DefinitionError: If it isn't a whole number from 1 to the limit.
+    """
+    if not isinstance(nodes, int) or isinstance(nodes, bool) or not 1 <= nodes <= limit:
+        raise DefinitionError(f"nodes={nodes!r}: a strategy runs on a whole number of nodes from 1 to {limit}.")
+    return nodes
+
+
+def check_above_zero(what: str, value: Any, most: float = inf) -> None:
+    """Refuse what is no number above zero, or above `most`."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+        limit = "" if most == inf else f", at most {most:g}"
+        raise DefinitionError(f"{what} is {value!r}: give a number above 0{limit}.")
+
+
+def segment_length(segment: str | timedelta | None) -> int | None:
+    """Return a segment length in microseconds; None if it isn't given.
+
+    Raises:
+        DefinitionError: If it isn't longer than zero.
+    """
+    length = None if segment is None else microseconds(segment, "segment")
+    if length is not None and length < 1:
+        raise DefinitionError(f"segment={segment!r}: a segment must be longer than zero.")
+    return length
+
+
+def check_load(nodes: int, weights: Sequence[float], capacities: Sequence[float]) -> None:
+    """Check what a node's load is made of.
+
+    Raises:
+        DefinitionError: If there aren't three weights of at least 0, one above it, or a capacity above 0 for each node.
+    """
+    if len(weights) != 3 or min(weights) < 0 or not any(weights):
+        raise DefinitionError(f"weights={weights!r}: give three numbers, for CPU, memory and network, not all 0.")
+    if capacities and (len(capacities) != nodes or min(capacities) <= 0):
+        raise DefinitionError(f"capacities={capacities!r}: give one number above 0 for each of the {nodes} nodes.")
