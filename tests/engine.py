@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import output
 from watersmeet.engine.intake import Intake, IntakeReport
-from watersmeet.engine.plan import GIVEN, BatchPlan, plan, start
+from watersmeet.engine.operator import Operator
+from watersmeet.engine.plan import GIVEN, BatchPlan, start
 from watersmeet.engine.probe import Probe, TaskReport, Worker
 from watersmeet.engine.relay import Relay
 from watersmeet.kernel.partials import Partials
@@ -74,10 +74,11 @@ class Run:
         """Run one batch of (stream, row), committing through the stored manifest."""
         before = start(self.query) if self.batch < 0 else manifests.load(self.store, self.batch)
         assert before is not None
-        batch = plan(self.query, before, strategy, self.store, self.run, False, ordering, now=now)
+        operator = Operator(self.query, strategy, self.store, self.run, ordering)
+        batch = operator.plan(before, now)
         ran = {"local": self.local, "shuffle": self.shuffle}[exchange]
         reports = ran(batch, self.intake(batch, arrivals))
-        after = next_manifest(before, batch, strategy, reports, now or 0, None, ordering)
+        after = operator.commit(before, batch, reports, now or 0)
         assert manifests.publish(self.store, after, before)
         self.batch = after.batch
         self.progress.append(dict(after.progress))

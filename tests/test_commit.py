@@ -4,8 +4,9 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.cost.load import remembered
-from watersmeet.engine.commit import _hops_seen, _stream, held_back_by, join_watermark
+from watersmeet.engine.feedback import hops_seen
 from watersmeet.engine.intake import StreamIntake
+from watersmeet.engine.watermark import advanced, held_back_by, join_watermark
 from watersmeet.kernel.hop import HopWork
 from watersmeet.model.query import Nested, Query, StreamSpec
 from watersmeet.model.windows import Hopping, Sliding, Window
@@ -19,7 +20,7 @@ OLD, NEW = ((0,), 1), ((0,), 2)
 def test_a_hop_that_is_no_longer_taken_weighs_less_and_finds_as_much() -> None:
     known = [HopView(*OLD, 100.0, 5000.0, 50.0)]
     for _ in range(3):
-        known = _hops_seen(known, {NEW: HopWork(rows_in=100, pairs=2000, matches=10)})
+        known = hops_seen(known, {NEW: HopWork(rows_in=100, pairs=2000, matches=10)})
     old, new = known
     assert (old.rows, old.pairs) == (100 / 8, 5000 / 8)
     assert old.matches / old.rows == pytest.approx(0.5)
@@ -39,13 +40,13 @@ def test_what_all_nodes_used_together_is_the_same_when_nodes_come_or_go(before: 
 
 def test_inner_joins_are_late_when_the_join_is() -> None:
     noted = _noted(Manifest(batch=3, streams=(), inner={1: Manifest(batch=3, streams=())}), overdue=4)
-    assert [state.frozen["overdue"] for state in (noted, noted.inner[1])] == [4, 4]
+    assert [state.learned.overdue for state in (noted, noted.inner[1])] == [4, 4]
 
 
 @pytest.mark.parametrize(("now", "heard", "idle"), [(90, 90, False), (140, 100, False), (160, 100, True)])
 def test_a_stream_heard_later_than_now_was_heard_now(now: int, heard: int, idle: bool) -> None:
     spec = StreamSpec("a", WHEN, 0, Window(), delay=0, idle=50)
-    after = _stream(spec, StreamState(heard=100), StreamIntake(), now)
+    after = advanced(spec, StreamState(heard=100), StreamIntake(), now)
     assert (after.heard, after.idle) == (heard, idle)
 
 

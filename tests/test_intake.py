@@ -10,7 +10,8 @@ import pytest
 
 from tests.engine import WORKER
 from watersmeet.engine.intake import Intake, Judge
-from watersmeet.engine.plan import BatchPlan, believed, plan, start
+from watersmeet.engine.operator import Operator
+from watersmeet.engine.plan import BatchPlan, believed, start
 from watersmeet.engine.relay import Relay
 from watersmeet.engine.ship import Wire
 from watersmeet.model import query
@@ -29,7 +30,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("ts", TIME), ("other", TIME), ("day", p
 
 def planned(folder: Path) -> BatchPlan:
     query = Query(tuple(StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab"))
-    return plan(query, start(query), Central(), Store(str(folder)), "run")
+    return Operator(query, Central(), Store(str(folder)), "run").plan(start(query))
 
 
 def test_a_row_without_event_time_is_shown_whatever_its_other_times_are(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_a_row_from_far_ahead_is_rejected_and_not_believed(tmp_path: Path) -> No
     streams = tuple(StreamSpec(name, SCHEMA.remove(4).remove(3).remove(2), 1, Sliding(10), 0) for name in "ab")
     query = Query((replace(streams[0], ahead=60_000_000), streams[1]))
     before = Manifest(4, (StreamState(latest=500), StreamState(latest=1000)), watermark=400)
-    batch = plan(query, before, Central(), Store(str(tmp_path)), "run", sides=True, now=700)
+    batch = Operator(query, Central(), Store(str(tmp_path)), "run", sides=True).plan(before, now=700)
     assert batch.believed == (60_001_000, None)
     judge = Judge(batch, "t")
     assert judge.accepted(0, arrived([700, FAR, 60_001_000, 60_001_001, None, 399])).num_rows == 2

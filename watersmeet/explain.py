@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from watersmeet.engine.plan import UNKNOWN, Host, learned, led, start, view
+from watersmeet.engine.plan import UNKNOWN, Host, led, start, view
 from watersmeet.kernel.steps import Step, entry_conjuncts, steps
 from watersmeet.model.duration import seconds
 from watersmeet.model.query import Query, StreamSpec
@@ -28,7 +28,7 @@ def explain(
     """
     manifest = manifest or start(query)
     state = view(query, manifest, strategy, host)
-    known = learned(manifest, ordering)
+    known = manifest.learned.ordering.read_by(ordering)
     order, placement = ordering.plan(query, state.chunks, known), strategy.plan(state)
     expected = ordering.estimates(query, state.chunks, known)
     lines = [f"Watersmeet join of {len(query.streams)} streams, {strategy.describe()}"]

@@ -27,6 +27,7 @@ from watersmeet.model.windows import Sliding
 from watersmeet.placement import ATR, DSJ, PSP, Central, Hash, Placement
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Chunk, Place
+from watersmeet.state.learned import Kept, Learned, Shipping
 from watersmeet.state.view import HopView, Machine, StateView, StreamView, Usage
 
 SECOND = 1_000_000
@@ -272,7 +273,7 @@ def test_explain_lists_what_was_decided_before() -> None:
     query = Query(tuple(StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab"))
     first = after(Auto(), StateView((StreamView(20 * SECOND, window=10 * SECOND),) * 2), {})
     decided = after(Auto(), replace(measured(rate=5), batch=3), first)
-    said = explain(query, Auto(), GIVEN, replace(start(query), frozen={"Auto": decided}))
+    said = explain(query, Auto(), GIVEN, replace(start(query), learned=Learned(strategy=Kept("Auto", decided))))
     assert "  decided before batch 3, strategy: Central(nodes=1): Central(nodes=1) is predicted to take " in said
     assert "decided before" not in explain(query, Auto(), GIVEN)
 
@@ -457,7 +458,7 @@ def test_a_ring_grows_at_once_and_shrinks_as_its_state_expires() -> None:
 
 def test_where_a_join_runs_counts_and_not_where_it_ran() -> None:
     query = Query(tuple(StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab"))
-    sent = replace(start(query), frozen={"shipped": [0.5, 1000.0]})
+    sent = replace(start(query), learned=Learned(shipping=Shipping(0.5, 1000.0)))
     assert view(query, sent, Auto(), Host(8, 2)).machine == Machine(8, 0.5 / 1000, cores=2)
     shared = view(query, sent, Auto(), Host(2, 2, shared=True)).machine
     assert shared.shared and parameters.measured(StateView(measured().streams, machine=shared)).row_seconds == 0

@@ -11,7 +11,8 @@ import resource, sys, time, uuid
 import numpy as np, pyarrow as pa
 from watersmeet.engine.fuse import ResultWriter, output
 from watersmeet.engine.intake import Intake
-from watersmeet.engine.plan import plan, start
+from watersmeet.engine.operator import Operator
+from watersmeet.engine.plan import start
 from watersmeet.engine.probe import Probe, Worker
 from watersmeet.model.windows import Sliding
 from watersmeet.placement import Central
@@ -27,7 +28,7 @@ conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (), Dialec
 shown = tuple(Output(f"o{s}{f}", Column(s, f)) for s in (0, 1) for f in (0, 3))
 query = Query(streams, conjuncts, where, shown)
 store = Store(folder)
-batch = plan(query, start(query), Central(), store, uuid.uuid4().hex)
+batch = Operator(query, Central(), store, uuid.uuid4().hex).plan(start(query))
 intake = Intake(batch, "t", 0)
 for stream in (0, 1):
     ids = np.arange(size)

@@ -372,7 +372,7 @@ def test_a_search_can_be_started_and_stopped_between_batches() -> None:
 def masters(run: Run) -> list[int]:
     state = manifests.load(run.store, run.batch)
     assert state is not None
-    return [era[0] for era in state.frozen["ATR"]["eras"]]
+    return [era[0] for era in state.learned.strategy.notes["eras"]]
 
 
 def test_results_and_places_are_right_through_changes_of_master(tmp_path: Any) -> None:

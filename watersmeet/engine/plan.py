@@ -1,22 +1,22 @@
 """The plan of a batch: all that tasks need to know, made on the driver before the batch's rows are seen."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from watersmeet.kernel.steps import Step, steps
 from watersmeet.limits import Limits, limits
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import FOREVER, HORIZON
-from watersmeet.ordering import Given, JoinOrder, Ordering
+from watersmeet.ordering import Given, JoinOrder
 from watersmeet.placement import Placement, Strategy
 from watersmeet.predicate.datetimes import local
 from watersmeet.state.chunk import Chunk
-from watersmeet.state.compact import Merge, merges
+from watersmeet.state.compact import Merge
+from watersmeet.state.learned import Learned
 from watersmeet.state.manifest import Manifest, StreamState
 from watersmeet.state.store import Store
-from watersmeet.state.view import HopView, Machine, StateView, StreamView, Usage
+from watersmeet.state.view import Machine, StateView, StreamView
 
 GIVEN = Given()
 
@@ -114,6 +114,7 @@ def start(query: Query) -> Manifest:
 
 def view(query: Query, manifest: Manifest, strategy: Strategy, host: Host = UNKNOWN) -> StateView:
     """Return what a strategy may know of the state."""
+    learned = manifest.learned
     streams = tuple(
         StreamView(_kept_for(query, spec), _seen(state.latest), state.rows, state.advance, spec.window.span, state.rate)
         for spec, state in zip(query.streams, manifest.streams, strict=True)
@@ -121,13 +122,13 @@ def view(query: Query, manifest: Manifest, strategy: Strategy, host: Host = UNKN
     return StateView(
         streams,
         tuple(map(_within_horizon, manifest.chunks.values())),
-        manifest.frozen.get(type(strategy).__name__, {}),
-        tuple(Usage(*used) for used in manifest.frozen.get("usage", ())),
+        learned.strategy.read_by(strategy),
+        learned.usage,
         tuple(conjunct.streams for conjunct in query.conjuncts if len(conjunct.streams) > 1),
         query.equalities,
-        tuple(HopView(tuple(joined), *rest) for joined, *rest in manifest.frozen.get("hops", ())),
+        learned.hops,
         tuple(stream.name for stream in query.streams),
-        _machine(manifest.frozen, host),
+        _machine(learned, host),
         manifest.batch + 1,
     )
 
@@ -144,78 +145,21 @@ def _within_horizon(chunk: Chunk) -> Chunk:
     return replace(chunk, low=low, high=high)
 
 
-def _machine(frozen: Mapping[str, Any], host: Host) -> Machine:
-    seconds, rows = frozen.get("shipped", (0.0, 0.0))
+def _machine(learned: Learned, host: Host) -> Machine:
     return Machine(
         slots=host.slots or inf,
-        row_seconds=seconds / rows if rows else None,
-        hop_seconds=frozen.get("hop"),
+        row_seconds=None if learned.shipping is None else learned.shipping.per_row,
+        hop_seconds=learned.hop_seconds,
         cores=host.cores or inf,
-        overdue=frozen.get("overdue", 0),
-        tasks=frozen.get("tasks", 0),
+        overdue=learned.overdue,
+        tasks=learned.tasks,
         shared=host.shared,
     )
-
-
-def learned(manifest: Manifest, ordering: Ordering) -> Mapping[str, Any]:
-    """Return what an ordering has learned so far; another one has to start anew."""
-    found: Mapping[str, Any] = manifest.frozen.get("order", {}).get(type(ordering).__name__, {})
-    return found
 
 
 def _kept_for(query: Query, stream: StreamSpec) -> int | None:
     """Return how long a stream's tuples are kept: their window, and as long as the watermark lags behind them."""
     return None if stream.window.span is None else stream.window.span + max(s.delay for s in query.streams)
-
-
-def plan(
-    query: Query,
-    manifest: Manifest,
-    strategy: Strategy,
-    store: Store,
-    run: str,
-    sides: bool = False,
-    ordering: Ordering = GIVEN,
-    host: Host = UNKNOWN,
-    now: int | None = None,
-    samples: frozenset[str] | None = None,
-) -> BatchPlan:
-    """Plan the batch after the one whose manifest is given.
-
-    Args:
-        query: The join.
-        manifest: The state before the batch.
-        strategy: Where tuples are to be kept.
-        store: Where state and results are kept.
-        run: Unique to this start of the query.
-        sides: Whether late and rejected rows are to be written.
-        ordering: What chooses the join orders.
-        host: Where it runs.
-        now: The driver's clock, in microseconds; None for a batch in which every event time is believed.
-        samples: The columns that samples of late and rejected rows show; None for all.
-    """
-    state = view(query, manifest, strategy, host)
-    placement = strategy.plan(state)
-    moves = strategy.move(state, placement)
-    live = manifest.chunks.values()
-    chunks = tuple(chunk.owned_by(moves[chunk.id]) if chunk.id in moves else chunk for chunk in live)
-    return BatchPlan(
-        batch=manifest.batch + 1,
-        run=run,
-        query=query,
-        store=store,
-        placement=placement,
-        order=ordering.plan(query, chunks, learned(manifest, ordering)),
-        chunks=chunks,
-        watermark=manifest.watermark,
-        arrived=tuple(stream.arrived for stream in manifest.streams),
-        moved=sum(chunk.rows for chunk in chunks if chunk.id in moves),
-        seconds=sum(used.cpu for used in state.usage),
-        merges=tuple(merges(chunks, manifest.batch + 1, manifest.watermark)),
-        sides=sides,
-        believed=() if now is None else believed(query, manifest, now),
-        samples=samples,
-    )
 
 
 def believed(query: Query, manifest: Manifest, now: int) -> tuple[int | None, ...]:

@@ -8,7 +8,6 @@ import functools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ from watersmeet.kernel import balls, calls
 from watersmeet.kernel.answers import Asked, Memory
 from watersmeet.kernel.candidates import Path, Range, pairs, time_path, value_path
 from watersmeet.kernel.duck import Duck
+from watersmeet.kernel.once import arrived_before
 from watersmeet.kernel.pairwise import pairwise
 from watersmeet.kernel.partials import ROW_BITS, ROW_MASK, Partials, concat, is_full, references, regroup
 from watersmeet.kernel.ranges import columns_of, misses, ranges, together, usable
@@ -26,7 +26,6 @@ from watersmeet.kernel.steps import Hop, Step
 from watersmeet.kernel.table import ChunkTable, Target, is_bulky
 from watersmeet.limits import limits
 from watersmeet.model.query import Query
-from watersmeet.model.windows import FOREVER, NEVER
 from watersmeet.predicate.model import Argument, Bound, Call, Column, Conjunct
 from watersmeet.predicate.terms import Input, Leaf
 from watersmeet.state.chunk import Rows
@@ -179,7 +178,7 @@ class Prober:
                 continue
             for used, of in usable(asked, target.chunk, time, len(block)):
                 if not any(misses(target.chunk, one) for one in used):
-                    times = _admitted(block, step, target, mine if of is None else mine & of, low, high)
+                    times = arrived_before(block, step, target, mine if of is None else mine & of, low, high)
                     yield from self._probe(block, step, target, seat, *times, used)
 
     def _ranges(self, block: Partials, bounds: Sequence[Bound]) -> list[Range]:
@@ -487,16 +486,6 @@ def _scan_seconds(partials: int, rows: int, equal: Sequence[int]) -> float:
     if not equal:
         return cost.scan_setup + partials * rows * cost.scan_pair
     return cost.scan_setup + (partials + rows) * cost.hash_row + min(equal) * cost.hash_pair
-
-
-def _admitted(block: Partials, step: Step, target: Target, mine: Any, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Return the earliest and the latest time that each partial result asks a chunk for; none where it isn't `mine`."""
-    if target.fresh:
-        high = np.minimum(high, block.moment)
-    if target.fresh and step.target > block.origin:  # what has the same time came later
-        mine = mine & (block.moment > NEVER)
-        high = np.minimum(high, np.maximum(block.moment, NEVER + 1) - 1)
-    return (low, high) if np.all(mine) else (np.where(mine, low, FOREVER), np.where(mine, high, NEVER))
 
 
 def _booleans(answers: calls.Answers) -> pa.Array:

@@ -16,8 +16,7 @@ from pyspark.sql import functions as F
 from watersmeet.adapt.advice import Advice, advice, check_streams
 from watersmeet.adapt.forecast import Sample, Settings
 from watersmeet.cost.equations import Goal
-from watersmeet.engine.commit import next_manifest
-from watersmeet.engine.plan import plan, start, view
+from watersmeet.engine.operator import Operator
 from watersmeet.errors import DefinitionError
 from watersmeet.model.duration import microseconds
 from watersmeet.model.query import Query
@@ -162,17 +161,17 @@ def measure(query: Query, ordering: Ordering, rows: pa.Table, store: Store) -> S
     """
     times = pc.coalesce(*(rows.column(f"s{at}_{stream.time}") for at, stream in enumerate(query.streams)))
     micros = times.cast(pa.int64()).to_numpy()
-    manifest, run, first, end = start(query), uuid.uuid4().hex, 0, 0  # [!] what is cached by name outlives the store
+    operator = Operator(query, STRATEGY, store, uuid.uuid4().hex, ordering)  # [!] what is cached outlives the store
+    manifest, first, end = operator.start(), 0, 0
     predicates: dict[str, Counter[str]] = defaultdict(Counter)
     for first, end in cuts(rows.num_rows, time.perf_counter):
-        manifest = _batch(query, ordering, rows.slice(first, end - first), store, run, manifest)
+        manifest = _batch(operator, rows.slice(first, end - first), manifest)
         for name, cost in manifest.progress["predicates"].items():
             predicates[name].update(cost)
     begin, middle, last = micros[0], (micros[first] + micros[end - 1]) / 2, micros[end - 1]
     if last == begin:
         raise DefinitionError("All rows of the samples are of one moment; give samples over some seconds.")
-    state = view(query, manifest, STRATEGY)
-    return Sample(state, end, (last - begin) / 1e6, (middle - begin) / 1e6, predicates, query.counted)
+    return Sample(operator.view(manifest), end, (last - begin) / 1e6, (middle - begin) / 1e6, predicates, query.counted)
 
 
 def cuts(rows: int, clock: Callable[[], float]) -> Iterator[tuple[int, int]]:
@@ -189,12 +188,13 @@ def cuts(rows: int, clock: Callable[[], float]) -> Iterator[tuple[int, int]]:
     _tell(at / rows, clock() - began, "\n")
 
 
-def _batch(query: Query, ordering: Ordering, rows: pa.Table, store: Store, run: str, before: Manifest) -> Manifest:
+def _batch(operator: Operator, rows: pa.Table, before: Manifest) -> Manifest:
     """Run a batch as a running join does; return the state after it."""
-    planned = plan(query, before, STRATEGY, store, run, ordering=ordering)
+    planned = operator.plan(before)
     tasks = driver.probe(rows, planned)
-    after = next_manifest(before, planned, STRATEGY, tasks, 0, ordering=ordering)
-    store.remove(before.files - after.files | {file for task in tasks for file in (*task.files, *task.pending)})
+    after = operator.commit(before, planned, tasks, 0)
+    written = {file for task in tasks for file in (*task.files, *task.pending)}
+    operator.store.remove(before.files - after.files | written)
     return after
 
 

@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame
 from watersmeet.adapt.controller import OVERDUE
 from watersmeet.adapt.overload import overload
 from watersmeet.cost.parameters import Parameters, measured
-from watersmeet.engine.commit import next_manifest
 from watersmeet.engine.fuse import RESULTS
 from watersmeet.engine.intake import IntakeReport
-from watersmeet.engine.plan import BatchPlan, Host, plan, start, view
+from watersmeet.engine.operator import Operator
+from watersmeet.engine.plan import BatchPlan, Host, start
 from watersmeet.engine.probe import TaskReport
 from watersmeet.engine.warnings import Notice, news
 from watersmeet.errors import PredicateError, StateError, WatersmeetError
@@ -108,7 +108,7 @@ class BatchRunner:
 
     def parameters(self) -> Parameters:
         """Return what the last batches measured, as the cost model takes it."""
-        return measured(view(self.tree.query, self._last or self._resumed, self.tree.strategy, self.host))
+        return measured(self._operator(self.tree).view(self._last or self._resumed))
 
     def _explained(self, node: Node, state: Manifest) -> list[str]:
         inner = [self._explained(child, state.inner.get(at) or start(child.query)) for at, child in node.inner.items()]
@@ -218,11 +218,8 @@ class BatchRunner:
         results = {at: self._read(node.inner[at], batch, ran[0].files) for at, ran in inner.items()}
         rows = node.rows(batch, results, bool(self.sides))
         planning = self.clock()
-        run, sides = f"{self.run}{node.path}", bool(self.sides)
-        clock = int(self.clock.latest() * 1e6)
-        planned = plan(
-            node.query, before, node.strategy, self.store, run, sides, node.ordering, self.host, clock, self.samples
-        )
+        operator = self._operator(node)
+        planned = operator.plan(before, int(self.clock.latest() * 1e6))
         planning = self.clock() - planning
         running = self.clock()
         reports = self._job(rows, planned)
@@ -230,11 +227,15 @@ class BatchRunner:
         took = self.clock() - running
         self.after("job")
         states = {at: ran[0].manifest for at, ran in inner.items()}
-        now = int(began * 1e6)
-        manifest = next_manifest(before, planned, node.strategy, reports, now, states, node.ordering, self.host, took)
+        manifest = operator.commit(before, planned, reports, int(began * 1e6), states, took)
         files = [file for report in reports for file in report.files]
         intakes = [intake for report in reports for intake in report.intakes]
         return [Ran(node, manifest, intakes, files, planning), *(part for ran in inner.values() for part in ran)]
+
+    def _operator(self, node: Node) -> Operator:
+        """Return a join of the tree as this run works at it."""
+        run, sides = f"{self.run}{node.path}", bool(self.sides)
+        return Operator(node.query, node.strategy, self.store, run, node.ordering, self.host, sides, self.samples)
 
     def _decide(self, node: Node, batch: DataFrame, planned: BatchPlan, reports: Sequence[TaskReport]) -> None:
         """Let Spark decide the combinations that tasks left to it; those that are results join the reports.
@@ -315,7 +316,7 @@ class BatchRunner:
         found = [
             Notice(f"{kind} in {part.node.path}", says)
             for part in ran
-            for kind, says in zip(part.manifest.frozen["warned"], part.manifest.progress["warnings"], strict=True)
+            for kind, says in zip(part.manifest.learned.warned, part.manifest.progress["warnings"], strict=True)
         ]
         new, self._told = news(found, self._told)
         for notice in new:
@@ -326,10 +327,10 @@ class BatchRunner:
         """Note whether a batch was late; tell people if several were, one after the other."""
         if self.due is None:
             return manifest
-        overdue = before.frozen.get("overdue", 0) + 1 if took > self.due else 0
+        overdue = before.learned.overdue + 1 if took > self.due else 0
         manifest = _noted(manifest, overdue)
         strategy = self.tree.strategy
-        told = overload(strategy, view(self.tree.query, manifest, strategy, self.host), self.due, took)
+        told = overload(strategy, self._operator(self.tree).view(manifest), self.due, took)
         if told is None:
             return manifest
         if overdue == OVERDUE:
@@ -340,7 +341,7 @@ class BatchRunner:
 def _noted(manifest: Manifest, overdue: int) -> Manifest:
     """Return a manifest that says, in inner joins too, for how many batches on end the join has been late."""
     inner = {at: _noted(state, overdue) for at, state in manifest.inner.items()}
-    return replace(manifest, frozen={**manifest.frozen, "overdue": overdue}, inner=inner)
+    return replace(manifest, learned=replace(manifest.learned, overdue=overdue), inner=inner)
 
 
 @dataclass(frozen=True, slots=True)

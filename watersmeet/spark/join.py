@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.adapt.auto import Auto
-from watersmeet.engine.plan import plan, start, view
+from watersmeet.engine.operator import Operator
+from watersmeet.engine.plan import start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.explain import explain
 from watersmeet.model.duration import microseconds
@@ -379,8 +380,8 @@ class Join:
         checks.workers(self.spark, store)
         where = host(self.spark, shared=True)
         run = uuid.uuid4().hex[:12]
-        once = plan(self.query, start(self.query), self.strategy, store, run, ordering=self.ordering, host=where)
-        batch = replace(once, again=True)
+        operator = Operator(self.query, self.strategy, store, run, self.ordering, where)
+        batch = replace(operator.plan(operator.start()), again=True)
         shares = max(batch.placement.nodes, self.spark.sparkContext.defaultParallelism)
         rows = union(self.query, self.frames, False, self.computed())
         told = rows.mapInArrow(tasks.intake(batch, shares), tasks.REPORT_DDL)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from watersmeet.errors import StateError
 from watersmeet.state.chunk import CHUNKS, Chunk
+from watersmeet.state.learned import Learned
 from watersmeet.state.sealed import digest, seal, unseal
 from watersmeet.state.store import Store
 
@@ -55,7 +56,7 @@ class Manifest:
         streams: Per stream.
         chunks: The live chunks by id.
         watermark: The join's watermark; None for minus infinity.
-        frozen: What the strategy and the controller keep between batches.
+        learned: What it teaches the batches after it.
         progress: The progress of this batch.
         input: What identifies the input that Spark gave the batch.
         digest: The digest of its file; empty as long as it has none.
@@ -67,7 +68,7 @@ class Manifest:
     streams: tuple[StreamState, ...]
     chunks: Mapping[str, Chunk] = field(default_factory=dict)
     watermark: int | None = None
-    frozen: Mapping[str, Any] = field(default_factory=dict)
+    learned: Learned = field(default_factory=Learned)
     progress: Mapping[str, Any] = field(default_factory=dict)
     input: str = ""
     digest: str = ""
@@ -125,7 +126,7 @@ def _body(manifest: Manifest, before: Manifest) -> dict[str, Any]:
         "batch": manifest.batch,
         "streams": [stream.to_json() for stream in manifest.streams],
         "watermark": manifest.watermark,
-        "frozen": manifest.frozen,
+        "learned": manifest.learned.to_json(),
         "progress": manifest.progress,
         "inner": {str(at): _body(inner, before.inner.get(at, inner)) for at, inner in manifest.inner.items()},
     }
@@ -237,7 +238,7 @@ def _manifest(body: Mapping[str, Any], before: Manifest | None) -> Manifest:
         streams=tuple(StreamState(*stream) for stream in body["streams"]),
         chunks=chunks,
         watermark=body["watermark"],
-        frozen=body["frozen"],
+        learned=Learned.from_json(body["learned"]),
         progress=body["progress"],
         inner=inner,
     )

@@ -1,0 +1,156 @@
+"""A join at work: before a batch it plans, after it the reports of the tasks become the next state. Pure.
+
+Whoever runs batches drives this: Spark's streaming joins, `advise`, and tests without Spark.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from watersmeet.engine.feedback import hop_work, measured, usage
+from watersmeet.engine.intake import total
+from watersmeet.engine.plan import GIVEN, UNKNOWN, BatchPlan, Host, believed, start, view
+from watersmeet.engine.probe import TaskReport
+from watersmeet.engine.progress import changes, progress
+from watersmeet.engine.warnings import notices
+from watersmeet.engine.watermark import advanced, join_watermark, stream_marks, watermarks
+from watersmeet.errors import StateError
+from watersmeet.model.query import Query
+from watersmeet.ordering import Ordering
+from watersmeet.placement import Strategy
+from watersmeet.retention import ByWindow, Moment, Retention, leaving
+from watersmeet.state.chunk import Chunk
+from watersmeet.state.compact import merges
+from watersmeet.state.learned import Kept
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.store import Store
+from watersmeet.state.view import StateView
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A join, and how it runs.
+
+    Attributes:
+        query: The join.
+        strategy: Where tuples are kept.
+        store: Where state and results are kept.
+        run: Unique to this start of the query; part of every file name.
+        ordering: What chooses the join orders.
+        host: Where it runs.
+        sides: Whether late and rejected rows are written.
+        samples: The columns that samples of late and rejected rows show; None for all.
+        rules: What may leave the state.
+    """
+
+    query: Query
+    strategy: Strategy
+    store: Store
+    run: str
+    ordering: Ordering = GIVEN
+    host: Host = UNKNOWN
+    sides: bool = False
+    samples: frozenset[str] | None = None
+    rules: tuple[Retention, ...] = (ByWindow(),)
+
+    def start(self) -> Manifest:
+        """Return the state before the first batch."""
+        return start(self.query)
+
+    def view(self, state: Manifest) -> StateView:
+        """Return what the strategy may know of the state."""
+        return view(self.query, state, self.strategy, self.host)
+
+    def plan(self, before: Manifest, now: int | None = None) -> BatchPlan:
+        """Plan the batch after a state.
+
+        Args:
+            before: The state.
+            now: The driver's clock, in microseconds; None for a batch in which every event time is believed.
+        """
+        seen = self.view(before)
+        placement = self.strategy.plan(seen)
+        moves = self.strategy.move(seen, placement)
+        live = before.chunks.values()
+        chunks = tuple(chunk.owned_by(moves[chunk.id]) if chunk.id in moves else chunk for chunk in live)
+        return BatchPlan(
+            batch=before.batch + 1,
+            run=self.run,
+            query=self.query,
+            store=self.store,
+            placement=placement,
+            order=self.ordering.plan(self.query, chunks, before.learned.ordering.read_by(self.ordering)),
+            chunks=chunks,
+            watermark=before.watermark,
+            arrived=tuple(stream.arrived for stream in before.streams),
+            moved=sum(chunk.rows for chunk in chunks if chunk.id in moves),
+            seconds=sum(used.cpu for used in seen.usage),
+            merges=tuple(merges(chunks, before.batch + 1, before.watermark)),
+            sides=self.sides,
+            believed=() if now is None else believed(self.query, before, now),
+            samples=self.samples,
+        )
+
+    def commit(
+        self,
+        before: Manifest,
+        plan: BatchPlan,
+        tasks: Sequence[TaskReport],
+        now: int,
+        inner: Mapping[int, Manifest] | None = None,
+        took: float | None = None,
+    ) -> Manifest:
+        """Return the state after a batch.
+
+        Args:
+            before: The state before it.
+            plan: Its plan.
+            tasks: What the probing tasks reported, at least one for each node.
+            now: The driver's clock, in microseconds; only idle streams and warnings depend on it.
+            inner: The new state of the joins that are streams of this one, by position.
+            took: How long the batch's job took, in seconds, if that is known.
+
+        Raises:
+            StateError: If a node's report is missing: a batch without it is not done.
+        """
+        missing = set(range(plan.placement.nodes)) - {task.node for task in tasks}
+        if missing:
+            raise StateError(f"Batch {plan.batch}: no report from nodes {sorted(missing)}; the batch was not written.")
+        intakes = [intake for task in tasks for intake in task.intakes]
+        taken = total(intakes, len(self.query.streams))
+        named = zip(self.query.streams, before.streams, taken, strict=True)
+        streams = tuple(advanced(spec, old, new, now) for spec, old, new in named)
+        nested = watermarks(inner or {})
+        watermark = join_watermark(before.watermark, self.query, streams, nested)
+        chunks = _merged(plan, tasks)
+        gone = leaving(self.rules, chunks, Moment(self.query, streams, watermark))
+        live = {key: chunk for key, chunk in chunks.items() if key not in gone}
+        after = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
+        used = usage(plan, live.values(), tasks)
+        shown = progress(after, plan, intakes, taken, tasks, sum(chunks[key].rows for key in gone), used)
+        seen = self.view(after)
+        shown["placement"] = self.strategy.facts(plan.placement, seen)
+        shown["changes"] = changes(before.progress, shown)
+        marks = stream_marks(self.query, streams, nested)
+        passed = 0 if before.learned.clock is None else now - before.learned.clock
+        told = notices(self.query, before, after, marks, taken, passed)
+        shown["warnings"] = [notice.says for notice in told]
+        known = before.learned.ordering.read_by(self.ordering)
+        learned = replace(
+            measured(before.learned, plan, tasks, used, self.host, took),
+            strategy=Kept(type(self.strategy).__name__, self.strategy.freeze(plan.placement, seen)),
+            ordering=Kept(type(self.ordering).__name__, self.ordering.learn(known, hop_work(tasks))),
+            warned=tuple(notice.kind for notice in told),
+            clock=now,
+        )
+        return replace(after, learned=learned, progress=shown)
+
+
+def _merged(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[str, Chunk]:
+    """Return the chunks there are after a batch: those before it, the batch's own, and merged ones for their parts."""
+    chunks = {chunk.id: chunk for chunk in (*plan.chunks, *(chunk for task in tasks for chunk in task.chunks))}
+    for task in tasks:
+        for chunk, replaced in task.merged:
+            chunks[chunk.id] = chunk
+            for key in replaced:
+                del chunks[key]
+    return chunks

@@ -1,0 +1,115 @@
+"""What a batch did, as `query.progress` shows it."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from watersmeet.engine.feedback import added, held
+from watersmeet.engine.intake import SAMPLES, IntakeReport, StreamIntake
+from watersmeet.engine.plan import BatchPlan
+from watersmeet.engine.probe import TaskReport
+from watersmeet.engine.watermark import held_back_by, watermarks
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.view import Usage
+
+DECIDED = ("order", "chosen", "master", "segmentSeconds", "ring", "lengths")
+"""The decisions that may change from batch to batch."""
+
+
+def progress(
+    manifest: Manifest,
+    plan: BatchPlan,
+    intakes: Sequence[IntakeReport],
+    taken: Sequence[StreamIntake],
+    tasks: Sequence[TaskReport],
+    purged: int,
+    used: Sequence[Usage],
+) -> dict[str, Any]:
+    """Return what a batch did, as `q.progress` shows it."""
+    chunks = manifest.chunks.values()
+    names = [stream.name for stream in plan.query.streams]
+    return {
+        "batchId": plan.batch,
+        "inputRows": dict(zip(names, (seen.rows for seen in taken), strict=True)),
+        "lateRows": sum(seen.late for seen in taken),
+        "rejectedRows": sum(seen.rejected for seen in taken),
+        "samples": _samples(intakes),
+        "outputRows": sum(task.rows for task in tasks),
+        "stateRows": sum(chunk.rows * len(chunk.owners) for chunk in chunks),
+        "distinctRows": sum(chunk.rows for chunk in chunks if chunk.bucket.first),
+        "stateBytes": sum(chunk.bytes * len(chunk.owners) for chunk in chunks),
+        "stateChunks": len(manifest.chunks),
+        "purgedRows": purged,
+        "movedRows": plan.moved,
+        "process": "task" if any(task.tasks for task in tasks) else "driver",
+        "nodes": _nodes(manifest, tasks, used),
+        "hops": _hops(plan, tasks),
+        "predicates": _predicates(tasks),
+        "order": {name: _orders(plan, origin) for origin, name in enumerate(names)},
+        "watermark": manifest.watermark,
+        "heldBackBy": held_back_by(plan.query, manifest.streams, watermarks(manifest.inner)),
+        "idle": [name for name, state in zip(names, manifest.streams, strict=True) if state.idle],
+        "merges": sum(len(task.merged) for task in tasks),
+        "strays": sum(task.strays for task in tasks),
+    }
+
+
+def _samples(intakes: Sequence[IntakeReport]) -> list[dict[str, Any]]:
+    """Return a few of the rows that were not taken, of each reason as many."""
+    by_reason: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for sample in (sample for report in intakes for sample in report.samples):
+        by_reason[sample["reason"]].append(sample)
+    return [sample for samples in by_reason.values() for sample in samples[:SAMPLES]]
+
+
+def _nodes(manifest: Manifest, tasks: Sequence[TaskReport], used: Sequence[Usage]) -> list[dict[str, Any]]:
+    pairs = added(task.node_pairs for task in tasks)
+    rows = held((chunk.owners, chunk.rows) for chunk in manifest.chunks.values())
+    return [
+        {
+            "rows": rows.get(node, 0),
+            "bytes": int(found.memory),
+            "cpuMs": round(1000 * found.cpu, 1),
+            "pairs": pairs.get(node, 0),
+            "rowsIn": int(found.network),
+        }
+        for node, found in enumerate(used)
+    ]
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return what was decided otherwise than for the batch before, each with what it was and what it is."""
+    old, new = ({"order": p.get("order"), **p.get("placement", {})} for p in (before, now))
+    return {name: [old[name], new[name]] for name in DECIDED if old.get(name) and old[name] != new.get(name, old[name])}
+
+
+def _orders(plan: BatchPlan, origin: int) -> list[list[str]]:
+    """Return the orders in which a stream's tuples probe the others, one for each class of them."""
+    return [[plan.query.streams[step.target].name for step in course] for course in plan.courses(origin, plan.query)]
+
+
+def _hops(plan: BatchPlan, tasks: Sequence[TaskReport]) -> list[dict[str, int]]:
+    hops = range(1, len(plan.query.streams))
+    work = [[part for task in tasks for (joined, _), part in task.hops.items() if len(joined) == at] for at in hops]
+    return [
+        {
+            "rowsIn": sum(part.rows_in for part in parts),
+            "rowsShuffled": sum(part.shuffled for part in parts),
+            "pairs": sum(part.pairs for part in parts),
+            "matches": sum(part.matches for part in parts),
+        }
+        for parts in work
+    ]
+
+
+def _predicates(tasks: Sequence[TaskReport]) -> dict[str, dict[str, float]]:
+    names = {name for task in tasks for name in task.costs}
+    costs = {name: [task.costs[name] for task in tasks if name in task.costs] for name in sorted(names)}
+    return {
+        name: {
+            "pairs": sum(cost.asked for cost in found),
+            "matches": sum(cost.held for cost in found),
+            "ms": round(1000 * sum(cost.seconds for cost in found), 3),
+        }
+        for name, found in costs.items()
+    }

@@ -1,0 +1,32 @@
+"""The window rule: what no window admits any more leaves."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from watersmeet.model.windows import NEVER, Window
+from watersmeet.retention.base import Moment, Retention
+from watersmeet.state.chunk import Chunk
+
+
+class ByWindow(Retention):
+    """Lets go what lies before every window that a later result may have."""
+
+    def leaving(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
+        """Return the chunks whose last row is too old; of count windows, too long ago by arrival."""
+        windows = [stream.window for stream in now.query.streams]
+        pairs = zip(windows, now.streams, strict=True)
+        first = [_first_kept(window, state.arrived, now.watermark) for window, state in pairs]
+        counted = set(now.query.counted)
+        return frozenset(
+            key
+            for key, chunk in chunks.items()
+            if (chunk.last_ordinal if chunk.stream in counted else chunk.high) < first[chunk.stream]
+        )
+
+
+def _first_kept(window: Window, arrived: int, watermark: int | None) -> int:
+    """Return the earliest time that a window still admits; of a count window, the first arrival ordinal."""
+    if window.rows is not None:
+        return arrived - window.rows + 1
+    return NEVER if watermark is None else int(window.earliest(np.array([watermark]))[0])
