@@ -1,5 +1,6 @@
 """One run at a time works with a store."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -150,3 +151,34 @@ def test_a_damaged_lease_expires(tmp_path: Path) -> None:
     assert lease.number == 8
     assert [path.name for path in (tmp_path / "leases").glob("*.json")] == ["000000000008.json"]
     lease.end()
+
+
+def test_what_is_in_the_way_of_a_lease(tmp_path: Path) -> None:
+    store, folder = Store(str(tmp_path)), tmp_path / "leases"
+    folder.mkdir()
+    (folder / "000000000001.json").symlink_to(tmp_path / "nowhere")
+    take(store).end()
+    (folder / "000000000003.json").mkdir()
+    with pytest.raises(StateError, match="can't be leased: leases/ there holds something else than files"):
+        take(store)
+
+
+def test_a_lease_that_was_removed_or_stopped_is_not_called_taken(tmp_path: Path) -> None:
+    held = take(Store(str(tmp_path)))
+    for path in (tmp_path / "leases").iterdir():
+        path.unlink()
+    with pytest.raises(StateError, match="somebody removed or replaced its files while the query ran"):
+        held.check()
+    held.end()
+    with pytest.raises(leases.Stopped, match="stopped in the middle of a batch"):
+        held.check()
+
+
+def test_a_copy_of_a_lease_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "EXPIRES", 60)
+    held = take(Store(str(tmp_path / "a")))
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    copied = take(Store(str(tmp_path / "b")))
+    assert copied.held() and held.held()
+    copied.end()
+    held.end()

@@ -318,3 +318,14 @@ def test_a_damaged_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.Mon
     stores._opened.forget(lambda key: True)
     with pytest.raises(StateError, match="fails its checksum"):
         store.open(chunk, pa.int64())
+
+
+def test_a_folder_that_cannot_be_read_is_not_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "chunks").mkdir()
+
+    def refuse(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError):
+        Store(str(tmp_path)).names("chunks")

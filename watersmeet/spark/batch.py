@@ -5,6 +5,7 @@ replaces), or the manifest, and returns at once: then only Spark's own commit wa
 """
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,8 @@ from watersmeet.state.chunk import CHUNKS
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
 
+DATA_ERROR = r"SQLSTATE: (22|38|39|P0)|PythonException|Python worker"
+"""How errors look that come of the data, or of functions of the user's."""
 JOB_TRIES = 4
 CANNOT_ROLL_BACK = "A shuffle map stage with indeterminate output was failed and retried"
 
@@ -90,6 +93,7 @@ class BatchRunner:
     _last: Manifest | None = None
     _garbage: frozenset[str] = frozenset()
     _told: frozenset[str] = frozenset()
+    _unwithdrawn: int | None = None
 
     def open(self) -> None:
         """Read the state that the store holds.
@@ -135,10 +139,11 @@ class BatchRunner:
             return lost
         except OSError:  # where not even the lease can be looked at, the error itself says why
             pass
-        if isinstance(error, OSError):
-            what = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
-            return StateError(f"Batch {number} was not written: {what}; start the query again once that is fixed.")
-        return error
+        if isinstance(error, PySparkException) and re.search(DATA_ERROR, str(error)):
+            return PredicateError(f"Spark raised an error while it read new tuples: {said(error)}.")
+        told = StateError(f"Batch {number} was not written: {_what(error)}; start the query again once that is fixed.")
+        told.__cause__ = error
+        return told if isinstance(error, Exception) else error
 
     def _protocol(self, batch: DataFrame, number: int) -> None:
         began = self.clock()
@@ -195,9 +200,7 @@ class BatchRunner:
         self.offsets.check_begun(number, found)
         self.lease.check()
         self._sweep(found)
-        self.sink.restarted(found.batch + 1)
-        for folder in self.sides.values():
-            folder.withdraw(found.batch + 1)
+        self._unwithdrawn = found.batch + 1
         if found.batch == number:
             self._last = found
             return None
@@ -281,15 +284,25 @@ class BatchRunner:
         return node.read(batch, [place.spark for place in self._places(files)])
 
     def _publish(self, batch: DataFrame, number: int, ran: "Sequence[Ran]") -> None:
+        self._withdraw()
         files = ran[0].files
         read = partial(self._read, self.tree, batch, files)
         self.sink.write(Results(batch.sparkSession, number, self._places(files), read, self.plain))
         for kind, folder in self.sides.items():
-            for part in ran:
-                for at, stream in enumerate(part.node.query.streams):
-                    files = [f for report in part.intakes for k, s, f in report.files if k == kind and s == at]
-                    folder.inside(stream.name).take(self._places(files), number)
+            for name, found in _side_files(ran, kind).items():
+                folder.inside(name).take(self._places(found), number)
         self.store.remove(file for part in ran for file in part.files)
+
+    def _withdraw(self) -> None:
+        """Remove what earlier runs left of the run's first batch and of later ones, once, before the first is written.
+
+        [!] Not before its job is done: state that turns out to be damaged must not have cost results.
+        """
+        if self._unwithdrawn is not None:
+            self.sink.restarted(self._unwithdrawn)
+            for folder in self.sides.values():
+                folder.withdraw(self._unwithdrawn)
+            self._unwithdrawn = None
 
     def _with_times(
         self,
@@ -336,6 +349,27 @@ class BatchRunner:
         if overdue == OVERDUE:
             logging.getLogger("watersmeet").warning(told["says"])
         return replace(manifest, progress={**manifest.progress, "overload": told})
+
+
+def _what(error: BaseException) -> str:
+    """Return what an error says, of files those that it was about."""
+    if isinstance(error, OSError):
+        files = [name for name in (error.filename, error.filename2) if name]
+        return f"{error.strerror or error}{f' ({files[-1]})' if files else ''}"
+    if isinstance(error, PySparkException | Py4JError):
+        return re.sub(r"^java[\w.]*: ", "", said(error))
+    return f"{type(error).__name__}: {error}"
+
+
+def _side_files(ran: "Sequence[Ran]", kind: str) -> dict[str, list[str]]:
+    """Return the files of late or of rejected rows, by stream; a nested join may have one of the same name."""
+    found: dict[str, list[str]] = {}
+    for part in ran:
+        for report in part.intakes:
+            for of, stream, file in report.files:
+                if of == kind:
+                    found.setdefault(part.node.query.streams[stream].name, []).append(file)
+    return found
 
 
 def _noted(manifest: Manifest, overdue: int) -> Manifest:

@@ -52,6 +52,21 @@ def output(format: str | None, query: Query, select: object) -> None:
         raise DefinitionError(f"format('{format}') has flat columns only: give the join a select='...' list.")
 
 
+def apart(store: str, *outputs: tuple[str, str]) -> None:
+    """Refuse two outputs in one folder, where one's files would take the names of the other's, or one in the store.
+
+    Args:
+        store: Where state is kept.
+        outputs: The folders, each with what it is for.
+    """
+    seen: dict[str, str] = {}
+    for folder, what in outputs:
+        if f"{folder.rstrip('/')}/".startswith(f"{store.rstrip('/')}/"):
+            raise DefinitionError(f"{what}: {folder} is where the join keeps its state; write to another folder.")
+        if seen.setdefault(folder.rstrip("/"), what) != what:
+            raise DefinitionError(f"{seen[folder.rstrip('/')]} and {what} are one folder, {folder}; give each its own.")
+
+
 def alike(streams: Sequence[tuple[str, Sequence[str]]], what: str) -> None:
     """Refuse two columns of one name where all columns of a stream are asked for.
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -13,7 +14,7 @@ import pyarrow.fs as pafs
 
 from watersmeet.spark.paths import Place
 from watersmeet.state.durable import sync, sync_bytes, sync_names
-from watersmeet.state.store import Store
+from watersmeet.state.store import Store, files_below
 
 STAGING = "_watersmeet_staging"
 
@@ -89,7 +90,8 @@ class Folder:
         for path in list(_files(system, base)):
             batch = self._batch_of(PurePosixPath(path).name)
             if (batch is not None and batch >= first) or f"/{STAGING}/{self.owner}-" in path:
-                system.delete_file(path)
+                with suppress(FileNotFoundError):
+                    system.delete_file(path)
 
     def retract(self, batch: int) -> None:
         """Remove what this very run has written of a batch, which another run has done meanwhile."""
@@ -144,5 +146,7 @@ def _move(source: tuple[pafs.FileSystem, str], target: tuple[pafs.FileSystem, st
 
 
 def _files(system: pafs.FileSystem, base: str) -> Iterator[str]:
+    if isinstance(system, pafs.LocalFileSystem):  # Arrow fails on names that are not UTF-8, whoever's they are
+        return files_below(base)
     selector = pafs.FileSelector(base, recursive=True, allow_not_found=True)
     return (info.path for info in system.get_file_info(selector) if info.type == pafs.FileType.File)

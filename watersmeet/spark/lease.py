@@ -27,8 +27,14 @@ RENEWED = 4.0
 """Seconds between two renewals."""
 EXPIRES = 20.0
 """Seconds without one after which a lease may be taken over."""
+TRIES = 10
+"""Of taking a lease that others take as well."""
 LOOKED = 0.5
 """Seconds between two looks at somebody else's lease, or at whether one's own is still needed."""
+
+
+class Stopped(StateError):
+    """The query was stopped while a batch was under way: nothing is wrong."""
 
 
 @dataclass
@@ -50,7 +56,7 @@ class Lease:
     def take(self) -> bool:
         """Take the lease and renew it from now on; return False if somebody else was quicker."""
         _mine[self._token] = self
-        taken = self.store.publish(_path(self.number), seal(_self() | {"token": self._token}))
+        taken = self.store.publish(_path(self.number), seal(_self() | {"token": self._token, "at": self.store.root}))
         # [!] Its number may have been given, and forgotten, since it was the next one: the last one has the lease.
         if not taken or not self.held():
             del _mine[self._token]
@@ -61,7 +67,15 @@ class Lease:
 
     def check(self) -> None:
         """Raise a StateError if somebody else has taken the lease over; to be called before anything is published."""
-        if not self.held():
+        if self._over.is_set():
+            raise Stopped("The query was stopped in the middle of a batch; its next start does that batch again.")
+        highest = _highest(self.store)
+        if highest < self.number:
+            raise StateError(
+                f"The lease of the checkpoint at {self.store.root} is gone: somebody removed or replaced its files "
+                "while the query ran. It stops here; start it again if nobody else uses the checkpoint."
+            )
+        if highest > self.number:
             raise StateError(
                 f"Another run has taken over the checkpoint at {self.store.root}, since this one did not answer for "
                 f"{EXPIRES:g} seconds; this one stops here."
@@ -106,7 +120,7 @@ def take(store: Store) -> Lease:
     Raises:
         StateError: If somebody else holds it; nothing was changed then.
     """
-    while True:
+    for _ in range(TRIES):
         number = _highest(store)
         if number and not _is_free(store, number):
             raise StateError(
@@ -116,6 +130,9 @@ def take(store: Store) -> Lease:
         lease = Lease(store, number + 1)
         if lease.take():
             return lease
+    raise StateError(
+        f"The checkpoint at {store.root} can't be leased: {FOLDER}/ there holds something else than files; remove that."
+    )
 
 
 def _is_free(store: Store, number: int) -> bool:
@@ -123,7 +140,7 @@ def _is_free(store: Store, number: int) -> bool:
     seen, since = store.read(_path(number, "renewed")), time.monotonic()
     while True:
         holder = _holder(store, number)
-        if store.read(_path(number, "ended")) is not None or _is_gone(holder):
+        if store.read(_path(number, "ended")) is not None or _is_gone(store, holder):
             return True
         if store.read(_path(number, "renewed")) != seen or _is_here(holder):
             return False
@@ -132,8 +149,10 @@ def _is_free(store: Store, number: int) -> bool:
         time.sleep(LOOKED)
 
 
-def _is_gone(holder: Mapping[str, Any]) -> bool:
+def _is_gone(store: Store, holder: Mapping[str, Any]) -> bool:
     """Tell whether a lease's holder is known to be gone."""
+    if holder and holder["at"] != store.root:  # it came with a copy of the checkpoint
+        return True
     if _host() is None or holder.get("host") != _host():
         return False
     if _is_here(holder):

@@ -54,6 +54,8 @@ def place(spark: SparkSession, given: str, what: str) -> Place:
     Raises:
         DefinitionError: If Python can't come to the same place.
     """
+    if not given or "\0" in given or not _is_text(given):
+        raise DefinitionError(f"{what} {given!r} is no path.")
     scheme, rest = _split(given)
     if not scheme:
         return _without_scheme(spark, given, what)
@@ -70,6 +72,13 @@ def place(spark: SparkSession, given: str, what: str) -> Place:
         return Place(given.rstrip("/") or given, open_as(_Asked(spark, scheme, authority, path)))
     except _Unreachable as problem:
         raise DefinitionError(f"{what} '{given}': {problem}.") from None
+
+
+def _is_text(given: str) -> bool:
+    try:
+        return bool(given.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def absolute(spark: SparkSession, given: str) -> str:

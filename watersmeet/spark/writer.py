@@ -15,15 +15,15 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watersmeet.cost.parameters import Parameters
 from watersmeet.engine.intake import SIDES
-from watersmeet.errors import DefinitionError, PredicateError, WatersmeetError
+from watersmeet.errors import DefinitionError, PredicateError, StateError, WatersmeetError
 from watersmeet.model.duration import microseconds
 from watersmeet.spark import checks
-from watersmeet.spark.batch import BatchRunner, description
+from watersmeet.spark.batch import DATA_ERROR, BatchRunner, description
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.exchange import warm_up
 from watersmeet.spark.files import Folder
 from watersmeet.spark.frames import host, is_local
-from watersmeet.spark.lease import take
+from watersmeet.spark.lease import Stopped, take
 from watersmeet.spark.offsets import Offsets
 from watersmeet.spark.paths import Place, absolute, place, reached
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
@@ -34,8 +34,6 @@ from watersmeet.state.store import Store
 if TYPE_CHECKING:
     from watersmeet.spark.join import Join
 
-DATA_ERROR = r"SQLSTATE: (22|38|39|P0)|PythonException|Python worker"
-"""How errors look that come of the data, or of functions of the user's."""
 OWN_OPTIONS = {"checkpointLocation", "path", "latePath", "rejectedPath", "exchange", "durable", "samples"}
 Consume = Callable[[DataFrame, int], None]
 
@@ -118,7 +116,11 @@ class JoinWriter:
             DefinitionError: If something is missing or the checkpoint belongs to another query.
         """
         writer = self if path is None else self.option("path", path)
-        return writer._start()
+        try:
+            return writer._start()
+        except OSError as error:
+            what = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
+            raise StateError(f"The query was not started: {what}; start it again once that is fixed.") from None
 
     def _start(self) -> "JoinQuery":
         join, spark = self.join, self.join.spark
@@ -130,8 +132,9 @@ class JoinWriter:
         samples = checks.samples(self._options.get("samples"), join.stream_columns)
         durable = checks.switch("durable", self._options.get("durable", "true"))
         sink, sides = self._sink(location.spark), self._sides()
-        tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
         kept = location.inside("watersmeet")
+        checks.apart(kept.arrow, *self._outputs(sink, sides))
+        tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
         store, offsets = Store(kept.arrow, durable), Offsets(Store(location.arrow))
         offsets.check_done(manifests.newest(store))
         with checks.writable(location.spark):
@@ -140,7 +143,8 @@ class JoinWriter:
             lease = take(store)
         try:
             warm_up(spark, chosen)
-            name, run = claim(store, description(tree)), uuid.uuid4().hex[:12]
+            output = sink.folder.place.arrow if isinstance(sink, FileSink) else None
+            name, run = claim(store, description(tree), output), uuid.uuid4().hex[:12]
             runner = BatchRunner(
                 tree=tree,
                 place=kept,
@@ -161,6 +165,14 @@ class JoinWriter:
         except BaseException:
             lease.end()
             raise
+
+    def _outputs(self, sink: Sink, sides: Mapping[str, Folder]) -> Iterator[tuple[str, str]]:
+        """Yield each folder that files are put in, with what it is for."""
+        if isinstance(sink, FileSink):
+            yield sink.folder.place.arrow, "path"
+        for kind, folder in sides.items():
+            for name, _ in self.join.leaves:
+                yield folder.inside(name).place.arrow, f"{kind}Path, stream '{name}'"
 
     def _check(self) -> None:
         """Refuse what can be seen to be wrong before anything is looked at or written."""
@@ -314,7 +326,9 @@ class JoinQuery:
         try:
             yield
         except StreamingQueryException as error:
-            raise self._ours(error) or error from None
+            if not isinstance(self._runner.error, Stopped):
+                told = self._ours(error) or error
+                raise told from told.__cause__
         finally:
             if not self._query.isActive:
                 self._runner.lease.end()
@@ -322,12 +336,14 @@ class JoinQuery:
     def exception(self) -> BaseException | None:
         """Return why the query failed, or None."""
         error = self._query.exception()
-        return None if error is None else (self._ours(error) or error)
+        if error is None or isinstance(self._runner.error, Stopped):
+            return None
+        return self._ours(error) or error
 
     def _ours(self, error: BaseException) -> WatersmeetError | None:
         """Return an error of ours; what data or a function of the user's make of a condition at intake is one, too."""
         if isinstance(self._runner.error, WatersmeetError):
             return self._runner.error
-        if isinstance(error, PySparkException) and re.search(DATA_ERROR, str(error)):
+        if self._runner.error is None and isinstance(error, PySparkException) and re.search(DATA_ERROR, str(error)):
             return PredicateError(f"Spark raised an error while it read new tuples: {said(error)}.")
         return None

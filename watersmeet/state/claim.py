@@ -12,10 +12,15 @@ from watersmeet.state.store import Store
 DESCRIPTION = "query.json"
 
 
-def claim(store: Store, description: Mapping[str, Any]) -> str:
+def claim(store: Store, description: Mapping[str, Any], output: str | None = None) -> str:
     """Claim a store for a query; return the store's name, given to it when it is first claimed.
 
     Who claims it must hold its lease.
+
+    Args:
+        store: The store.
+        description: What must not change between two runs.
+        output: The folder that results are put in, if they are; it may change.
 
     Raises:
         DefinitionError: If it belongs to another query; the message says what changed.
@@ -23,9 +28,7 @@ def claim(store: Store, description: Mapping[str, Any]) -> str:
     """
     data = store.read(DESCRIPTION)
     if not data and manifests.newest(store) is None:
-        data = seal({"name": uuid.uuid4().hex[:8], "query": description})
-        store.overwrite(DESCRIPTION, data)
-        store.sync([DESCRIPTION])
+        data = _write(store, {"name": uuid.uuid4().hex[:8], "query": description, "at": store.root, "output": output})
     if not data:
         raise StateError(
             f"There is state under {store.root}, but no {DESCRIPTION} that says which query it is of; restore it or "
@@ -33,7 +36,35 @@ def claim(store: Store, description: Mapping[str, Any]) -> str:
         )
     found = unseal(data, f"The description of the query, {store.root}/{DESCRIPTION},")
     _compare(store, found["query"], description)
+    if (found["at"], found["output"]) != (store.root, output):
+        _check_copy(store, found, output)
+        _write(store, found | {"at": store.root, "output": output})
     return str(found["name"])
+
+
+def _write(store: Store, document: Mapping[str, Any]) -> bytes:
+    data = seal(document)
+    store.overwrite(DESCRIPTION, data)
+    store.sync([DESCRIPTION])
+    return data
+
+
+def _check_copy(store: Store, found: Mapping[str, Any], output: str | None) -> None:
+    """Refuse a copy that writes where its original does: each would take the other's results for its own.
+
+    One whose original is gone was moved, and goes on.
+    """
+    if found["at"] == store.root or output is None or output != found["output"]:
+        return
+    try:
+        original = unseal(Store(found["at"]).read(DESCRIPTION) or b"", "")
+    except (OSError, StateError, DefinitionError):
+        return
+    if original["name"] == found["name"]:
+        raise DefinitionError(
+            f"The checkpoint at {store.root} is a copy of the one at {found['at']}, which is still there, and both "
+            f"write to {output}: results would be lost or doubled. Write to another path, or remove the original."
+        )
 
 
 def _compare(store: Store, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:

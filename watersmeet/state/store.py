@@ -4,7 +4,7 @@ import errno
 import os
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -126,8 +126,7 @@ class Store:
             system, full = self.remote(folder)
             infos = system.get_file_info(pafs.FileSelector(full, recursive=True, allow_not_found=True))
             return [f"{folder}{info.path[len(full) :]}" for info in infos if info.type == pafs.FileType.File]
-        base = Path(self.local, folder)
-        return [str(path.relative_to(self.local)) for path in base.rglob("*") if path.is_file()]
+        return [os.path.relpath(path, self.local) for path in files_below(os.path.join(self.local, folder))]
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files, which this process then no longer keeps open; those already gone are fine."""
@@ -240,6 +239,21 @@ class Store:
         if not chunk.ordinals.endswith(f"-{digest(data)}.ordinals"):
             raise self._damaged(chunk.ordinals, "fails its checksum")
         return pa.ipc.open_stream(data).read_next_batch().column(0).to_numpy()
+
+
+def files_below(folder: str) -> Iterator[str]:
+    """Yield the files below a folder of this host's, none if there is no such folder.
+
+    Raises:
+        OSError: If one of its folders can't be read: that is not the same as empty.
+    """
+    for base, _, names in os.walk(folder, onerror=_unless_missing):
+        yield from (os.path.join(base, name) for name in names)
+
+
+def _unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 def _linked(draft: Path, path: Path) -> bool:
