@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests import oracle
-from tests.engine import ALWAYS_SCAN, EXTREMES, NEVER_SCAN, Run, content_key
+from tests.engine import ALWAYS_SCAN, EXTREMES, NEVER_SCAN
 from tests.scatter import Scatter, ScatterOrdering
 from watersmeet.adapt.auto import Auto
 from watersmeet.engine.plan import GIVEN
@@ -26,6 +25,8 @@ from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
 from watersmeet.state.store import Store
+from watersmeet.testing import oracle
+from watersmeet.testing.run import Run, content_key
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("k", pa.string())])
 

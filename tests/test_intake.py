@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.engine import WORKER
 from watersmeet.engine.intake import Intake, Judge
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import BatchPlan, believed, start
@@ -21,6 +20,7 @@ from watersmeet.placement import Central
 from watersmeet.predicate.model import Dialect, Hidden
 from watersmeet.state.manifest import Manifest, StreamState
 from watersmeet.state.store import Store
+from watersmeet.testing.run import WORKER
 
 TIME = pa.timestamp("us", "UTC")
 FAR = 2**62

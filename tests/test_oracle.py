@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.oracle import Arrival, Count, Hopping, Outcome, Sliding, Stream, Unbounded, Window, join
+from watersmeet.testing.oracle import Arrival, Count, Hopping, Outcome, Sliding, Stream, Unbounded, Window, join
 
 Rows = dict[str, Mapping[str, Any]]
 

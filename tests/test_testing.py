@@ -5,9 +5,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from watersmeet import testing
-from watersmeet.testing import compare, source
+from watersmeet.placement import Hash, Placement, Strategy
+from watersmeet.predicate.model import Column
+from watersmeet.state.chunk import Bucket
+from watersmeet.state.view import StateView
+from watersmeet.testing import check_strategy, compare, source
 
 
 def test_the_examples_hold() -> None:
@@ -22,3 +27,47 @@ def test_files_come_in_the_order_written_also_when_more_are_added(tmp_path: Path
     assert by_age == made
     assert [pq.read_table(path)["x"].to_pylist() for path in made] == [[1], [], [3]]
     assert source.__doc__
+
+
+class Mistaken(Strategy):
+    """Believes every pair of streams to be joined by an equality."""
+
+    nodes = 3
+
+    def plan(self, state: StateView) -> Placement:
+        return _Mistaken(self.nodes)
+
+
+class _Mistaken(Placement):
+    def __init__(self, nodes: int) -> None:
+        self.nodes = nodes
+
+    def slice_length(self, stream: int) -> int:
+        return 10
+
+    def owners(self, stream: int, start: int, bucket: Bucket) -> tuple[int, ...]:
+        return (bucket.number % self.nodes,)
+
+    def stored_by(self, stream: int) -> tuple[Column, ...]:
+        return (Column(stream, 2),)
+
+    def probed_by(self, target: int, joined: frozenset[int]) -> tuple[Column, Column] | None:
+        return Column(target, 2), Column(min(joined), 2)
+
+
+def test_a_strategy_that_loses_results_is_found() -> None:
+    with pytest.raises(AssertionError, match=r"results missing, 0 too many .*seed=\d+, rounds=1 repeats it"):
+        check_strategy(Mistaken(), rounds=6)
+
+
+def test_a_strategy_that_serves_nothing_was_not_checked() -> None:
+    with pytest.raises(ValueError, match="refused all joins"):
+        check_strategy(Hash(2), rounds=1, seed=next(at for at in range(20) if not _equal(at)))
+
+
+def _equal(seed: int) -> bool:
+    try:
+        check_strategy(Hash(2), rounds=1, seed=seed)
+    except ValueError:
+        return False
+    return True

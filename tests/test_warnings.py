@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.engine import Run
 from watersmeet.engine.intake import StreamIntake
 from watersmeet.engine.warnings import Notice, news, notices
 from watersmeet.model.query import OWN_TIME, Nested, Query, StreamSpec
@@ -15,6 +14,7 @@ from watersmeet.model.windows import Count, Hopping, Sliding, Window
 from watersmeet.placement import Central
 from watersmeet.state.manifest import Manifest, StreamState
 from watersmeet.state.store import Store
+from watersmeet.testing.run import Run
 
 SECOND, HOUR = 1_000_000, 3_600_000_000
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])

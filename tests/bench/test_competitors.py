@@ -13,7 +13,7 @@ import pytest
 from bench import common
 from bench.common import STREAMS, WINDOW, Measurement, Task, UsageSampler
 from bench.references import duckdb_band, numpy_band, numpy_images
-from tests import oracle
+from watersmeet.testing import oracle
 from watersmeet.workload import similar
 
 EPSILON = 40.0

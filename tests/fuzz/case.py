@@ -16,12 +16,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
-from tests import oracle
 from tests.fuzz.conditions import Conditions, select_list
 from tests.fuzz.data import Data, Maker, shown, write
 from tests.fuzz.reference import NotSpark, Reference, TooMany, Truth, frames
 from watersmeet.model.windows import Window
 from watersmeet.placement import Strategy
+from watersmeet.testing import oracle
 
 ZONES = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe")
 EXCHANGES = ("driver", "driver", "driver", "driver", "local", "shuffle")

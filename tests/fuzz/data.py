@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests import oracle
 from tests.fuzz.kinds import KINDS, Kind
-from watersmeet.testing import write_batches
+from watersmeet.testing import oracle, write_batches
 
 STREAM_NAMES = ("a", "b", "c", "d", "end", "select", "order", "Left", "größe", "CASE", "t1", "between", "x", "日本")
 COLUMN_NAMES = (

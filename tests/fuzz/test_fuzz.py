@@ -8,13 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests import oracle
 from tests.fuzz import case as fuzz
 from tests.fuzz.case import Case, Runner, cases
 from tests.fuzz.data import Column, Data, Row, Shape, write
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.reference import NotSpark, Reference, define
 from tests.fuzz.shrink import shrink
+from watersmeet.testing import oracle
 
 INT = next(kind for kind in KINDS if kind.name == "int")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.engine import ALWAYS_SCAN, NEVER_SCAN, Run
+from tests.engine import ALWAYS_SCAN, NEVER_SCAN
 from watersmeet.errors import PredicateError
 from watersmeet.kernel import candidates, hop
 from watersmeet.kernel.duck import Duck
@@ -24,6 +24,7 @@ from watersmeet.predicate.python import predicate
 from watersmeet.state import manifest as manifests
 from watersmeet.state.chunk import widths
 from watersmeet.state.store import Store
+from watersmeet.testing.run import Run
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.int32()), ("t", pa.string())])
 

@@ -9,7 +9,6 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tests.engine import Run
 from watersmeet.errors import PredicateError
 from watersmeet.kernel.answers import Asked, Memory
 from watersmeet.kernel.calls import FALSE, NULL, TRUE, UNKNOWN, ask
@@ -21,6 +20,7 @@ from watersmeet.predicate.model import Argument, Column, Dialect, PythonPredicat
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
 from watersmeet.state.store import Store
+from watersmeet.testing.run import Run
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("img", pa.binary())])
 
@@ -89,8 +89,8 @@ def test_the_cheaper_and_more_selective_predicate_goes_first(tmp_path: Path) -> 
         return ys == x
 
     run = run_of(tmp_path, "slow(a.x, b.x) AND quick(a.x, b.x)", (slow, quick), "ab")
-    from tests import engine
     from watersmeet.engine.probe import Worker
+    from watersmeet.testing import run as engine
 
     worker, engine.WORKER = engine.WORKER, Worker(lambda: clock["now"])
     try:

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.engine import Run
 from watersmeet.errors import PredicateError
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import Sliding
@@ -16,6 +15,7 @@ from watersmeet.placement import PSP, Central, Strategy
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.state.store import Store
+from watersmeet.testing.run import Run
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.int32()), ("k", pa.string())])
 

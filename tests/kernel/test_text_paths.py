@@ -6,7 +6,6 @@ from pathlib import Path as FilePath
 import pyarrow as pa
 import pytest
 
-from tests.engine import Run
 from watersmeet.kernel import hop
 from watersmeet.kernel.candidates import Ints, Path, pairs
 from watersmeet.model.query import Query, StreamSpec
@@ -15,6 +14,7 @@ from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.state.store import Store
+from watersmeet.testing.run import Run
 
 FIELDS = [("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("k", pa.string()), ("y", pa.binary())]
 ROWS = 1000

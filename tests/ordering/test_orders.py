@@ -11,9 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from tests import oracle
 from tests.budget import FEW
-from tests.engine import Run
 from tests.scatter import Scatter, ScatterOrdering
 from tests.test_engine import SCHEMA, cases, near, run_case, scattered
 from watersmeet.kernel.histogram import EquiWidth, as_values, evaluated, merged
@@ -29,6 +27,8 @@ from watersmeet.predicate.model import Bound, Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.state.chunk import BINS, WHOLE, Bucket, Chunk, Place, Zone, numbers, zone_of
 from watersmeet.state.store import Store
+from watersmeet.testing import oracle
+from watersmeet.testing.run import Run
 
 
 def query_of(text: str, names: str = "abc") -> Query:

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 
 from tests.budget import FEW
-from tests.engine import Run
 from tests.test_engine import band_case, cases, run_case
 from watersmeet.cost.diffusion import atr_overhead
 from watersmeet.errors import DefinitionError
@@ -34,6 +33,7 @@ from watersmeet.placement.psp import PSP
 from watersmeet.state import manifest as manifests
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 from watersmeet.state.view import ANYWHERE, StateView, StreamView, Usage
+from watersmeet.testing.run import Run
 
 
 def stream(window: int | None, latest: int | None = None, rate: float = 0.0, rows: int = 0) -> StreamView:

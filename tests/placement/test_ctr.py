@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from tests import oracle
 from tests.budget import FEW
 from tests.test_engine import cases, run_case
 from watersmeet.cost.diffusion import ctr_overhead
@@ -24,6 +23,7 @@ from watersmeet.placement.ctr import CTR, CtrPlacement, Held, Load, Route, route
 from watersmeet.placement.psp import PSP
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 from watersmeet.state.view import ANYWHERE, HopView, StateView, StreamView, Usage
+from watersmeet.testing import oracle
 
 
 def stream(window: int | None = 80, latest: int | None = None, rate: float = 1e6, advance: int = 10) -> StreamView:

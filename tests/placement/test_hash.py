@@ -9,9 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from tests import oracle
 from tests.budget import FEW
-from tests.engine import Run
 from tests.scatter import Scatter, ScatterOrdering
 from tests.test_engine import SCHEMA, cases, run_case, scattered
 from watersmeet.errors import DefinitionError
@@ -25,6 +23,8 @@ from watersmeet.state.buckets import bucket, hashes
 from watersmeet.state.chunk import WHOLE, Bucket, Chunk, Place
 from watersmeet.state.store import Store
 from watersmeet.state.view import LONGEST_SLICE, StateView, StreamView
+from watersmeet.testing import oracle
+from watersmeet.testing.run import Run
 
 A, B, C, D = (Column(stream, 2) for stream in range(4))
 B2, C2, D2 = (Column(stream, 3) for stream in (1, 2, 3))

@@ -20,12 +20,12 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.oracle import Count, Sliding, Stream
 from tests.scatter import Restless
 from tests.spark.harness import Case, cuts, frames, join_of
 from watersmeet.spark import lease
 from watersmeet.spark.batch import BatchRunner
 from watersmeet.state.store import Store
+from watersmeet.testing.oracle import Count, Sliding, Stream
 
 CASE = Case(
     [Stream("a", Sliding(12), 6), Stream("b", Sliding(12), 6), Stream("c", Count(6), 6)],

@@ -14,12 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import watersmeet as wm
-from tests import oracle
 from watersmeet.model.windows import Window
 from watersmeet.placement import Strategy
 from watersmeet.spark.content import content_hash
 from watersmeet.spark.writer import JoinQuery, JoinWriter
-from watersmeet.testing import stream_batches, write_batches
+from watersmeet.testing import oracle, stream_batches, write_batches
 
 EXCHANGES = ("driver", "local", "shuffle")
 """Every join of these tests runs through each of them."""

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.oracle import Sliding, Stream
 from tests.spark.harness import Case, cuts, expected, frames, join_of, results, write
+from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark
 

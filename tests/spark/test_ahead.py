@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests import oracle
 from tests.spark.harness import EPOCH, EXCHANGES, SECOND, Case, cuts, expected, frames, results, run, side_ids, write
 from watersmeet.spark.writer import JoinQuery
+from watersmeet.testing import oracle
 
 pytestmark = pytest.mark.spark
 

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.oracle import Count, Hopping, Sliding, Stream, Unbounded
 from tests.spark.harness import EXCHANGES, Case, check, cuts, expected, frames, join_of, read, results, run, write
 from watersmeet.placement import Strategy
 from watersmeet.spark.frames import HASH, union
 from watersmeet.testing import stream_batches, write_batches
+from watersmeet.testing.oracle import Count, Hopping, Sliding, Stream, Unbounded
 
 pytestmark = pytest.mark.spark
 

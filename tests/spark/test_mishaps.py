@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
-from tests.oracle import Sliding, Stream
 from tests.spark.harness import Case, cuts, expected, frames, join_of, results, run, side_ids, write
 from watersmeet.spark.checks import apart
+from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark
 

@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.oracle import Sliding, Stream
 from tests.spark.harness import Case, cuts, expected, frames, join_of, read, side_ids, write
 from watersmeet.spark.paths import Place, absolute, place, reached
 from watersmeet.state import remote
+from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark
 

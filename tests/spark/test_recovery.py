@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.oracle import Sliding, Stream
 from tests.spark import processes
 from tests.spark.crashing_join import CASE
 from tests.spark.harness import EXCHANGES, Batches, Case, cuts, expected, frames, join_of, results, run, side_ids, write
 from tests.spark.harness import table as to_table
 from watersmeet.testing import write_batches
+from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark
 STEPS = ("job", "reports", "sink", "manifest")

@@ -9,7 +9,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
-from tests.oracle import Sliding, Stream
 from tests.spark.harness import (
     EPOCH,
     EXCHANGES,
@@ -26,6 +25,7 @@ from tests.spark.harness import (
 )
 from watersmeet.limits import Limits, limited
 from watersmeet.testing import write_batches
+from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark
 

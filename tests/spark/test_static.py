@@ -10,9 +10,9 @@ from pyspark.errors import SparkRuntimeException
 from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
-from tests.oracle import Count, Hopping, Sliding, Stream, Unbounded
 from tests.spark.harness import Case, cuts, expected, join_of, table
 from watersmeet.testing import assert_same, brute_force
+from watersmeet.testing.oracle import Count, Hopping, Sliding, Stream, Unbounded
 
 pytestmark = pytest.mark.spark
 

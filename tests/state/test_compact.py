@@ -5,7 +5,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.engine import Run
 from tests.state.test_manifest import chunk
 from watersmeet.limits import limits
 from watersmeet.model.query import Query, StreamSpec
@@ -16,6 +15,7 @@ from watersmeet.predicate.parse import parse_where
 from watersmeet.state import manifest as manifests
 from watersmeet.state.compact import merges
 from watersmeet.state.store import Store
+from watersmeet.testing.run import Run
 
 SECOND = 1_000_000
 FANOUT, LARGEST_BYTES = limits().merged_chunks, limits().merged_bytes

@@ -13,7 +13,6 @@ import pyarrow.fs as pafs
 import pytest
 from obstore.store import LocalStore
 
-from tests.engine import Run
 from tests.test_engine import SCHEMA
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.limits import limited
@@ -26,6 +25,7 @@ from watersmeet.state import store as stores
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.store import Store
 from watersmeet.state.write import Writer
+from watersmeet.testing.run import Run
 
 
 def elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
-"""What users need to test their own joins: sources with exact batch cuts, and a brute-force join to compare with."""
+"""What users need to test their own joins and placements: exact batch cuts, the oracle, and comparisons."""
 
 from watersmeet.testing.compare import assert_same, brute_force
 from watersmeet.testing.source import stream_batches, write_batches
+from watersmeet.testing.strategy import check_strategy
 
-__all__ = ["assert_same", "brute_force", "stream_batches", "write_batches"]
+__all__ = ["assert_same", "brute_force", "check_strategy", "stream_batches", "write_batches"]

@@ -1,10 +1,11 @@
-"""A brute-force join over plain rows, and a comparison that says what is missing and what is too much."""
+"""The oracle's join over plain rows, and a comparison that says what is missing and what is too much."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
-from itertools import product
+from datetime import datetime, timedelta
 from typing import Any
+
+from watersmeet.testing import oracle
 
 Row = Mapping[str, Any]
 
@@ -26,20 +27,29 @@ def brute_force(
         windows: The sliding window of each stream; a stream left out, or with None, is unbounded.
         time: The event-time column.
 
-    >>> from datetime import datetime
     >>> a = [{"ts": datetime(2024, 1, 1, 0, 0, s), "x": s} for s in (0, 5)]
     >>> found = brute_force({"a": a, "b": a}, lambda a, b: a["x"] < b["x"], windows={"a": timedelta(seconds=10)})
     >>> [(r["a"]["x"], r["b"]["x"]) for r in found]
     [(0, 5)]
     """
-    sizes = [(windows or {}).get(name) for name in streams]
-    found = []
-    for rows in product(*streams.values()):
-        last = max(row[time] for row in rows)
-        admitted = all(size is None or last - row[time] < size for row, size in zip(rows, sizes, strict=True))
-        if admitted and where(*rows):
-            found.append(dict(zip(streams, rows, strict=True)))
-    return found
+    inputs = [oracle.Stream(name, _window((windows or {}).get(name))) for name in streams]
+    every = [(name, row) for name, rows in streams.items() for row in rows]
+    arrivals = [
+        oracle.Arrival(
+            0, name, (row[time] - _origin(row[time])) // timedelta(microseconds=1), at, {"id": at, "row": row}
+        )
+        for at, (name, row) in enumerate(every)
+    ]
+    outcome = oracle.join(inputs, arrivals, lambda by_name: where(*(by_name[name]["row"] for name in streams)))
+    return [dict(zip(streams, (every[at][1] for at in ids), strict=True)) for ids, _ in outcome.results]
+
+
+def _window(size: timedelta | None) -> oracle.Window:
+    return oracle.Unbounded() if size is None else oracle.Sliding(size // timedelta(microseconds=1))
+
+
+def _origin(moment: datetime) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=moment.tzinfo)
 
 
 def assert_same(found: Iterable[Any], wanted: Iterable[Any], *, shown: int = 5) -> None:

@@ -1,0 +1,154 @@
+"""Drives a join without Spark: the same plan, intake, probe and commit, task by task, in one process."""
+
+import pickle
+import time
+import uuid
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.engine.fuse import output
+from watersmeet.engine.intake import Intake, IntakeReport
+from watersmeet.engine.operator import Operator
+from watersmeet.engine.plan import GIVEN, BatchPlan, start
+from watersmeet.engine.probe import Probe, TaskReport, Worker
+from watersmeet.engine.relay import Relay
+from watersmeet.errors import StateError
+from watersmeet.kernel.partials import Partials
+from watersmeet.kernel.table import ChunkTable
+from watersmeet.model.query import Query
+from watersmeet.ordering import Ordering
+from watersmeet.placement import Strategy
+from watersmeet.state import manifest as manifests
+from watersmeet.state.store import Store
+
+WORKER = Worker(time.perf_counter)
+TASKS = 2
+Rows = Sequence[tuple[int, Mapping[str, Any]]]
+
+
+def content_key(row: Mapping[str, Any]) -> int:
+    """Return a hash of a row's content; the oracle is given the same as its order of arrival."""
+    return zlib.crc32(repr(sorted(row.items())).encode())
+
+
+@dataclass
+class Run:
+    """The state of a join and everything it has emitted."""
+
+    query: Query
+    store: Store
+    results: Counter[Any] = field(default_factory=Counter)
+    progress: list[dict[str, Any]] = field(default_factory=list)
+    batch: int = -1
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def step(
+        self,
+        strategy: Strategy,
+        arrivals: Rows,
+        exchange: str = "local",
+        ordering: Ordering = GIVEN,
+        now: int | None = None,
+    ) -> None:
+        """Run one batch of (stream, row), committing through the stored manifest."""
+        before = start(self.query) if self.batch < 0 else manifests.load(self.store, self.batch)
+        if before is None:
+            raise StateError(f"There is no manifest of batch {self.batch}.")
+        operator = Operator(self.query, strategy, self.store, self.run, ordering)
+        batch = operator.plan(before, now)
+        ran = {"local": self.local, "shuffle": self.shuffle}[exchange]
+        reports = ran(batch, self.intake(batch, arrivals))
+        after = operator.commit(before, batch, reports, now or 0)
+        assert manifests.publish(self.store, after, before)
+        self.batch = after.batch
+        self.progress.append(dict(after.progress))
+        self.store.remove(before.files - after.files)
+
+    def intake(self, batch: BatchPlan, arrivals: Rows) -> list[IntakeReport]:
+        """Store the rows of a batch, by two tasks in turn."""
+        intakes = [Intake(batch, f"t{task}", task) for task in range(TASKS)]
+        for task, intake in enumerate(intakes):
+            for stream, rows in groupby(arrivals[task::TASKS], key=itemgetter(0)):
+                intake.add(stream, record(self.query, stream, [row for _, row in rows]))
+        return [intake.finish() for intake in intakes]
+
+    def local(self, batch: BatchPlan, intakes: list[IntakeReport]) -> list[TaskReport]:
+        """Run all hops of a share in one task, as many shares as nodes, more, or fewer."""
+        done = []
+        shares = {1: 1, 2: 3}.get(batch.placement.nodes, TASKS)  # as many as nodes, more, or fewer
+        for share in range(shares):
+            probe = Probe(batch, intakes, WORKER)
+            rows = sum(self.fuse(block, probe.table) for block in probe.results(share, shares))
+            reports = probe.reports(share, shares, f"p{share}")
+            reports[0].rows = rows
+            done += reports
+        return done
+
+    def shuffle(self, batch: BatchPlan, intakes: list[IntakeReport]) -> list[TaskReport]:
+        """Hop by hop, the blocks between hops handed to their nodes as Spark's shuffle would."""
+        nodes, last = range(batch.placement.nodes), batch.stages - 1
+        bodies = pa.array([pickle.dumps(report) for report in intakes], pa.binary())
+        told = [
+            pa.record_batch([pa.array([node] * len(intakes), pa.int32()), bodies], ["node", "body"]) for node in nodes
+        ]
+        blocks, done = told, []
+        for hop in range(last + 1):
+            following: list[pa.RecordBatch] = []
+            seen: Counter[Any] = Counter()
+            for node in nodes:
+                relay = Relay(batch, hop, node, f"h{hop}n{node}", WORKER)
+                relay.take(block.filter(pa.array(block.column("node").to_numpy() == node)) for block in blocks)
+                rows = 0
+                for kind, partials in relay.probe():
+                    seen.update(zip(*partials.rows.values(), strict=True))
+                    if hop == last:
+                        rows += self.fuse(partials, relay.probing.table)
+                    else:
+                        following += relay.ship(kind, partials)
+                if hop < last:
+                    following.append(relay.message(0.0, 0.0))
+                else:
+                    report = relay.closing()
+                    report.rows = rows
+                    done.append(report)
+            # The invariant: after each hop every partial result exists on exactly one node.
+            assert all(times == 1 for times in seen.values())
+            blocks = following
+        return done
+
+    def fuse(self, block: Partials, table: ChunkTable) -> int:
+        """Note complete results; return how many."""
+        for part in output(self.query, block, table):
+            self.add(part)
+        return len(block)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Note results by the ids of their members and their time; those of a SELECT list aren't."""
+        if self.query.outputs:
+            return
+        ids = [pc.struct_field(rows.column(stream.name), "id").to_pylist() for stream in self.query.streams]
+        times = rows.column("_time").cast(pa.int64()).to_pylist()
+        self.results.update(zip(zip(*ids, strict=True), times, strict=True))
+
+
+def record(query: Query, stream: int, rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Return rows as intake takes them: generated names, `ts`, `hash`."""
+    spec = query.streams[stream]
+    taken = list(rows)
+    arrays: dict[str, pa.Array] = {}
+    for at, column in enumerate(spec.schema):
+        values = [row[column.name] for row in taken]
+        if at == spec.time:
+            arrays["ts"] = pa.array(values, pa.int64())
+        else:
+            arrays[f"s{stream}_{at}"] = pa.array(values, column.type)
+    arrays["hash"] = pa.array([content_key(row) for row in taken], pa.int64())
+    return pa.record_batch(arrays)

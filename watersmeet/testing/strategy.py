@@ -1,0 +1,130 @@
+"""`check_strategy`: is a placement of your own exact? Random joins under it, compared with the oracle."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+
+from watersmeet.engine.plan import start, view
+from watersmeet.model import windows
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.placement import Strategy
+from watersmeet.predicate.model import Dialect
+from watersmeet.predicate.parse import parse_where
+from watersmeet.state.store import Store
+from watersmeet.testing import oracle
+from watersmeet.testing.run import Run, content_key
+
+SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.int64()), ("k", pa.string())])
+CONDITIONS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], bool]] = {
+    "{0}.x < {1}.x": lambda one, two: one["x"] < two["x"],
+    "abs({0}.x - {1}.x) < 3": lambda one, two: abs(one["x"] - two["x"]) < 3,
+    "{0}.k = {1}.k": lambda one, two: one["k"] == two["k"],
+}
+"""What neighbouring streams may be joined by, for the engine and for the oracle."""
+BATCHES, ROWS = 5, 12
+
+
+def check_strategy(*strategies: Strategy, rounds: int = 20, seed: int = 0) -> None:
+    """Assert that joins under strategies, which take turns from batch to batch, give the oracle's results.
+
+    Each round is another join of two or three streams with windows, disorder and late rows, run with every exchange.
+    All state goes through the store, so that what a strategy keeps between batches must survive JSON.
+
+    Args:
+        strategies: The strategies.
+        rounds: How many joins.
+        seed: Another number gives other joins; a failure names its own.
+
+    Raises:
+        AssertionError: If results are missing, too many or wrong; the message says which, and how to run that again.
+        ValueError: If the strategies refused all joins.
+
+    >>> from watersmeet import PSP
+    >>> check_strategy(PSP(3), PSP(2), rounds=2)
+    """
+    ran = [_round(strategies, random.Random(at), at) for at in range(seed, seed + rounds)]
+    if not any(ran):
+        raise ValueError("The strategies refused all joins: nothing was checked.")
+
+
+def _round(strategies: Sequence[Strategy], dice: random.Random, seed: int) -> bool:
+    """Run one join; return False if a strategy can't serve it."""
+    names = "abc"[: dice.choice([2, 3])]
+    streams = [oracle.Stream(name, _window(dice), dice.randint(0, 10)) for name in names]
+    query, holds = _query(streams, dice)
+    if any(strategy.refusal(view(query, start(query), strategy)) for strategy in strategies):
+        return False
+    batches = [_rows(names, at, dice) for at in range(BATCHES)]
+    arrivals = [oracle.Arrival(at, n, r["ts"], content_key(r), r) for at, rows in enumerate(batches) for n, r in rows]
+    wanted = oracle.join(streams, arrivals, holds)
+    for exchange in ("local", "shuffle"):
+        with TemporaryDirectory(prefix="watersmeet-") as folder:
+            run = Run(query, Store(folder))
+            for at, rows in enumerate(batches):
+                run.step(strategies[at % len(strategies)], [(names.index(n), row) for n, row in rows], exchange)
+        _compare(run.results, wanted.results, f"exchange {exchange}, {query.where!r}; seed={seed}, rounds=1 repeats it")
+    return True
+
+
+def _compare(found: Counter[Any], wanted: Counter[Any], where: str) -> None:
+    missing, extra = wanted - found, found - wanted
+    if missing or extra:
+        raise AssertionError(
+            f"{missing.total()} of {wanted.total()} results missing, {extra.total()} too many ({where}): "
+            f"missing {list(missing)[:3]}, too many {list(extra)[:3]}"
+        )
+
+
+def _window(dice: random.Random) -> oracle.Window:
+    kinds: list[oracle.Window] = [
+        oracle.Sliding(dice.randint(1, 20)),
+        oracle.Count(dice.randint(1, 8)),
+        oracle.Hopping(dice.randint(1, 20), dice.randint(1, 10)),
+        oracle.Unbounded(),
+    ]
+    return dice.choices(kinds, [4, 1, 1, 1])[0]
+
+
+def _rows(names: str, batch: int, dice: random.Random) -> list[tuple[str, dict[str, Any]]]:
+    """Return the rows of a batch: around its time, some of them late."""
+    return [
+        (
+            dice.choice(names),
+            {
+                "id": 1000 * batch + at,
+                "ts": 8 * batch + dice.randint(-6, 8),
+                "x": dice.randint(0, 9),
+                "k": dice.choice("pq"),
+            },
+        )
+        for at in range(ROWS * len(names))
+    ]
+
+
+def _query(streams: Sequence[oracle.Stream], dice: random.Random) -> tuple[Query, oracle.Predicate]:
+    pairs = [(one.name, two.name, dice.choice(list(CONDITIONS))) for one, two in pairwise(streams)]
+    text = " AND ".join(condition.format(one, two) for one, two, condition in pairs)
+    specs = tuple(StreamSpec(s.name, SCHEMA, 1, _of_engine(s.window), s.delay) for s in streams)
+    conjuncts = parse_where(text, [(spec.name, spec.schema) for spec in specs], (), Dialect())
+
+    def holds(rows: Mapping[str, Mapping[str, Any]]) -> bool:
+        return all(CONDITIONS[condition](rows[one], rows[two]) for one, two, condition in pairs)
+
+    return Query(specs, conjuncts, text), holds
+
+
+def _of_engine(window: oracle.Window) -> windows.Window:
+    match window:
+        case oracle.Sliding(size):
+            return windows.Sliding(size)
+        case oracle.Count(rows):
+            return windows.Count(rows)
+        case oracle.Hopping(size, step):
+            return windows.Hopping(size, step)
+        case oracle.Unbounded():
+            return windows.Window()
