@@ -1,5 +1,6 @@
 """Probing within one task: hops over the chunks of earlier batches and of this one."""
 
+import atexit
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -87,6 +88,7 @@ class Worker:
         self._clock = clock
         self._memory = Memory(folder)
         self._ducks: dict[Dialect, Duck] = {}
+        atexit.register(self._ducks.clear)  # DuckDB complains of connections that outlive the interpreter
 
     def prober(self, plan: BatchPlan, query: Query, table: ChunkTable, routes: Routes) -> Prober:
         """Return what runs the hops of a task over some chunks; about others nothing need be remembered."""

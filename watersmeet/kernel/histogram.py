@@ -4,6 +4,7 @@ Chunks bring their own (`Zone.counts`); those of a column are merged over their 
 order, so nothing here has to be exact.
 """
 
+import atexit
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -180,6 +181,7 @@ def evaluated(dialect: Dialect, bounds: Sequence[Bound], columns: Mapping[str, p
 
 
 _IDLE: dict[Dialect, list[Duck]] = {}
+atexit.register(_IDLE.clear)  # DuckDB complains of connections that outlive the interpreter
 
 
 @contextmanager
