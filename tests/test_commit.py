@@ -10,7 +10,7 @@ from watersmeet.engine.watermark import advanced, held_back_by, join_watermark
 from watersmeet.kernel.hop import HopWork
 from watersmeet.model.query import Nested, Query, StreamSpec
 from watersmeet.model.windows import Hopping, Sliding, Window
-from watersmeet.spark.batch import _noted
+from watersmeet.runtime.report import noted
 from watersmeet.state.manifest import Manifest, StreamState
 from watersmeet.state.view import HopView, Usage
 
@@ -39,8 +39,8 @@ def test_what_all_nodes_used_together_is_the_same_when_nodes_come_or_go(before: 
 
 
 def test_inner_joins_are_late_when_the_join_is() -> None:
-    noted = _noted(Manifest(batch=3, streams=(), inner={1: Manifest(batch=3, streams=())}), overdue=4)
-    assert [state.learned.overdue for state in (noted, noted.inner[1])] == [4, 4]
+    after = noted(Manifest(batch=3, streams=(), inner={1: Manifest(batch=3, streams=())}), overdue=4)
+    assert [state.learned.overdue for state in (after, after.inner[1])] == [4, 4]
 
 
 @pytest.mark.parametrize(("now", "heard", "idle"), [(90, 90, False), (140, 100, False), (160, 100, True)])

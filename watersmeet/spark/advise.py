@@ -5,6 +5,7 @@ import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from tempfile import TemporaryDirectory
 
@@ -22,6 +23,9 @@ from watersmeet.model.duration import microseconds
 from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Central
+from watersmeet.runtime.enact import Runtime
+from watersmeet.runtime.protocol import Commit, Offered, Protocol, Publish, Published, Ran, Run
+from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spark import driver
 from watersmeet.spark.frames import STREAM, Computing, check_frame, tagged, union
 from watersmeet.spark.join import Join
@@ -162,16 +166,19 @@ def measure(query: Query, ordering: Ordering, rows: pa.Table, store: Store) -> S
     times = pc.coalesce(*(rows.column(f"s{at}_{stream.time}") for at, stream in enumerate(query.streams)))
     micros = times.cast(pa.int64()).to_numpy()
     operator = Operator(query, STRATEGY, store, uuid.uuid4().hex, ordering)  # [!] what is cached outlives the store
-    manifest, first, end = operator.start(), 0, 0
+    protocol, trial, first, end = Protocol(JoinTree(operator), operator.start()), Trial(store, rows), 0, 0
     predicates: dict[str, Counter[str]] = defaultdict(Counter)
     for first, end in cuts(rows.num_rows, time.perf_counter):
-        manifest = _batch(operator, rows.slice(first, end - first), manifest)
-        for name, cost in manifest.progress["predicates"].items():
+        trial.rows = rows.slice(first, end - first)
+        trial.offer(protocol, Offered(protocol.state.batch + 1))
+        for name, cost in protocol.state.progress["predicates"].items():
             predicates[name].update(cost)
     begin, middle, last = micros[0], (micros[first] + micros[end - 1]) / 2, micros[end - 1]
     if last == begin:
         raise DefinitionError("All rows of the samples are of one moment; give samples over some seconds.")
-    return Sample(operator.view(manifest), end, (last - begin) / 1e6, (middle - begin) / 1e6, predicates, query.counted)
+    return Sample(
+        operator.view(protocol.state), end, (last - begin) / 1e6, (middle - begin) / 1e6, predicates, query.counted
+    )
 
 
 def cuts(rows: int, clock: Callable[[], float]) -> Iterator[tuple[int, int]]:
@@ -188,14 +195,32 @@ def cuts(rows: int, clock: Callable[[], float]) -> Iterator[tuple[int, int]]:
     _tell(at / rows, clock() - began, "\n")
 
 
-def _batch(operator: Operator, rows: pa.Table, before: Manifest) -> Manifest:
-    """Run a batch as a running join does; return the state after it."""
-    planned = operator.plan(before)
-    tasks = driver.probe(rows, planned)
-    after = operator.commit(before, planned, tasks, 0)
-    written = {file for task in tasks for file in (*task.files, *task.pending)}
-    operator.store.remove(before.files - after.files | written)
-    return after
+@dataclass
+class Trial(Runtime):
+    """Runs batches in this process, writes no manifests and keeps no results.
+
+    Attributes:
+        store: Where state is kept meanwhile.
+        rows: The rows of the batch that is offered.
+    """
+
+    store: Store
+    rows: pa.Table
+
+    def run(self, action: Run) -> Ran:
+        """Run the one join there is; what Spark would have to decide is left undecided."""
+        done = {path: Job(driver.probe(self.rows, plan)) for path, plan in action.plans.items()}
+        self.store.remove(file for job in done.values() for report in job.reports for file in report.pending)
+        return Ran(done)
+
+    def publish(self, action: Publish) -> Published:
+        """Throw the results away."""
+        self.store.remove(action.files)
+        return Published()
+
+    def commit(self, action: Commit) -> Manifest:
+        """Go on with the state."""
+        return action.manifest
 
 
 def _tell(part: float, seconds: float, end: str = "") -> None:

@@ -47,7 +47,7 @@ from watersmeet.spark.frames import (
     union,
 )
 from watersmeet.spark.select import Selection, check, check_untrusted, parse_select
-from watersmeet.spark.tree import Node
+from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.where import Where, read_where
 from watersmeet.spark.writer import JoinWriter
 from watersmeet.state.store import Store
@@ -246,7 +246,7 @@ class Join:
         window = self.query.streams[column.stream].window
         return window if self.query.is_time(column) and window.span is not None else None
 
-    def tree(self, path: str = "j", never_idle: bool = False) -> Node:
+    def tree(self, path: str = "j", never_idle: bool = False) -> FrameTree:
         """Return the join and its inner joins as the runtime takes them.
 
         Args:
@@ -257,7 +257,7 @@ class Join:
         streams = tuple(replace(s, idle=None) if never_idle else s for s in self.query.streams)
         query = replace(self.query, streams=streams)
         reads = (self.read_results, self.decide)
-        return Node(query, self.frames, self.strategy, self.ordering, *reads, self.computed(), inner, path)
+        return FrameTree(query, self.frames, self.strategy, self.ordering, *reads, self.computed(), inner, path)
 
     def computed(self) -> list[Computing]:
         """Return for each stream what computes its hidden columns."""

@@ -6,18 +6,22 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from watersmeet.engine.operator import Operator
+from watersmeet.engine.plan import Host
 from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
+from watersmeet.runtime.tree import JoinTree
 from watersmeet.spark.frames import Computing, tagged, union
+from watersmeet.state.store import Store
 
 JOIN = "_join"
 Read = Callable[[DataFrame, Sequence[str]], DataFrame]
 
 
 @dataclass(frozen=True)
-class Node:
-    """A join of the tree; runs as one job a batch.
+class FrameTree:
+    """The frames of a join and of the joins that are streams of it; each runs as one job a batch.
 
     Attributes:
         query: The join.
@@ -38,14 +42,22 @@ class Node:
     read: Read
     decide: Read
     computed: Sequence[Computing]
-    inner: Mapping[int, "Node"] = field(default_factory=dict)
+    inner: Mapping[int, "FrameTree"] = field(default_factory=dict)
     path: str = "j"
 
-    def walk(self) -> Iterator["Node"]:
+    def walk(self) -> Iterator["FrameTree"]:
         """Yield the joins of the tree, this one first."""
         yield self
         for node in self.inner.values():
             yield from node.walk()
+
+    def operators(
+        self, store: Store, run: str, host: Host, sides: bool = False, samples: frozenset[str] | None = None
+    ) -> JoinTree:
+        """Return the joins of the tree as a run works at them; see `Operator`."""
+        inner = {at: child.operators(store, run, host, sides, samples) for at, child in self.inner.items()}
+        own = (self.query, self.strategy, store, f"{run}{self.path}", self.ordering)
+        return JoinTree(Operator(*own, host, sides, samples), inner, self.path)
 
     def input(self, everything: bool) -> DataFrame:
         """Return all inputs of the tree as one frame, for Spark to cut into batches."""

@@ -18,7 +18,7 @@ from watersmeet.engine.intake import SIDES
 from watersmeet.errors import DefinitionError, PredicateError, StateError, WatersmeetError
 from watersmeet.model.duration import microseconds
 from watersmeet.spark import checks
-from watersmeet.spark.batch import DATA_ERROR, BatchRunner, description
+from watersmeet.spark.batch import DATA_ERROR, BatchRunner, Checkpoint, Outputs, description
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.exchange import warm_up
 from watersmeet.spark.files import Folder
@@ -145,21 +145,13 @@ class JoinWriter:
             warm_up(spark, chosen)
             output = sink.folder.place.arrow if isinstance(sink, FileSink) else None
             name, run = claim(store, description(tree), output), uuid.uuid4().hex[:12]
-            runner = BatchRunner(
-                tree=tree,
-                place=kept,
-                store=store,
-                lease=lease,
-                offsets=offsets,
-                sink=sink.written_by(name, run, durable),
-                plain=join.plain,
-                exchange=chosen,
-                host=host(spark, shared=chosen != "shuffle"),
-                run=run,
-                due=self._due(),
-                samples=samples,
-                sides={kind: folder.written_by(name, run, durable) for kind, folder in sides.items()},
+            outputs = Outputs(
+                sink.written_by(name, run, durable),
+                join.plain,
+                {kind: folder.written_by(name, run, durable) for kind, folder in sides.items()},
             )
+            joins = tree.operators(store, run, host(spark, shared=chosen != "shuffle"), bool(sides), samples)
+            runner = BatchRunner(tree, joins, Checkpoint(kept, store, lease, offsets), outputs, chosen, self._due())
             runner.open()
             return JoinQuery(self._stream(tree.input(bool(sides)), location).foreachBatch(runner).start(), runner)
         except BaseException:
@@ -276,7 +268,7 @@ class JoinQuery:
 
     def __init__(self, query: StreamingQuery, runner: BatchRunner) -> None:
         self._query, self._runner = query, runner
-        runner.lease.needed = lambda: query.isActive
+        runner.checkpoint.lease.needed = lambda: query.isActive
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._query, name)
@@ -284,7 +276,7 @@ class JoinQuery:
     @property
     def progress(self) -> list[Mapping[str, Any]]:
         """What each of the last batches did, oldest first; kept across restarts for the last 500 batches."""
-        return list(self._runner.history)
+        return list(self._runner.protocol.history)
 
     @property
     def parameters(self) -> Parameters:
@@ -331,7 +323,7 @@ class JoinQuery:
                 raise told from told.__cause__
         finally:
             if not self._query.isActive:
-                self._runner.lease.end()
+                self._runner.checkpoint.lease.end()
 
     def exception(self) -> BaseException | None:
         """Return why the query failed, or None."""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from watersmeet.engine.fuse import output
 from watersmeet.engine.intake import Intake, IntakeReport
 from watersmeet.engine.operator import Operator
-from watersmeet.engine.plan import GIVEN, BatchPlan, start
+from watersmeet.engine.plan import GIVEN, BatchPlan
 from watersmeet.engine.probe import Probe, TaskReport, Worker
 from watersmeet.engine.relay import Relay
 from watersmeet.errors import StateError
@@ -26,6 +26,10 @@ from watersmeet.kernel.table import ChunkTable
 from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
+from watersmeet.runtime.enact import Runtime
+from watersmeet.runtime.protocol import Offered, Protocol, Publish, Published, Ran, Retract
+from watersmeet.runtime.protocol import Run as RunJobs
+from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.state import manifest as manifests
 from watersmeet.state.store import Store
 
@@ -40,15 +44,17 @@ def content_key(row: Mapping[str, Any]) -> int:
 
 
 @dataclass
-class Run:
-    """The state of a join and everything it has emitted."""
+class Run(Runtime):
+    """The state of a join and everything it has emitted; every batch is run as if it were the first after a restart."""
 
     query: Query
     store: Store
     results: Counter[Any] = field(default_factory=Counter)
-    progress: list[dict[str, Any]] = field(default_factory=list)
+    progress: list[Mapping[str, Any]] = field(default_factory=list)
     batch: int = -1
-    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _arrivals: Rows = ()
+    _exchange: str = "local"
 
     def step(
         self,
@@ -59,18 +65,28 @@ class Run:
         now: int | None = None,
     ) -> None:
         """Run one batch of (stream, row), committing through the stored manifest."""
-        before = start(self.query) if self.batch < 0 else manifests.load(self.store, self.batch)
+        tree = JoinTree(Operator(self.query, strategy, self.store, self.name, ordering))
+        before = tree.start() if self.batch < 0 else manifests.load(self.store, self.batch)
         if before is None:
             raise StateError(f"There is no manifest of batch {self.batch}.")
-        operator = Operator(self.query, strategy, self.store, self.run, ordering)
-        batch = operator.plan(before, now)
-        ran = {"local": self.local, "shuffle": self.shuffle}[exchange]
-        reports = ran(batch, self.intake(batch, arrivals))
-        after = operator.commit(before, batch, reports, now or 0)
-        assert manifests.publish(self.store, after, before)
-        self.batch = after.batch
-        self.progress.append(dict(after.progress))
-        self.store.remove(before.files - after.files)
+        protocol = Protocol(tree, before, exchange=exchange)
+        self._arrivals, self._exchange = arrivals, exchange
+        self.offer(protocol, Offered(self.batch + 1, (now or 0) / 1e6, now))
+        self.batch += 1
+        self.progress.append(protocol.state.progress)
+
+    def run(self, action: RunJobs) -> Ran:
+        """Run the one join there is, task by task."""
+        ran = {"local": self.local, "shuffle": self.shuffle}[self._exchange]
+        return Ran({path: Job(ran(plan, self.intake(plan, self._arrivals))) for path, plan in action.plans.items()})
+
+    def publish(self, action: Publish) -> Published:
+        """Do nothing: results are noted as they are found."""
+        return Published()
+
+    def retract(self, action: Retract) -> None:
+        """Refuse a batch that was done already."""
+        raise StateError(f"Batch {action.batch} has a manifest already.")
 
     def intake(self, batch: BatchPlan, arrivals: Rows) -> list[IntakeReport]:
         """Store the rows of a batch, by two tasks in turn."""

@@ -1,0 +1,211 @@
+"""The batch protocol: what it asks for, event by event, as whole lists of actions."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from watersmeet.engine.intake import IntakeReport, StreamIntake
+from watersmeet.engine.operator import Operator
+from watersmeet.engine.probe import TaskReport
+from watersmeet.errors import StateError
+from watersmeet.model.query import Nested, Query, StreamSpec
+from watersmeet.model.windows import Sliding
+from watersmeet.placement import PSP, Central
+from watersmeet.runtime.protocol import (
+    Commit,
+    Committed,
+    Event,
+    Offered,
+    Protocol,
+    Publish,
+    Published,
+    Ran,
+    Remove,
+    Retract,
+    Run,
+    Sweep,
+    Warn,
+    Withdraw,
+)
+from watersmeet.runtime.report import latency, timed
+from watersmeet.runtime.tree import Job, JoinTree
+from watersmeet.state import manifest as manifests
+from watersmeet.state.chunk import WHOLE, Chunk, Place
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.store import Store
+
+SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("id", pa.int64())])
+STORE = Store("nowhere")
+SECOND = 1_000_000
+
+
+def stream(name: str, nested: Nested | None = None) -> StreamSpec:
+    return StreamSpec(name, SCHEMA, 0, Sliding(10 * SECOND), delay=0, nested=nested)
+
+
+def operator(*names: str, run: str = "r", nodes: int = 1) -> Operator:
+    query = Query(tuple(map(stream, names)))
+    return Operator(query, Central() if nodes == 1 else PSP(nodes), STORE, run)
+
+
+def alone(nodes: int = 1) -> JoinTree:
+    return JoinTree(operator("a", "b", nodes=nodes))
+
+
+def chunk(name: str, at: int, second: int) -> Chunk:
+    low = second * SECOND
+    return Chunk(name, at, 0, low, low + 1, WHOLE, 1, 16, low, low, (0,), Place(f"chunks/{name}", 0, 16, ""))
+
+
+def report(
+    files: Sequence[str] = (),
+    chunks: Sequence[Chunk] = (),
+    second: int = 0,
+    sides: Sequence[tuple[str, int, str]] = (),
+) -> TaskReport:
+    """What node 0 says: each stream brought a row at the given second."""
+    streams = [StreamIntake(1, 1, earliest=second * SECOND, latest=second * SECOND) for _ in "ab"]
+    intake = IntakeReport(streams, files=list(sides), read=[(1.0, 2)])
+    return TaskReport(0, files=list(files), chunks=list(chunks), intakes=[intake])
+
+
+def through(protocol: Protocol, number: int, done: TaskReport, at: float = 0.0) -> list[Any]:
+    """Drive a batch whose steps take a second each; return all that it was asked to do."""
+    asked: list[Any] = list(protocol.handle(Offered(number, at, input=f"input {number}")))
+    if not any(isinstance(action, Run) for action in asked):
+        return asked
+    for event in (Ran({"j": Job([done])}, at + 1, at + 2), Published(at + 3, at + 3)):
+        asked += protocol.handle(event)
+    written = asked[-1].manifest
+    return asked + protocol.handle(Committed(replace(written, digest=f"digest {number}")))
+
+
+def kinds(actions: list[Any]) -> list[type]:
+    return [type(action) for action in actions]
+
+
+def test_a_batch_is_planned_run_published_and_committed_in_this_order() -> None:
+    tree = alone()
+    protocol = Protocol(tree, tree.start(), exchange="local")
+    start = protocol.state
+    (sweep, run) = protocol.handle(Offered(0, 100.0, input="offsets"))
+    assert sweep == Sweep(frozenset())
+    assert run == Run({"j": tree.operator.plan(start)})
+    done = report(
+        ["results/r1"], [chunk("c0", 0, 5)], sides=[("late", 1, "sides/s1"), ("late", 1, "sides/s2")], second=5
+    )
+    asked = protocol.handle(Ran({"j": Job([done], 0.5)}, 101.0, 103.0))
+    assert asked == [Withdraw(0), Publish(0, ("results/r1",), {"late": {"b": ["sides/s1", "sides/s2"]}})]
+    (commit,) = protocol.handle(Published(103.5, host=4.0))
+    assert isinstance(commit, Commit) and commit.before == start and commit.told == ()
+    assert commit.manifest.batch == 0 and commit.manifest.input == "offsets"
+    assert set(commit.manifest.chunks) == {"c0"} and commit.manifest.watermark == 5 * SECOND
+    told = commit.manifest.progress
+    assert told["durationMs"] == {"plan": 1000, "job": 2000, "commit": 500, "total": 3500}
+    assert told["latencyMs"] == {"p50": 3000, "p95": 3000, "p99": 3000}
+    assert (told["strategy"], told["exchange"], told["warnings"]) == ("Central(nodes=1)", "local", [])
+    assert protocol.state is start, "nothing counts before its manifest is written"
+    assert protocol.handle(Committed(commit.manifest)) == []
+    assert protocol.state == commit.manifest and protocol.history == [commit.manifest.progress]
+
+
+def test_only_the_first_batch_sweeps_and_withdraws_and_files_live_for_one_more_batch() -> None:
+    tree = alone()
+    protocol = Protocol(tree, tree.start())
+    assert kinds(through(protocol, 0, report(chunks=[chunk("c0", 0, 0)]))) == [Sweep, Run, Withdraw, Publish, Commit]
+    purging = report(chunks=[chunk("c1", 0, 60)], second=60)  # the watermark passes c0
+    assert kinds(through(protocol, 1, purging, at=60.0)) == [Run, Publish, Commit]
+    assert set(protocol.state.chunks) == {"c1"}
+    asked = through(protocol, 2, report(second=61), at=61.0)
+    assert asked[0] == Remove(frozenset({"chunks/c0"})), "batch 1 might have been asked for again until now"
+    assert kinds(asked[1:]) == [Run, Publish, Commit]
+    assert kinds(through(protocol, 3, report(second=61), at=62.0)) == [Run, Publish, Commit]
+
+
+def test_a_batch_that_has_its_manifest_is_done_at_once_and_the_next_one_withdraws() -> None:
+    tree = alone()
+    found = Manifest(7, tree.start().streams, {"c": chunk("c", 0, 5)}, digest="seven")
+    protocol = Protocol(tree, found)
+    assert protocol.handle(Offered(7)) == [Sweep(frozenset({"chunks/c"}) | manifests.chain(7))]
+    assert protocol.state is found and protocol.history == []
+    asked = through(protocol, 8, report())
+    assert kinds(asked) == [Run, Withdraw, Publish, Commit] and asked[1] == Withdraw(8)
+
+
+def test_a_batch_that_another_run_has_committed_is_retracted_and_changes_nothing() -> None:
+    tree = alone()
+    protocol = Protocol(tree, tree.start())
+    protocol.handle(Offered(0))
+    protocol.handle(Ran({"j": Job([report()])}))
+    protocol.handle(Published())
+    assert protocol.handle(Committed(None)) == [Retract(0)]
+    assert protocol.state == tree.start() and protocol.history == []
+
+
+def test_nothing_is_withdrawn_or_published_if_a_node_did_not_report() -> None:
+    tree = alone(nodes=3)
+    protocol = Protocol(tree, tree.start())
+    protocol.handle(Offered(0))
+    with pytest.raises(StateError, match=r"Batch 0: no report from nodes \[1, 2\]"):
+        protocol.handle(Ran({"j": Job([report()])}))
+
+
+@pytest.mark.parametrize("event", [Ran({}), Published(), Committed(None)])
+def test_events_of_no_batch_are_errors(event: Event) -> None:
+    tree = alone()
+    with pytest.raises(StateError, match="no batch under way"):
+        Protocol(tree, tree.start()).handle(event)
+
+
+def test_inner_joins_run_first_and_are_committed_with_the_outer_one() -> None:
+    inner = JoinTree(operator("a", "b", run="r-j_1"), path="j_1")
+    outer = Operator(Query((stream("c"), stream("ab", Nested(None, delayed=False)))), Central(), STORE, "r-j")
+    tree = JoinTree(outer, {1: inner})
+    protocol = Protocol(tree, tree.start())
+    run = protocol.handle(Offered(0))[-1]
+    assert isinstance(run, Run) and list(run.plans) == ["j_1", "j"]
+    jobs = {
+        "j_1": Job([report(["results/inner"], [chunk("ci", 0, 3)], sides=[("late", 0, "sides/a")], second=3)]),
+        "j": Job([report(["results/outer"], [chunk("co", 0, 4)], sides=[("late", 0, "sides/c")], second=4)]),
+    }
+    publish = protocol.handle(Ran(jobs))[-1]
+    sides = {"late": {"a": ["sides/a"], "c": ["sides/c"]}}
+    assert publish == Publish(0, ("results/outer",), sides, inner=("results/inner",))
+    (commit,) = protocol.handle(Published())
+    assert isinstance(commit, Commit)
+    assert set(commit.manifest.chunks) == {"co"} and set(commit.manifest.inner[1].chunks) == {"ci"}
+    assert commit.manifest.files == {"chunks/co", "chunks/ci"}
+
+
+def test_batches_that_are_late_are_told_once_and_noted_in_every_one() -> None:
+    tree = alone()
+    protocol = Protocol(tree, tree.start(), due=2.0)
+    asked = [through(protocol, number, report(second=number), at=10.0 * number) for number in range(8)]
+    warned = [action.says for actions in asked for action in actions if isinstance(action, Warn)]
+    assert len(warned) == 1 and "took longer than the trigger's 2 s" in warned[0]
+    late = ["overload" in told for told in protocol.history]
+    assert late == sorted(late) and late[-1] and protocol.state.learned.overdue == 8
+    quick = Protocol(tree, tree.start(), due=60.0)
+    through(quick, 0, report())
+    assert quick.state.learned.overdue == 0 and "overload" not in quick.history[0]
+
+
+def test_a_warning_that_goes_on_is_told_once() -> None:
+    tree = alone()
+    protocol = Protocol(tree, tree.start())
+    seconds = [0, 1000, 2000, 2001, 5000]
+    asked = [through(protocol, at, report(second=second)) for at, second in enumerate(seconds)]
+    told = [[action.says[:13] for action in actions if isinstance(action, Warn)] for actions in asked]
+    assert told == [[], ["The watermark"], [], [], ["The watermark"]]
+    assert [len(found["warnings"]) for found in protocol.history] == [0, 1, 1, 0, 1]
+
+
+def test_times_are_those_between_the_steps() -> None:
+    told = timed(0.0, 0.0011, 0.5, 0.75)
+    assert told["timestamp"] == "1970-01-01T00:00:00.000+00:00"
+    assert told["durationMs"] == {"plan": 1.1, "job": 498.9, "commit": 250.0, "total": 750.0}
+    assert latency([], now=5.0) == {}
+    assert latency([(1.0, 1), (4.0, 99)], now=5.0) == {"p50": 1000.0, "p95": 1000.0, "p99": 1000.0}

@@ -1,0 +1,95 @@
+"""Who enacts the protocol: hands events to it, and does what it says."""
+
+from abc import ABC, abstractmethod
+
+from watersmeet.engine.fuse import RESULTS
+from watersmeet.runtime.protocol import (
+    Action,
+    Commit,
+    Committed,
+    Event,
+    Offered,
+    Protocol,
+    Publish,
+    Published,
+    Ran,
+    Remove,
+    Retract,
+    Run,
+    Sweep,
+    Warn,
+    Withdraw,
+)
+from watersmeet.state import history
+from watersmeet.state import manifest as manifests
+from watersmeet.state.chunk import CHUNKS
+from watersmeet.state.store import Store
+
+FOLDERS = (CHUNKS, RESULTS, "sides", manifests.FOLDER, history.FOLDER)
+"""The folders of a store that a run may leave files in which nobody needs."""
+
+
+class Runtime(ABC):
+    """Enacts what the protocol says; what concerns the store alone is done here."""
+
+    store: Store
+
+    def offer(self, protocol: Protocol, batch: Offered) -> None:
+        """Run one batch, from its offer to its commit."""
+        events: list[Event] = [batch]
+        while events:
+            for action in protocol.handle(events.pop()):
+                answer = self.enact(action)
+                events += [] if answer is None else [answer]
+
+    def enact(self, action: Action) -> Event | None:
+        """Do what an action says; return the event that it leads to."""
+        match action:
+            case Run():
+                return self.run(action)
+            case Publish():
+                return self.publish(action)
+            case Commit():
+                return Committed(self.commit(action))
+            case Sweep():
+                self.sweep(action)
+            case Remove():
+                self.store.remove(action.files)
+            case Withdraw():
+                self.withdraw(action)
+            case Retract():
+                self.retract(action)
+            case Warn():
+                self.warn(action)
+        return None
+
+    @abstractmethod
+    def run(self, action: Run) -> Ran:
+        """Run the jobs of a batch."""
+
+    @abstractmethod
+    def publish(self, action: Publish) -> Published:
+        """Hand the results of a batch over."""
+
+    def commit(self, action: Commit) -> manifests.Manifest | None:
+        """Write a manifest; return None, changing nothing, if its batch has one."""
+        history.keep(self.store, action.manifest.batch, action.told)
+        self.store.sync(action.manifest.files - action.before.files)
+        return manifests.publish(self.store, action.manifest, action.before)
+
+    def sweep(self, action: Sweep) -> None:
+        """Remove what earlier runs left."""
+        for folder in FOLDERS:
+            self.store.remove(name for name in self.store.names(folder) if name not in action.needed)
+
+    def withdraw(self, action: Withdraw) -> None:
+        """Remove from the sink what earlier runs left; where nobody else writes to it there is nothing."""
+        return None
+
+    def retract(self, action: Retract) -> None:
+        """Remove from the sink what this run has written; where nobody else commits it comes to nothing."""
+        return None
+
+    def warn(self, action: Warn) -> None:
+        """Tell people something; `progress` says it anyway."""
+        return None

@@ -1,0 +1,278 @@
+"""The batch protocol, safe to cut anywhere: plan, job, sink, manifest, return. A pure state machine.
+
+Events come in (a batch is offered, its jobs ran, its results are in the sink), actions come out (run these plans,
+publish these files, write this manifest). Spark, `advise` and the tests enact them, each in its own way, and all drive
+this one: see `watersmeet.runtime.enact`.
+
+A replay after a crash finds either no manifest of its batch, and does everything again (chunk names are new, the sink
+replaces), or the manifest, and returns at once: then only Spark's own commit was lost.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from watersmeet.engine.plan import BatchPlan
+from watersmeet.engine.warnings import news
+from watersmeet.errors import StateError
+from watersmeet.runtime.report import late_or_not, latency, timed
+from watersmeet.runtime.tree import Job, JoinTree
+from watersmeet.state import history
+from watersmeet.state import manifest as manifests
+from watersmeet.state.manifest import Manifest
+
+# -- events
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A batch is there.
+
+    Attributes:
+        batch: Its number.
+        at: When, by the driver's clock, in seconds since the epoch.
+        now: The moment by which event times are believed, in microseconds; None to believe them all.
+        input: What identifies its input.
+    """
+
+    batch: int
+    at: float = 0.0
+    now: int | None = None
+    input: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """The jobs of a batch are done.
+
+    Attributes:
+        jobs: What each came to, by the join's path.
+        began: When the first of them began.
+        at: When the last one ended.
+    """
+
+    jobs: Mapping[str, Job]
+    began: float = 0.0
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The results of a batch are where the user wants them.
+
+    Attributes:
+        at: When.
+        host: The same by the clock of the host, to which tasks' clocks compare.
+    """
+
+    at: float = 0.0
+    host: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A manifest is written.
+
+    Attributes:
+        manifest: The manifest, as it is read back; None if another run was quicker.
+    """
+
+    manifest: Manifest | None
+
+
+Event = Offered | Ran | Published | Committed
+
+# -- actions
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Remove what earlier runs left in the store, but for the files that are needed."""
+
+    needed: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove files of the store that no manifest names any more."""
+
+    files: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run the jobs of a batch, by the joins' paths, in this order; the answer is `Ran`."""
+
+    plans: Mapping[str, BatchPlan]
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Remove from the sink what earlier runs left of a batch and of later ones."""
+
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Hand a batch's results to the sink; the answer is `Published`.
+
+    Attributes:
+        batch: The batch.
+        files: The files of the store that hold its results.
+        sides: Those of rows that were not taken, by kind and stream.
+        inner: Those of inner joins' results, which nobody needs any more.
+    """
+
+    batch: int
+    files: tuple[str, ...]
+    sides: Mapping[str, Mapping[str, list[str]]]
+    inner: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Write a manifest, unless its batch has one; the answer is `Committed`.
+
+    Attributes:
+        manifest: The state after the batch.
+        before: The state that it builds on.
+        told: The progress of the batches before it.
+    """
+
+    manifest: Manifest
+    before: Manifest
+    told: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Retract:
+    """Remove from the sink what this run has written of a batch, which another run has done meanwhile."""
+
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Tell people something."""
+
+    says: str
+
+
+Action = Sweep | Remove | Run | Withdraw | Publish | Commit | Retract | Warn
+
+# -- the machine
+
+
+@dataclass(slots=True)
+class _Doing:
+    """A batch under way."""
+
+    offer: Offered
+    plans: Mapping[str, BatchPlan]
+    ran: Ran | None = None
+    after: Manifest | None = None
+
+
+@dataclass
+class Protocol:
+    """The batches of one start of a query.
+
+    Attributes:
+        tree: The join, with its inner joins.
+        state: The state so far: that of the last batch, or what an earlier run left.
+        history: The progress of the last batches, oldest first.
+        exchange: How partial results travel, for `progress`.
+        due: The seconds from one batch to the next, if the trigger says so.
+        fresh: Whether no batch was offered yet.
+    """
+
+    tree: JoinTree
+    state: Manifest
+    history: list[Mapping[str, Any]] = field(default_factory=list)
+    exchange: str = ""
+    due: float | None = None
+    fresh: bool = True
+    _withdrawn: bool = False
+    _garbage: frozenset[str] = frozenset()
+    _warned: frozenset[str] = frozenset()
+    _doing: _Doing | None = None
+
+    def handle(self, event: Event) -> list[Action]:
+        """Take in what happened; return what to do, in this order.
+
+        Raises:
+            StateError: If a node did not report, or another run has done the batch.
+        """
+        match event:
+            case Offered():
+                return self._offered(event)
+            case Ran():
+                return self._ran(event)
+            case Published():
+                return self._published(event)
+            case Committed():
+                return self._committed(event)
+
+    def _offered(self, offer: Offered) -> list[Action]:
+        clear = self._clear()
+        if offer.batch == self.state.batch:
+            return clear
+        self._doing = _Doing(offer, self.tree.plan(self.state, offer.now))
+        return [*clear, Run(self._doing.plans)]
+
+    def _clear(self) -> list[Action]:
+        """Return how to remove what the batch to come can't need: nobody replays what lies before the state."""
+        garbage, self._garbage = self._garbage, frozenset()
+        if not self.fresh:
+            return [Remove(garbage)] if garbage else []
+        self.fresh = False
+        live = self.state
+        return [Sweep(live.files | manifests.chain(live.batch) | history.kept(live.batch))]
+
+    def _ran(self, ran: Ran) -> list[Action]:
+        doing = self._under_way()
+        doing.ran = ran
+        doing.after = self.tree.commit(self.state, doing.plans, ran.jobs, int(doing.offer.at * 1e6))
+        own = ran.jobs[self.tree.path].files
+        inner = tuple(file for path, job in ran.jobs.items() if path != self.tree.path for file in job.files)
+        # [!] Not before the first job is done: state that turns out to be damaged must not have cost results.
+        first = [] if self._withdrawn else [Withdraw(doing.offer.batch)]
+        self._withdrawn = True
+        return [*first, Publish(doing.offer.batch, tuple(own), self.tree.sides(ran.jobs), inner)]
+
+    def _published(self, published: Published) -> list[Action]:
+        doing = self._under_way()
+        assert doing.ran is not None and doing.after is not None
+        took = published.at - doing.offer.at
+        after, late = late_or_not(self.tree, self.state, doing.after, self.due, took)
+        found = self.tree.notices(after)
+        new, self._warned = news(found, self._warned)
+        progress = {
+            **after.progress,
+            **timed(doing.offer.at, doing.ran.began, doing.ran.at, published.at),
+            "latencyMs": latency([read for job in doing.ran.jobs.values() for read in job.read], published.host),
+            "strategy": self.tree.operator.strategy.describe(),
+            "exchange": self.exchange,
+            "warnings": [notice.says for notice in found],
+        }
+        manifest = replace(after, progress=progress, input=doing.offer.input)
+        warnings = [Warn(says) for says in (*late, *(notice.says for notice in new))]
+        return [*warnings, Commit(manifest, self.state, tuple(self.history))]
+
+    def _committed(self, committed: Committed) -> list[Action]:
+        batch, before, after = self._under_way().offer.batch, self.state, committed.manifest
+        self._doing = None
+        if after is None:
+            return [Retract(batch)]
+        # Still needed if Spark's own commit gets lost; gone once the next batch starts.
+        self._garbage = before.files - after.files | manifests.superseded(batch)
+        self._garbage |= history.kept(before.batch) - history.kept(batch)
+        self.state = after
+        self.history = [*self.history, after.progress][-history.HISTORY :]
+        return []
+
+    def _under_way(self) -> _Doing:
+        if self._doing is None:
+            raise StateError("There is no batch under way.")
+        return self._doing

@@ -1,0 +1,80 @@
+"""What `progress` tells of a batch as a whole: how long its steps took, how fresh results are, whether it is late."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from watersmeet.adapt.controller import OVERDUE
+from watersmeet.adapt.overload import overload
+from watersmeet.runtime.tree import JoinTree
+from watersmeet.state.manifest import Manifest
+
+PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+
+
+def timed(offered: float, began: float, ran: float, published: float) -> dict[str, Any]:
+    """Return when a batch was offered and how long its steps took.
+
+    Args:
+        offered: When it was offered, in seconds since the epoch.
+        began: When its first job began.
+        ran: When its last job ended.
+        published: When its results were in the sink.
+    """
+    steps = {"plan": began - offered, "job": ran - began, "commit": published - ran, "total": published - offered}
+    return {
+        "timestamp": datetime.fromtimestamp(offered, UTC).isoformat(timespec="milliseconds"),
+        "durationMs": {name: round(1000 * took, 1) for name, took in steps.items()},
+    }
+
+
+def latency(read: Iterable[tuple[float, int]], now: float) -> dict[str, float]:
+    """Return percentiles of the time from a tuple's arrival in the engine to its results' commit.
+
+    Args:
+        read: When blocks of tuples arrived, and how many tuples.
+        now: When the results were there.
+
+    >>> latency([(10.0, 90), (12.0, 10)], now=13.0)
+    {'p50': 3000.0, 'p95': 3000.0, 'p99': 3000.0}
+    """
+    waited = sorted((now - moment, rows) for moment, rows in read)
+    total, shown = sum(rows for _, rows in waited), {}
+    for name, share in PERCENTILES:
+        seen = 0
+        for seconds, rows in waited:
+            seen += rows
+            if seen >= share * total:
+                shown[name] = round(1000 * seconds, 1)
+                break
+    return shown
+
+
+def late_or_not(
+    tree: JoinTree, before: Manifest, after: Manifest, due: float | None, took: float
+) -> tuple[Manifest, list[str]]:
+    """Note whether a batch was late; return its state, and what to tell people if several were, one after the other.
+
+    Args:
+        tree: The join.
+        before: The state before the batch.
+        after: The state after it.
+        due: The seconds from one batch to the next, if the trigger says so.
+        took: The seconds that the batch took.
+    """
+    if due is None:
+        return after, []
+    overdue = before.learned.overdue + 1 if took > due else 0
+    after = noted(after, overdue)
+    told = overload(tree.operator.strategy, tree.operator.view(after), due, took)
+    if told is None:
+        return after, []
+    shown = replace(after, progress={**after.progress, "overload": told})
+    return shown, [told["says"]] if overdue == OVERDUE else []
+
+
+def noted(manifest: Manifest, overdue: int) -> Manifest:
+    """Return a manifest that says, in inner joins too, for how many batches on end the join has been late."""
+    inner = {at: noted(state, overdue) for at, state in manifest.inner.items()}
+    return replace(manifest, learned=replace(manifest.learned, overdue=overdue), inner=inner)

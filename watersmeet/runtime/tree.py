@@ -1,0 +1,115 @@
+"""A plan of joins: a join whose streams may be joins, planned and committed together. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from watersmeet.engine.intake import IntakeReport
+from watersmeet.engine.operator import Operator
+from watersmeet.engine.plan import BatchPlan
+from watersmeet.engine.probe import TaskReport
+from watersmeet.engine.warnings import Notice
+from watersmeet.state.manifest import Manifest
+
+
+class Job(NamedTuple):
+    """What a join's part of a batch came to.
+
+    Attributes:
+        reports: What its tasks reported.
+        seconds: How long they took together, from start to end; None if that is of no interest.
+    """
+
+    reports: Sequence[TaskReport]
+    seconds: float | None = None
+
+    @property
+    def files(self) -> list[str]:
+        """The files that hold its results."""
+        return [file for report in self.reports for file in report.files]
+
+    @property
+    def intakes(self) -> list[IntakeReport]:
+        """What its intake tasks reported."""
+        return [intake for report in self.reports for intake in report.intakes]
+
+    @property
+    def read(self) -> list[tuple[float, int]]:
+        """When blocks of input were read, by the clocks of the hosts, and their rows."""
+        return [block for intake in self.intakes for block in intake.read]
+
+
+@dataclass(frozen=True)
+class JoinTree:
+    """A join and the joins that are streams of it.
+
+    Attributes:
+        operator: The join.
+        inner: The joins that are streams of this one, by position.
+        path: Where the join stands in the tree.
+    """
+
+    operator: Operator
+    inner: Mapping[int, "JoinTree"] = field(default_factory=dict)
+    path: str = "j"
+
+    def walk(self) -> Iterator["JoinTree"]:
+        """Yield the joins of the tree, this one first."""
+        yield self
+        for child in self.inner.values():
+            yield from child.walk()
+
+    def start(self) -> Manifest:
+        """Return the state before the first batch."""
+        return self.operator.start()
+
+    def states(self, state: Manifest) -> Iterator[tuple["JoinTree", Manifest]]:
+        """Yield each join with its part of a state, this one first."""
+        yield self, state
+        for at, child in self.inner.items():
+            yield from child.states(state.inner.get(at) or child.start())
+
+    def plan(self, before: Manifest, now: int | None) -> dict[str, BatchPlan]:
+        """Return the plan of each join's part of the next batch, by path: inner joins before those that read them.
+
+        Args:
+            before: The state.
+            now: The driver's clock, in microseconds; None for a batch in which every event time is believed.
+        """
+        planned = {tree.path: tree.operator.plan(part, now) for tree, part in self.states(before)}
+        return dict(reversed(planned.items()))
+
+    def commit(self, before: Manifest, plans: Mapping[str, BatchPlan], jobs: Mapping[str, Job], now: int) -> Manifest:
+        """Return the state after a batch.
+
+        Args:
+            before: The state before it.
+            plans: The plan of each join, by path.
+            jobs: What became of it, by path.
+            now: The driver's clock, in microseconds.
+
+        Raises:
+            StateError: If a node's report is missing.
+        """
+        inner = {
+            at: child.commit(before.inner.get(at) or child.start(), plans, jobs, now)
+            for at, child in self.inner.items()
+        }
+        job = jobs[self.path]
+        return self.operator.commit(before, plans[self.path], job.reports, now, inner, job.seconds)
+
+    def notices(self, state: Manifest) -> list[Notice]:
+        """Return the warnings of all joins, their kinds told apart by the join."""
+        return [
+            Notice(f"{kind} in {tree.path}", says)
+            for tree, part in self.states(state)
+            for kind, says in zip(part.learned.warned, part.progress["warnings"], strict=True)
+        ]
+
+    def sides(self, jobs: Mapping[str, Job]) -> dict[str, dict[str, list[str]]]:
+        """Return the files of rows that were not taken, by kind and stream; streams of two joins may share a name."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for tree in self.walk():
+            for kind, stream, file in (side for intake in jobs[tree.path].intakes for side in intake.files):
+                found.setdefault(kind, {}).setdefault(tree.operator.query.streams[stream].name, []).append(file)
+        return found

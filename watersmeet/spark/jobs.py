@@ -1,0 +1,104 @@
+"""The Spark jobs of a batch: one for each join of the tree, and one more where Spark has to decide what is left."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from watersmeet.engine.plan import BatchPlan
+from watersmeet.engine.probe import TaskReport
+from watersmeet.errors import PredicateError
+from watersmeet.runtime.tree import Job
+from watersmeet.spark import tasks
+from watersmeet.spark.catalyst import quiet, said
+from watersmeet.spark.exchange import EXCHANGES
+from watersmeet.spark.paths import Place
+from watersmeet.spark.tree import FrameTree
+
+TRIES = 4
+CANNOT_ROLL_BACK = "A shuffle map stage with indeterminate output was failed and retried"
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Runs the joins of a tree over one batch.
+
+    Attributes:
+        frames: The tree.
+        batch: The batch.
+        place: Where the store is.
+        exchange: How partial results travel.
+        everything: Whether rows come with all columns, for side outputs.
+        clock: Returns seconds.
+        after: Called when a join's job is done.
+    """
+
+    frames: FrameTree
+    batch: DataFrame
+    place: Place
+    exchange: str
+    everything: bool
+    clock: Callable[[], float]
+    after: Callable[[], None]
+
+    def run(self, plans: Mapping[str, BatchPlan]) -> dict[str, Job]:
+        """Run all joins as planned, in this order: results of inner joins are rows of those that follow."""
+        nodes = {node.path: node for node in self.frames.walk()}
+        done: dict[str, Job] = {}
+        for path, plan in plans.items():
+            done[path] = self._job(nodes[path], plan, done)
+            self.after()
+        return done
+
+    def read(self, node: FrameTree, files: Sequence[str]) -> DataFrame:
+        """Return results of a join, in files of the store, as a frame."""
+        return node.read(self.batch, [place.spark for place in self.places(files)])
+
+    def places(self, files: Sequence[str]) -> list[Place]:
+        """Return where files of the store are."""
+        return [self.place.inside(file) for file in files]
+
+    def _job(self, node: FrameTree, plan: BatchPlan, done: Mapping[str, Job]) -> Job:
+        results = {at: self.read(child, done[child.path].files) for at, child in node.inner.items()}
+        rows = node.rows(self.batch, results, self.everything)
+        began = self.clock()
+        reports = self._exchanged(rows, plan)
+        self._decide(node, plan, reports)
+        return Job(reports, self.clock() - began)
+
+    def _exchanged(self, rows: DataFrame, plan: BatchPlan) -> list[TaskReport]:
+        """Run a join's job, from the start again if Spark gave it up.
+
+        [!] Reports name the files of the task attempt, so a stage that runs again (its shuffle files were lost) answers
+        in other words than the first time. Spark sees that by checksum and, since it can't undo tasks that have
+        finished meanwhile, gives the whole job up. A new try shares nothing with the old one: all file names are new.
+        """
+        for left in reversed(range(TRIES)):
+            try:
+                return EXCHANGES[self.exchange](rows, plan)
+            except Exception as error:
+                if not left or CANNOT_ROLL_BACK not in str(error):
+                    raise
+        raise AssertionError("unreachable")
+
+    def _decide(self, node: FrameTree, plan: BatchPlan, reports: Sequence[TaskReport]) -> None:
+        """Let Spark decide the combinations that tasks left to it; those that are results join the reports.
+
+        Raises:
+            PredicateError: If a conjunct raises.
+        """
+        files = [file for report in reports for file in report.pending]
+        if not files:
+            return
+        keep = tasks.decided(plan.store, node.query.output_schema, f"{plan.name}-decided")
+        try:
+            with quiet():
+                undecided = node.decide(self.batch, [place.spark for place in self.places(files)])
+                found = tasks.outcome(row.body for row in undecided.mapInArrow(keep, tasks.REPORT_DDL).collect())
+        except (PySparkException, Py4JError) as error:
+            raise PredicateError(f"`where` raised {said(error)}; the batch was not written.") from None
+        reports[0].rows += sum(rows for rows, _ in found)
+        reports[0].files += [file for _, written in found for file in written]
+        plan.store.remove(files)
