@@ -6,16 +6,18 @@ from fractions import Fraction
 from functools import lru_cache
 
 from watersmeet.errors import DefinitionError
+from watersmeet.predicate.datetimes import MICROSECONDS
 
-_UNITS = {
-    **dict.fromkeys(("microsecond", "microseconds", "us"), 1),
-    **dict.fromkeys(("millisecond", "milliseconds", "ms"), 1_000),
-    **dict.fromkeys(("second", "seconds", "sec", "secs", "s"), 1_000_000),
-    **dict.fromkeys(("minute", "minutes", "min", "mins", "m"), 60_000_000),
-    **dict.fromkeys(("hour", "hours", "h"), 3_600_000_000),
-    **dict.fromkeys(("day", "days", "d"), 86_400_000_000),
-    **dict.fromkeys(("week", "weeks", "w"), 604_800_000_000),
+_NAMES = {
+    "MICROSECOND": ("microsecond", "microseconds", "us"),
+    "MILLISECOND": ("millisecond", "milliseconds", "ms"),
+    "SECOND": ("second", "seconds", "sec", "secs", "s"),
+    "MINUTE": ("minute", "minutes", "min", "mins", "m"),
+    "HOUR": ("hour", "hours", "h"),
+    "DAY": ("day", "days", "d"),
+    "WEEK": ("week", "weeks", "w"),
 }
+_UNITS = {name: MICROSECONDS[unit] for unit, names in _NAMES.items() for name in names}
 LONGEST = 10_000_000 * _UNITS["days"]
 """The longest duration: added to any time, it stays a time."""
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
