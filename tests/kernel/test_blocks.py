@@ -22,7 +22,7 @@ from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
 from watersmeet.state import manifest as manifests
-from watersmeet.state.chunk import widths
+from watersmeet.state.rows import widths
 from watersmeet.state.store import Store
 from watersmeet.testing.run import Run
 

@@ -25,8 +25,10 @@ from watersmeet.ordering.selectivity import DECAY, EXPLORE, Selectivity
 from watersmeet.placement import PSP
 from watersmeet.predicate.model import Bound, Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.chunk import BINS, WHOLE, Bucket, Chunk, Place, Zone, numbers, zone_of
+from watersmeet.state.chunk import WHOLE, Bucket, Chunk, Place
+from watersmeet.state.numbers import numbers
 from watersmeet.state.store import Store
+from watersmeet.state.zones import BINS, Zone, zone_of
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run
 

@@ -14,7 +14,7 @@ from watersmeet.engine.arrival import Arrivals, arrivals, as_of_all
 from watersmeet.engine.intake import IntakeReport, writer
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.route import NOWHERE, Routes
-from watersmeet.kernel.answers import Memory
+from watersmeet.kernel.answers import AnswerCache
 from watersmeet.kernel.calls import Cost
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.hop import HopWork, Prober
@@ -86,7 +86,7 @@ class Worker:
 
     def __init__(self, clock: Callable[[], float], folder: Path | None = None) -> None:
         self._clock = clock
-        self._memory = Memory(folder)
+        self._memory = AnswerCache(folder)
         self._ducks: dict[Dialect, Duck] = {}
         atexit.register(self._ducks.clear)  # DuckDB complains of connections that outlive the interpreter
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.kernel import balls, calls
-from watersmeet.kernel.answers import Asked, Memory
+from watersmeet.kernel.answers import AnswerCache, Asked
 from watersmeet.kernel.candidates import Path, Range, pairs, time_path, value_path
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.once import arrived_before
@@ -28,7 +28,7 @@ from watersmeet.limits import limits
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Argument, Bound, Call, Column, Conjunct
 from watersmeet.predicate.terms import Input, Leaf
-from watersmeet.state.chunk import Rows
+from watersmeet.state.rows import Rows
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -99,7 +99,7 @@ class Prober:
         query: Query,
         table: ChunkTable,
         duck: Duck,
-        memory: Memory,
+        memory: AnswerCache,
         clock: Callable[[], float],
         router: Router,
         run: str,

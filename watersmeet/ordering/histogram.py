@@ -27,7 +27,9 @@ from watersmeet.model.query import Query
 from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.selectivity import usual_share
 from watersmeet.predicate.model import Bound, Column, Conjunct
-from watersmeet.state.chunk import Chunk, Zone, numbers
+from watersmeet.state.chunk import Chunk
+from watersmeet.state.numbers import numbers
+from watersmeet.state.zones import Zone
 
 ATTRIBUTES = 2
 """Columns of a stream that tell its tuples' classes, at most; each is cut as its histogram is."""

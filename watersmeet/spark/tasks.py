@@ -22,8 +22,8 @@ from watersmeet.kernel.partials import Partials
 from watersmeet.limits import adopt
 from watersmeet.predicate.model import Column
 from watersmeet.spark.frames import HASH, STREAM
-from watersmeet.state.chunk import HASH as CHUNK_HASH
-from watersmeet.state.chunk import TIME
+from watersmeet.state.rows import HASH as CHUNK_HASH
+from watersmeet.state.rows import TIME
 from watersmeet.state.store import Store
 
 Blocks = Iterable[pa.RecordBatch]
