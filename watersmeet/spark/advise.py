@@ -191,7 +191,7 @@ def cuts(rows: int, clock: Callable[[], float]) -> Iterator[tuple[int, int]]:
 def _batch(operator: Operator, rows: pa.Table, before: Manifest) -> Manifest:
     """Run a batch as a running join does; return the state after it."""
     planned = operator.plan(before)
-    tasks = driver.probe(rows, planned)
+    tasks = driver.run_rows(rows, planned)
     after = operator.commit(before, planned, tasks, 0)
     written = {file for task in tasks for file in (*task.files, *task.pending)}
     operator.store.remove(before.files - after.files | written)

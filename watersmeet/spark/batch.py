@@ -24,7 +24,7 @@ from watersmeet.engine.fuse import RESULTS
 from watersmeet.engine.intake import IntakeReport
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import BatchPlan, Host, start
-from watersmeet.engine.probe import TaskReport
+from watersmeet.engine.report import TaskReport
 from watersmeet.engine.warnings import Notice, news
 from watersmeet.errors import PredicateError, StateError, WatersmeetError
 from watersmeet.explain import explain
