@@ -133,7 +133,7 @@ def take_in(plan: BatchPlan, name: str, number: int, blocks: Blocks) -> IntakeRe
 
 
 def intake(plan: BatchPlan, receivers: int) -> Task:
-    """Return the task that stores its share of the input and tells every joining task what it stored."""
+    """Return the task that stores its share of the input and tells every task that joins what it stored."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
         adopt(plan.limits)
