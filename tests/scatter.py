@@ -106,7 +106,7 @@ class ScatterOrder(JoinOrder):
     def reads(self, origin: int) -> tuple[Column, ...]:
         return (Column(origin, 0), Column(origin, 1))
 
-    def classes(self, origin: int, values: Mapping[Column, pa.Array]) -> Ints:
+    def courses(self, origin: int, values: Mapping[Column, pa.Array]) -> Ints:
         found = hashes(values[Column(origin, 0)]) + hashes(values[Column(origin, 1)])
         return (found % np.uint64(len(self.orders(origin)))).astype(np.int64)
 

@@ -7,7 +7,7 @@ from watersmeet.cost.load import remembered
 from watersmeet.engine.feedback import hops_seen
 from watersmeet.engine.intake import StreamIntake
 from watersmeet.engine.watermark import advanced, held_back_by, join_watermark
-from watersmeet.kernel.hop import HopWork
+from watersmeet.kernel.work import HopWork
 from watersmeet.model.query import Nested, Query, StreamSpec
 from watersmeet.model.windows import Hopping, Sliding, Window
 from watersmeet.runtime.report import noted

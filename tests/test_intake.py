@@ -133,5 +133,5 @@ def test_a_hop_that_ends_early_leaves_no_file(tmp_path: Path, monkeypatch: pytes
             relay.take(blocks())
     else:
         relay.take(blocks())
-        next(relay.probe(), None)
+        next(relay.found(), None)
     assert os.listdir(tmp_path / "temp") == []

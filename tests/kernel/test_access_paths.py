@@ -21,7 +21,9 @@ from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.ranges import columns_of, misses, ranges, usable
 from watersmeet.predicate.model import Bound, Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.chunk import WHOLE, Chunk, Place, Rows, zone_of
+from watersmeet.state.chunk import WHOLE, Chunk, Place
+from watersmeet.state.rows import Rows
+from watersmeet.state.zones import zone_of
 
 SCHEMA = pa.schema(
     [

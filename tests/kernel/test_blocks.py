@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine import ALWAYS_SCAN, NEVER_SCAN
 from watersmeet.errors import PredicateError
-from watersmeet.kernel import candidates, hop
+from watersmeet.kernel import candidates, search
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.partials import Partials, is_full
 from watersmeet.kernel.table import ChunkTable
@@ -22,7 +22,7 @@ from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
 from watersmeet.state import manifest as manifests
-from watersmeet.state.chunk import widths
+from watersmeet.state.rows import widths
 from watersmeet.state.store import Store
 from watersmeet.testing.run import Run
 
@@ -148,12 +148,12 @@ def test_candidates_are_made_by_the_bytes_that_they_carry(tmp_path: Path, monkey
             made.append(len(found[0]))
             yield found
 
-    monkeypatch.setattr(hop, "pairs", watched)
+    monkeypatch.setattr(search, "pairs", watched)
     run = run_of(tmp_path, "a.x <> b.x", "ab")
     with limited(block_bytes=MOST, **NEVER_SCAN):
         run.step(Central(), rows_of(100, 100))
     assert run.progress[0]["outputRows"] == 100 * 99
-    assert 1 < max(made) <= MOST // hop.FIXED
+    assert 1 < max(made) <= MOST // search.FIXED
 
 
 def test_blocks_are_full_by_rows_or_by_bytes() -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import PredicateError
-from watersmeet.kernel.answers import Asked, Memory
+from watersmeet.kernel.answers import AnswerCache, Asked
 from watersmeet.kernel.calls import FALSE, NULL, TRUE, UNKNOWN, ask
 from watersmeet.limits import limited
 from watersmeet.model.query import Query, StreamSpec
@@ -89,7 +89,7 @@ def test_the_cheaper_and_more_selective_predicate_goes_first(tmp_path: Path) -> 
         return ys == x
 
     run = run_of(tmp_path, "slow(a.x, b.x) AND quick(a.x, b.x)", (slow, quick), "ab")
-    from watersmeet.engine.probe import Worker
+    from watersmeet.engine.task import Worker
     from watersmeet.testing import run as engine
 
     worker, engine.WORKER = engine.WORKER, Worker(lambda: clock["now"])
@@ -160,27 +160,27 @@ def asked_of(call: str, run: str = "run", left: str = "a", right: str = "b") -> 
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_memory_keeps_to_its_limit(tmp_path: Path, shared: bool) -> None:
-    memory = Memory(tmp_path if shared else None, limit=400)
-    first = memory.table(asked_of("first"), (10, 10))
+def test_the_cache_keeps_to_its_limit(tmp_path: Path, shared: bool) -> None:
+    cache = AnswerCache(tmp_path if shared else None, limit=400)
+    first = cache.table(asked_of("first"), (10, 10))
     assert first is not None
     first[:] = TRUE
-    assert memory.table(asked_of("first"), (10, 10)) is first
-    assert memory.table(asked_of("too large"), (100, 100)) is None
+    assert cache.table(asked_of("first"), (10, 10)) is first
+    assert cache.table(asked_of("too large"), (100, 100)) is None
     for call in "abcd":
-        memory.table(asked_of(call), (10, 10))
+        cache.table(asked_of(call), (10, 10))
     assert len(list(tmp_path.iterdir())) == (4 if shared else 0)
-    again = memory.table(asked_of("first"), (10, 10))
+    again = cache.table(asked_of("first"), (10, 10))
     assert again is not None
     assert (again == UNKNOWN).all()  # the oldest answers were dropped to make room
 
 
-def test_memory_that_can_not_be_shared_is_kept_in_the_process(tmp_path: Path) -> None:
+def test_the_cache_that_can_not_be_shared_is_kept_in_the_process(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    memory = Memory(tmp_path / "file")
-    assert memory.table(asked_of("f"), (1, 1)) is not None
-    memory.keep("run", {"a"})
-    few = Memory(tmp_path / "few")
+    cache = AnswerCache(tmp_path / "file")
+    assert cache.table(asked_of("f"), (1, 1)) is not None
+    cache.keep("run", {"a"})
+    few = AnswerCache(tmp_path / "few")
     with limited(shared_answers=2):
         assert all(few.table(asked_of(call, "ended"), (1, 1)) is not None for call in "abcd")
         before = set((tmp_path / "few").iterdir())
@@ -190,7 +190,7 @@ def test_memory_that_can_not_be_shared_is_kept_in_the_process(tmp_path: Path) ->
 
 
 def test_processes_share_what_they_know(tmp_path: Path) -> None:
-    one, other = Memory(tmp_path), Memory(tmp_path)
+    one, other = AnswerCache(tmp_path), AnswerCache(tmp_path)
     mine, theirs = one.table(asked_of("f"), (2, 3)), other.table(asked_of("f"), (2, 3))
     assert mine is not None and theirs is not None
     mine[1, 2] = TRUE
@@ -202,20 +202,20 @@ def test_processes_share_what_they_know(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_memory_forgets_chunks_that_are_gone(tmp_path: Path, shared: bool) -> None:
-    memory = Memory(tmp_path if shared else None)
-    tables = {call: memory.table(call, (1, 1)) for call in (asked_of("f"), asked_of("f", right="gone"))}
+def test_the_cache_forgets_chunks_that_are_gone(tmp_path: Path, shared: bool) -> None:
+    cache = AnswerCache(tmp_path if shared else None)
+    tables = {call: cache.table(call, (1, 1)) for call in (asked_of("f"), asked_of("f", right="gone"))}
     for table in tables.values():
         assert table is not None
         table[:] = TRUE
-    left_behind = Memory(tmp_path if shared else None).table(asked_of("f", left="gone"), (1, 1))
-    others = memory.table(asked_of("f", "other run", "gone"), (1, 1))
+    left_behind = AnswerCache(tmp_path if shared else None).table(asked_of("f", left="gone"), (1, 1))
+    others = cache.table(asked_of("f", "other run", "gone"), (1, 1))
     assert left_behind is not None and others is not None
-    memory.keep("run", {"a", "b"})
-    assert memory.table(asked_of("f"), (1, 1)) is tables[asked_of("f")]
-    assert memory.table(asked_of("f", "other run", "gone"), (1, 1)) is others
+    cache.keep("run", {"a", "b"})
+    assert cache.table(asked_of("f"), (1, 1)) is tables[asked_of("f")]
+    assert cache.table(asked_of("f", "other run", "gone"), (1, 1)) is others
     assert len(list(tmp_path.iterdir())) == (2 if shared else 0)
-    again = memory.table(asked_of("f", right="gone"), (1, 1))
+    again = cache.table(asked_of("f", right="gone"), (1, 1))
     assert again is not None and again[0, 0] == UNKNOWN
 
 

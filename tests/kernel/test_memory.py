@@ -13,7 +13,7 @@ from watersmeet.engine.fuse import ResultWriter, output
 from watersmeet.engine.intake import Intake
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import start
-from watersmeet.engine.probe import Probe, Worker
+from watersmeet.engine.task import JoinTask, Worker
 from watersmeet.model.windows import Sliding
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
@@ -35,11 +35,11 @@ for stream in (0, 1):
     names = pa.array([f"key {i % 100:030d}" for i in range(size)])
     columns = {"ts": ids, "hash": ids, f"s{stream}_0": ids, f"s{stream}_2": ids.astype(float), f"s{stream}_3": names}
     intake.add(stream, pa.record_batch(columns))
-probe = Probe(batch, [intake.finish()], Worker(time.perf_counter))
+task = JoinTask(batch, [intake.finish()], Worker(time.perf_counter))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 writer = ResultWriter(store, query.output_schema, "results")
-for block in probe.results(0, 1):
-    for rows in output(query, block, probe.table):
+for block in task.results(0, 1):
+    for rows in output(query, block, task.table):
         writer.write(rows)
 writer.close()
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

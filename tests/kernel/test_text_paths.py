@@ -6,7 +6,7 @@ from pathlib import Path as FilePath
 import pyarrow as pa
 import pytest
 
-from watersmeet.kernel import hop
+from watersmeet.kernel import search
 from watersmeet.kernel.candidates import Ints, Path, pairs
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import Sliding
@@ -43,7 +43,7 @@ def test_candidates_are_as_few_as_first_bytes_allow(
         proposed.append(path.pairs)
         return pairs(path, block)
 
-    monkeypatch.setattr(hop, "pairs", counted)
+    monkeypatch.setattr(search, "pairs", counted)
     run = Run(query_of(where), Store(str(tmp_path)))
     made = [{"id": at, "ts": at, "k": text.format(at), "y": b""} for at in range(ROWS)]
     run.step(Central(), [(0, row) for row in made])

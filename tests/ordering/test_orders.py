@@ -15,8 +15,8 @@ from tests.budget import FEW
 from tests.scatter import Scatter, ScatterOrdering
 from tests.test_engine import SCHEMA, cases, near, run_case, scattered
 from watersmeet.kernel.histogram import EquiWidth, as_values, evaluated, merged
-from watersmeet.kernel.hop import HopWork
 from watersmeet.kernel.steps import Hop
+from watersmeet.kernel.work import HopWork
 from watersmeet.model import windows as windows
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.ordering import Given, Ordering
@@ -25,8 +25,10 @@ from watersmeet.ordering.selectivity import DECAY, EXPLORE, Selectivity
 from watersmeet.placement import PSP
 from watersmeet.predicate.model import Bound, Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.chunk import BINS, WHOLE, Bucket, Chunk, Place, Zone, numbers, zone_of
+from watersmeet.state.chunk import WHOLE, Bucket, Chunk, Place
+from watersmeet.state.numbers import numbers
 from watersmeet.state.store import Store
+from watersmeet.state.zones import BINS, Zone, zone_of
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run
 
@@ -240,7 +242,7 @@ def test_tuples_probe_first_what_they_match_least() -> None:
     assert set(order.orders(0)) == {(1, 2), (2, 1)}
     assert order.reads(0) == (Column(0, 2),)
     values = pa.array([10.0, 20.0, 80.0, 95.0, -7.0, 1000.0, None, float("nan")])
-    chosen = [order.orders(0)[kind] for kind in order.classes(0, {Column(0, 2): values})]
+    chosen = [order.orders(0)[course] for course in order.courses(0, {Column(0, 2): values})]
     assert chosen[:6] == [(2, 1), (2, 1), (1, 2), (1, 2), (2, 1), (1, 2)]
     assert len(chosen) == 8  # NULL and NaN have an order too
 
@@ -261,7 +263,7 @@ def test_tuples_probe_first_where_their_text_is_rare(text: str) -> None:
     chunks = tuple(chunk(at, 78, {f"s{at}_3": zone}) for at, zone in enumerate(zones))
     order = Histogram().plan(query_of(text), chunks, {})
     assert order.reads(0) == (Column(0, 3),)
-    chosen = order.classes(0, {Column(0, 3): pa.array(["dew", "ewe", "sew", "the", None])})
+    chosen = order.courses(0, {Column(0, 3): pa.array(["dew", "ewe", "sew", "the", None])})
     assert [order.orders(0)[kind] for kind in chosen][:4] == [(2, 1), (2, 1), (1, 2), (1, 2)]
 
 
@@ -303,7 +305,7 @@ def test_two_attributes_tell_classes_and_orders_are_few() -> None:
     assert order.reads(0) == (Column(0, 2), Column(0, 3))
     assert 1 < len(order.orders(0)) <= 4
     values = {column: pa.array([1.0, 99.0, 1.0, 99.0]) for column in order.reads(0)}
-    assert set(order.classes(0, values).tolist()) <= set(range(len(order.orders(0))))
+    assert set(order.courses(0, values).tolist()) <= set(range(len(order.orders(0))))
 
 
 # -- through the engine

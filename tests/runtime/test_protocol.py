@@ -9,7 +9,7 @@ import pytest
 
 from watersmeet.engine.intake import IntakeReport, StreamIntake
 from watersmeet.engine.operator import Operator
-from watersmeet.engine.probe import TaskReport
+from watersmeet.engine.report import TaskReport
 from watersmeet.errors import StateError
 from watersmeet.model.query import Nested, Query, StreamSpec
 from watersmeet.model.windows import Sliding

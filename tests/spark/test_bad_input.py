@@ -314,7 +314,7 @@ def test_executors_that_cannot_see_the_store(
 ) -> None:
     monkeypatch.setattr(checks, "is_local", lambda session: False)
     checks.workers(spark, Store(str(tmp_path)))
-    assert list(tmp_path.iterdir()) == []  # the probe is gone
+    assert list(tmp_path.iterdir()) == []  # the marker is gone
     monkeypatch.setattr(Store, "publish", lambda self, path, data: True)  # seen by the driver only
     with pytest.raises(wm.DefinitionError) as caught:
         checks.workers(spark, Store(str(tmp_path)))

@@ -10,9 +10,10 @@ import pytest
 
 from watersmeet.errors import StateError
 from watersmeet.state import manifest as manifests
-from watersmeet.state.chunk import WHOLE, Chunk, Place, Zone
+from watersmeet.state.chunk import WHOLE, Chunk, Place
 from watersmeet.state.manifest import SNAPSHOT_EVERY, Manifest, StreamState
 from watersmeet.state.store import Store
+from watersmeet.state.zones import Zone
 
 START = Manifest(-1, (StreamState(), StreamState()))
 

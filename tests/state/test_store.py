@@ -23,6 +23,7 @@ from watersmeet.predicate.model import Column
 from watersmeet.state import remote
 from watersmeet.state import store as stores
 from watersmeet.state.chunk import Chunk
+from watersmeet.state.opened import Opened
 from watersmeet.state.store import Store
 from watersmeet.state.write import Writer
 from watersmeet.testing.run import Run
@@ -168,7 +169,7 @@ def test_what_a_run_no_longer_names_does_not_stay_mapped(tmp_path: Path) -> None
 
 
 def test_open_chunks_are_bounded_by_bytes_sort_orders_included(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = stores._Opened()
+    opened = Opened()
     monkeypatch.setattr(stores, "_opened", opened)
     store = Store(str(tmp_path))
     chunks = [written(store, f"r-b0-bound{number}") for number in range(40)]
@@ -180,19 +181,19 @@ def test_open_chunks_are_bounded_by_bytes_sort_orders_included(tmp_path: Path, m
             rows.order(Column(0, 1))
         assert rows.nbytes > size
         assert 2 <= len(opened) < 10
-    monkeypatch.setattr("watersmeet.state.chunk.digest", None)
+    monkeypatch.setattr("watersmeet.state.ipc.digest", None)
     assert store.open(chunks[0], pa.int64()).ts.tolist() == [1, 3, 5]  # what was right once is not read again
 
 
 def test_a_long_run_keeps_no_more_open_than_is_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = stores._Opened()
+    opened = Opened()
     monkeypatch.setattr(stores, "_opened", opened)
     streams = tuple(StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab")
     run = Run(Query(streams), Store(str(tmp_path)))
     for batch in range(16):
         run.step(Central(), [(at % 2, {"id": at, "ts": 10 * batch + at, "x": 0.0, "k": "p"}) for at in range(10)])
     assert len(opened) <= 20  # two tasks wrote two streams sixteen times
-    assert all(Path(tmp_path, key.path).exists() for key in opened._rows)
+    assert all(Path(tmp_path, key.path).exists() for key in opened)
 
 
 def test_copies_of_remote_chunks_go_with_what_a_run_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,9 +25,9 @@ def _measured(measured: Mapping[str, Any]) -> Iterator[str]:
         f"{duration(measured['pairSeconds'])} a pair, {measured['rowBytes']:.0f} bytes a tuple"
     )
     for name, stream in measured["streams"].items():
-        course = ", then ".join(f"{to} ({part:.2%} match)" for to, part in stream["matching"].items())
+        order = ", then ".join(f"{to} ({part:.2%} match)" for to, part in stream["matching"].items())
         given = " as given" if stream["given"] else ""
-        yield f"  {name}: {figure(stream['tuplesPerSecond'])} tuples/s{given}, probe {course}"
+        yield f"  {name}: {figure(stream['tuplesPerSecond'])} tuples/s{given}, probe {order}"
     for name, cost in measured["predicates"].items():
         each = cost["ms"] / 1000 / cost["pairs"] if cost["pairs"] else 0.0
         part = cost["matches"] / cost["pairs"] if cost["pairs"] else 0.0

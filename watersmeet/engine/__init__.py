@@ -1,1 +1,1 @@
-"""One batch, whatever runs it: plan, intake, probe, fuse, commit. Spark and the tests drive the same code."""
+"""One batch, whatever runs it: plan, intake, hops, fuse, commit. Spark and the tests drive the same code."""

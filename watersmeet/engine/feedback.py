@@ -7,9 +7,9 @@ from dataclasses import replace
 from watersmeet.cost.load import remembered, smoothed
 from watersmeet.cost.model import starting
 from watersmeet.engine.plan import BatchPlan, Host
-from watersmeet.engine.probe import TaskReport
-from watersmeet.kernel.hop import HopWork
+from watersmeet.engine.report import TaskReport
 from watersmeet.kernel.steps import Hop
+from watersmeet.kernel.work import HopWork
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.learned import Learned, Shipping
 from watersmeet.state.view import HopView, Usage
@@ -34,11 +34,11 @@ def measured(
         took: How long its job took, in seconds, if that is known.
     """
     hops = hop_work(tasks)
-    probed = any(work.rows_in for work in hops.values())
+    hopped = any(work.rows_in for work in hops.values())
     return replace(
         before,
-        usage=tuple(remembered(before.usage, used)) if probed else before.usage,
-        hops=tuple(hops_seen(before.hops, hops)) if probed else before.hops,
+        usage=tuple(remembered(before.usage, used)) if hopped else before.usage,
+        hops=tuple(hops_seen(before.hops, hops)) if hopped else before.hops,
         shipping=_shipped(before.shipping, tasks),
         hop_seconds=_hop_seconds(before.hop_seconds, plan, used, host, took),
         tasks=sum(task.tasks for task in tasks),

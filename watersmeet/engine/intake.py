@@ -18,7 +18,8 @@ from watersmeet.model.duration import spelled
 from watersmeet.model.windows import within_horizon
 from watersmeet.show import plain
 from watersmeet.state.buckets import bucket
-from watersmeet.state.chunk import HASH, TIME, WHOLE, Bucket, Chunk
+from watersmeet.state.chunk import WHOLE, Bucket, Chunk
+from watersmeet.state.rows import HASH, TIME
 from watersmeet.state.write import Writer
 
 SAMPLES = 3

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from watersmeet.engine.feedback import hop_work, measured, usage
 from watersmeet.engine.intake import total
 from watersmeet.engine.plan import GIVEN, UNKNOWN, BatchPlan, Host, believed, start, view
-from watersmeet.engine.probe import TaskReport
 from watersmeet.engine.progress import changes, progress
+from watersmeet.engine.report import TaskReport
 from watersmeet.engine.warnings import notices
 from watersmeet.engine.watermark import advanced, join_watermark, stream_marks, watermarks
 from watersmeet.errors import StateError
@@ -104,7 +104,7 @@ class Operator:
         Args:
             before: The state before it.
             plan: Its plan.
-            tasks: What the probing tasks reported, at least one for each node.
+            tasks: What the tasks reported, at least one for each node.
             now: The driver's clock, in microseconds; only idle streams and warnings depend on it.
             inner: The new state of the joins that are streams of this one, by position.
             took: How long the batch's job took, in seconds, if that is known.

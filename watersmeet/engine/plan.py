@@ -87,7 +87,7 @@ class BatchPlan:
         return f"{self.run}-b{self.batch}"
 
     def courses(self, origin: int, query: Query) -> tuple[tuple[Step, ...], ...]:
-        """Return the hops of a stream's new tuples, for each of their classes, with the conjuncts of `query`."""
+        """Return the hops of a stream's new tuples, for each of their courses, with the conjuncts of `query`."""
         lead = self.placement.lead(origin)
         return tuple(steps(query, origin, led(order, lead)) for order in self.order.orders(origin))
 

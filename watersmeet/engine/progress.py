@@ -7,7 +7,7 @@ from typing import Any
 from watersmeet.engine.feedback import added, held
 from watersmeet.engine.intake import SAMPLES, IntakeReport, StreamIntake
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.probe import TaskReport
+from watersmeet.engine.report import TaskReport
 from watersmeet.engine.watermark import held_back_by, watermarks
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.view import Usage
@@ -84,7 +84,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list
 
 
 def _orders(plan: BatchPlan, origin: int) -> list[list[str]]:
-    """Return the orders in which a stream's tuples probe the others, one for each class of them."""
+    """Return the orders in which a stream's tuples probe the others, one for each of their courses."""
     return [[plan.query.streams[step.target].name for step in course] for course in plan.courses(origin, plan.query)]
 
 

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from watersmeet.engine.intake import IntakeReport
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.probe import Probe, TaskReport, Worker
+from watersmeet.engine.report import TaskReport
 from watersmeet.engine.ship import Wire
+from watersmeet.engine.task import JoinTask, Worker
 from watersmeet.kernel.partials import Partials, regroup
 from watersmeet.kernel.steps import Step
 
@@ -59,7 +60,7 @@ class Relay:
                     self._take(block, aside)
             draft.flush()
             self._aside = mmap.mmap(draft.fileno(), 0, access=mmap.ACCESS_READ)
-        self.probing = Probe(self._plan, self._news.intakes, self._worker)
+        self.task = JoinTask(self._plan, self._news.intakes, self._worker)
 
     def _take(self, block: pa.RecordBatch, aside: Any) -> None:
         body = block.column("body")
@@ -78,50 +79,50 @@ class Relay:
         else:
             raise news.error()
 
-    # -- probing
+    # -- hopping
 
-    def probe(self) -> "Iterator[tuple[int, Partials]]":
-        """Yield what the rows put aside become, with their class; on the last hop, results."""
+    def found(self) -> "Iterator[tuple[int, Partials]]":
+        """Yield what the rows put aside become, with their course; on the last hop, results."""
         for origin in range(len(self._plan.query.streams)):
-            for kind, steps in enumerate(self.probing.courses(origin)):
-                blocks = regroup(self._arriving(origin, kind, steps))
-                blocks = self.probing.hops(blocks, steps[self._hop : self._hop + 1], self._node)
+            for course, steps in enumerate(self.task.courses(origin)):
+                blocks = regroup(self._arriving(origin, course, steps))
+                blocks = self.task.hops(blocks, steps[self._hop : self._hop + 1], self._node)
                 if self._hop + 1 == self._plan.stages:
                     blocks = self._staying(blocks, steps[self._hop + 1 :])
-                yield from ((kind, block) for block in blocks)
+                yield from ((course, block) for block in blocks)
 
     def _staying(self, blocks: Iterator[Partials], steps: tuple[Step, ...]) -> Iterator[Partials]:
         """Yield what partial results become that from here on find everything where they are."""
-        for block in self.probing.hops(blocks, steps):
-            self.probing.work.strays += int(np.count_nonzero(block.here != self._node))
+        for block in self.task.hops(blocks, steps):
+            self.task.work.strays += int(np.count_nonzero(block.here != self._node))
             yield block
 
-    def _arriving(self, origin: int, kind: int, steps: tuple[Step, ...]) -> Iterator[Partials]:
+    def _arriving(self, origin: int, course: int, steps: tuple[Step, ...]) -> Iterator[Partials]:
         if self._hop:
-            return self._received(origin, kind, steps)
-        return self.probing.visiting(self.probing.entering(origin, kind), steps[0], self._node)
+            return self._received(origin, course, steps)
+        return self.task.visiting(self.task.entering(origin, course), steps[0], self._node)
 
-    def _received(self, origin: int, kind: int, steps: tuple[Step, ...]) -> Iterator[Partials]:
+    def _received(self, origin: int, course: int, steps: tuple[Step, ...]) -> Iterator[Partials]:
         done, step = steps[self._hop - 1], steps[self._hop]
         if not self._waiting:
             return
         for rows in pa.ipc.open_stream(pa.py_buffer(self._aside)):
-            mine = (rows.column("origin").to_numpy() == origin) & (rows.column("kind").to_numpy() == kind)
+            mine = (rows.column("origin").to_numpy() == origin) & (rows.column("course").to_numpy() == course)
             if np.any(mine):
                 block = self._wire.receive(rows.filter(pa.array(mine)), step.joined, done.carry)
-                self.probing.work.hops[step.hop].shuffled += len(block)
+                self.task.work.hops[step.hop].shuffled += len(block)
                 yield block
 
-    def ship(self, kind: int, block: Partials) -> Iterator[pa.RecordBatch]:
-        """Yield partial results of one class for the next hop's nodes."""
-        done, following = self.probing.courses(block.origin)[kind][self._hop : self._hop + 2]
-        to = self.probing.visits(block, following)
-        self.probing.work.hops[following.hop].rows_in += len(block)
-        yield from self._wire.ship(block, to, kind, done.carry, self.probing.table.gather)
+    def ship(self, course: int, block: Partials) -> Iterator[pa.RecordBatch]:
+        """Yield partial results of one course for the next hop's nodes."""
+        done, following = self.task.courses(block.origin)[course][self._hop : self._hop + 2]
+        to = self.task.visits(block, following)
+        self.task.work.hops[following.hop].rows_in += len(block)
+        yield from self._wire.ship(block, to, course, done.carry, self.task.table.gather)
 
     def _report(self) -> TaskReport:
         """Return what this hop's task and those before it on the node did."""
-        report = self.probing.report(self._node)
+        report = self.task.report(self._node)
         if self._news.report is not None:
             report.add(self._news.report)
         return report
@@ -142,5 +143,5 @@ class Relay:
     def closing(self) -> TaskReport:
         """Do the node's merges and return its report."""
         report = self._report()
-        self.probing.keep(report, self._name)
+        self.task.keep(report, self._name)
         return report

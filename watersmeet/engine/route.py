@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from watersmeet.kernel.partials import Partials
-from watersmeet.kernel.route import Hashes, Seat
+from watersmeet.kernel.route import NOWHERE, Hashes, Seat
 from watersmeet.kernel.steps import Step
 from watersmeet.kernel.table import Target
 from watersmeet.model.windows import within_horizon
@@ -19,7 +19,6 @@ from watersmeet.placement import Placement
 from watersmeet.state.chunk import Bucket
 
 Ints = NDArray[np.int64]
-NOWHERE = -1
 
 
 class Routes:

@@ -40,7 +40,7 @@ class Wire:
     @property
     def schema(self) -> pa.Schema:
         """The schema."""
-        fields = [("node", pa.int32()), ("here", pa.int64()), ("origin", pa.int8()), ("kind", pa.int16())]
+        fields = [("node", pa.int32()), ("here", pa.int64()), ("origin", pa.int8()), ("course", pa.int16())]
         fields += [(name, pa.int64()) for name in ("moment", "high", "deadline")]
         fields += [(f"r{stream}", pa.int64()) for stream in range(len(self.query.streams))]
         fields += [(f"a{stream}", pa.int64()) for stream in self.query.counted]
@@ -63,23 +63,23 @@ class Wire:
         return self.block(size, {"node": pa.array(nodes, pa.int32()), "body": pa.array([body] * size, pa.binary())})
 
     def ship(
-        self, block: Partials, to: NDArray[np.bool_], kind: int, carry: Sequence[Column], gather: Gather
+        self, block: Partials, to: NDArray[np.bool_], course: int, carry: Sequence[Column], gather: Gather
     ) -> Iterator[pa.RecordBatch]:
-        """Yield partial results of one class, each once for every node it must visit, in blocks of bounded size."""
+        """Yield partial results of one course, each once for every node it must visit, in blocks of bounded size."""
         size = max(1, limits().block_bytes // (WIDTH + 16 * len(carry)))
         rows, nodes = np.nonzero(to)
         for start in range(0, len(rows), size):
             part = block.take(rows[start : start + size])
-            yield self._encode(part, nodes[start : start + size], kind, carry, gather)
+            yield self._encode(part, nodes[start : start + size], course, carry, gather)
 
     def _encode(
-        self, part: Partials, nodes: Ints, kind: int, carry: Sequence[Column], gather: Gather
+        self, part: Partials, nodes: Ints, course: int, carry: Sequence[Column], gather: Gather
     ) -> pa.RecordBatch:
         values = {
             "node": pa.array(nodes, pa.int32()),
             "here": pa.array(part.here),
             "origin": pa.array(np.full(len(part), part.origin), pa.int8()),
-            "kind": pa.array(np.full(len(part), kind), pa.int16()),
+            "course": pa.array(np.full(len(part), course), pa.int16()),
             "moment": pa.array(part.moment),
             "high": pa.array(part.high),
             "deadline": pa.array(part.deadline),
@@ -91,7 +91,7 @@ class Wire:
         return self.block(len(part), values)
 
     def receive(self, rows: pa.RecordBatch, joined: tuple[int, ...], carry: Sequence[Column]) -> Partials:
-        """Return rows of one origin and class that have come this far as a block of partial results."""
+        """Return rows of one origin and course that have come this far as a block of partial results."""
 
         def ints(name: str) -> Ints:
             return rows.column(name).to_numpy()  # type: ignore[no-any-return]

@@ -1,1 +1,1 @@
-"""The inner loops: windows, candidates, residual predicates, hops."""
+"""The inner loops: hops, the search for candidates, and the filters that candidates must pass."""

@@ -2,8 +2,7 @@
 
 import hashlib
 import mmap
-from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +11,7 @@ import numpy as np
 
 from watersmeet.kernel.calls import Answers
 from watersmeet.limits import limits
+from watersmeet.state.cache import Cache
 
 
 class Asked(NamedTuple):
@@ -32,8 +32,8 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-class Memory:
-    """Answers of two-stream calls for pairs of chunks, kept between blocks; the oldest are dropped first.
+class AnswerCache:
+    """Answers of two-stream calls for pairs of chunks, kept between blocks; the least recently used are dropped first.
 
     Args:
         folder: Where processes share what they know, made when need be; None to keep it in this one.
@@ -41,27 +41,27 @@ class Memory:
     """
 
     def __init__(self, folder: Path | None = None, limit: int = 64 << 20) -> None:
-        self._folder, self._limit, self._size = folder, limit, 0
-        self._answers: OrderedDict[Asked, Answers] = OrderedDict()
+        self._folder, self._limit = folder, limit
+        self._tables: Cache[Asked, Answers] = Cache()
 
     def table(self, asked: Asked, shape: tuple[int, int]) -> Answers | None:
         """Return the answers known for a pair of chunks, to be filled in place; None if it is too large to keep."""
         if shape[0] * shape[1] > self._limit // 4:
             return None
-        if asked in self._answers:
-            self._answers.move_to_end(asked)
-            return self._answers[asked]
-        table = self._answers[asked] = self._opened(asked, shape)
-        self._size += table.size
-        while self._size > self._limit:
-            self._forget(next(iter(self._answers)))
+        table = self._tables.get(asked)
+        if table is None:
+            table = self._opened(asked, shape)
+            self._tables.put(asked, table, table.nbytes)
+            self._unshare(self._tables.shrink(self._limit))
         return table
 
     def keep(self, run: str, chunks: Collection[str]) -> None:
         """Forget what is known about all but some chunks, also what processes that are gone have left."""
-        for asked in list(self._answers):
-            if asked.run == run and not (asked.left in chunks and asked.right in chunks):
-                self._forget(asked)
+
+        def gone(asked: Asked) -> bool:
+            return asked.run == run and not (asked.left in chunks and asked.right in chunks)
+
+        self._unshare(self._tables.forget(gone))
         if self._folder is None:
             return
         kept = {_digest(chunk) for chunk in chunks}
@@ -76,18 +76,25 @@ class Memory:
         """
         if self._folder is None:
             return np.zeros(shape, dtype=np.int8)
-        while len(self._answers) >= limits().shared_answers and (oldest := next(iter(self._answers))).run != asked.run:
-            self._forget(oldest)  # most likely of a query that has ended
-        if len(self._answers) < limits().shared_answers:
+        self._make_room(asked.run)
+        if len(self._tables) < limits().shared_answers:
             with suppress(OSError):  # no place or no permission: then it is not shared
                 self._folder.mkdir(parents=True, exist_ok=True)
                 return _mapped(self._folder / asked.name, shape)
         return np.zeros(shape, dtype=np.int8)
 
-    def _forget(self, asked: Asked) -> None:
-        self._size -= self._answers.pop(asked).size
+    def _make_room(self, run: str) -> None:
+        """Forget the oldest answers of other runs, most likely of queries that have ended, if too many are shared."""
+        for asked in self._tables:
+            if len(self._tables) < limits().shared_answers or asked.run == run:
+                return
+            self._tables.drop(asked)
+            self._unshare([asked])
+
+    def _unshare(self, dropped: Iterable[Asked]) -> None:
         if self._folder is not None:
-            _remove(self._folder / asked.name)
+            for asked in dropped:
+                _remove(self._folder / asked.name)
 
 
 def _mapped(path: Path, shape: tuple[int, int]) -> Answers:

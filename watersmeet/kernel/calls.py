@@ -27,7 +27,7 @@ CONSTANT = -1
 
 
 @dataclass(slots=True)
-class Cost:
+class CallCost:
     """What a predicate has cost so far, and how often it held."""
 
     asked: int = 0
@@ -40,15 +40,15 @@ class Cost:
         self.held += int(np.count_nonzero(answers == TRUE))
         self.seconds += seconds
 
-    def plus(self, other: "Cost | None") -> "Cost":
+    def plus(self, other: "CallCost | None") -> "CallCost":
         """Return the sum of two costs."""
         if other is None:
             return self
-        return Cost(self.asked + other.asked, self.held + other.held, self.seconds + other.seconds)
+        return CallCost(self.asked + other.asked, self.held + other.held, self.seconds + other.seconds)
 
     @property
     def rank(self) -> float:
-        """Cost per pair divided by the share it rejects: the predicate with the lowest rank goes first."""
+        """CallCost per pair divided by the share it rejects: the predicate with the lowest rank goes first."""
         if not self.asked:
             return 0.0
         return self.seconds / self.asked / max(1.0 - self.held / self.asked, 1e-9)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from watersmeet.predicate.model import Column, Operand, Operation
-from watersmeet.state.chunk import Rows
+from watersmeet.state.rows import Rows
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

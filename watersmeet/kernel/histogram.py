@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from watersmeet.kernel.duck import Duck
 from watersmeet.predicate.model import Bound, Dialect
-from watersmeet.state.chunk import BINS, TEXT_BYTES, Zone, is_text
+from watersmeet.state.numbers import TEXT_BYTES, is_text
+from watersmeet.state.zones import BINS, Zone
 
 Floats = NDArray[np.float64]
 

@@ -5,32 +5,25 @@ what arrived before the probing tuple: chunks of earlier batches did; of the bat
 of what has the same time, streams named earlier in the query.
 """
 
-from typing import Any
-
 import numpy as np
 
-from watersmeet.kernel.partials import Ints, Partials
-from watersmeet.kernel.steps import Step
-from watersmeet.kernel.table import Target
+from watersmeet.kernel.probe import Probe, Times
 from watersmeet.model.windows import FOREVER, NEVER
 
 
-def arrived_before(block: Partials, step: Step, target: Target, mine: Any, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Return the earliest and the latest time of what each partial result asks a chunk for, as it arrived before.
+def arrived_before(probe: Probe, times: Times) -> Times:
+    """Return which times each partial result asks a chunk for, as only what arrived before is admitted.
 
     [!] This is what makes results exactly once. Every exchange, placement and access path goes through here.
 
     Args:
-        block: Partial results; `moment` is the time of the tuple that began the probe.
-        step: The hop.
-        target: The chunk.
-        mine: Which of them ask this chunk at all.
-        low: The earliest time that their windows admit.
-        high: The latest.
+        probe: The probe; `moment` is the time of the tuple that a partial result began with.
+        times: What the windows admit.
     """
-    if target.fresh:
-        high = np.minimum(high, block.moment)
-    if target.fresh and step.target > block.origin:  # what has the same time came later
-        mine = mine & (block.moment > NEVER)
-        high = np.minimum(high, np.maximum(block.moment, NEVER + 1) - 1)
-    return (low, high) if np.all(mine) else (np.where(mine, low, FOREVER), np.where(mine, high, NEVER))
+    (low, high), mine, moment = times, probe.mine, probe.block.moment
+    if probe.target.fresh:
+        high = np.minimum(high, moment)
+    if probe.target.fresh and probe.step.target > probe.block.origin:  # what has the same time came later
+        mine = mine & (moment > NEVER)
+        high = np.minimum(high, np.maximum(moment, NEVER + 1) - 1)
+    return Times(low, high) if np.all(mine) else Times(np.where(mine, low, FOREVER), np.where(mine, high, NEVER))

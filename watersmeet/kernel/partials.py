@@ -38,6 +38,7 @@ class Partials:
         here: The node that each of them is on; -1 before the first hop.
         times: The event times of the members of streams that the placement tracks.
         carried: Column values that travel with the block; others are looked up by reference.
+        scanned: Whether they are candidates that a scan has found, which the plain SQL of their hop has let through.
     """
 
     joined: tuple[int, ...]
@@ -49,6 +50,7 @@ class Partials:
     asof: dict[int, Ints] = field(default_factory=dict)
     times: dict[int, Ints] = field(default_factory=dict)
     carried: dict[Column, pa.Array] = field(default_factory=dict)
+    scanned: bool = False
 
     def __len__(self) -> int:
         return len(self.moment)

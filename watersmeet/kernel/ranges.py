@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from watersmeet.kernel.candidates import Floats, Range
 from watersmeet.kernel.duck import Duck
 from watersmeet.predicate.model import Bound, Column, Operand, Operation
-from watersmeet.state.chunk import Chunk, Zone
+from watersmeet.state.chunk import Chunk
+from watersmeet.state.zones import Zone
 
 Bools = NDArray[np.bool_]
 Span = tuple[Floats | float, Floats | float]

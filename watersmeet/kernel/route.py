@@ -12,7 +12,8 @@ from watersmeet.kernel.table import Target
 from watersmeet.predicate.model import Column
 
 Seat = int | NDArray[np.int64]
-"""The node at which each partial result of a block probes a chunk, or one node for all of them; -1 where none does."""
+"""The node at which each partial result of a block probes a chunk, or one node for all; NOWHERE where none does."""
+NOWHERE = -1
 
 
 Hashes = Callable[[Partials, Column], NDArray[np.uint64]]

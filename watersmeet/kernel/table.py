@@ -12,7 +12,8 @@ from watersmeet.limits import limits
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
 from watersmeet.state.buckets import hashes
-from watersmeet.state.chunk import Chunk, Rows, widths
+from watersmeet.state.chunk import Chunk
+from watersmeet.state.rows import Rows, widths
 from watersmeet.state.store import Store
 
 Ints = NDArray[np.int64]

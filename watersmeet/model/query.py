@@ -13,7 +13,7 @@ from watersmeet.model.duration import seconds
 from watersmeet.model.windows import Sliding, Window
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Hidden, PythonPredicate
 from watersmeet.state.buckets import hashable
-from watersmeet.state.chunk import has_numbers
+from watersmeet.state.numbers import has_numbers
 
 
 @dataclass(frozen=True, slots=True)

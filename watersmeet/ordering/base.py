@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.kernel.hop import HopWork
 from watersmeet.kernel.steps import Hop
+from watersmeet.kernel.work import HopWork
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import Chunk
@@ -18,19 +18,19 @@ from watersmeet.state.chunk import Chunk
 class JoinOrder(ABC):
     """Answers in which order a new tuple probes the other streams; pure, planned per batch.
 
-    Tuples of a stream fall into classes by their values; each class has an order of its own.
+    Tuples of a stream may take different courses, told by their values; each course has an order of its own.
     """
 
     @abstractmethod
     def orders(self, origin: int) -> tuple[tuple[int, ...], ...]:
-        """Return for each class of a stream's tuples the other streams, in the order to probe them."""
+        """Return for each course of a stream's tuples the other streams, in the order to probe them."""
 
     def reads(self, origin: int) -> tuple[Column, ...]:
-        """Return the columns that tell a tuple's class; none where there is but one class."""
+        """Return the columns that tell a tuple's course; none where there is but one."""
         return ()
 
-    def classes(self, origin: int, values: Mapping[Column, pa.Array]) -> NDArray[np.int64]:
-        """Return each tuple's class from the columns that `reads` names; by default all are of the first."""
+    def courses(self, origin: int, values: Mapping[Column, pa.Array]) -> NDArray[np.int64]:
+        """Return each tuple's course from the columns that `reads` names; by default all take the first."""
         return np.zeros(max(map(len, values.values()), default=0), np.int64)
 
 

@@ -1,11 +1,11 @@
-"""Orders by histograms: tuples are told apart by their values, and each class probes first what it matches least.
+"""Orders by histograms: tuples are told apart by their values, and each probes first what it matches least.
 
 The Transfer Join Method (TJM) of "Multi-Way Windowed Streams θ-Joins Using Cluster", section 3.2 and algorithm 3: the
 next stream is the one that makes the fewest partial results, by equi-width histograms of the state. The paper looks one
 step ahead; here whole orders are compared by the partial results of all their steps, since the least of one step may
 lead to the most in the next. The step of algorithm 3 that may join two stored streams first is not taken: it would
 build partial results without the new tuple, most of which it would then throw away, and no partial result is ever
-stored here. The histograms are the chunks' own, merged on the driver before each batch; a tuple's class on the wire
+stored here. The histograms are the chunks' own, merged on the driver before each batch; a tuple's course on the wire
 says which order was chosen for it.
 
 Text counts by its first bytes: an equality, or LIKE with a prefix, is told apart where texts begin differently.
@@ -27,10 +27,12 @@ from watersmeet.model.query import Query
 from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.selectivity import usual_share
 from watersmeet.predicate.model import Bound, Column, Conjunct
-from watersmeet.state.chunk import Chunk, Zone, numbers
+from watersmeet.state.chunk import Chunk
+from watersmeet.state.numbers import numbers
+from watersmeet.state.zones import Zone
 
 ATTRIBUTES = 2
-"""Columns of a stream that tell its tuples' classes, at most; each is cut as its histogram is."""
+"""Columns of a stream that tell its tuples' courses, at most; each is cut as its histogram is."""
 ORDERS = 4
 """Orders of a stream's tuples, at most: each costs a pass over the new tuples."""
 WAYS = 24
@@ -38,7 +40,7 @@ WAYS = 24
 
 
 @dataclass(frozen=True)
-class Classes:
+class Courses:
     """The orders of one stream's tuples.
 
     Attributes:
@@ -54,9 +56,9 @@ class Classes:
 
 @dataclass(frozen=True)
 class HistogramOrder(JoinOrder):
-    """Orders by classes of values."""
+    """Orders by values."""
 
-    by_origin: tuple[Classes, ...]
+    by_origin: tuple[Courses, ...]
 
     def orders(self, origin: int) -> tuple[tuple[int, ...], ...]:
         """See JoinOrder."""
@@ -66,7 +68,7 @@ class HistogramOrder(JoinOrder):
         """See JoinOrder."""
         return tuple(column for column, _ in self.by_origin[origin].attributes)
 
-    def classes(self, origin: int, values: Mapping[Column, pa.Array]) -> NDArray[np.int64]:
+    def courses(self, origin: int, values: Mapping[Column, pa.Array]) -> NDArray[np.int64]:
         """See JoinOrder; NULL and NaN belong to the last part."""
         known = self.by_origin[origin]
         assert known.table is not None
@@ -83,10 +85,10 @@ class Histogram(Ordering):
     def plan(self, query: Query, chunks: tuple[Chunk, ...] = (), learned: Mapping[str, Any] | None = None) -> JoinOrder:
         """See Ordering."""
         statistics = Statistics(query, chunks)
-        return HistogramOrder(tuple(_Origin(query, statistics, at).classes() for at in range(len(query.streams))))
+        return HistogramOrder(tuple(_Origin(query, statistics, at).courses() for at in range(len(query.streams))))
 
     def estimates(self, query: Query, chunks: tuple[Chunk, ...], learned: Mapping[str, Any]) -> dict[Hop, float]:
-        """See Ordering; on average over the classes."""
+        """See Ordering; on average over the courses."""
         statistics = Statistics(query, chunks)
         every = (_Origin(query, statistics, at).estimates() for at in range(len(query.streams)))
         return {hop: found for each in every for hop, found in each.items()}
@@ -154,7 +156,7 @@ class _Origin:
         self._shares = self._by_cell(sizes)
         self._weights = self._by_size()
 
-    def classes(self) -> Classes:
+    def courses(self) -> Courses:
         """Return the orders and what tells them apart."""
         by_cell = self._orders()
         weights: dict[tuple[int, ...], float] = defaultdict(float)
@@ -162,13 +164,13 @@ class _Origin:
             weights[order] += weight
         kept = tuple(sorted(weights, key=lambda order: (-weights[order], order))[:ORDERS])
         if len(kept) == 1:
-            return Classes(kept)
-        return Classes(kept, tuple(self._attributes), np.array([_nearest(order, kept) for order in by_cell]))
+            return Courses(kept)
+        return Courses(kept, tuple(self._attributes), np.array([_nearest(order, kept) for order in by_cell]))
 
     def estimates(self) -> dict[Hop, float]:
         """Return for each hop of the orders the matches expected per partial result."""
         hops = [
-            ((self._origin, *order[:at]), target) for order in self.classes().orders for at, target in enumerate(order)
+            ((self._origin, *order[:at]), target) for order in self.courses().orders for at, target in enumerate(order)
         ]
         return {(tuple(sorted(to)), target): float(self._weights @ self._matches(to, target)) for to, target in hops}
 

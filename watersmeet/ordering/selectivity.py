@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from watersmeet.kernel.hop import HopWork
 from watersmeet.kernel.steps import Hop
+from watersmeet.kernel.work import HopWork
 from watersmeet.model.query import Query
 from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.given import FixedOrder, tied

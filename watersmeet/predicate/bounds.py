@@ -17,7 +17,7 @@ from watersmeet.predicate.datetimes import DAY
 from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Bound, Column
 from watersmeet.predicate.overflow import AS_DOUBLE, Unsure, guarded, operations_of
-from watersmeet.predicate.source import Constant, Node
+from watersmeet.predicate.source import Constant, SqlNode
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import INTEGRAL, Kind, common_type
 
@@ -92,7 +92,7 @@ class Interval:
         return replace(mirrored, high=replace(mirrored.high, sql=sql, columns=columns))
 
 
-def bounds_of(node: Node, translator: Translator) -> tuple[Bound, ...]:
+def bounds_of(node: SqlNode, translator: Translator) -> tuple[Bound, ...]:
     """The bounds a conjunct offers, one for each column it can look up."""
     search = _Search(translator)
     found = [
@@ -136,7 +136,7 @@ class _Search:
     def __init__(self, translator: Translator) -> None:
         self.translator = translator
 
-    def limits(self, node: Node) -> Iterator[tuple[Node, Interval]]:
+    def limits(self, node: SqlNode) -> Iterator[tuple[SqlNode, Interval]]:
         """The subexpressions that the conjunct limits directly."""
         if isinstance(node, exp.Between):
             low, high = self._value_for(node.this, node.args["low"]), self._value_for(node.this, node.args["high"])
@@ -147,14 +147,14 @@ class _Search:
         elif type(node) in SIDES:
             yield from self._sides(node)
 
-    def _sides(self, node: Node) -> Iterator[tuple[Node, Interval]]:
+    def _sides(self, node: SqlNode) -> Iterator[tuple[SqlNode, Interval]]:
         has_low, has_high = SIDES[type(node)]
         left, right = node.this, node.args["expression"]
         for one, other, lower, upper in ((left, right, has_low, has_high), (right, left, has_high, has_low)):
             value = self._value_for(one, other)
             yield one, Interval(value if lower else None, value if upper else None)
 
-    def _value_for(self, limited: Node, node: Node) -> Value | None:
+    def _value_for(self, limited: SqlNode, node: SqlNode) -> Value | None:
         """The limit as a number, if Spark compares the two as the numbers they are."""
         one, other = self._expr(limited), self._expr(node)
         if one is None or other is None:
@@ -164,13 +164,13 @@ class _Search:
         as_floats = numbers and type_ is not None and type_.kind == "float" and one.type != other.type
         return self.value(node) if (numbers and not as_floats) or one.type == other.type else None
 
-    def _expr(self, node: Node) -> Expr | None:
+    def _expr(self, node: SqlNode) -> Expr | None:
         try:
             return self.translator.expr(node)
         except Refusal:
             return None
 
-    def value(self, node: Node) -> Value | None:
+    def value(self, node: SqlNode) -> Value | None:
         """The node as a number that never raises, or None."""
         node = node.unnest()
         made = self._expr(node)
@@ -194,7 +194,7 @@ class _Search:
             return self.translator.dialect.time_zone in FIXED_ZONES
         return made.type.kind in {"double", "decimal", "timestamp_ntz"}
 
-    def isolated(self, node: Node, interval: Interval) -> Iterator[tuple[Column, Interval]]:
+    def isolated(self, node: SqlNode, interval: Interval) -> Iterator[tuple[Column, Interval]]:
         """The columns inside `node`, each with the interval it must lie in for `node` to lie in `interval`."""
         node = node.unnest()
         made = self._expr(node)
@@ -212,7 +212,7 @@ class _Search:
         if made.sql == column.name and made.type.kind in AS_DOUBLE:
             yield column, interval.rounded() if made.type.kind == "decimal" else interval
 
-    def _operands(self, node: Node, interval: Interval, *, has_nan: bool) -> Iterator[tuple[Column, Interval]]:
+    def _operands(self, node: SqlNode, interval: Interval, *, has_nan: bool) -> Iterator[tuple[Column, Interval]]:
         left, right = node.this, node.args["expression"]
         left_value, right_value = self.value(left), self.value(right)
         kinds = {made.type.kind for made in (self._expr(left), self._expr(right)) if made is not None}
@@ -235,8 +235,8 @@ class _Search:
 
 PLAIN = (exp.Column, exp.Literal, exp.Neg, Constant)
 _NUMBERS: frozenset[Kind] = frozenset({"byte", "short", "int", "long", "float", "double", "decimal"})
-_SIGNS: dict[type[Node], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
-SIDES: dict[type[Node], tuple[bool, bool]] = {
+_SIGNS: dict[type[SqlNode], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+SIDES: dict[type[SqlNode], tuple[bool, bool]] = {
     exp.EQ: (True, True),
     exp.LT: (False, True),
     exp.LTE: (False, True),

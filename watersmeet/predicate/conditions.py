@@ -12,7 +12,7 @@ from watersmeet.predicate.comparisons import compare, logic
 from watersmeet.predicate.conditionals import alike
 from watersmeet.predicate.expr import Expr, Refusal, merged, strict
 from watersmeet.predicate.patterns import like, rlike
-from watersmeet.predicate.source import Node
+from watersmeet.predicate.source import SqlNode
 from watersmeet.predicate.types import BOOLEAN, STRING
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Handler = Callable[["Translator", Any], Expr]
 
 
-def flat(node: Node, kind: type[Node]) -> list[Node]:
+def flat(node: SqlNode, kind: type[SqlNode]) -> list[SqlNode]:
     """The operands of a chain of ANDs (or ORs), in written order, parentheses looked through."""
     bare = node.unnest()
     if not isinstance(bare, kind):
@@ -29,7 +29,7 @@ def flat(node: Node, kind: type[Node]) -> list[Node]:
     return [*flat(bare.this, kind), *flat(bare.args["expression"], kind)]
 
 
-def _unchained(node: Node) -> None:
+def _unchained(node: SqlNode) -> None:
     """Spark reads `a = b < c` and `a = b IS NULL` from the left, sqlglot otherwise: insist on parentheses."""
     for child in (node.this, node.args.get("expression"), node.args.get("low"), node.args.get("high")):
         if isinstance(child, tuple(CONDITIONS)) and not isinstance(child, exp.Escape):
@@ -53,8 +53,8 @@ def _between(self: Translator, node: exp.Between) -> Expr:
     return logic("AND", (low, compare("<=", value, self.expr(node.args["high"]), self.dialect)))
 
 
-def _logic(word: str, kind: type[Node]) -> Handler:
-    def handle(self: Translator, node: Node) -> Expr:
+def _logic(word: str, kind: type[SqlNode]) -> Handler:
+    def handle(self: Translator, node: SqlNode) -> Expr:
         return logic(word, [self.boolean(part) for part in flat(node, kind)])
 
     return handle
@@ -88,7 +88,7 @@ def _in(self: Translator, node: exp.In) -> Expr:
     return logic("OR", [compare("=", value, item, self.dialect) for item in items])
 
 
-def _text(self: Translator, node: Node) -> Expr:
+def _text(self: Translator, node: SqlNode) -> Expr:
     return coerce(self.expr(node), STRING, self.dialect)
 
 
@@ -110,7 +110,7 @@ def _rlike(self: Translator, node: exp.RegexpLike) -> Expr:
     return rlike(_text(self, node.this), self.expr(node.expression))
 
 
-CONDITIONS: dict[type[Node], Handler] = {
+CONDITIONS: dict[type[SqlNode], Handler] = {
     exp.EQ: _comparison("="),
     exp.NEQ: _comparison("<>"),
     exp.LT: _comparison("<"),

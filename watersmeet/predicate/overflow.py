@@ -12,7 +12,7 @@ from sqlglot import exp
 from watersmeet.predicate.datetimes import DAY
 from watersmeet.predicate.expr import Expr
 from watersmeet.predicate.model import Bound, Operand, Operation
-from watersmeet.predicate.source import Node
+from watersmeet.predicate.source import SqlNode
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import DATETIME, INTEGRAL, NUMERIC, Kind
 
@@ -38,7 +38,7 @@ _LIMITS: dict[Kind, float] = {
     **dict.fromkeys(("day_time", "timestamp", "timestamp_ntz"), float(1 << 63) * SLACK),
     "date": float(1 << 31) * SLACK,
 }
-_SIGNS: dict[type[Node], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Neg: "-"}
+_SIGNS: dict[type[SqlNode], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Neg: "-"}
 LONGEST_MONTH = 31 * DAY
 
 
@@ -46,7 +46,7 @@ class Unsure(Exception):
     """A conjunct that may raise for other reasons than overflow: no row can be left out unseen."""
 
 
-def operations_of(node: Node, translator: Translator) -> tuple[Operation, ...]:
+def operations_of(node: SqlNode, translator: Translator) -> tuple[Operation, ...]:
     """The operations of a comparison that may overflow.
 
     Raises:
@@ -82,10 +82,10 @@ class _Search:
     def __init__(self, translator: Translator) -> None:
         self.translator = translator
 
-    def expr(self, node: Node) -> Expr:
+    def expr(self, node: SqlNode) -> Expr:
         return self.translator.expr(node)
 
-    def roots(self, node: Node) -> Iterator[Operation]:
+    def roots(self, node: SqlNode) -> Iterator[Operation]:
         """The outermost operations that may overflow."""
         node = node.unnest()
         made = self.expr(node)
@@ -97,13 +97,13 @@ class _Search:
         elif made.raises:
             raise Unsure
 
-    def _overflows(self, node: Node, made: Expr) -> bool:
+    def _overflows(self, node: SqlNode, made: Expr) -> bool:
         """Whether the node is an operation beyond whose width there is an error; of timestamps it is never flagged."""
         if _sign(node) is None or made.type.kind not in _LIMITS or made.is_literal:
             return False
         return made.raises or made.type.kind not in INTEGRAL
 
-    def _operation(self, node: Node, made: Expr) -> Operation:
+    def _operation(self, node: SqlNode, made: Expr) -> Operation:
         sign, kind = _sign(node), made.type.kind
         parts = tuple(self._part(child, kind) for child in _children(node))
         if sign is None or (kind == "date" and made.raises):
@@ -113,7 +113,7 @@ class _Search:
         dates = all(self.expr(child.unnest()).type.kind == "date" for child in _children(node))
         return Operation(sign, parts, _LIMITS[kind], float(DAY) if dates and kind == "day_time" else 1.0)
 
-    def _part(self, node: Node, kind: Kind) -> Operand | Operation:
+    def _part(self, node: SqlNode, kind: Kind) -> Operand | Operation:
         """An operand of an operation that gives a value of this kind, in the unit of that kind."""
         node = node.unnest()
         made = self.expr(node)
@@ -131,13 +131,13 @@ class _Search:
         return Operand(f"({number}{unit})" if unit and made.type.kind == "day_time" else number, columns)
 
 
-def _sign(node: Node) -> str | None:
+def _sign(node: SqlNode) -> str | None:
     if isinstance(node, exp.Anonymous):
         return "abs" if node.name.lower() == "abs" else None
     return _SIGNS.get(type(node))
 
 
-def _children(node: Node) -> list[Node]:
+def _children(node: SqlNode) -> list[SqlNode]:
     if isinstance(node, exp.Anonymous):
         return list(node.expressions)
     return [node.this, *([node.args["expression"]] if node.args.get("expression") is not None else [])]

@@ -11,7 +11,7 @@ from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
-from watersmeet.predicate.source import Node, Source
+from watersmeet.predicate.source import Source, SqlNode
 from watersmeet.predicate.terms import comparison_of
 from watersmeet.predicate.text_bounds import text_bounds_of
 from watersmeet.predicate.translate import Translator
@@ -48,7 +48,7 @@ def parse_where(
         raise source.error(refusal.problem, refusal.node) from None
 
 
-def conjunct(translator: Translator, node: Node, text: str) -> Conjunct:
+def conjunct(translator: Translator, node: SqlNode, text: str) -> Conjunct:
     """Carry one conjunct over to DuckDB.
 
     Raises:
@@ -73,7 +73,7 @@ def conjunct(translator: Translator, node: Node, text: str) -> Conjunct:
     )
 
 
-def _equality(node: Node, translator: Translator) -> tuple[Column, Column] | None:
+def _equality(node: SqlNode, translator: Translator) -> tuple[Column, Column] | None:
     """Return the columns of a condition that is nothing but `column = column`."""
     if not isinstance(node, exp.EQ):
         return None

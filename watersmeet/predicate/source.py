@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from watersmeet.errors import SqlError
 
-Node = exp.Expr
+SqlNode = exp.Expr
 
 
 class Name(exp.Column):
@@ -19,7 +19,7 @@ class Name(exp.Column):
     arg_types = {"this": True, "path": True}  # noqa: RUF012
 
     @property
-    def parts(self) -> list[Node]:
+    def parts(self) -> list[SqlNode]:
         """The names."""
         return [exp.Identifier(this=name) for name in self.args["path"]]
 
@@ -64,10 +64,10 @@ class Reading(Protocol):
 
     text: str
 
-    def span(self, node: Node) -> tuple[int, int]:
+    def span(self, node: SqlNode) -> tuple[int, int]:
         """Where the node stands."""
 
-    def error(self, problem: str, node: Node | None) -> SqlError:
+    def error(self, problem: str, node: SqlNode | None) -> SqlError:
         """The error that underlines the node, or the whole text."""
 
     def arguments(self, call: exp.Anonymous) -> list[str]:
@@ -84,7 +84,7 @@ class Source:
         except SqlglotError:
             raise SqlError("The text ends inside a string, a quoted name or a comment.", text, 0, len(text)) from None
 
-    def parse(self) -> Node | None:
+    def parse(self) -> SqlNode | None:
         """The expression, or None for an empty text."""
         if not self.tokens:
             return None
@@ -94,7 +94,7 @@ class Source:
             raise self._syntax_error(error) from None
         except SqlglotError as error:
             raise self.error(f"This is not an SQL expression: {error}", None) from None
-        if len(trees) != 1 or not isinstance(trees[0], Node):
+        if len(trees) != 1 or not isinstance(trees[0], SqlNode):
             raise self.error("`where` is one expression, without semicolons.", None)
         return trees[0]
 
@@ -112,12 +112,12 @@ class Source:
         last = self.tokens[-1].token_type
         return last not in {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.NUMBER, TokenType.STRING, TokenType.VAR}
 
-    def error(self, problem: str, node: Node | None) -> SqlError:
+    def error(self, problem: str, node: SqlNode | None) -> SqlError:
         """The error that underlines the node, or the whole text."""
         start, end = self.span(node) if node is not None else (0, len(self.text))
         return SqlError(problem, self.text, start, end)
 
-    def span(self, node: Node) -> tuple[int, int]:
+    def span(self, node: SqlNode) -> tuple[int, int]:
         """Where the node stands: from its first to its last token known, parentheses closed."""
         places = [found._meta for found in node.walk() if found._meta and "start" in found._meta]
         if not places:
@@ -142,7 +142,7 @@ class Source:
         texts = (self.text[start : end - 1].strip() for start, end in pairwise(edges))
         return [text for text in texts if text]
 
-    def _keyword_span(self, node: Node) -> tuple[int, int]:
+    def _keyword_span(self, node: SqlNode) -> tuple[int, int]:
         found = self.text.upper().find(node.sql("spark").upper())
         return (found, found + len(node.sql("spark"))) if found >= 0 else (0, len(self.text))
 

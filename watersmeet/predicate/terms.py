@@ -16,7 +16,7 @@ from sqlglot import exp
 from watersmeet.predicate.casts import cast, coerce
 from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.source import Node
+from watersmeet.predicate.source import SqlNode
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import DOUBLE, FLOAT, FRACTIONAL, INT, NUMERIC, STRING, Type, common_type
 
@@ -138,11 +138,11 @@ def inputs_of(term: Term) -> Iterator[Input]:
         yield term
 
 
-SIGNS: dict[type[Node], Sign] = {
+SIGNS: dict[type[SqlNode], Sign] = {
     exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=", exp.EQ: "=", exp.NEQ: "<>",
 }  # fmt: skip
 NEGATED: dict[Sign, Sign] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
-ARITHMETIC: dict[type[Node], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
+ARITHMETIC: dict[type[SqlNode], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
 NAMES = {"power": "pow", "log": "ln"}
 EXACT = frozenset({"negative", "abs", "float", "sqrt", "degrees", "radians", "+", "-", "*", "/"})
 INEXACT = (UNARY | BINARY | VECTORS | TEXTS) - EXACT
@@ -159,7 +159,7 @@ class _Typed:
     expr: Expr | None = None
 
 
-def comparison_of(node: Node, translator: Translator) -> tuple[Comparison, ...] | None:
+def comparison_of(node: SqlNode, translator: Translator) -> tuple[Comparison, ...] | None:
     """The comparisons that must all be TRUE for the condition to be TRUE; None where it doesn't fit.
 
     It fits a comparison, BETWEEN, or NOT of a comparison, in which at least one function is inexact and the rest can
@@ -175,7 +175,7 @@ def comparison_of(node: Node, translator: Translator) -> tuple[Comparison, ...] 
     return None if exact or not all(comparison.columns for comparison in made) else made
 
 
-def _comparisons(node: Node, translator: Translator) -> Iterator[Comparison]:
+def _comparisons(node: SqlNode, translator: Translator) -> Iterator[Comparison]:
     bare = node.unnest()
     if type(bare) in SIGNS:
         yield _comparison(SIGNS[type(bare)], bare.this, bare.expression, translator)
@@ -189,13 +189,13 @@ def _comparisons(node: Node, translator: Translator) -> Iterator[Comparison]:
         raise Refusal("This is no comparison.")
 
 
-def _comparison(sign: Sign, left: Node, right: Node, translator: Translator) -> Comparison:
+def _comparison(sign: Sign, left: SqlNode, right: SqlNode, translator: Translator) -> Comparison:
     sides = [_typed(side, translator) for side in (left, right)]
     type_ = _compared(sides[0], sides[1], translator)
     return Comparison(sign, *(_as(side, type_, translator).term for side in sides))
 
 
-def _is_inexact(node: Node) -> bool:
+def _is_inexact(node: SqlNode) -> bool:
     return isinstance(node, exp.Anonymous) and _name(node) in INEXACT
 
 
@@ -203,7 +203,7 @@ def _name(node: exp.Anonymous) -> str:
     return NAMES.get(node.name.lower(), node.name.lower())
 
 
-def _typed(node: Node, translator: Translator) -> _Typed:
+def _typed(node: SqlNode, translator: Translator) -> _Typed:
     """The term of a node, of the type Spark gives it."""
     bare = node.unnest()
     if not any(_is_inexact(part) for part in bare.walk()):
@@ -265,7 +265,7 @@ def _compared(left: _Typed, right: _Typed, translator: Translator) -> Type:
     return DOUBLE if small else _shared(left, right, translator)
 
 
-def _arithmetic(sign: str, left: Node, right: Node, translator: Translator) -> _Typed:
+def _arithmetic(sign: str, left: SqlNode, right: SqlNode, translator: Translator) -> _Typed:
     """Single precision is double precision, rounded once more: for these operations that is the same."""
     sides = [_typed(side, translator) for side in (left, right)]
     type_ = _divided(sides) if sign == "/" else _shared(sides[0], sides[1], translator)

@@ -12,7 +12,7 @@ from watersmeet.predicate.bounds import SIDES
 from watersmeet.predicate.expr import Expr, strict
 from watersmeet.predicate.model import Bound, Column
 from watersmeet.predicate.patterns import prefix_of
-from watersmeet.predicate.source import Node
+from watersmeet.predicate.source import SqlNode
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import DOUBLE, STRING
 
@@ -20,7 +20,7 @@ Limit = tuple[Expr, Expr | None, Expr | None]
 """A text, and the numbers between which its own lies, each None if unlimited."""
 
 
-def text_bounds_of(node: Node, translator: Translator) -> tuple[Bound, ...]:
+def text_bounds_of(node: SqlNode, translator: Translator) -> tuple[Bound, ...]:
     """The bounds that a conjunct over text offers, one for each column it can look up."""
     found = [_bound(*limit) for limit in _limits(node.unnest(), translator)]
     return tuple(bound for bound in found if bound is not None)
@@ -34,7 +34,7 @@ def _bound(limited: Expr, low: Expr | None, high: Expr | None) -> Bound | None:
     return Bound(column, low.sql if low else None, high.sql if high else None, tuple(sorted(read)))
 
 
-def _limits(node: Node, translator: Translator) -> Iterator[Limit]:
+def _limits(node: SqlNode, translator: Translator) -> Iterator[Limit]:
     if isinstance(node, exp.Between):
         for value, low, high in _texts(translator, node.this, node.args["low"], node.args["high"]):
             yield value, _first(low), _first(high)
@@ -51,7 +51,7 @@ def _limits(node: Node, translator: Translator) -> Iterator[Limit]:
                 yield value, _first(prefix), _last(prefix)
 
 
-def _prefixed(node: Node, translator: Translator) -> Sequence[tuple[Expr, ...]]:
+def _prefixed(node: SqlNode, translator: Translator) -> Sequence[tuple[Expr, ...]]:
     """The text of a LIKE or startswith, with what it must begin with."""
     escape = "\\"
     if isinstance(node, exp.Escape):
@@ -63,7 +63,7 @@ def _prefixed(node: Node, translator: Translator) -> Sequence[tuple[Expr, ...]]:
     return _texts(translator, *node.expressions) if name == "startswith" else ()
 
 
-def _texts(translator: Translator, *nodes: Node) -> Sequence[tuple[Expr, ...]]:
+def _texts(translator: Translator, *nodes: SqlNode) -> Sequence[tuple[Expr, ...]]:
     """The nodes' expressions; none at all unless every one is text, can't raise and is always to be trusted."""
     made = tuple(translator.expr(node) for node in nodes)
     return [made] if all(expr.type == STRING and not expr.raises and not expr.unsure for expr in made) else []

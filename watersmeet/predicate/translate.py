@@ -9,7 +9,7 @@ from watersmeet.predicate.conditions import CONDITIONS
 from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Call, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
-from watersmeet.predicate.source import Foreign, Name, Node, Reading
+from watersmeet.predicate.source import Foreign, Name, Reading, SqlNode
 from watersmeet.predicate.values import VALUES
 
 HANDLERS = {**VALUES, **CONDITIONS}
@@ -28,7 +28,7 @@ REFUSED: tuple[tuple[tuple[type, ...], str], ...] = (
 
 
 PLAIN_PARTS = {"this", "expression", "expressions"}
-PARTS: dict[type[Node], set[str]] = {
+PARTS: dict[type[SqlNode], set[str]] = {
     exp.Anonymous: PLAIN_PARTS,
     exp.Between: PLAIN_PARTS | {"low", "high"},
     exp.Case: PLAIN_PARTS | {"ifs", "default"},
@@ -55,7 +55,7 @@ class Translator:
         self.source, self.scope, self.predicates, self.dialect = source, scope, predicates, dialect
         self.calls: list[Call] = []
 
-    def expr(self, node: Node) -> Expr:
+    def expr(self, node: SqlNode) -> Expr:
         """The node's expression; a refusal underlines the innermost node that caused it."""
         try:
             unread = {name for name, part in node.args.items() if part} - PARTS.get(type(node), PLAIN_PARTS)
@@ -65,7 +65,7 @@ class Translator:
         except Refusal as refusal:
             raise Refusal(refusal.problem, refusal.node or node) from None
 
-    def boolean(self, node: Node) -> Expr:
+    def boolean(self, node: SqlNode) -> Expr:
         """The node's expression, which must be a condition."""
         made = self.expr(node)
         try:
@@ -74,7 +74,7 @@ class Translator:
             raise Refusal(refusal.problem, node) from None
 
 
-def _refusal_of(node: Node) -> str:
+def _refusal_of(node: SqlNode) -> str:
     if isinstance(node, Foreign):
         return f"{node.name} is Spark's own."
     for kinds, problem in REFUSED:

@@ -18,7 +18,7 @@ from watersmeet.predicate.functions import call_function
 from watersmeet.predicate.literals import number, string
 from watersmeet.predicate.model import Argument, Call, PythonPredicate
 from watersmeet.predicate.scope import field_of
-from watersmeet.predicate.source import Constant, Known, Name, Node
+from watersmeet.predicate.source import Constant, Known, Name, SqlNode
 from watersmeet.predicate.types import (
     BINARY,
     BOOLEAN,
@@ -187,7 +187,7 @@ def find_predicate(predicates: Sequence[PythonPredicate], name: str) -> PythonPr
     return next(iter(exact or close), None)
 
 
-def _argument(self: Translator, node: Node, text: str) -> tuple[Argument, Expr]:
+def _argument(self: Translator, node: SqlNode, text: str) -> tuple[Argument, Expr]:
     made = self.expr(node)
     if len({column.stream for column in made.columns}) > 1:
         raise Refusal("An argument of a Python predicate reads one stream; split this one into two arguments.", node)
@@ -200,7 +200,7 @@ def _argument(self: Translator, node: Node, text: str) -> tuple[Argument, Expr]:
 
 BITWISE = {exp.BitwiseAnd: "({0} & {1})", exp.BitwiseOr: "({0} | {1})", exp.BitwiseXor: "xor({0}, {1})"}
 
-VALUES: dict[type[Node], Handler] = {
+VALUES: dict[type[SqlNode], Handler] = {
     exp.Column: _column,
     Name: _column,
     Known: lambda self, node: node.meta["expr"],

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from watersmeet.engine.intake import IntakeReport
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.probe import TaskReport
+from watersmeet.engine.report import TaskReport
 from watersmeet.engine.warnings import Notice
 from watersmeet.state.manifest import Manifest
 

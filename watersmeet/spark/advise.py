@@ -209,7 +209,7 @@ class Trial(Runtime):
 
     def run(self, action: Run) -> Ran:
         """Run the one join there is; what Spark would have to decide is left undecided."""
-        done = {path: Job(driver.probe(self.rows, plan)) for path, plan in action.plans.items()}
+        done = {path: Job(driver.run_rows(self.rows, plan)) for path, plan in action.plans.items()}
         self.store.remove(file for job in done.values() for report in job.reports for file in report.pending)
         return Ran(done)
 

@@ -200,28 +200,28 @@ print("%d.%d %s" % (sys.version_info[0], sys.version_info[1], missing))
 
 def _check_executors(spark: SparkSession, store: Store) -> None:
     context = spark.sparkContext
-    probe = f"probe-{uuid.uuid4().hex}"
-    store.publish(probe, b"here")
+    marker = f"marker-{uuid.uuid4().hex}"
+    store.publish(marker, b"here")
     slots = max(2, context.defaultParallelism)
     try:
-        answers = context.parallelize(range(slots), slots).map(_sees(store.root, probe)).collect()
+        answers = context.parallelize(range(slots), slots).map(_sees(store.root, marker)).collect()
         problem = next((answer for answer in answers if answer), None)
     except Exception as error:
         problem = _of_failed(str(error))
     finally:
-        store.remove([probe])
+        store.remove([marker])
     if problem:
         raise DefinitionError(f"The checkpoint is at {store.root}, but an executor {problem}.")
 
 
-def _sees(root: str, probe: str) -> Callable[[object], str | None]:
+def _sees(root: str, marker: str) -> Callable[[object], str | None]:
     # Takes plain strings and imports inside: an executor without watersmeet must still be able to unpickle it.
     def sees(_: object) -> str | None:
         try:
             from watersmeet.state.store import Store as RemoteStore
         except ImportError as error:
             return f"can't import {error.name}: install watersmeet and what it needs there, too"
-        found = RemoteStore(root).read(probe) == b"here"
+        found = RemoteStore(root).read(marker) == b"here"
         return None if found else "can't see it: use a path that all executors share"
 
     return sees

@@ -11,7 +11,7 @@ from sqlglot import exp
 from watersmeet.errors import SqlError
 from watersmeet.predicate.expr import NULL, Expr, quote
 from watersmeet.predicate.model import PythonPredicate
-from watersmeet.predicate.source import Constant, Foreign, Known, Name, Node
+from watersmeet.predicate.source import Constant, Foreign, Known, Name, SqlNode
 from watersmeet.predicate.types import (
     BINARY,
     BOOLEAN,
@@ -31,13 +31,13 @@ from watersmeet.predicate.types import (
 )
 from watersmeet.spark.catalyst import Part
 
-BINARY_NODES: dict[str, type[Node]] = {
+BINARY_NODES: dict[str, type[SqlNode]] = {
     "And": exp.And, "Or": exp.Or, "EqualTo": exp.EQ, "LessThan": exp.LT, "LessThanOrEqual": exp.LTE,
     "GreaterThan": exp.GT, "GreaterThanOrEqual": exp.GTE, "EqualNullSafe": exp.NullSafeEQ, "Add": exp.Add,
     "Subtract": exp.Sub, "Multiply": exp.Mul, "Divide": exp.Div, "IntegralDivide": exp.IntDiv, "Remainder": exp.Mod,
     "BitwiseAnd": exp.BitwiseAnd, "BitwiseOr": exp.BitwiseOr, "BitwiseXor": exp.BitwiseXor,
 }  # fmt: skip
-UNARY_NODES: dict[str, type[Node]] = {"UnaryMinus": exp.Neg, "BitwiseNot": exp.BitwiseNot, "Not": exp.Not}
+UNARY_NODES: dict[str, type[SqlNode]] = {"UnaryMinus": exp.Neg, "BitwiseNot": exp.BitwiseNot, "Not": exp.Not}
 
 
 class Text:
@@ -51,7 +51,7 @@ class Text:
         start, end = self._closed(*part.span)
         return self.text[start:end]
 
-    def span(self, node: Node) -> tuple[int, int]:
+    def span(self, node: SqlNode) -> tuple[int, int]:
         """Where a node stands."""
         return node.meta["start"], node.meta["end"]
 
@@ -60,7 +60,7 @@ class Text:
         found: list[str] = call.meta["arguments"]
         return found
 
-    def error(self, problem: str, node: Node | Part | None) -> SqlError:
+    def error(self, problem: str, node: SqlNode | Part | None) -> SqlError:
         """The error that underlines a part, or the whole text."""
         span = node.span if isinstance(node, Part) else (0, len(self.text)) if node is None else self.span(node)
         return SqlError(problem, self.text, *self._closed(*span))
@@ -114,14 +114,14 @@ class Converter:
     ) -> None:
         self._spark, self._text, self._known, self._calls, self._guarded = spark, text, known, calls, guarded
 
-    def node(self, part: Part) -> Node:
+    def node(self, part: Part) -> SqlNode:
         """Return a part as a node."""
         found = self._known(part)
         made = self._made(part) if found is None else expressed(found)
         made.meta["start"], made.meta["end"] = part.span
         return made
 
-    def _made(self, part: Part) -> Node:
+    def _made(self, part: Part) -> SqlNode:
         children = [self.node(child) for child in part.children]
         if part.kind in BINARY_NODES:
             return BINARY_NODES[part.kind](this=children[0], expression=children[1])
@@ -131,16 +131,16 @@ class Converter:
         made = maker(self, part, children) if maker else None
         return made or Foreign(this=part.kind, expressions=children)
 
-    def attribute(self, part: Part, children: list[Node]) -> Node:
+    def attribute(self, part: Part, children: list[SqlNode]) -> SqlNode:
         """A name."""
         return Name(this=part.names[-1], path=part.names)
 
-    def literal(self, part: Part, children: list[Node]) -> Node | None:
+    def literal(self, part: Part, children: list[SqlNode]) -> SqlNode | None:
         """A constant."""
         made = literal(part.handle)
         return None if made is None else expressed(made)
 
-    def function(self, part: Part, children: list[Node]) -> Node | None:
+    def function(self, part: Part, children: list[SqlNode]) -> SqlNode | None:
         """A call of a function of Spark's or of a Python predicate."""
         if len(part.names) != 1 or part.handle.isDistinct() or part.handle.filter().isDefined():
             return None
@@ -154,7 +154,7 @@ class Converter:
         made.meta["arguments"] = [self._text.of(child) for child in part.children]
         return made
 
-    def cast(self, part: Part, children: list[Node]) -> Node | None:
+    def cast(self, part: Part, children: list[SqlNode]) -> SqlNode | None:
         """A cast, or try_cast."""
         target = part.handle.dataType().simpleString()
         if "collate" in target.lower() or "<" in target or ("(" in target and not target.startswith("decimal")):
@@ -163,7 +163,7 @@ class Converter:
         tried = str(part.handle.evalMode()) == "TRY"
         return exp.TryCast(this=children[0], to=to, safe=True) if tried else exp.Cast(this=children[0], to=to)
 
-    def like(self, part: Part, children: list[Node]) -> Node:
+    def like(self, part: Part, children: list[SqlNode]) -> SqlNode:
         """LIKE, with its escape character."""
         made = exp.Like(this=children[0], expression=children[1])
         escape = str(part.handle.escapeChar())
@@ -171,22 +171,22 @@ class Converter:
             return made
         return exp.Escape(this=made, expression=expressed(_text(escape)))
 
-    def choice(self, part: Part, children: list[Node]) -> Node:
+    def choice(self, part: Part, children: list[SqlNode]) -> SqlNode:
         """CASE."""
         pairs = zip(children[0::2], children[1::2], strict=False)
         branches = [exp.If(this=test, true=value) for test, value in pairs]
         return exp.Case(ifs=branches, default=children[-1] if len(children) % 2 else None)
 
-    def member(self, part: Part, children: list[Node]) -> Node:
+    def member(self, part: Part, children: list[SqlNode]) -> SqlNode:
         """IN."""
         return exp.In(this=children[0], expressions=children[1:])
 
-    def item(self, part: Part, children: list[Node]) -> Node:
+    def item(self, part: Part, children: list[SqlNode]) -> SqlNode:
         """A field of a struct or an element of an array."""
         return exp.Bracket(this=children[0], expressions=[children[1]])
 
 
-_MAKERS: dict[str, Callable[[Converter, Part, list[Node]], Node | None]] = {
+_MAKERS: dict[str, Callable[[Converter, Part, list[SqlNode]], SqlNode | None]] = {
     "UnresolvedAttribute": Converter.attribute,
     "Literal": Converter.literal,
     "UnresolvedFunction": Converter.function,
@@ -202,14 +202,14 @@ _MAKERS: dict[str, Callable[[Converter, Part, list[Node]], Node | None]] = {
 }
 
 
-def _negated(kind: type[Node], child: Node) -> Node:
+def _negated(kind: type[SqlNode], child: SqlNode) -> SqlNode:
     """NOT of an equality is an inequality."""
     if kind is exp.Not and type(child) is exp.EQ:
         return exp.NEQ(this=child.this, expression=child.expression)
     return kind(this=child)
 
 
-def expressed(found: Expr) -> Node:
+def expressed(found: Expr) -> SqlNode:
     """Return what is known already as a node."""
     made = (Known if found.columns else Constant)(this="known")
     made.meta["expr"] = found

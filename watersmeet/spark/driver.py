@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.probe import TaskReport
+from watersmeet.engine.report import TaskReport
 from watersmeet.kernel.table import is_bulky
 from watersmeet.limits import limits
-from watersmeet.spark.tasks import probed, take_in
+from watersmeet.spark.tasks import joined, take_in
 from watersmeet.spark.widths import FIXED, is_open, width
 
 BULKY = 1 << 16
@@ -37,7 +37,7 @@ def run(batch: DataFrame, plan: BatchPlan) -> list[TaskReport] | None:
     if plan.seconds >= limits().driver_seconds or most < 1:
         return None
     rows = fetch(batch, most)
-    return None if rows is None else probe(rows, plan)
+    return None if rows is None else run_rows(rows, plan)
 
 
 def fetch(batch: DataFrame, most: int) -> pa.Table | None:
@@ -94,10 +94,10 @@ def limit(plan: BatchPlan) -> int:
     return min(limits().driver_rows, limits().driver_bytes // max(1, width))
 
 
-def probe(rows: pa.Table, plan: BatchPlan) -> list[TaskReport]:
-    """Store rows, probe, and write results to the store, in this process."""
+def run_rows(rows: pa.Table, plan: BatchPlan) -> list[TaskReport]:
+    """Store rows, join them, and write results to the store, in this process."""
     with _turn:
         started = time.process_time()
-        done = probed(plan, [take_in(plan, NAME, 0, rows.to_batches())], NAME, 0, 1)
+        done = joined(plan, [take_in(plan, NAME, 0, rows.to_batches())], NAME, 0, 1)
         done[0].seconds += time.process_time() - started
         return done

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.probe import TaskReport
+from watersmeet.engine.report import TaskReport
 from watersmeet.engine.ship import Wire
 from watersmeet.limits import limits
 from watersmeet.spark import driver as small
@@ -35,7 +35,7 @@ def local(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
     What is shuffled is only the news of which chunks were written; rows are read from the memory-mapped chunks.
     """
     shares = batch.sparkSession.sparkContext.defaultParallelism
-    probed = _told(batch, plan, shares).mapInArrow(tasks.probe(plan, shares), tasks.REPORT_DDL)
+    probed = _told(batch, plan, shares).mapInArrow(tasks.join(plan, shares), tasks.REPORT_DDL)
     return tasks.outcome(row.body for row in probed.collect())
 
 

@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.probe import TaskReport
+from watersmeet.engine.report import TaskReport
 from watersmeet.errors import PredicateError
 from watersmeet.runtime.tree import Job
 from watersmeet.spark import tasks

@@ -533,8 +533,8 @@ def _outputs(select: str | None, join: Join, untrusted: bool) -> tuple[tuple[Out
     if parsed.plain is not None:
         return parsed.plain, None
     outputs = tuple(Output(column.name, column) for column in parsed.computed.columns or (RESULT_TIME,))
-    probe = replace(join, query=replace(join.query, outputs=outputs))
-    none = probe._structs(probe._no_results())
+    trial = replace(join, query=replace(join.query, outputs=outputs))
+    none = trial._structs(trial._no_results())
     if untrusted:
         return outputs, check_untrusted(parsed.computed, none)
     check(parsed.computed, none)

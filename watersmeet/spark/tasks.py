@@ -14,16 +14,17 @@ from pyspark import TaskContext
 from watersmeet.engine.fuse import ResultWriter, output, pending
 from watersmeet.engine.intake import Intake, IntakeReport
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.probe import Probe, TaskReport, Worker
 from watersmeet.engine.relay import Relay
+from watersmeet.engine.report import TaskReport
 from watersmeet.engine.ship import Wire
+from watersmeet.engine.task import JoinTask, Worker
 from watersmeet.errors import WatersmeetError
 from watersmeet.kernel.partials import Partials
 from watersmeet.limits import adopt
 from watersmeet.predicate.model import Column
 from watersmeet.spark.frames import HASH, STREAM
-from watersmeet.state.chunk import HASH as CHUNK_HASH
-from watersmeet.state.chunk import TIME
+from watersmeet.state.rows import HASH as CHUNK_HASH
+from watersmeet.state.rows import TIME
 from watersmeet.state.store import Store
 
 Blocks = Iterable[pa.RecordBatch]
@@ -132,7 +133,7 @@ def take_in(plan: BatchPlan, name: str, number: int, blocks: Blocks) -> IntakeRe
 
 
 def intake(plan: BatchPlan, receivers: int) -> Task:
-    """Return the task that stores its share of the input and tells every probing task what it stored."""
+    """Return the task that stores its share of the input and tells every task that joins what it stored."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
         adopt(plan.limits)
@@ -143,38 +144,38 @@ def intake(plan: BatchPlan, receivers: int) -> Task:
     return guarded(run, range(receivers))
 
 
-def probe(plan: BatchPlan, shares: int) -> Task:
+def join(plan: BatchPlan, shares: int) -> Task:
     """Return the task that runs all hops of its share, writes the results to the store and reports."""
 
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
         adopt(plan.limits)
         started = time.process_time()
-        done = probed(plan, intakes(blocks), attempt(), partition(), shares)
+        done = joined(plan, intakes(blocks), attempt(), partition(), shares)
         finish(done[0], started)
         yield messages((report.node, report) for report in done)
 
     return guarded(run, [-1])
 
 
-def probed(plan: BatchPlan, taken: list[IntakeReport], name: str, share: int, shares: int) -> list[TaskReport]:
+def joined(plan: BatchPlan, taken: list[IntakeReport], name: str, share: int, shares: int) -> list[TaskReport]:
     """Run all hops of a share, write the results to the store under a name, and return what was done."""
-    probing = Probe(plan, taken, worker())
-    done, later = write(plan, name, probing, probing.results(share, shares))
-    first, *others = probing.reports(share, shares, name)
+    task = JoinTask(plan, taken, worker())
+    done, later = write(plan, name, task, task.results(share, shares))
+    first, *others = task.reports(share, shares, name)
     first.rows, first.files, first.pending = done.rows, done.files, later.files
     return [first, *others]
 
 
-def write(plan: BatchPlan, name: str, probing: Probe, found: Iterable[Partials]) -> tuple[ResultWriter, ResultWriter]:
+def write(plan: BatchPlan, name: str, task: JoinTask, found: Iterable[Partials]) -> tuple[ResultWriter, ResultWriter]:
     """Write results to the store, under a name unique to the task attempt, and aside what Spark has yet to decide."""
-    query, table = probing.query, probing.table
+    query, table = task.query, task.table
     done = ResultWriter(plan.store, query.output_schema, f"{plan.name}-{name}")
     later = ResultWriter(plan.store, query.pending_schema, f"{plan.name}-{name}-pending")
     for block in found:
-        results, waiting = probing.divided(block)
+        results, waiting = task.divided(block)
         for rows in output(query, results, table):
             done.write(rows)
-        for rows in pending(query, waiting, table, probing.answers):
+        for rows in pending(query, waiting, table, task.answers):
             later.write(rows)
     done.close()
     later.close()
@@ -209,8 +210,8 @@ def relay(plan: BatchPlan, hop: int) -> Task:
         relaying = Relay(plan, hop, partition(), attempt(), worker())
         relaying.take(blocks)
         shipping = [time.process_time() - started]
-        for kind, block in relaying.probe():
-            yield from _timed(relaying.ship(kind, block), shipping)
+        for course, block in relaying.found():
+            yield from _timed(relaying.ship(course, block), shipping)
         yield relaying.message(time.process_time() - started, sum(shipping))
 
     return _wired(run, plan)
@@ -237,8 +238,8 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
         relaying = Relay(plan, hop, node, attempt(), worker())
         relaying.take(blocks)
         received = time.process_time() - started
-        results = (block for _, block in relaying.probe())
-        done, later = write(plan, attempt(), relaying.probing, results)
+        results = (block for _, block in relaying.found())
+        done, later = write(plan, attempt(), relaying.task, results)
         report = relaying.closing()
         report.rows, report.files, report.pending = done.rows, done.files, later.files
         report.shipping += received
@@ -274,7 +275,7 @@ def show(plan: BatchPlan, shares: int) -> Task:
     def run(blocks: Blocks) -> Iterator[pa.RecordBatch]:
         adopt(plan.limits)
         try:
-            for rows in _shown(Probe(plan, intakes(blocks), worker()), partition(), shares):
+            for rows in _shown(JoinTask(plan, intakes(blocks), worker()), partition(), shares):
                 fine = pa.nulls(rows.num_rows, pa.string())
                 yield pa.RecordBatch.from_arrays([*rows.columns, fine], schema=schema)
         except WatersmeetError as error:
@@ -284,11 +285,11 @@ def show(plan: BatchPlan, shares: int) -> Task:
     return run
 
 
-def _shown(probing: Probe, share: int, shares: int) -> Iterator[pa.RecordBatch]:
-    query, table = probing.query, probing.table
-    for block in probing.results(share, shares):
+def _shown(task: JoinTask, share: int, shares: int) -> Iterator[pa.RecordBatch]:
+    query, table = task.query, task.table
+    for block in task.results(share, shares):
         if query.deferred:
-            yield from pending(query, block, table, probing.answers)
+            yield from pending(query, block, table, task.answers)
         else:
             yield from output(query, block, table)
 

@@ -22,7 +22,7 @@ from watersmeet.predicate.expr import Expr, Refusal, fail
 from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
 from watersmeet.predicate.parse import conjunct
 from watersmeet.predicate.scope import Scope
-from watersmeet.predicate.source import Node
+from watersmeet.predicate.source import SqlNode
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import BOOLEAN
 from watersmeet.spark import purity
@@ -235,7 +235,7 @@ class _Reader:
     def _translator(self) -> Translator:
         return Translator(self._text, self._scope, self._predicates, self._dialect)
 
-    def _node(self, part: Part, *, careful: bool = False, hoisted: bool = True) -> Node:
+    def _node(self, part: Part, *, careful: bool = False, hoisted: bool = True) -> SqlNode:
         """Return a part as the translator takes it."""
 
         def known(inner: Part) -> Expr | None:

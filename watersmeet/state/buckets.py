@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.state.chunk import numbers
+from watersmeet.state.numbers import numbers
 
 Ints = NDArray[np.int64]
 LONG = 256

@@ -3,26 +3,27 @@
 import errno
 import os
 import uuid
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from watersmeet.errors import StateError
-from watersmeet.limits import limits
 from watersmeet.state import copies, remote
-from watersmeet.state.chunk import Chunk, Rows, read_batch
+from watersmeet.state.chunk import Chunk
 from watersmeet.state.durable import sync, sync_bytes, sync_names
+from watersmeet.state.ipc import read_batch
+from watersmeet.state.opened import Key, Opened
+from watersmeet.state.rows import Rows
 from watersmeet.state.sealed import digest
 
 TRIES = 3
 """How often a remote file is fetched whose copy on this host vanishes."""
-MOST_CHECKED, MOST_RUNS = 100_000, 100
-"""Chunks and runs of queries about which a process remembers something."""
+MOST_RUNS = 100
+"""Runs of queries of which a process remembers the chunks that they named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ class Store:
             StateError: If the file is missing or damaged; never "no rows".
         """
         place = chunk.place
-        key = _Key(self.root, place.path, place.offset, chunk.ordinals, str(time_type))
+        key = Key(self.root, place.path, place.offset, chunk.ordinals, str(time_type))
         rows = _opened.get(key)
         if rows is None:
             try:
@@ -282,61 +283,6 @@ def _known_by(chunk: Chunk) -> tuple[str, int, str | None]:
     return chunk.place.path, chunk.place.offset, chunk.ordinals
 
 
-class _Key(NamedTuple):
-    """What open rows are known by."""
-
-    root: str
-    path: str
-    offset: int
-    ordinals: str | None
-    time_type: str
-
-
-class _Opened:
-    """The chunks this process has open, the least recently used closed first; files stay mapped as long as they are."""
-
-    def __init__(self) -> None:
-        self._rows: OrderedDict[_Key, Rows] = OrderedDict()
-        self._size = 0
-        """More or less what they take; counted before any is closed."""
-        self._checked: set[tuple[str, str, int]] = set()
-        """Those whose checksums were right: they need not be read again when they are opened again."""
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(rows.nbytes for rows in list(self._rows.values()))
-
-    def get(self, key: _Key) -> Rows | None:
-        rows = self._rows.get(key)
-        if rows is not None and key in self._rows:
-            self._rows.move_to_end(key)
-        return rows
-
-    def is_checked(self, key: _Key) -> bool:
-        return key[:3] in self._checked
-
-    def put(self, key: _Key, rows: Rows) -> None:
-        if len(self._checked) >= MOST_CHECKED:
-            self._checked.clear()
-        self._checked.add(key[:3])
-        self._rows[key] = rows
-        self._size += 2 * rows.nbytes  # a guess at what its sort orders will take
-        if self._size <= limits().open_bytes:
-            return
-        self._size = self.nbytes
-        if self._size > limits().open_bytes:  # then by a quarter, so that this is not due again at once
-            while 4 * self._size > 3 * limits().open_bytes and len(self._rows) > 1:
-                self._size -= self._rows.popitem(last=False)[1].nbytes
-
-    def forget(self, gone: Callable[[_Key], bool]) -> None:
-        for key in [key for key in list(self._rows) if gone(key)]:
-            self._rows.pop(key, None)
-            self._checked.discard(key[:3])
-
-
-_opened = _Opened()
+_opened = Opened()
 _named: dict[tuple[str, str], frozenset[tuple[str, int, str | None]]] = {}
 """The chunks that a run of a query last named, by the store's root and the run."""

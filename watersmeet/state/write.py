@@ -9,22 +9,14 @@ from numpy.typing import NDArray
 
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import (
-    CHUNKS,
-    HASH,
-    ORDINAL,
-    TIME,
-    WHOLE,
-    Bucket,
-    Chunk,
-    Place,
-    encode,
-    with_orders,
-    zone_of,
-)
+from watersmeet.state.chunk import CHUNKS, WHOLE, Bucket, Chunk, Place
 from watersmeet.state.compact import Merge
+from watersmeet.state.index import with_orders
+from watersmeet.state.ipc import encode
+from watersmeet.state.rows import HASH, ORDINAL, TIME
 from watersmeet.state.sealed import digest
 from watersmeet.state.store import Store
+from watersmeet.state.zones import zone_of
 
 Ints = NDArray[np.int64]
 Owners = Callable[[int, Bucket], tuple[int, ...]]

@@ -18,8 +18,9 @@ from watersmeet.engine.fuse import output
 from watersmeet.engine.intake import Intake, IntakeReport
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import GIVEN, BatchPlan
-from watersmeet.engine.probe import Probe, TaskReport, Worker
 from watersmeet.engine.relay import Relay
+from watersmeet.engine.report import TaskReport
+from watersmeet.engine.task import JoinTask, Worker
 from watersmeet.errors import StateError
 from watersmeet.kernel.partials import Partials
 from watersmeet.kernel.table import ChunkTable
@@ -101,9 +102,9 @@ class Run(Runtime):
         done = []
         shares = {1: 1, 2: 3}.get(batch.placement.nodes, TASKS)  # as many as nodes, more, or fewer
         for share in range(shares):
-            probe = Probe(batch, intakes, WORKER)
-            rows = sum(self.fuse(block, probe.table) for block in probe.results(share, shares))
-            reports = probe.reports(share, shares, f"p{share}")
+            task = JoinTask(batch, intakes, WORKER)
+            rows = sum(self.fuse(block, task.table) for block in task.results(share, shares))
+            reports = task.reports(share, shares, f"p{share}")
             reports[0].rows = rows
             done += reports
         return done
@@ -123,12 +124,12 @@ class Run(Runtime):
                 relay = Relay(batch, hop, node, f"h{hop}n{node}", WORKER)
                 relay.take(block.filter(pa.array(block.column("node").to_numpy() == node)) for block in blocks)
                 rows = 0
-                for kind, partials in relay.probe():
+                for course, partials in relay.found():
                     seen.update(zip(*partials.rows.values(), strict=True))
                     if hop == last:
-                        rows += self.fuse(partials, relay.probing.table)
+                        rows += self.fuse(partials, relay.task.table)
                     else:
-                        following += relay.ship(kind, partials)
+                        following += relay.ship(course, partials)
                 if hop < last:
                     following.append(relay.message(0.0, 0.0))
                 else:

@@ -1,9 +1,8 @@
-"""Probing within one task: hops over the chunks of earlier batches and of this one."""
+"""The part of a batch that one task does: hops over the chunks of earlier batches and of this one."""
 
 import atexit
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -13,67 +12,17 @@ from numpy.typing import NDArray
 from watersmeet.engine.arrival import Arrivals, arrivals, as_of_all
 from watersmeet.engine.intake import IntakeReport, writer
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.route import NOWHERE, Routes
-from watersmeet.kernel.answers import Memory
-from watersmeet.kernel.calls import Cost
+from watersmeet.engine.report import TaskReport
+from watersmeet.engine.route import Routes
+from watersmeet.kernel.answers import AnswerCache
 from watersmeet.kernel.duck import Duck
-from watersmeet.kernel.hop import HopWork, Prober
+from watersmeet.kernel.hop import Hops
 from watersmeet.kernel.partials import Partials, references, regroup
-from watersmeet.kernel.steps import Hop, Step, entry_conjuncts
+from watersmeet.kernel.route import NOWHERE
+from watersmeet.kernel.steps import Step, entry_conjuncts
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Dialect
-from watersmeet.state.chunk import Chunk
-
-
-@dataclass(slots=True)
-class TaskReport:
-    """What a probing task tells the driver.
-
-    Attributes:
-        node: The node that it reports for.
-        hops: Work per hop.
-        node_pairs: Pairs looked at, by the node at which they meet.
-        costs: What each Python predicate cost.
-        strays: See Work.
-        rows: Results written.
-        files: Where they are.
-        pending: Where combinations are that Spark has yet to decide.
-        intakes: What the intake tasks reported; only from one task.
-        chunks: The batch's fresh chunks; only from that task.
-        merged: Chunks this task made, each with the ids of those it replaces.
-        seconds: CPU seconds used.
-        shipping: Those of them that it took to send rows to other tasks and to receive them.
-        tasks: How many tasks did it, one after the other; none in the driver.
-    """
-
-    node: int
-    hops: dict[Hop, HopWork] = field(default_factory=dict)
-    node_pairs: dict[int, int] = field(default_factory=dict)
-    costs: dict[str, Cost] = field(default_factory=dict)
-    strays: int = 0
-    rows: int = 0
-    files: list[str] = field(default_factory=list)
-    pending: list[str] = field(default_factory=list)
-    intakes: list[IntakeReport] = field(default_factory=list)
-    chunks: list[Chunk] = field(default_factory=list)
-    merged: list[tuple[Chunk, tuple[str, ...]]] = field(default_factory=list)
-    seconds: float = 0.0
-    shipping: float = 0.0
-    tasks: int = 0
-
-    def add(self, earlier: "TaskReport") -> None:
-        """Add what the tasks of earlier hops did on the same node."""
-        for hop, work in earlier.hops.items():
-            self.hops.setdefault(hop, HopWork()).add(work)
-        for node, pairs in earlier.node_pairs.items():
-            self.node_pairs[node] = self.node_pairs.get(node, 0) + pairs
-        for name, cost in earlier.costs.items():
-            self.costs[name] = cost.plus(self.costs.get(name))
-        self.strays += earlier.strays
-        self.seconds += earlier.seconds
-        self.shipping += earlier.shipping
-        self.tasks += earlier.tasks
 
 
 class Worker:
@@ -86,22 +35,22 @@ class Worker:
 
     def __init__(self, clock: Callable[[], float], folder: Path | None = None) -> None:
         self._clock = clock
-        self._memory = Memory(folder)
+        self._cache = AnswerCache(folder)
         self._ducks: dict[Dialect, Duck] = {}
         atexit.register(self._ducks.clear)  # DuckDB complains of connections that outlive the interpreter
 
-    def prober(self, plan: BatchPlan, query: Query, table: ChunkTable, routes: Routes) -> Prober:
+    def hops(self, plan: BatchPlan, query: Query, table: ChunkTable, routes: Routes) -> Hops:
         """Return what runs the hops of a task over some chunks; about others nothing need be remembered."""
         dialect, chunks = query.dialect, table.chunks
-        self._memory.keep(plan.run, {chunk.id for chunk in chunks})
+        self._cache.keep(plan.run, {chunk.id for chunk in chunks})
         plan.store.keep(plan.run, chunks)
         if dialect not in self._ducks:
             self._ducks[dialect] = Duck(dialect)
-        return Prober(query, table, self._ducks[dialect], self._memory, self._clock, routes, plan.run)
+        return Hops(query, table, self._ducks[dialect], self._cache, self._clock, routes, plan.run)
 
 
-class Probe:
-    """One task's probing.
+class JoinTask:
+    """One task's share of a batch's hops.
 
     Args:
         plan: The batch's plan.
@@ -117,8 +66,8 @@ class Probe:
         self._routes = Routes(plan.placement)
         self.table = ChunkTable(plan.store, plan.query, [*old, *self._fresh])
         self.query = plan.query.wary() if self._failed() else plan.query
-        self._prober = worker.prober(plan, self.query, self.table, self._routes)
-        self.work = self._prober.work
+        self._hops = worker.hops(plan, self.query, self.table, self._routes)
+        self.work = self._hops.work
         self._courses: dict[int, tuple[tuple[Step, ...], ...]] = {}
         self._arrivals: dict[int, Arrivals] = {}
         self._ordinals: dict[str, NDArray[np.int64]] = {}
@@ -137,7 +86,7 @@ class Probe:
         return any(zone is not None and zone.high > 0 for zone in zones)
 
     def courses(self, origin: int) -> tuple[tuple[Step, ...], ...]:
-        """Return the hops of a stream's new tuples, for each of their classes."""
+        """Return the hops of a stream's new tuples, for each of their courses."""
         if origin not in self._courses:
             self._courses[origin] = self._plan.courses(origin, self.query)
         return self._courses[origin]
@@ -165,11 +114,11 @@ class Probe:
         """
         streams = range(len(self._plan.query.streams))
         for origin in (*streams[share % len(streams) :], *streams[: share % len(streams)]):
-            for kind, steps in enumerate(self.courses(origin)):
-                yield from self.hops(regroup(self.entering(origin, kind, share, shares)), steps)
+            for course, steps in enumerate(self.courses(origin)):
+                yield from self.hops(regroup(self.entering(origin, course, share, shares)), steps)
 
-    def entering(self, origin: int, kind: int, share: int = 0, shares: int = 1) -> Iterator[Partials]:
-        """Yield the new tuples of a stream and class that pass the conjuncts over their own stream alone."""
+    def entering(self, origin: int, course: int, share: int = 0, shares: int = 1) -> Iterator[Partials]:
+        """Yield the new tuples of a stream and course that pass the conjuncts over their own stream alone."""
         conjuncts = entry_conjuncts(self.query, origin)
         window = self._plan.query.streams[origin].window
         for target in self._fresh:
@@ -187,17 +136,17 @@ class Probe:
                 asof=as_of_all(self._arrivals, origin, ts),
                 times={origin: ts} if origin in self._routes.tracked else {},
             )
-            block = self._of_class(self._prober.enter(block, conjuncts), kind)
+            block = self._on_course(self._hops.enter(block, conjuncts), course)
             if len(block):
                 yield block
 
-    def _of_class(self, block: Partials, kind: int) -> Partials:
+    def _on_course(self, block: Partials, course: int) -> Partials:
         order = self._plan.order
         columns = order.reads(block.origin)
         if not columns or not len(block):
             return block
-        classes = order.classes(block.origin, {c: block.column(c, self.table.gather) for c in columns})
-        return block.take(np.flatnonzero(classes == kind))
+        courses = order.courses(block.origin, {c: block.column(c, self.table.gather) for c in columns})
+        return block.take(np.flatnonzero(courses == course))
 
     def hops(self, blocks: Iterator[Partials], steps: Sequence[Step], node: int | None = None) -> Iterator[Partials]:
         """Yield what partial results become by some steps, probing at one node, or None for at all of them."""
@@ -209,7 +158,7 @@ class Probe:
         for block in blocks:
             if node is None:
                 self.work.hops[step.hop].rows_in += len(block)
-            yield from self._prober.hop(block, step, node)
+            yield from self._hops.hop(block, step, node)
 
     def visits(self, block: Partials, step: Step) -> NDArray[np.bool_]:
         """Return a row per partial result and a column per node: whether it must be visited for the step."""
@@ -232,16 +181,16 @@ class Probe:
         """Return the results of a block, and the combinations that Spark has to decide."""
         if not self.query.deferred:
             return block, block.slice(0, 0)
-        later = self._prober.undecided(block)
+        later = self._hops.undecided(block)
         return block.take(np.flatnonzero(~later)), block.take(np.flatnonzero(later))
 
     def answers(self, block: Partials) -> dict[str, pa.Array]:
         """Return what Python predicates answer that Spark needs to decide."""
-        return self._prober.answers(block)
+        return self._hops.answers(block)
 
     def report(self, node: int) -> TaskReport:
         """Return what the task did so far, as that of a node."""
-        work = self._prober.work
+        work = self._hops.work
         return TaskReport(node, dict(work.hops), dict(work.node_pairs), dict(work.costs), work.strays)
 
     def reports(self, share: int, shares: int, name: str) -> list[TaskReport]:

@@ -1,0 +1,59 @@
+"""What a task tells the driver: its work, the results it wrote and the chunks it made."""
+
+from dataclasses import dataclass, field
+
+from watersmeet.engine.intake import IntakeReport
+from watersmeet.kernel.calls import CallCost
+from watersmeet.kernel.steps import Hop
+from watersmeet.kernel.work import HopWork
+from watersmeet.state.chunk import Chunk
+
+
+@dataclass(slots=True)
+class TaskReport:
+    """What a task that ran hops tells the driver.
+
+    Attributes:
+        node: The node that it reports for.
+        hops: Work per hop.
+        node_pairs: Pairs looked at, by the node at which they meet.
+        costs: What each Python predicate cost.
+        strays: See Work.
+        rows: Results written.
+        files: Where they are.
+        pending: Where combinations are that Spark has yet to decide.
+        intakes: What the intake tasks reported; only from one task.
+        chunks: The batch's fresh chunks; only from that task.
+        merged: Chunks this task made, each with the ids of those it replaces.
+        seconds: CPU seconds used.
+        shipping: Those of them that it took to send rows to other tasks and to receive them.
+        tasks: How many tasks did it, one after the other; none in the driver.
+    """
+
+    node: int
+    hops: dict[Hop, HopWork] = field(default_factory=dict)
+    node_pairs: dict[int, int] = field(default_factory=dict)
+    costs: dict[str, CallCost] = field(default_factory=dict)
+    strays: int = 0
+    rows: int = 0
+    files: list[str] = field(default_factory=list)
+    pending: list[str] = field(default_factory=list)
+    intakes: list[IntakeReport] = field(default_factory=list)
+    chunks: list[Chunk] = field(default_factory=list)
+    merged: list[tuple[Chunk, tuple[str, ...]]] = field(default_factory=list)
+    seconds: float = 0.0
+    shipping: float = 0.0
+    tasks: int = 0
+
+    def add(self, earlier: "TaskReport") -> None:
+        """Add what the tasks of earlier hops did on the same node."""
+        for hop, work in earlier.hops.items():
+            self.hops.setdefault(hop, HopWork()).add(work)
+        for node, pairs in earlier.node_pairs.items():
+            self.node_pairs[node] = self.node_pairs.get(node, 0) + pairs
+        for name, cost in earlier.costs.items():
+            self.costs[name] = cost.plus(self.costs.get(name))
+        self.strays += earlier.strays
+        self.seconds += earlier.seconds
+        self.shipping += earlier.shipping
+        self.tasks += earlier.tasks

@@ -1,0 +1,126 @@
+"""The search for candidates: a block probes the chunks in reach, each by the access path of the fewest pairs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from watersmeet.kernel.admission import admitted, admitted_times
+from watersmeet.kernel.candidates import Path, Range, pairs, time_path, value_path
+from watersmeet.kernel.duck import Duck
+from watersmeet.kernel.partials import Ints, Partials
+from watersmeet.kernel.probe import Probe, Sought, Times
+from watersmeet.kernel.ranges import columns_of, misses, ranges, together, usable
+from watersmeet.kernel.reader import Reader
+from watersmeet.kernel.route import Router
+from watersmeet.kernel.steps import Step
+from watersmeet.kernel.work import Work
+from watersmeet.limits import limits
+from watersmeet.predicate.model import Bound, Column
+
+FIXED = 16
+"""About how many bytes a value of fixed width takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Finds the candidates of blocks.
+
+    Attributes:
+        reader: Looks columns up.
+        duck: The process's DuckDB connection.
+        router: Says at which copy of a chunk a partial result probes it.
+        work: Where the pairs are counted.
+    """
+
+    reader: Reader
+    duck: Duck
+    router: Router
+    work: Work
+
+    def candidates(self, block: Partials, step: Step, node: int | None) -> Iterator[Partials]:
+        """Yield what the partial results of a block may become; see `Hops.hop`."""
+        for probe in self._probes(self.sought(block, step), node):
+            yield from self._found(probe)
+
+    def sought(self, block: Partials, step: Step) -> Sought:
+        """Return what a block looks for in the stream of its next hop."""
+        window = self.reader.query.streams[step.target].window
+        tested = (*step.sql, *step.near, *step.hopeful)
+        read = {column for conjunct in tested for column in conjunct.columns} | set(step.carry)
+        times = Times(window.earliest(block.high), block.deadline)
+        return Sought(block, step, window, times, self.reader.fixed(read), step.target in self.router.tracked)
+
+    def _probes(self, sought: Sought, node: int | None) -> Iterator[Probe]:
+        """Yield the probes of the chunks in reach; those whose zone maps show that nothing matches are skipped."""
+        block, step, table = sought.block, sought.step, self.reader.table
+        asked = self._ranges(block, step.bounds)
+        time = Column(step.target, self.reader.query.streams[step.target].time)
+        seat_of = self.router.seats(block, step, table.hashes)
+        for target in table.overlapping(step.target, int(sought.times.low.min()), int(sought.times.high.max())):
+            seat = seat_of(target)
+            mine = seat >= 0 if node is None else seat == node
+            if not np.any(mine):
+                continue
+            for used, of in usable(asked, target.chunk, time, len(block)):
+                if not any(misses(target.chunk, one) for one in used):
+                    yield Probe(sought, target, table.rows(target), seat, mine if of is None else mine & of, used)
+
+    def _ranges(self, block: Partials, bounds: Sequence[Bound]) -> list[Range]:
+        """Return for each bound the interval that each partial result asks for, where none of its ends raises."""
+        columns = columns_of(bounds)
+        pieces = self.reader.pieces(block, columns) if bounds else ()
+        return together([ranges(self.duck, self.reader.read(p, columns), bounds, len(p)) for _, p in pieces])
+
+    def _found(self, probe: Probe) -> Iterator[Partials]:
+        """Yield the candidates of one probe."""
+        times = admitted_times(probe)
+        by_time = time_path(probe.rows, *times)
+        self.work.count(probe.step, probe.seat, by_time)
+        if not by_time.pairs:
+            return
+        path = _chosen(probe, by_time)
+        found = self._scan(probe) if path is None else pairs(path, _block_rows(probe.sought))
+        in_time = path is not None and path.order is None
+        for partial, row in found:
+            partial, row = admitted(probe, None if in_time else times, partial, row)
+            if len(partial):
+                made = probe.longer(partial, row)
+                made.scanned = path is None
+                yield made
+
+    def _scan(self, probe: Probe) -> Iterator[tuple[Ints, Ints]]:
+        """Let DuckDB join the block with the chunk: a hash join for equalities, a vectorised loop otherwise."""
+        block, rows, sql, stream = probe.block, probe.rows, probe.step.sql, probe.step.target
+        columns = {column for conjunct in sql for column in conjunct.columns}
+        right = {c.name: rows.column(c) for c in columns if c.stream == stream}
+        conditions = [conjunct.condition for conjunct in sql]
+        for start, piece in self.reader.pieces(block, columns):
+            left = self.reader.read(piece, (c for c in columns if c.stream != stream))
+            for partial, row in self.duck.join(left, right, conditions, (len(piece), len(rows))):
+                yield start + partial, row
+
+
+def _chosen(probe: Probe, by_time: Path) -> Path | None:
+    """Return the access path that leaves the fewest pairs; None where a scan by DuckDB is cheaper than any."""
+    by_value = [value_path(probe.rows, asked, by_time) for asked in probe.ranges]
+    path = min([by_time, *by_value], key=lambda path: path.pairs)
+    if not probe.step.sql:
+        return path
+    equal = [path.pairs for path, asked in zip(by_value, probe.ranges, strict=True) if asked.equal]
+    scan = _scan_seconds(len(probe.block), len(probe.rows), equal)
+    return None if scan < path.pairs * limits().pair else path
+
+
+def _scan_seconds(partials: int, rows: int, equal: Sequence[int]) -> float:
+    """Return about how long DuckDB takes to join a block with a chunk, given what equalities let pass at most."""
+    cost = limits()
+    if not equal:
+        return cost.scan_setup + partials * rows * cost.scan_pair
+    return cost.scan_setup + (partials + rows) * cost.hash_row + min(equal) * cost.hash_pair
+
+
+def _block_rows(sought: Sought) -> int:
+    """Return how many candidates to make at once, so that the columns they carry stay small."""
+    width = FIXED * (1 + len(sought.carried))
+    return max(1, min(limits().block_rows, limits().block_bytes // width))

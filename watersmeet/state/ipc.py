@@ -1,0 +1,34 @@
+"""Chunks as bytes: record batches of an Arrow IPC stream, each with its own checksum."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from watersmeet.errors import StateError
+from watersmeet.state.chunk import Place
+from watersmeet.state.sealed import digest
+
+
+def read_batch(source: pa.Buffer, place: Place, checked: bool = False) -> pa.RecordBatch:
+    """Return the record batch that holds a chunk's rows; its checksum need not be right twice.
+
+    Raises:
+        StateError: If it does not match the checksum the manifest holds.
+    """
+    head = 8 + int.from_bytes(source[4:8], "little")  # a marker, the length of the schema, and as many bytes
+    schema = source.slice(0, min(head, place.offset))
+    message = source.slice(place.offset, place.length)
+    if not checked and digest(schema, message) != place.digest:
+        raise StateError(f"The state file {place.path} fails its checksum; restore it or start a new checkpoint.")
+    return pa.ipc.read_record_batch(message, pa.ipc.read_schema(schema))
+
+
+def encode(batches: Sequence[pa.RecordBatch]) -> tuple[bytearray, list[tuple[int, int, str]]]:
+    """Return the IPC stream that holds the batches, and for each of them (offset, length, digest)."""
+    schema = batches[0].schema.serialize()
+    data, places = bytearray(schema), []
+    for batch in batches:
+        message = batch.serialize()
+        places.append((len(data), message.size, digest(schema, message)))
+        data += message
+    return data, places

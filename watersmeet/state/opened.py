@@ -1,0 +1,66 @@
+"""The chunks that a process keeps open, sort orders included: files stay mapped as long as they are."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from watersmeet.limits import limits
+from watersmeet.state.cache import Cache
+from watersmeet.state.rows import Rows
+
+MOST_CHECKED = 100_000
+"""Chunks of which a process remembers that their checksums were right."""
+
+
+class Key(NamedTuple):
+    """What open rows are known by."""
+
+    root: str
+    path: str
+    offset: int
+    ordinals: str | None
+    time_type: str
+
+
+class Opened:
+    """Open chunks of any store, up to the limits' `open_bytes`; the least recently used are closed first."""
+
+    def __init__(self) -> None:
+        self._rows: Cache[Key, Rows] = Cache()
+        self._checked: set[tuple[str, str, int]] = set()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._rows)
+
+    @property
+    def nbytes(self) -> int:
+        """What they take now."""
+        return self._rows.measure(_size)
+
+    def get(self, key: Key) -> Rows | None:
+        """Return the rows if they are open."""
+        return self._rows.get(key)
+
+    def is_checked(self, key: Key) -> bool:
+        """Tell whether their checksum was right: it need not be computed when they are opened again."""
+        return key[:3] in self._checked
+
+    def put(self, key: Key, rows: Rows) -> None:
+        """Keep rows open whose checksum was right."""
+        if len(self._checked) >= MOST_CHECKED:
+            self._checked.clear()
+        self._checked.add(key[:3])
+        most = limits().open_bytes
+        self._rows.put(key, rows, 2 * rows.nbytes)  # a guess at what its sort orders will take
+        if self._rows.size > most and self.nbytes > most:
+            self._rows.shrink(3 * most // 4)  # by a quarter, so that this is not due again at once
+
+    def forget(self, gone: Callable[[Key], bool]) -> None:
+        """Close some of them, and forget that their checksums were right."""
+        self._checked.difference_update(key[:3] for key in self._rows.forget(gone))
+
+
+def _size(rows: Rows) -> int:
+    return rows.nbytes

@@ -1,0 +1,77 @@
+"""The rows of a chunk, opened: its columns by name, its times, its sorted index.
+
+The file holds the event time as `ts` (int64 microseconds), the kept columns under their generated names, for count
+windows their content hashes or arrival ordinals, and for large chunks the sorted index.
+"""
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from watersmeet.predicate.model import Column
+from watersmeet.state.index import SortedColumn, sorted_column, without_orders
+from watersmeet.state.numbers import is_text
+
+TIME = "ts"
+HASH = "hash"
+ORDINAL = "ordinal"
+
+
+class Rows:
+    """The rows of one chunk, opened: columns are views of the memory-mapped file, sort orders are kept."""
+
+    def __init__(self, batch: pa.RecordBatch, time_type: pa.DataType, ordinals: NDArray[np.int64] | None) -> None:
+        self._batch, self._size = batch, int(batch.nbytes)
+        self._time_type = time_type
+        self._sorted: dict[Column, SortedColumn] = {}
+        self.ts: NDArray[np.int64] = batch.column(TIME).to_numpy()
+        self.names = set(batch.schema.names)
+        self.ordinals = batch.column(ORDINAL).to_numpy() if ORDINAL in self.names else ordinals
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes they take: those of the file, and those of sort orders in memory."""
+        return self._size + sum(column.nbytes for column in self._sorted.values())
+
+    @property
+    def hashes(self) -> NDArray[np.int64]:
+        """The content hashes of a count-windowed stream's rows."""
+        return self._batch.column(HASH).to_numpy()  # type: ignore[no-any-return]
+
+    def column(self, column: Column) -> pa.Array:
+        """Return a column; the event time, kept as `ts`, comes back in its own type."""
+        if column.name in self.names:
+            return self._batch.column(column.name)
+        return self._batch.column(TIME).cast(self._time_type)
+
+    def to_merge(self) -> pa.RecordBatch:
+        """Return the rows as a merge takes them: without sort orders or hashes, with the arrival ordinals."""
+        kept = [name for name in without_orders(self._batch.schema.names) if name not in (HASH, ORDINAL)]
+        rows = self._batch.select(kept)
+        return rows if self.ordinals is None else rows.append_column(ORDINAL, pa.array(self.ordinals))
+
+    def order(self, column: Column) -> SortedColumn:
+        """Return a column in rising order of its values; sorted once, and kept."""
+        if column not in self._sorted:
+            self._sorted[column] = sorted_column(self._batch, column, self.column(column))
+        return self._sorted[column]
+
+
+def widths(values: pa.Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return about how many bytes some values of a column take; those of text and binary are exact."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        fields = (widths(values.field(at), rows) for at in range(kind.num_fields))
+        return sum(fields, np.zeros(len(rows), np.int64))
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind)
+    if not (lists or is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        return np.full(len(rows), values.nbytes // max(1, len(values)) + 1)
+    large = pa.types.is_large_list(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    edges = np.frombuffer(values.buffers()[1], np.int64 if large else np.int32)[values.offset :]
+    counts: NDArray[np.int64] = np.subtract(edges[rows + 1], edges[rows], dtype=np.int64)
+    if lists:
+        counts *= values.nbytes // max(1, int(edges[len(values)]) - int(edges[0])) + 1
+    return counts
