@@ -11,8 +11,8 @@ import pytest
 from watersmeet.engine.intake import Intake, Judge
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import BatchPlan, believed, start
-from watersmeet.engine.relay import Relay
-from watersmeet.engine.ship import Wire
+from watersmeet.exchange.relay import Relay
+from watersmeet.exchange.wire import Wire
 from watersmeet.model import query
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import FOREVER, Sliding
@@ -20,7 +20,7 @@ from watersmeet.placement import Central
 from watersmeet.predicate.model import Dialect, Hidden
 from watersmeet.state.manifest import Manifest, StreamState
 from watersmeet.state.store import Store
-from watersmeet.testing.run import WORKER
+from watersmeet.testing.stages import WORKER
 
 TIME = pa.timestamp("us", "UTC")
 FAR = 2**62

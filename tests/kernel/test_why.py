@@ -14,6 +14,7 @@ import pytest
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import start
 from watersmeet.engine.route import Routes
+from watersmeet.exchange.tasks import take_in
 from watersmeet.kernel.answers import AnswerCache
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.hop import Hops
@@ -29,7 +30,8 @@ from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
 from watersmeet.state.store import Store
-from watersmeet.testing.run import Run
+from watersmeet.testing.run import Run, blocks
+from watersmeet.testing.stages import attempt
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.int32()), ("y", pa.float64())])
 Row = Mapping[str, Any]
@@ -86,8 +88,8 @@ class Stored:
 def stored(folder: Path, query: Query, a: Row, b: Row, *, fresh: bool = False, ordinal: int | None = None) -> Stored:
     store = Store(str(folder))
     batch = Operator(query, Central(), store, "run").plan(start(query))
-    reports = Run(query, store).intake(batch, [(0, a), (1, b)])
-    numbered = [pair for report in reports for pair in report.numbered]
+    report = take_in(batch, attempt(), [blocks(query, [(0, a), (1, b)])])
+    numbered = list(report.numbered)
     targets = {chunk.stream: Target(number, chunk, fresh) for number, chunk in numbered}
     table = ChunkTable(store, query, list(targets.values()))
     if ordinal is not None:

@@ -16,8 +16,9 @@ from pyspark.sql import SparkSession
 
 import watersmeet as wm
 from tests.spark.harness import EXCHANGES, Case, check, cuts, expected, frames, join_of, read, results, run, write
+from watersmeet.exchange.tasks import CONTENT
 from watersmeet.placement import Strategy
-from watersmeet.spark.frames import HASH, union
+from watersmeet.spark.frames import union
 from watersmeet.testing import stream_batches, write_batches
 from watersmeet.testing.oracle import Count, Hopping, Sliding, Stream, Unbounded
 
@@ -451,7 +452,7 @@ def test_wide_streams_do_not_blow_up_sparks_optimiser(spark: SparkSession) -> No
     frame = spark.createDataFrame([], "ts timestamp, " + ", ".join(f"c{n} int" for n in range(12)))
     joined = wm.join(wm.stream("a", frame, time="ts"), wm.stream("b", frame, time="ts"))
     names = union(joined.query, joined.frames, False, joined.computed()).columns
-    assert names.index(HASH) > max(at for at, name in enumerate(names) if name.startswith("s0_"))
+    assert names.index(CONTENT) > max(at for at, name in enumerate(names) if name.startswith("s0_"))
 
 
 def test_columns_named_oddly(spark: SparkSession, tmp_path: Path) -> None:

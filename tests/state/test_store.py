@@ -192,7 +192,7 @@ def test_a_long_run_keeps_no_more_open_than_is_live(tmp_path: Path, monkeypatch:
     run = Run(Query(streams), Store(str(tmp_path)))
     for batch in range(16):
         run.step(Central(), [(at % 2, {"id": at, "ts": 10 * batch + at, "x": 0.0, "k": "p"}) for at in range(10)])
-    assert len(opened) <= 20  # two tasks wrote two streams sixteen times
+    assert len(opened) <= 24  # two tasks wrote two streams sixteen times; what was merged last lives for one batch more
     assert all(Path(tmp_path, key.path).exists() for key in opened)
 
 

@@ -19,6 +19,7 @@ from watersmeet.adapt.forecast import Sample, Settings
 from watersmeet.cost.equations import Goal
 from watersmeet.engine.operator import Operator
 from watersmeet.errors import DefinitionError
+from watersmeet.exchange.tasks import STREAM
 from watersmeet.model.duration import microseconds
 from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
@@ -27,7 +28,7 @@ from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.protocol import Commit, Offered, Protocol, Publish, Published, Ran, Run
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spark import driver
-from watersmeet.spark.frames import STREAM, Computing, check_frame, tagged, union
+from watersmeet.spark.frames import Computing, check_frame, tagged, union
 from watersmeet.spark.join import Join
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store

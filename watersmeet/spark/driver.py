@@ -13,9 +13,11 @@ from pyspark.sql import types as T
 
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
+from watersmeet.exchange.message import Attempt
+from watersmeet.exchange.tasks import joined, take_in
 from watersmeet.kernel.table import is_bulky
 from watersmeet.limits import limits
-from watersmeet.spark.tasks import joined, take_in
+from watersmeet.spark.tasks import worker
 from watersmeet.spark.widths import FIXED, is_open, width
 
 BULKY = 1 << 16
@@ -98,6 +100,7 @@ def run_rows(rows: pa.Table, plan: BatchPlan) -> list[TaskReport]:
     """Store rows, join them, and write results to the store, in this process."""
     with _turn:
         started = time.process_time()
-        done = joined(plan, [take_in(plan, NAME, 0, rows.to_batches())], NAME, 0, 1)
+        here = Attempt(0, NAME, 0, worker(), time.process_time, time.time)
+        done = joined(plan, [take_in(plan, here, rows.to_batches())], here, 0, 1)
         done[0].seconds += time.process_time() - started
         return done

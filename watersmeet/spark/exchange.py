@@ -1,15 +1,18 @@
-"""How a batch's job runs on Spark: one function per exchange, all with the same result."""
+"""How a batch's job runs on Spark: the exchanges over Spark's own stages, all with the same result."""
 
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
+from typing import Self
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
-from watersmeet.engine.ship import Wire
+from watersmeet.exchange.message import REPORT, Task
+from watersmeet.exchange.stages import Stage, hops, inline
 from watersmeet.limits import limits
 from watersmeet.spark import driver as small
 from watersmeet.spark import tasks
@@ -30,33 +33,39 @@ def driver(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
 
 
 def local(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
-    """Run a batch where all tasks see the store on one host: write chunks, one small shuffle, all hops in one task.
-
-    What is shuffled is only the news of which chunks were written; rows are read from the memory-mapped chunks.
-    """
-    shares = batch.sparkSession.sparkContext.defaultParallelism
-    probed = _told(batch, plan, shares).mapInArrow(tasks.join(plan, shares), tasks.REPORT_DDL)
-    return tasks.outcome(row.body for row in probed.collect())
+    """Run a batch where all tasks see the store on one host: no row is shuffled."""
+    return inline(_input(batch), plan, batch.sparkSession.sparkContext.defaultParallelism)
 
 
 def shuffle(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
-    """Run a batch with partial results sent from hop to hop by Spark's shuffle; hops that need none run in one task.
-
-    New rows reach the nodes that they visit first through the store.
-    """
-    nodes, last = plan.placement.nodes, plan.stages - 1
-    wire = spark_schema(Wire(plan.query, plan.placement.tracked).schema)
-    frame = _told(batch, plan, nodes)
-    for hop in range(last):
-        frame = frame.mapInArrow(tasks.relay(plan, hop), wire).repartitionById(nodes, F.col("node"))
-    done = frame.mapInArrow(tasks.last_relay(plan, last), tasks.REPORT_DDL)
-    return tasks.outcome(row.body for row in done.collect())
+    """Run a batch with partial results sent from hop to hop by Spark's shuffle."""
+    return hops(_input(batch), plan)
 
 
-def _told(batch: DataFrame, plan: BatchPlan, receivers: int) -> DataFrame:
-    """Return the reports of the intake tasks, for each of the tasks that follow."""
-    told = _compact(batch).mapInArrow(tasks.intake(plan, receivers), tasks.REPORT_DDL)
-    return told.repartitionById(receivers, F.col("node"))
+class SparkStage(Stage):
+    """Blocks that Spark computes."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self.frame = frame
+
+    def run(self, task: Task, schema: pa.Schema) -> Self:
+        """Return what a task makes of each partition."""
+        return type(self)(self.frame.mapInArrow(tasks.on_spark(task), spark_schema(schema)))
+
+    def dealt(self, partitions: int) -> Self:
+        """Return the rows in the partitions that they name: by a shuffle."""
+        return type(self)(self.frame.repartitionById(partitions, F.col("node")))
+
+    def collect(self) -> list[pa.RecordBatch]:
+        """Run the job."""
+        rows = self.frame.collect()
+        columns = {field: [row[field] for row in rows] for field in REPORT.names}
+        return [pa.record_batch(columns, schema=REPORT)]
+
+
+def _input(batch: DataFrame) -> SparkStage:
+    """Return a batch in no more partitions than run at once: a task that starts Python costs more than a few rows."""
+    return SparkStage(batch.coalesce(batch.sparkSession.sparkContext.defaultParallelism))
 
 
 def warm_up(spark: SparkSession, exchange: str) -> None:
@@ -84,13 +93,8 @@ def _first_tasks(spark: SparkSession) -> None:
     """Start the Python workers, by a job shaped like a batch's."""
     slots = spark.sparkContext.defaultParallelism
     none = spark.range(0, slots, 1, slots).select(F.lit(0).alias("node"), F.lit(b"").alias("body"))
-    first = none.mapInArrow(tasks.warm_up, tasks.REPORT_DDL).repartitionById(slots, F.col("node"))
-    first.mapInArrow(tasks.warm_up, tasks.REPORT_DDL).collect()
-
-
-def _compact(batch: DataFrame) -> DataFrame:
-    """Return a batch in no more partitions than run at once: a task that starts Python costs more than a few rows."""
-    return batch.coalesce(batch.sparkSession.sparkContext.defaultParallelism)
+    first = none.mapInArrow(tasks.warm_up, spark_schema(REPORT)).repartitionById(slots, F.col("node"))
+    first.mapInArrow(tasks.warm_up, spark_schema(REPORT)).collect()
 
 
 EXCHANGES: dict[str, Callable[[DataFrame, BatchPlan], list[TaskReport]]] = {

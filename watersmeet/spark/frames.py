@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arro
 
 from watersmeet.engine.plan import Host
 from watersmeet.errors import DefinitionError
+from watersmeet.exchange.tasks import CONTENT, STREAM
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column as ColumnOf
 from watersmeet.spark.content import content_hash
@@ -20,8 +21,6 @@ STORABLE = (
     T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DecimalType,
     T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType,
 )  # fmt: skip
-STREAM = "_stream"
-HASH = "_hash"
 OURS = "_ws_"
 """How names of ours begin where they stand beside the users'; no stream may be called so."""
 
@@ -186,7 +185,7 @@ def tagged(query: Query, position: int, frame: DataFrame, everything: bool, comp
     numbered = frame.toDF(*names)
     if computed.tried:
         numbered = numbered.select("*", *(value.alias(name) for name, value in computed.tried.items()))
-    return numbered.select(tag, *made, content_hash(mine).alias(HASH))
+    return numbered.select(tag, *made, content_hash(mine).alias(CONTENT))
 
 
 def column_name(at: int) -> str:

@@ -10,11 +10,14 @@ from pyspark.sql import DataFrame
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
 from watersmeet.errors import PredicateError
+from watersmeet.exchange.message import REPORT, outcome
+from watersmeet.exchange.tasks import decided
 from watersmeet.runtime.tree import Job
-from watersmeet.spark import tasks
 from watersmeet.spark.catalyst import quiet, said
 from watersmeet.spark.exchange import EXCHANGES
+from watersmeet.spark.frames import spark_schema
 from watersmeet.spark.paths import Place
+from watersmeet.spark.tasks import on_spark
 from watersmeet.spark.tree import FrameTree
 
 TRIES = 4
@@ -92,11 +95,11 @@ class Jobs:
         files = [file for report in reports for file in report.pending]
         if not files:
             return
-        keep = tasks.decided(plan.store, node.query.output_schema, f"{plan.name}-decided")
+        keep = on_spark(decided(plan.store, node.query.output_schema, f"{plan.name}-decided"))
         try:
             with quiet():
                 undecided = node.decide(self.batch, [place.spark for place in self.places(files)])
-                found = tasks.outcome(row.body for row in undecided.mapInArrow(keep, tasks.REPORT_DDL).collect())
+                found = outcome(row.body for row in undecided.mapInArrow(keep, spark_schema(REPORT)).collect())
         except (PySparkException, Py4JError) as error:
             raise PredicateError(f"`where` raised {said(error)}; the batch was not written.") from None
         reports[0].rows += sum(rows for rows, _ in found)

@@ -21,6 +21,7 @@ from watersmeet.adapt.auto import Auto
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import start, view
 from watersmeet.errors import DefinitionError
+from watersmeet.exchange.stages import told
 from watersmeet.explain import explain
 from watersmeet.model.duration import microseconds
 from watersmeet.model.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
@@ -31,6 +32,7 @@ from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.model import Column, Dialect, PythonPredicate
 from watersmeet.predicate.python import checked
 from watersmeet.spark import checks, tasks
+from watersmeet.spark.exchange import SparkStage
 from watersmeet.spark.frames import (
     OURS,
     Computing,
@@ -383,13 +385,11 @@ class Join:
         operator = Operator(self.query, self.strategy, store, run, self.ordering, where)
         batch = replace(operator.plan(operator.start()), again=True)
         shares = max(batch.placement.nodes, self.spark.sparkContext.defaultParallelism)
-        rows = union(self.query, self.frames, False, self.computed())
-        told = rows.mapInArrow(tasks.intake(batch, shares), tasks.REPORT_DDL)
-        shown = told.repartitionById(shares, F.col("node"))
+        rows = SparkStage(union(self.query, self.frames, False, self.computed()))
         found = self.query.pending_schema if self.query.deferred else self.query.output_schema
         error = tasks.error_column(found.names)
         columns = T.StructType([*spark_schema(found), T.StructField(error, T.StringType())])
-        frame = shown.mapInArrow(tasks.show(batch, shares), columns)
+        frame = told(rows, batch, shares).frame.mapInArrow(tasks.on_spark(tasks.show(batch, shares)), columns)
         raised = F.raise_error(F.col(error))
         frame = frame.where(F.col(error).isNull() | raised.isNull()).drop(error)
         made = self._selected(self._decided(frame) if self.query.deferred else frame)

@@ -1,29 +1,22 @@
 """Drives a join without Spark: the same plan, intake, probe and commit, task by task, in one process."""
 
-import pickle
-import time
 import uuid
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from watersmeet.engine.fuse import output
-from watersmeet.engine.intake import Intake, IntakeReport
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import GIVEN, BatchPlan
-from watersmeet.engine.relay import Relay
 from watersmeet.engine.report import TaskReport
-from watersmeet.engine.task import JoinTask, Worker
 from watersmeet.errors import StateError
-from watersmeet.kernel.partials import Partials
-from watersmeet.kernel.table import ChunkTable
+from watersmeet.exchange.stages import hops, inline
+from watersmeet.exchange.tasks import CONTENT, STREAM
 from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
@@ -33,8 +26,8 @@ from watersmeet.runtime.protocol import Run as RunJobs
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.state import manifest as manifests
 from watersmeet.state.store import Store
+from watersmeet.testing.stages import Here
 
-WORKER = Worker(time.perf_counter)
 TASKS = 2
 Rows = Sequence[tuple[int, Mapping[str, Any]]]
 
@@ -78,74 +71,26 @@ class Run(Runtime):
 
     def run(self, action: RunJobs) -> Ran:
         """Run the one join there is, task by task."""
-        ran = {"local": self.local, "shuffle": self.shuffle}[self._exchange]
-        return Ran({path: Job(ran(plan, self.intake(plan, self._arrivals))) for path, plan in action.plans.items()})
+        return Ran({path: Job(self.exchanged(plan)) for path, plan in action.plans.items()})
+
+    def exchanged(self, plan: BatchPlan) -> list[TaskReport]:
+        """Run the batch's job, its rows read by two tasks in turn."""
+        given = Here([[blocks(self.query, self._arrivals[task::TASKS])] for task in range(TASKS)])
+        if self._exchange == "shuffle":
+            return hops(given, plan)
+        return inline(given, plan, {1: 1, 2: 3}.get(plan.placement.nodes, TASKS))  # as many as nodes, more, or fewer
 
     def publish(self, action: Publish) -> Published:
-        """Do nothing: results are noted as they are found."""
+        """Note the results."""
+        for file in action.files:
+            for rows in pq.read_table(pa.BufferReader(self.store.read(file))).to_batches():
+                self.add(rows)
+        self.store.remove(action.files)
         return Published()
 
     def retract(self, action: Retract) -> None:
         """Refuse a batch that was done already."""
         raise StateError(f"Batch {action.batch} has a manifest already.")
-
-    def intake(self, batch: BatchPlan, arrivals: Rows) -> list[IntakeReport]:
-        """Store the rows of a batch, by two tasks in turn."""
-        intakes = [Intake(batch, f"t{task}", task) for task in range(TASKS)]
-        for task, intake in enumerate(intakes):
-            for stream, rows in groupby(arrivals[task::TASKS], key=itemgetter(0)):
-                intake.add(stream, record(self.query, stream, [row for _, row in rows]))
-        return [intake.finish() for intake in intakes]
-
-    def local(self, batch: BatchPlan, intakes: list[IntakeReport]) -> list[TaskReport]:
-        """Run all hops of a share in one task, as many shares as nodes, more, or fewer."""
-        done = []
-        shares = {1: 1, 2: 3}.get(batch.placement.nodes, TASKS)  # as many as nodes, more, or fewer
-        for share in range(shares):
-            task = JoinTask(batch, intakes, WORKER)
-            rows = sum(self.fuse(block, task.table) for block in task.results(share, shares))
-            reports = task.reports(share, shares, f"p{share}")
-            reports[0].rows = rows
-            done += reports
-        return done
-
-    def shuffle(self, batch: BatchPlan, intakes: list[IntakeReport]) -> list[TaskReport]:
-        """Hop by hop, the blocks between hops handed to their nodes as Spark's shuffle would."""
-        nodes, last = range(batch.placement.nodes), batch.stages - 1
-        bodies = pa.array([pickle.dumps(report) for report in intakes], pa.binary())
-        told = [
-            pa.record_batch([pa.array([node] * len(intakes), pa.int32()), bodies], ["node", "body"]) for node in nodes
-        ]
-        blocks, done = told, []
-        for hop in range(last + 1):
-            following: list[pa.RecordBatch] = []
-            seen: Counter[Any] = Counter()
-            for node in nodes:
-                relay = Relay(batch, hop, node, f"h{hop}n{node}", WORKER)
-                relay.take(block.filter(pa.array(block.column("node").to_numpy() == node)) for block in blocks)
-                rows = 0
-                for course, partials in relay.found():
-                    seen.update(zip(*partials.rows.values(), strict=True))
-                    if hop == last:
-                        rows += self.fuse(partials, relay.task.table)
-                    else:
-                        following += relay.ship(course, partials)
-                if hop < last:
-                    following.append(relay.message(0.0, 0.0))
-                else:
-                    report = relay.closing()
-                    report.rows = rows
-                    done.append(report)
-            # The invariant: after each hop every partial result exists on exactly one node.
-            assert all(times == 1 for times in seen.values())
-            blocks = following
-        return done
-
-    def fuse(self, block: Partials, table: ChunkTable) -> int:
-        """Note complete results; return how many."""
-        for part in output(self.query, block, table):
-            self.add(part)
-        return len(block)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Note results by the ids of their members and their time; those of a SELECT list aren't."""
@@ -156,16 +101,13 @@ class Run(Runtime):
         self.results.update(zip(zip(*ids, strict=True), times, strict=True))
 
 
-def record(query: Query, stream: int, rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Return rows as intake takes them: generated names, `ts`, `hash`."""
-    spec = query.streams[stream]
-    taken = list(rows)
-    arrays: dict[str, pa.Array] = {}
-    for at, column in enumerate(spec.schema):
-        values = [row[column.name] for row in taken]
-        if at == spec.time:
-            arrays["ts"] = pa.array(values, pa.int64())
-        else:
-            arrays[f"s{stream}_{at}"] = pa.array(values, column.type)
-    arrays["hash"] = pa.array([content_key(row) for row in taken], pa.int64())
+def blocks(query: Query, arrivals: Rows) -> pa.RecordBatch:
+    """Return (stream, row) pairs as tasks read them: the stream, its columns by generated name, a content hash."""
+    arrays: dict[str, pa.Array] = {STREAM: pa.array([stream for stream, _ in arrivals], pa.int8())}
+    for stream, spec in enumerate(query.streams):
+        mine = [row if at == stream else {} for at, row in arrivals]
+        for at, column in enumerate(spec.schema):
+            values = pa.array([row.get(column.name) for row in mine], pa.int64() if at == spec.time else column.type)
+            arrays[f"s{stream}_{at}"] = values.cast(column.type)
+    arrays[CONTENT] = pa.array([content_key(row) for _, row in arrivals], pa.int64())
     return pa.record_batch(arrays)

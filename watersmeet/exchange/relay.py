@@ -17,8 +17,8 @@ import pyarrow as pa
 from watersmeet.engine.intake import IntakeReport
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
-from watersmeet.engine.ship import Wire
 from watersmeet.engine.task import JoinTask, Worker
+from watersmeet.exchange.wire import Wire
 from watersmeet.kernel.partials import Partials, regroup
 from watersmeet.kernel.steps import Step
 
