@@ -24,7 +24,9 @@ from bench.common import STREAMS, WINDOW, Task
 from bench.references import numpy_band
 from watersmeet import ATR, CTR
 from watersmeet.placement import Placement
-from watersmeet.placement.ctr import CtrPlacement, Held, Load, Owners
+from watersmeet.placement.cover import Held, Load
+from watersmeet.placement.ctr import CtrPlacement
+from watersmeet.placement.owners import Owners
 from watersmeet.state.view import ANYWHERE, Ints, StateView
 
 

@@ -17,19 +17,14 @@ from tests.budget import FEW
 from tests.test_engine import band_case, cases, run_case
 from watersmeet.cost.diffusion import atr_overhead
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.atr import (
-    ATR,
-    ENDLESS,
-    LOWEST,
-    AtrPlacement,
-    Era,
-    Leftover,
-    Search,
-)
-from watersmeet.placement.atr import Run as Segments
+from watersmeet.placement.alignment import AtrPlacement
+from watersmeet.placement.atr import ATR
 from watersmeet.placement.base import Placement
 from watersmeet.placement.options import check_load
 from watersmeet.placement.psp import PSP
+from watersmeet.placement.search import Search
+from watersmeet.placement.segments import ENDLESS, LOWEST, Era, Leftover
+from watersmeet.placement.segments import Run as Segments
 from watersmeet.state import manifest as manifests
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 from watersmeet.state.view import ANYWHERE, StateView, StreamView, Usage

@@ -19,8 +19,10 @@ from watersmeet.cost.diffusion import ctr_overhead
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import ATR
 from watersmeet.placement.base import Placement
-from watersmeet.placement.ctr import CTR, CtrPlacement, Held, Load, Route, routes
+from watersmeet.placement.cover import Held, Load
+from watersmeet.placement.ctr import CTR, CtrPlacement
 from watersmeet.placement.psp import PSP
+from watersmeet.placement.routes import Route, routes
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 from watersmeet.state.view import ANYWHERE, HopView, StateView, StreamView, Usage
 from watersmeet.testing import oracle

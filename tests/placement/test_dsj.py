@@ -12,9 +12,10 @@ from hypothesis import given
 from tests.budget import FEW
 from tests.scatter import Scatter
 from tests.test_engine import cases, run_case, scattered
+from watersmeet.cost.slices import buffer_bound, slices_needed
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import PSP
-from watersmeet.placement.dsj import DSJ, DsjPlacement, buffer_bound, recut, slices_needed
+from watersmeet.placement.dsj import DSJ, DsjPlacement, recut
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 from watersmeet.state.view import LONGEST_SLICE, StateView, StreamView, Usage
 

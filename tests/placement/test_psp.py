@@ -19,8 +19,9 @@ from tests.scatter import Scatter
 from tests.test_engine import band_case, cases, run_case, scattered
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import DSJ, PSP, Central, psp
+from watersmeet.placement.curve import curve, probed
 from watersmeet.placement.psp import INTERVAL, PspPlacement, Relocation
-from watersmeet.placement.ring import curve, probed, resized
+from watersmeet.placement.ring import resized
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 from watersmeet.state.view import LONGEST_SLICE, HopView, StateView, StreamView, Usage
 

@@ -15,279 +15,28 @@ literally, lose results whose members of M and N lie on different sides of t_s.)
 
 import heapq
 import math
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from watersmeet.cost.diffusion import atr_overhead
-from watersmeet.cost.load import loads, smoothed
+from watersmeet.cost.load import loads
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import Placement, Strategy, moves
+from watersmeet.placement.alignment import AtrPlacement
+from watersmeet.placement.base import Placement, Strategy
 from watersmeet.placement.options import check_load, check_nodes, segment_length
-from watersmeet.state.chunk import Bucket, Chunk
-from watersmeet.state.view import ANYWHERE, LONGEST_SLICE, MARGIN, Ints, StateView
+from watersmeet.placement.owners import moves
+from watersmeet.placement.search import STEPS, Search
+from watersmeet.placement.segments import ENDLESS, LOWEST, Era, Leftover, Run
+from watersmeet.state.chunk import Chunk
+from watersmeet.state.view import ANYWHERE, LONGEST_SLICE, MARGIN, StateView
 
-LOWEST, ENDLESS = -(1 << 61), 1 << 62
-"""Earlier than any time, and longer than all time."""
 MOST_PLANNED = 1024
 """Segments that one plan assigns; those beyond repeat them."""
-STEPS, GAIN = 4, 0.02
-"""The search for a segment length goes by a STEPS-th of the first length, as long as throughput gains this much."""
-
-
-class Run(NamedTuple):
-    """Segments of one length on a repeating list of nodes, up to the start of the next run."""
-
-    start: int
-    length: int
-    nodes: tuple[int, ...]
-
-
-class Leftover(NamedTuple):
-    """Tuples of the master, from `low` to `high`, that an earlier strategy put on another node than the segment."""
-
-    low: int
-    high: int
-    node: int
-
-
-@dataclass(frozen=True, slots=True)
-class Era:
-    """A master and its segments.
-
-    Attributes:
-        master: The stream.
-        start: From when on it is the master; its segments say what becomes of its earlier tuples.
-        runs: Its segments for all time: the first reaches back, the last forward without end. A run on the node
-            ANYWHERE begins where another stream takes over.
-    """
-
-    master: int
-    start: int
-    runs: tuple[Run, ...]
-
-    def hosts(self, times: Ints) -> Ints:
-        """Return the node of each time's segment."""
-        run, segment = self._located(times)
-        sizes = np.array([len(run.nodes) for run in self.runs])
-        nodes = np.concatenate([np.array(run.nodes, np.int64) for run in self.runs])
-        found: Ints = nodes[(np.cumsum(sizes) - sizes)[run] + segment % sizes[run]]
-        return found
-
-    def borders(self, times: Ints) -> Ints:
-        """Return the start of each time's segment."""
-        run, segment = self._located(times)
-        starts, lengths = (np.array(ends, np.int64) for ends in list(zip(*self.runs, strict=True))[:2])
-        return np.where(times < starts[0], LOWEST, starts[run] + segment * lengths[run])
-
-    def _located(self, times: Ints) -> tuple[Ints, Ints]:
-        """Return each time's run, and which segment of the run it lies in."""
-        starts, lengths = (np.array(ends, np.int64) for ends in list(zip(*self.runs, strict=True))[:2])
-        run = np.maximum(np.searchsorted(starts, times, "right") - 1, 0)
-        return run, np.maximum(times - starts[run], 0) // lengths[run]
-
-    def between(self, low: int, high: int) -> Iterator[int]:
-        """Yield the nodes of all segments that hold a time from `low` to `high`."""
-        low, high = max(low, self.runs[0].start), max(high, self.runs[0].start)
-        at = bisect_right(self.runs, low, key=_start) - 1
-        for run, end in self._spans(at):
-            if run.start > high:
-                return
-            first, last = ((time - run.start) // run.length for time in (max(low, run.start), min(high, end - 1)))
-            for segment in range(first, min(last + 1, first + len(run.nodes))):
-                if run.nodes[segment % len(run.nodes)] != ANYWHERE:
-                    yield run.nodes[segment % len(run.nodes)]
-
-    def counts(self, low: int, high: int, nodes: int) -> list[int]:
-        """Return how many segments from `low` to `high` each node has."""
-        found = [0] * nodes
-        for run, end in self._spans():
-            first, last = ((t - run.start) // run.length for t in (max(low, run.start), min(high, end - 1)))
-            for at, node in enumerate(run.nodes if last >= first else ()):
-                rounds = [(segment - at) // len(run.nodes) for segment in (first - 1, last)]
-                found[node] += rounds[1] - rounds[0] if node != ANYWHERE else 0
-        return found
-
-    def end_of(self, time: int) -> int:
-        """Return the end of a time's segment."""
-        at = max(0, bisect_right(self.runs, time, key=_start) - 1)
-        run, end = next(self._spans(at))
-        return min(end, run.start + (max(0, time - run.start) // run.length + 1) * run.length)
-
-    def _spans(self, at: int = 0) -> Iterator[tuple[Run, int]]:
-        ends = (*(run.start for run in self.runs[at + 1 :]), ENDLESS)
-        return zip(self.runs[at:], ends, strict=True)
-
-    def kept(self, low: int, end: int) -> "Era":
-        """Return the era with the runs from `low` up to `end`, shortened to the nodes that they use."""
-        first = max(0, bisect_right(self.runs, low, key=_start) - 1)
-        spans = [(run, min(stop, end)) for run, stop in self._spans(first) if run.start < end]
-        return replace(
-            self, runs=tuple(run._replace(nodes=run.nodes[: -((run.start - e) // run.length)]) for run, e in spans)
-        )
-
-
-def _start(run: Run) -> int:
-    return run.start
-
-
-class Search(NamedTuple):
-    """Where the search for the best segment length T* stands (section 3, segment length adaptation).
-
-    Attributes:
-        segment: The length that new segments get.
-        since: The time from which on they have it.
-        step: What the length is changed by next; 0 when the search is over.
-        best: The best length so far.
-        score: The throughput that it gave; 0 before it is known.
-        rows: The rows of a batch, smoothed as the usage of nodes is.
-    """
-
-    segment: int
-    since: int
-    step: int
-    best: int
-    score: float = 0.0
-    rows: float = 0.0
-
-    def sampled(self, state: StateView, end: int) -> "Search":
-        """Return the search after one more batch: the next length, once all state lies in segments of the last one.
-
-        Throughput is counted in rows by the CPU time of the busiest node, which both copies and imbalance raise.
-        """
-        rows = smoothed(self.rows, sum(stream.rows for stream in state.streams))
-        found = self._replace(rows=rows)
-        busiest = max((used.cpu for used in state.usage), default=0.0)
-        latest = state.latest
-        settled = latest is not None and latest >= self.since + state.reach + self.segment
-        return found if not self.step or not settled or not busiest else found._next(rows / busiest, end)
-
-    def _next(self, score: float, end: int) -> "Search":
-        if score > self.score * (1 + GAIN):
-            better = self._replace(best=self.segment, score=score)
-            return better._tries(self.step, end)
-        return self._tries(-self.step if self.step > 0 else 0, end)
-
-    def _tries(self, step: int, end: int) -> "Search":
-        step = step if self.best + step > 0 else 0
-        return self._replace(segment=self.best + step, since=end, step=step)
-
-
-@dataclass(frozen=True, slots=True)
-class AtrPlacement(Placement):
-    """Segments of the master and what follows from them.
-
-    Attributes:
-        nodes: How many nodes there are.
-        eras: The master's segments; while the master changes, the old one's and then the new one's.
-        windows: The window of each stream; None without limit.
-        lengths: The longest slice of each stream; a slice ends early where the owners change.
-        search: Where the search for a segment length stands.
-        leftovers: What the first master's tuples are on besides its segments.
-        tracked: The masters.
-    """
-
-    nodes: int
-    eras: tuple[Era, ...]
-    windows: tuple[int | None, ...]
-    lengths: tuple[int, ...]
-    search: Search
-    leftovers: tuple[Leftover, ...] = ()
-    tracked: tuple[int, ...] = ()
-
-    # -- where a tuple is kept
-
-    def slice_length(self, stream: int) -> int:
-        """See Placement."""
-        return self.lengths[stream]
-
-    def starts(self, stream: int, ts: Ints) -> Ints:
-        """See Placement; owners are the same all through a slice, so that no tuple has a copy too many."""
-        found = ts // self.lengths[stream] * self.lengths[stream]
-        for era in self.eras:
-            for shift in self._shifts(stream, era):
-                found = np.maximum(found, era.borders(ts + shift) - shift)
-        cuts = np.array([LOWEST, *sorted(self._cuts(stream))], np.int64)
-        return np.maximum(found, cuts[np.searchsorted(cuts, ts, "right") - 1])
-
-    def _shifts(self, stream: int, era: Era) -> tuple[int, ...]:
-        """Return the distances from a tuple to the first and last tuple of the master that it may join."""
-        mine, its = self.windows[stream], self.windows[era.master]
-        if stream == era.master:
-            return (0,)
-        return () if mine is None or its is None else (1 - its, mine - 1)
-
-    def _cuts(self, stream: int) -> Iterator[int]:
-        """Yield the times at which a stream's owners change for other reasons than a segment's border."""
-        mine, its = self.windows[stream], self.windows[self.eras[0].master]
-        for before, era in zip(self.eras, self.eras[1:], strict=False):
-            yield era.start if stream == before.master else era.start - (mine or 1) + 1
-        if mine is not None and its is not None and stream != self.eras[0].master:
-            for low, high, _ in self.leftovers:
-                yield from (low - mine + 1, high + its)
-
-    def owners(self, stream: int, start: int, bucket: Bucket) -> tuple[int, ...]:
-        """See Placement."""
-        return self.needed(stream, start, start)
-
-    def needed(self, stream: int, low: int, high: int) -> tuple[int, ...]:
-        """Return the nodes that must keep a stream's tuples from `low` to `high`, those of the last master first."""
-        found: dict[int, None] = {}
-        for at in reversed(range(len(self.eras))):
-            if at == 0 or self._outlives(stream, high, at):
-                found |= dict.fromkeys(self._aligned(stream, low, high, self.eras[at]))
-        if stream != self.eras[0].master:
-            found |= dict.fromkeys(self._joins_leftovers(stream, low, high))
-        return tuple(found)
-
-    def _outlives(self, stream: int, high: int, at: int) -> bool:
-        """Tell whether tuples up to `high` may be in a result that an era's master decides, not the one before."""
-        mine = self.windows[stream]
-        if stream == self.eras[at - 1].master:
-            return high >= self.eras[at].start
-        return mine is None or high + mine - 1 >= self.eras[at].start
-
-    def _aligned(self, stream: int, low: int, high: int, era: Era) -> Iterable[int]:
-        """Return the nodes of a master's segments that tuples may join: S_M[t - W_i, t + T + W_M] of section 3."""
-        shifts = self._shifts(stream, era)
-        return era.between(low + shifts[0], high + shifts[-1]) if shifts else range(self.nodes)
-
-    def _joins_leftovers(self, stream: int, low: int, high: int) -> Iterator[int]:
-        mine, its = self.windows[stream], self.windows[self.eras[0].master]
-        if mine is not None and its is not None:
-            for left in self.leftovers:
-                if left.low <= high + mine - 1 and left.high >= low - its + 1:
-                    yield left.node
-
-    # -- whom a partial result visits
-
-    def lead(self, origin: int) -> tuple[int, ...]:
-        """See Placement; the masters come first, since they say where a result belongs."""
-        return tuple(master for master in self.tracked if master != origin)
-
-    def groups(self, origin: int, moment: Ints, times: Mapping[int, Ints]) -> Ints:
-        """See Placement; a group is the node of the result, or ANYWHERE while that depends on a master not joined."""
-        found = np.full(len(moment), ANYWHERE)
-        for era in self.eras:
-            known = moment if era.master == origin else times.get(era.master)
-            if known is not None:
-                found = np.where(found == ANYWHERE, era.hosts(known), found)
-        return found
-
-    def visit(self, group: int, target: int, owners: Sequence[int], here: int) -> int:
-        """See Placement; the home of a master's tuples is the node of their segment."""
-        if group == ANYWHERE:
-            return owners[0]
-        return here if here in owners else group if group in owners else owners[0]
-
-    def stays_after(self) -> int | None:
-        """See Placement: as many hops as there are masters."""
-        return len(self.eras)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,15 @@ copy of a chunk a partial result probes it. Everything else about routes follows
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
+from watersmeet.placement.owners import remapped
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import Bucket, Chunk
+from watersmeet.state.chunk import Bucket
 from watersmeet.state.view import ANYWHERE, Ints, StateView
 
 
@@ -130,17 +131,3 @@ class Strategy(ABC):
     def describe(self) -> str:
         """Return the strategy in words."""
         return f"{type(self).__name__}(nodes={self.nodes})"
-
-
-def remapped(owners: Iterable[int], nodes: int) -> tuple[int, ...]:
-    """Return owners that exist when there are fewer nodes than there were.
-
-    >>> remapped((5, 1, 2), 4)
-    (1, 2)
-    """
-    return tuple(dict.fromkeys(owner % nodes for owner in owners))
-
-
-def moves(chunks: Iterable[Chunk], owners: Iterable[tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Return the owners that each chunk is to have, without those chunks that have them already."""
-    return {chunk.id: wanted for chunk, wanted in zip(chunks, owners, strict=True) if wanted != chunk.owners}

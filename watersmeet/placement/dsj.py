@@ -8,16 +8,18 @@ on the wire: from these every task finds the nodes and streams that are left. Th
 `watersmeet.ordering.histogram`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 from typing import Any
 
 from watersmeet.cost.load import ROW_SECONDS, loads
+from watersmeet.cost.slices import buffer_bound, slices_needed
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import Placement, Strategy, moves
+from watersmeet.placement.base import Placement, Strategy
 from watersmeet.placement.options import check_load, check_nodes
+from watersmeet.placement.owners import moves
 from watersmeet.state.chunk import Bucket
 from watersmeet.state.view import LONGEST_SLICE, StateView
 
@@ -215,39 +217,6 @@ def recut(known: DsjPlacement, length: int) -> DsjPlacement:
     first = max(first, last - REMEMBERED + 1)
     table = tuple(known.node(number * length) for number in range(first, last + 1))
     return DsjPlacement(known.nodes, length, first, table)
-
-
-def buffer_bound(rate: float, kept: float, calculation: float = 0.0, transmission: float = 0.0) -> int:
-    """Return how many tuples a stream's buffer must hold: equation 1 as theorem 1 proves it.
-
-    Args:
-        rate: The stream's tuples a second (r_i).
-        kept: The longest window and the longest delay together, in seconds: 2|W|, the paper's delay being |W|.
-        calculation: The longest that a tuple's join computes, in seconds (T_c).
-        transmission: The longest that its partial results travel, in seconds (T_t).
-
-    >>> buffer_bound(100, 20, 0.5, 0.25)
-    2075
-    """
-    return ceil((calculation + transmission + kept) * rate)
-
-
-def slices_needed(calculation: float, transmission: float, rates: Iterable[float], buffer: float, memory: float) -> int:
-    """Return the least number of slices (m) by equation 7: enough nodes at work to keep up, enough memory in them.
-
-    Args:
-        calculation: What a tuple's whole join computes on one node, in seconds (Δt, and T_c).
-        transmission: What its partial results take to travel, in seconds (T_t).
-        rates: Each stream's tuples a second (r_i).
-        buffer: The largest stream's buffer, in bytes (B).
-        memory: A node's memory, in bytes (M).
-
-    >>> slices_needed(0.01, 0.005, [100, 100], buffer=3e9, memory=4e9)
-    3
-    """
-    every = list(rates)
-    work = (calculation + transmission) * sum(every)  # (1 + T_t / T_c) Δt Σ r_i
-    return max(1, ceil(round(max(work, buffer * len(every) / memory), 9)))
 
 
 def _spent(state: StateView) -> tuple[float, float]:

@@ -9,8 +9,9 @@ stored once for each.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from watersmeet.placement.base import Placement, Strategy, moves
+from watersmeet.placement.base import Placement, Strategy
 from watersmeet.placement.options import check_nodes
+from watersmeet.placement.owners import moves
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Bucket, Chunk
 from watersmeet.state.view import StateView

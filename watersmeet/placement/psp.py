@@ -19,8 +19,9 @@ import numpy as np
 from watersmeet.cost import equations, parameters
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.base import Placement, Strategy
+from watersmeet.placement.curve import Curve, Floats, curve, eased
 from watersmeet.placement.options import check_nodes
-from watersmeet.placement.ring import Borders, Curve, Flags, Floats, curve, eased, handed, placed, resized, staying
+from watersmeet.placement.ring import Borders, Flags, handed, placed, resized, staying
 from watersmeet.state.chunk import Bucket
 from watersmeet.state.view import LONGEST_SLICE, MARGIN, StateView, StreamView
 
