@@ -14,33 +14,57 @@ literally, lose results whose members of M and N lie on different sides of t_s.)
 """
 
 import heapq
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import repeat
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from watersmeet.cost.diffusion import atr_overhead
 from watersmeet.cost.load import loads
+from watersmeet.cost.model import atr, best_master
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.alignment import AtrPlacement
-from watersmeet.placement.base import Placement, Strategy
+from watersmeet.model.duration import microseconds, spelled
+from watersmeet.placement.alignment import (
+    Asked,
+    AtrLayout,
+    AtrNotes,
+    AtrPlacement,
+    holders,
+    leftovers,
+    overhead,
+)
 from watersmeet.placement.options import check_load, check_nodes, segment_length
 from watersmeet.placement.owners import moves
+from watersmeet.placement.priced import Basis, Options, Price, Priced, Pricer, Terms
 from watersmeet.placement.search import STEPS, Search
-from watersmeet.placement.segments import ENDLESS, LOWEST, Era, Leftover, Run
-from watersmeet.state.chunk import Chunk
+from watersmeet.placement.segments import ENDLESS, LOWEST, Era, Run
 from watersmeet.state.view import ANYWHERE, LONGEST_SLICE, MARGIN, StateView
 
+TRIED = (0.5, 1, 2, 4)
+"""Segment lengths that are priced, in longest windows."""
+MANY_NODES = 64
+"""As many as let equation 2 speak: no tuple of a window of time is needed on so many."""
 MOST_PLANNED = 1024
 """Segments that one plan assigns; those beyond repeat them."""
 
 
+class Segments(NamedTuple):
+    """The segments that a plan goes on from.
+
+    Attributes:
+        eras: Those of the master; while the master changes, of the old one and then of the new one.
+        end: Where they end, and new ones begin.
+        search: Where the search for a segment length stands.
+    """
+
+    eras: tuple[Era, ...]
+    end: int
+    search: Search
+
+
 @dataclass(frozen=True, slots=True)
-class ATR(Strategy):
+class ATR(Priced):
     """Aligned tuple routing.
 
     Args:
@@ -71,55 +95,92 @@ class ATR(Strategy):
         check_load(self.nodes, self.weights, self.capacities)
 
     def describe(self) -> str:
-        """See Strategy."""
+        """Return the strategy with its segment length."""
         return f"ATR(nodes={self.nodes}, segment={self.segment or 'by windows'})"
 
-    def named(self, streams: Sequence[str]) -> Strategy:
-        """See Strategy."""
+    def named(self, streams: Sequence[str]) -> "ATR":
+        """Return the strategy with its master by position."""
         if not isinstance(self.master, str) or self.master not in streams:
             return self
         return replace(self, master=streams.index(self.master))
 
     def refusal(self, state: StateView) -> str | None:
-        """See Strategy."""
+        """Return why not, if the master is none of the streams."""
         if self.master is None or self.master in range(len(state.streams)):
             return None
         return f"master={self.master!r} is none of the streams; they are {', '.join(state.names)}."
 
+    # -- prices
+
+    @classmethod
+    def pricer(cls, basis: Basis) -> Pricer:
+        """Return the cost with the master as on many nodes: but for few, where all is everywhere, it is the same."""
+        reach = (basis.state.reach or LONGEST_SLICE) / 1e6
+        master = best_master(basis.parameters(None), MANY_NODES, reach)
+        led = basis.parameters(master)
+        return lambda nodes, options: Price(led, atr(led, nodes, master, microseconds(options["segment"]) / 1e6))
+
+    @classmethod
+    def chosen(cls, nodes: int, options: Options, terms: Terms) -> "ATR":
+        """Return segments of the length that was priced, which go by the load of nodes as it is weighed."""
+        return cls(nodes, options["segment"], weights=terms.weights, capacities=terms.capacities[:nodes])
+
+    @classmethod
+    def variants(cls, state: StateView) -> list[Options]:
+        """Return segments from half of the longest window to four of them."""
+        reach = state.reach or LONGEST_SLICE
+        return [{"segment": spelled(max(1, round(part * reach)))} for part in TRIED]
+
     # -- planning
 
-    def plan(self, state: StateView) -> Placement:
-        """See Strategy."""
-        length = self._length(state)
-        if not state.frozen:
-            return self._first(state, length)
-        eras, end = _thawed(state.frozen, self.nodes), int(state.frozen["end"])
-        asked = state.frozen["asked"] == [length, self.search]
-        search = (Search(*state.frozen["search"]) if asked else self._search(length, end)).sampled(state, end)
-        eras = eras[1:] if len(eras) > 1 and _settled(state, eras) else eras
-        return self._placement(state, self._switched(state, eras, end, search.segment), end, search)
+    def plan(self, state: StateView) -> AtrLayout:
+        """Return the segments that tuples may depend on as they were, and new ones from where those end.
 
-    def _first(self, state: StateView, length: int) -> Placement:
-        """Return the placement after another strategy's, or none."""
+        Chunks move only after a change of strategy or of the number of nodes.
+        """
+        notes = AtrNotes.read(state.kept)
+        segments = self._first(state) if notes is None else self._next(state, notes)
+        placement = self._placement(state, segments)
+        stay = notes is not None and notes.nodes == self.nodes
+        return AtrLayout(
+            placement,
+            segments.search,
+            Asked(self._length(state), self.search),
+            notes.end if notes else LOWEST,
+            moves={} if stay else moves(state.chunks, (holders(chunk, placement) for chunk in state.chunks)),
+        )
+
+    def _first(self, state: StateView) -> Segments:
+        """Return the segments after another strategy, or none."""
+        length = self._length(state)
         master = self.master if isinstance(self.master, int) else _best(state, length, self.nodes)
         latest = state.latest
         end = 0 if latest is None else (latest // length + 1) * length
         turn = length * self.nodes
         eras = (Era(master, LOWEST, (Run(LOWEST // turn * turn, length, tuple(range(self.nodes))),)),)
-        return self._placement(state, eras, end, self._search(length, end))
+        return Segments(eras, end, self._search(length, end))
 
-    def _placement(self, state: StateView, eras: tuple[Era, ...], end: int, search: Search) -> Placement:
-        """Return the placement whose last master has new segments from `end` on."""
+    def _next(self, state: StateView, notes: AtrNotes) -> Segments:
+        """Return the segments that go on from a batch before."""
+        length, end = self._length(state), notes.end
+        same = notes.asked == Asked(length, self.search)
+        search = (notes.search if same else self._search(length, end)).sampled(state, end)
+        eras = tuple(era.on(self.nodes) for era in notes.eras)
+        eras = eras[1:] if len(eras) > 1 and _settled(state, eras) else eras
+        return Segments(self._switched(state, eras, end, search.segment), end, search)
+
+    def _placement(self, state: StateView, segments: Segments) -> AtrPlacement:
+        """Return the placement whose last master has new segments from where the known ones end."""
+        eras, end, search = segments
         ahead = Run(end, search.segment, self._least_loaded(state, eras[-1], end, search.segment))
-        eras = (*eras[:-1], replace(eras[-1], runs=(*eras[-1].runs, ahead)))
+        eras = (*eras[:-1], eras[-1]._replace(runs=(*eras[-1].runs, ahead)))
         windows = tuple(stream.window for stream in state.streams)
         return AtrPlacement(
             nodes=self.nodes,
             eras=eras,
             windows=windows,
             lengths=tuple(min(stream.slice, search.segment) for stream in state.streams),
-            search=search,
-            leftovers=() if windows[eras[0].master] is None else _leftovers(state, eras[0], self.nodes),
+            leftovers=() if windows[eras[0].master] is None else leftovers(state, eras[0], self.nodes),
             tracked=tuple(era.master for era in eras),
         )
 
@@ -134,7 +195,7 @@ class ATR(Strategy):
         wanted = self._wanted(state, eras[-1].master, length)
         if len(eras) > 1 or wanted == eras[0].master:
             return eras
-        old = replace(eras[0], runs=(*eras[0].runs, Run(end, ENDLESS, (ANYWHERE,))))
+        old = eras[0]._replace(runs=(*eras[0].runs, Run(end, ENDLESS, (ANYWHERE,))))
         last = int(eras[0].hosts(np.array([end - 1]))[0])
         return old, Era(wanted, end, (Run(LOWEST, ENDLESS, (last,)),))
 
@@ -143,7 +204,7 @@ class ATR(Strategy):
         if isinstance(self.master, int):
             return self.master
         best = _best(state, length, self.nodes)
-        less = _overhead(state, length, best, self.nodes) < (1 - MARGIN) * _overhead(state, length, now, self.nodes)
+        less = overhead(state, length, best, self.nodes) < (1 - MARGIN) * overhead(state, length, now, self.nodes)
         return best if less and state.streams[now].window is not None else now
 
     def _least_loaded(self, state: StateView, era: Era, end: int, length: int) -> tuple[int, ...]:
@@ -167,67 +228,10 @@ class ATR(Strategy):
             heapq.heapreplace(heap, (load + unit[node], node))
         return tuple(chosen)
 
-    # -- between batches
-
-    def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
-        """See Strategy; only after a change of strategy or of the number of nodes."""
-        assert isinstance(placement, AtrPlacement)
-        if state.frozen.get("nodes") == self.nodes:
-            return {}
-        return moves(state.chunks, (_holders(chunk, placement) for chunk in state.chunks))
-
-    def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
-        """See Strategy: all segments that a tuple kept by now may depend on, as this batch had them."""
-        assert isinstance(placement, AtrPlacement)
-        latest = after.latest
-        if latest is None:
-            return {}
-        reach = latest + after.reach
-        ends = [era.end_of(reach) for era in placement.eras if era.start <= reach]
-        end = max(ends[-1], after.frozen.get("end", LOWEST))
-        bounded = (chunk.low for chunk in after.chunks if after.streams[chunk.stream].window is not None)
-        low = min(bounded, default=latest) - after.reach
-        # An era that is over keeps its last segment: tuples from before the change may still come.
-        lows = (*(min(low, era.start - 1) for era in placement.eras[1:]), low)
-        kept = [era.kept(at, end) for era, at in zip(placement.eras, lows, strict=True) if era.start < end]
-        eras = [[era.master, era.start, [list(run) for run in era.runs]] for era in kept]
-        found = {"nodes": self.nodes, "end": end, "eras": eras}
-        return found | {"asked": [self._length(after), self.search], "search": list(placement.search)}
-
-    def facts(self, placement: Placement, state: StateView) -> dict[str, Any]:
-        """See Strategy; the copies of a tuple are those that equation 2 predicts."""
-        assert isinstance(placement, AtrPlacement)
-        master, length = placement.eras[-1].master, placement.search.segment
-        extra = _overhead(state, length, master, self.nodes)
-        rate = sum(stream.rate for stream in state.streams)
-        return {
-            "master": state.names[master],
-            "segmentSeconds": length / 1e6,
-            "expectedCopies": round(1 + extra / rate, 3) if rate else None,
-        }
-
-
-def _overhead(state: StateView, length: int, master: int, nodes: int) -> float:
-    rates = [stream.rate for stream in state.streams]
-    windows = [math.inf if stream.window is None else stream.window for stream in state.streams]
-    return atr_overhead(rates if any(rates) else [1.0] * len(rates), windows, length, master, nodes)
-
 
 def _best(state: StateView, length: int, nodes: int) -> int:
     """Return the master with the least overhead."""
-    return min(range(len(state.streams)), key=lambda master: _overhead(state, length, master, nodes))
-
-
-def _thawed(frozen: Mapping[str, Any], nodes: int) -> tuple[Era, ...]:
-    """Return the eras that were frozen; nodes that are gone by now hand their segments on as chunks are."""
-    return tuple(
-        Era(master, start, tuple(Run(at, length, _remapped(hosts, nodes)) for at, length, hosts in runs))
-        for master, start, runs in frozen["eras"]
-    )
-
-
-def _remapped(hosts: Iterable[int], nodes: int) -> tuple[int, ...]:
-    return tuple(host if host == ANYWHERE else host % nodes for host in hosts)
+    return min(range(len(state.streams)), key=lambda master: overhead(state, length, master, nodes))
 
 
 def _settled(state: StateView, eras: Sequence[Era]) -> bool:
@@ -236,30 +240,3 @@ def _settled(state: StateView, eras: Sequence[Era]) -> bool:
     latest = state.streams[new.master].latest
     waiting = (c.low for c in state.chunks if c.stream == old or state.streams[c.stream].window is not None)
     return latest is not None and latest >= new.start and all(low >= new.start for low in waiting)
-
-
-def _leftovers(state: StateView, era: Era, nodes: int) -> tuple[Leftover, ...]:
-    """Return where the master's chunks are on other nodes than its segments say, close neighbours as one."""
-    masters = np.flatnonzero(state.column("stream") == era.master)
-    masters = masters[np.argsort(state.column("low")[masters], kind="stable")]
-    lows, highs = state.column("low")[masters], state.column("high")[masters]
-    homes = np.array([state.chunks[at].owners[0] % nodes for at in masters.tolist()], np.int64)
-    strays = (era.hosts(lows) != homes) | (era.borders(lows) != era.borders(highs))
-    found: list[Leftover] = []
-    for node in dict.fromkeys(homes[strays].tolist()):
-        mine = strays & (homes == node)
-        low, reach = lows[mine], np.maximum.accumulate(highs[mine])
-        first = np.flatnonzero(np.append(True, low[1:] > reach[:-1] + era.runs[-1].length))
-        last = np.append(first[1:], len(low)) - 1
-        found += map(Leftover, low[first].tolist(), reach[last].tolist(), repeat(node))
-    return tuple(found)
-
-
-def _holders(chunk: Chunk, placement: AtrPlacement) -> tuple[int, ...]:
-    """Return the owners of a chunk of an earlier strategy or number of nodes: of the master's, its home alone."""
-    home = chunk.owners[0] % placement.nodes
-    eras = placement.eras
-    if chunk.stream == eras[0].master and (len(eras) == 1 or chunk.high < eras[1].start):
-        return (home,)
-    needed = placement.needed(chunk.stream, chunk.low, chunk.high)
-    return tuple(dict.fromkeys((home, *needed))) if home in needed else needed

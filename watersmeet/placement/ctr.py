@@ -17,20 +17,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import takewhile
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from watersmeet.cost.load import loads
+from watersmeet.cost.model import ctr
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import Placement, Strategy
+from watersmeet.placement.base import Layout, Placement
 from watersmeet.placement.cover import Held, Load
+from watersmeet.placement.notes import Notes
 from watersmeet.placement.options import check_load, check_nodes, segment_length
-from watersmeet.placement.owners import Owners, remapped
+from watersmeet.placement.owners import Owners
+from watersmeet.placement.priced import Basis, Options, Price, Priced, Pricer, Terms
 from watersmeet.placement.routes import Route, routes
-from watersmeet.placement.routing_table import Entries, Table, owners_at, stretch
+from watersmeet.placement.routing_table import Entries, Table, on_nodes, owners_at, stretch
 from watersmeet.placement.segments import LOWEST
 from watersmeet.state.chunk import Bucket
+from watersmeet.state.kept import Kept
 from watersmeet.state.view import LONGEST_SLICE, Ints, StateView, StreamView
 
 SEGMENTS, MOST_SEGMENTS = 8, 64
@@ -58,23 +62,23 @@ class CtrPlacement(Placement):
     routes: tuple[Route, ...]
 
     def slice_length(self, stream: int) -> int:
-        """See Placement."""
+        """Return the length of the stream's segments."""
         return self.lengths[stream]
 
     def owners(self, stream: int, start: int, bucket: Bucket) -> Owners:
-        """See Placement."""
+        """Return what the routing table says of the segment."""
         return owners_at(self.table[stream], start)
 
     def lead(self, origin: int) -> tuple[int, ...]:
-        """See Placement; the order belongs to the route."""
+        """Return the order of the stream's route, all of it: covers are made for it."""
         return self.routes[origin].order
 
     def groups(self, origin: int, moment: Ints, times: Mapping[int, Ints]) -> Ints:
-        """See Placement; all new tuples of a stream take its route."""
+        """Return the stream: all its new tuples take one route."""
         return np.full(len(moment), origin)
 
     def visit(self, group: int, target: int, owners: Sequence[int], here: int) -> int:
-        """See Placement; the annotations of step 3."""
+        """Return where the partial result is, or the first node of the cover that has the chunk (step 3)."""
         if here in owners:
             return here
         route = self.routes[group]
@@ -82,7 +86,68 @@ class CtrPlacement(Placement):
 
 
 @dataclass(frozen=True, slots=True)
-class CTR(Strategy):
+class CtrNotes(Notes):
+    """The segments that have begun.
+
+    Attributes:
+        table: The routing table of each stream, up to where its next segment begins.
+        ends: Where that is; None before the stream's first tuple.
+        first: The stream that each stream's route begins with.
+    """
+
+    table: tuple[Table, ...]
+    ends: tuple[int | None, ...]
+    first: tuple[int, ...]
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        """Return the notes from their fields."""
+        table = (
+            tuple(Entries(start, length, tuple(map(tuple, owners))) for start, length, owners in entries)
+            for entries in plain["table"]
+        )
+        return cls(tuple(table), tuple(plain["ends"]), tuple(plain["first"]))
+
+
+@dataclass(frozen=True, slots=True)
+class CtrLayout(Layout[CtrPlacement]):
+    """A routing table and routes for a batch.
+
+    Attributes:
+        begun: Where each stream's next segment began before the batch; None before its first tuple.
+    """
+
+    begun: tuple[int | None, ...]
+
+    def facts(self, state: StateView) -> dict[str, Any]:
+        """Return the routes, and the extra rows a second by equation 3."""
+        found, lengths = self.placement.routes, self.placement.lengths
+        told = {
+            state.names[at]: {state.names[to]: list(nodes) for to, nodes in zip(r.order, r.covers, strict=True)}
+            for at, r in enumerate(found)
+        }
+        extra = sum(route.overhead / length for route, length in zip(found, lengths, strict=True))
+        return {"routes": told, "expectedExtraRows": round(1e6 * extra, 1)}
+
+    def keep(self, after: StateView) -> Kept:
+        """Return the segments that have begun, without those that no stream needs any more."""
+        oldest: dict[int, int] = {}
+        for chunk in after.chunks:
+            oldest[chunk.stream] = min(chunk.low, oldest.get(chunk.stream, chunk.low))
+        latest = [stream.latest for stream in after.streams]
+        ends = tuple(
+            end if t is None else max((t // length + 1) * length, LOWEST if end is None else end)
+            for t, length, end in zip(latest, self.placement.lengths, self.begun, strict=True)
+        )
+        table = tuple(
+            entries if end is None else stretch(entries, oldest.get(at, end - 1), end)
+            for at, (entries, end) in enumerate(zip(self.placement.table, ends, strict=True))
+        )
+        return CtrNotes(table, ends, tuple(route.order[0] for route in self.placement.routes)).kept()
+
+
+@dataclass(frozen=True, slots=True)
+class CTR(Priced):
     """Coordinated tuple routing.
 
     Args:
@@ -109,13 +174,25 @@ class CTR(Strategy):
             raise DefinitionError(f"copies={self.copies!r}: a segment is kept on 1 to {self.nodes} nodes.")
         check_load(self.nodes, self.weights, self.capacities)
 
-    def plan(self, state: StateView) -> Placement:
-        """See Strategy."""
+    @classmethod
+    def pricer(cls, basis: Basis) -> Pricer:
+        """Return the cost with covers of the size that they settle at."""
+        p = basis.parameters(None)
+        return lambda nodes, options: Price(p, ctr(p, nodes))
+
+    @classmethod
+    def chosen(cls, nodes: int, options: Options, terms: Terms) -> "CTR":
+        """Return covers that go by the load of nodes as it is weighed."""
+        return cls(nodes, weights=terms.weights, capacities=terms.capacities[:nodes])
+
+    def plan(self, state: StateView) -> CtrLayout:
+        """Return the routing table with the segments that begin in the batch, and routes that cover all of it."""
+        notes = CtrNotes.read(state.kept)
         lengths = tuple(self._length(stream) for stream in state.streams)
         held = self.held(state)
         load = Load(loads(state.usage, self.nodes, self.weights, self.capacities), held.copies, self.capacities)
-        table, ends = self._known(state, lengths)
-        first = state.frozen.get("first") or [route.order[0] for route in routes(state, held, load, lengths)]
+        table, ends = self._known(state, notes, lengths)
+        first = notes.first if notes else [route.order[0] for route in routes(state, held, load, lengths)]
         settled: dict[int, list[Owners]] = defaultdict(list)
         for _, stream in self._beginning(state, lengths, ends):
             chosen = self._stored(held, first[stream], load)
@@ -124,7 +201,8 @@ class CTR(Strategy):
             load.add(chosen)
         for stream, owners in settled.items():
             table[stream] = (*table[stream], Entries(ends[stream] or 0, lengths[stream], tuple(owners)))
-        return CtrPlacement(self.nodes, lengths, tuple(table), tuple(routes(state, held, load, lengths)))
+        placement = CtrPlacement(self.nodes, lengths, tuple(table), tuple(routes(state, held, load, lengths)))
+        return CtrLayout(placement, notes.ends if notes else (None,) * len(lengths))
 
     def held(self, state: StateView) -> Held:
         """Return who holds what before the batch."""
@@ -136,17 +214,12 @@ class CTR(Strategy):
             return wanted or LONGEST_SLICE
         return max(1, wanted or stream.window // SEGMENTS, stream.window // MOST_SEGMENTS)
 
-    def _known(self, state: StateView, lengths: Sequence[int]) -> tuple[list[Table], list[int | None]]:
+    def _known(
+        self, state: StateView, notes: CtrNotes | None, lengths: Sequence[int]
+    ) -> tuple[list[Table], list[int | None]]:
         """Return the routing table so far, and where each stream's next segment begins; None before its first tuple."""
-        if state.frozen:
-            found = [
-                tuple(
-                    Entries(at, length, tuple(remapped(each, self.nodes) for each in owners))
-                    for at, length, owners in entries
-                )
-                for entries in state.frozen["table"]
-            ]
-            return found, list(state.frozen["ends"])
+        if notes is not None:
+            return [on_nodes(table, self.nodes) for table in notes.table], list(notes.ends)
         latest = [stream.latest for stream in state.streams]
         begun = [None if t is None else (t // n + 1) * n for t, n in zip(latest, lengths, strict=True)]
         return [(self._warm_up(length, at),) for at, length in enumerate(lengths)], begun
@@ -177,32 +250,3 @@ class CTR(Strategy):
         copies = self.copies or min(self.nodes, max(len(cover) + spare, WARM_UP if spare else 1))
         kept = cover if len(cover) + spare <= copies else [node for node in ranked if node in cover][: copies - spare]
         return (*kept, *[node for node in ranked if node not in kept][: copies - len(kept)])
-
-    def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
-        """See Strategy: the segments that have begun, without those that no stream needs any more."""
-        assert isinstance(placement, CtrPlacement)
-        oldest: dict[int, int] = {}
-        for chunk in after.chunks:
-            oldest[chunk.stream] = min(chunk.low, oldest.get(chunk.stream, chunk.low))
-        before = after.frozen.get("ends", [None] * len(after.streams))
-        latest = [stream.latest for stream in after.streams]
-        ends = [
-            end if t is None else max((t // length + 1) * length, LOWEST if end is None else end)
-            for t, length, end in zip(latest, placement.lengths, before, strict=True)
-        ]
-        kept = [
-            entries if end is None else stretch(entries, oldest.get(at, end - 1), end)
-            for at, (entries, end) in enumerate(zip(placement.table, ends, strict=True))
-        ]
-        first = [route.order[0] for route in placement.routes]
-        return {"table": [[list(part) for part in entries] for entries in kept], "ends": ends, "first": first}
-
-    def facts(self, placement: Placement, state: StateView) -> dict[str, Any]:
-        """See Strategy; the extra rows a second are those of equation 3."""
-        assert isinstance(placement, CtrPlacement)
-        routes = {
-            state.names[at]: {state.names[to]: list(nodes) for to, nodes in zip(r.order, r.covers, strict=True)}
-            for at, r in enumerate(placement.routes)
-        }
-        extra = sum(r.overhead / length for r, length in zip(placement.routes, placement.lengths, strict=True))
-        return {"routes": routes, "expectedExtraRows": round(1e6 * extra, 1)}

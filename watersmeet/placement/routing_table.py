@@ -4,7 +4,7 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import NamedTuple
 
-from watersmeet.placement.owners import Owners
+from watersmeet.placement.owners import Owners, remapped
 
 
 class Entries(NamedTuple):
@@ -32,4 +32,11 @@ def stretch(table: Table, low: int, end: int) -> Table:
         entries._replace(owners=entries.owners[: -((entries.start - min(stop, end)) // entries.length)])
         for entries, stop in zip(table[first:], stops, strict=True)
         if entries.start < end
+    )
+
+
+def on_nodes(table: Table, nodes: int) -> Table:
+    """Return the table on so many nodes; those that are gone hand their segments on as they do their chunks."""
+    return tuple(
+        entries._replace(owners=tuple(remapped(owners, nodes) for owners in entries.owners)) for entries in table
     )

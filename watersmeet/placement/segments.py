@@ -1,8 +1,7 @@
 """The segments of ATR's master: runs of one length on a list of nodes, and eras, each of one master."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -29,8 +28,7 @@ class Leftover(NamedTuple):
     node: int
 
 
-@dataclass(frozen=True, slots=True)
-class Era:
+class Era(NamedTuple):
     """A master and its segments.
 
     Attributes:
@@ -92,6 +90,10 @@ class Era:
         run, end = next(self._spans(at))
         return min(end, run.start + (max(0, time - run.start) // run.length + 1) * run.length)
 
+    def on(self, nodes: int) -> "Era":
+        """Return the era on so many nodes; those that are gone hand their segments on as they do their chunks."""
+        return self._replace(runs=tuple(run._replace(nodes=_remapped(run.nodes, nodes)) for run in self.runs))
+
     def _spans(self, at: int = 0) -> Iterator[tuple[Run, int]]:
         ends = (*(run.start for run in self.runs[at + 1 :]), ENDLESS)
         return zip(self.runs[at:], ends, strict=True)
@@ -100,10 +102,14 @@ class Era:
         """Return the era with the runs from `low` up to `end`, shortened to the nodes that they use."""
         first = max(0, bisect_right(self.runs, low, key=_start) - 1)
         spans = [(run, min(stop, end)) for run, stop in self._spans(first) if run.start < end]
-        return replace(
-            self, runs=tuple(run._replace(nodes=run.nodes[: -((run.start - e) // run.length)]) for run, e in spans)
+        return self._replace(
+            runs=tuple(run._replace(nodes=run.nodes[: -((run.start - e) // run.length)]) for run, e in spans)
         )
 
 
 def _start(run: Run) -> int:
     return run.start
+
+
+def _remapped(hosts: Iterable[int], nodes: int) -> tuple[int, ...]:
+    return tuple(host if host == ANYWHERE else host % nodes for host in hosts)
