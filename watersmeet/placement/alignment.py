@@ -132,8 +132,8 @@ class AtrPlacement(Placement):
         return len(self.eras)
 
 
-class Asked(NamedTuple):
-    """The segment length that was asked for, and whether a better one is looked for."""
+class Aim(NamedTuple):
+    """What the options ask for: a segment length, and whether to look for a better one."""
 
     length: int
     search: bool
@@ -147,14 +147,14 @@ class AtrNotes(Notes):
         nodes: How many nodes there were.
         end: Where the segments end.
         eras: The segments.
-        asked: What was asked for when they were planned.
+        aim: What was aimed at when they were planned.
         search: Where the search for a segment length stands.
     """
 
     nodes: int
     end: int
     eras: tuple[Era, ...]
-    asked: Asked
+    aim: Aim
     search: Search
 
     @classmethod
@@ -164,7 +164,7 @@ class AtrNotes(Notes):
             Era(master, start, tuple(Run(at, length, tuple(nodes)) for at, length, nodes in runs))
             for master, start, runs in plain["eras"]
         )
-        return cls(plain["nodes"], plain["end"], tuple(eras), Asked(*plain["asked"]), Search(*plain["search"]))
+        return cls(plain["nodes"], plain["end"], tuple(eras), Aim(*plain["aim"]), Search(*plain["search"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +173,12 @@ class AtrLayout(Layout[AtrPlacement]):
 
     Attributes:
         search: Where the search for a segment length stands.
-        asked: What was asked for.
+        aim: What is aimed at.
         settled: Where the segments ended that tuples depended on before the batch; LOWEST if there were none.
     """
 
     search: Search
-    asked: Asked
+    aim: Aim
     settled: int = LOWEST
 
     def facts(self, state: StateView) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class AtrLayout(Layout[AtrPlacement]):
         # An era that is over keeps its last segment: tuples from before the change may still come.
         lows = (*(min(low, era.start - 1) for era in planned[1:]), low)
         eras = tuple(era.kept(at, end) for era, at in zip(planned, lows, strict=True) if era.start < end)
-        return AtrNotes(self.placement.nodes, end, eras, self.asked, self.search).kept()
+        return AtrNotes(self.placement.nodes, end, eras, self.aim, self.search).kept()
 
 
 def overhead(state: StateView, length: int, master: int, nodes: int) -> float:

@@ -4,9 +4,8 @@ Gu, Yu and Wang, "Adaptive Load Diffusion for Multiway Windowed Stream Joins" (I
 master goes to the least-loaded node (equation 1). A tuple of another stream, a slave, is kept by every node whose
 segments it may join, so that one hop finds a result's node and the rest of the result is there (Figure 3).
 
-Segments are assigned ahead of the data (footnote 3) and never change once a tuple may depend on them: what a batch
-leaves frozen, the next one extends. A new segment length, a new master or a new choice of nodes starts where the frozen
-stretch ends.
+Segments are assigned ahead of the data (footnote 3) and never change once a tuple may depend on them: those that a
+batch notes, the next one extends. A new segment length, a new master or a new choice of nodes starts where they end.
 
 The master changes from M to N at a time t_s. A result with `s_M < t_s` belongs to the node of s_M; any other to the
 node of s_N, where all of N before t_s counts as one segment on the node of M's last. (The paper's marked tuples, read
@@ -26,7 +25,7 @@ from watersmeet.cost.model import atr, best_master
 from watersmeet.errors import DefinitionError
 from watersmeet.model.duration import microseconds, spelled
 from watersmeet.placement.alignment import (
-    Asked,
+    Aim,
     AtrLayout,
     AtrNotes,
     AtrPlacement,
@@ -36,7 +35,7 @@ from watersmeet.placement.alignment import (
 )
 from watersmeet.placement.options import check_load, check_nodes, segment_length
 from watersmeet.placement.owners import moves
-from watersmeet.placement.priced import Basis, Options, Price, Priced, Pricer, Terms
+from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
 from watersmeet.placement.search import STEPS, Search
 from watersmeet.placement.segments import ENDLESS, LOWEST, Era, Run
 from watersmeet.state.view import ANYWHERE, LONGEST_SLICE, MARGIN, StateView
@@ -118,7 +117,7 @@ class ATR(Priced):
         reach = (basis.state.reach or LONGEST_SLICE) / 1e6
         master = best_master(basis.parameters(None), MANY_NODES, reach)
         led = basis.parameters(master)
-        return lambda nodes, options: Price(led, atr(led, nodes, master, microseconds(options["segment"]) / 1e6))
+        return lambda nodes, options: Quote(led, atr(led, nodes, master, microseconds(options["segment"]) / 1e6))
 
     @classmethod
     def chosen(cls, nodes: int, options: Options, terms: Terms) -> "ATR":
@@ -145,7 +144,7 @@ class ATR(Priced):
         return AtrLayout(
             placement,
             segments.search,
-            Asked(self._length(state), self.search),
+            Aim(self._length(state), self.search),
             notes.end if notes else LOWEST,
             moves={} if stay else moves(state.chunks, (holders(chunk, placement) for chunk in state.chunks)),
         )
@@ -163,7 +162,7 @@ class ATR(Priced):
     def _next(self, state: StateView, notes: AtrNotes) -> Segments:
         """Return the segments that go on from a batch before."""
         length, end = self._length(state), notes.end
-        same = notes.asked == Asked(length, self.search)
+        same = notes.aim == Aim(length, self.search)
         search = (notes.search if same else self._search(length, end)).sampled(state, end)
         eras = tuple(era.on(self.nodes) for era in notes.eras)
         eras = eras[1:] if len(eras) > 1 and _settled(state, eras) else eras

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from watersmeet.cost.model import central
 from watersmeet.placement.base import Layout, Placement
-from watersmeet.placement.priced import Basis, Options, Price, Priced, Pricer, Terms
+from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
 from watersmeet.state.chunk import Bucket
 from watersmeet.state.view import StateView
 
@@ -42,7 +42,7 @@ class Central(Priced):
     def pricer(cls, basis: Basis) -> Pricer:
         """Return the cost on the one node."""
         p = basis.parameters(None)
-        return lambda nodes, options: Price(p, central(p))
+        return lambda nodes, options: Quote(p, central(p))
 
     @classmethod
     def chosen(cls, nodes: int, options: Options, terms: Terms) -> "Central":

@@ -29,7 +29,7 @@ from watersmeet.placement.cover import Held, Load
 from watersmeet.placement.notes import Notes
 from watersmeet.placement.options import check_load, check_nodes, segment_length
 from watersmeet.placement.owners import Owners
-from watersmeet.placement.priced import Basis, Options, Price, Priced, Pricer, Terms
+from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
 from watersmeet.placement.routes import Route, routes
 from watersmeet.placement.routing_table import Entries, Table, on_nodes, owners_at, stretch
 from watersmeet.placement.segments import LOWEST
@@ -178,7 +178,7 @@ class CTR(Priced):
     def pricer(cls, basis: Basis) -> Pricer:
         """Return the cost with covers of the size that they settle at."""
         p = basis.parameters(None)
-        return lambda nodes, options: Price(p, ctr(p, nodes))
+        return lambda nodes, options: Quote(p, ctr(p, nodes))
 
     @classmethod
     def chosen(cls, nodes: int, options: Options, terms: Terms) -> "CTR":

@@ -22,7 +22,7 @@ from watersmeet.placement.base import Layout, Placement
 from watersmeet.placement.notes import Notes
 from watersmeet.placement.options import check_load, check_nodes
 from watersmeet.placement.owners import moves
-from watersmeet.placement.priced import Basis, Options, Price, Priced, Pricer, Terms
+from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
 from watersmeet.state.chunk import Bucket
 from watersmeet.state.kept import Kept
 from watersmeet.state.view import LONGEST_SLICE, StateView
@@ -157,7 +157,7 @@ class DSJ(Priced):
     def pricer(cls, basis: Basis) -> Pricer:
         """Return the cost with one slice a node."""
         p = basis.parameters(None)
-        return lambda nodes, options: Price(p, dsj(p, nodes))
+        return lambda nodes, options: Quote(p, dsj(p, nodes))
 
     @classmethod
     def chosen(cls, nodes: int, options: Options, terms: Terms) -> "DSJ":

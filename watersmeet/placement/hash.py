@@ -14,7 +14,7 @@ from watersmeet.cost.model import hashed
 from watersmeet.placement.base import Layout, Placement
 from watersmeet.placement.options import check_nodes
 from watersmeet.placement.owners import Owners, moves
-from watersmeet.placement.priced import Basis, Options, Price, Priced, Pricer, Terms
+from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Bucket, Chunk
 from watersmeet.state.view import StateView
@@ -111,7 +111,7 @@ class Hash(Priced):
         p, by = basis.parameters(None), stored_attributes(attributes(basis.state.equalities))
         copies = [sum(column.stream == at for columns in by for column in columns) for at in p.streams]
         shared = is_shared(by, len(p.rates))
-        return lambda nodes, options: Price(p, hashed(p, nodes, copies, shared))
+        return lambda nodes, options: Quote(p, hashed(p, nodes, copies, shared))
 
     @classmethod
     def chosen(cls, nodes: int, options: Options, terms: Terms) -> "Hash":

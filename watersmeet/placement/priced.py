@@ -31,14 +31,14 @@ class Basis(NamedTuple):
     bandwidth: float = inf
 
 
-class Price(NamedTuple):
+class Quote(NamedTuple):
     """What a strategy takes, and the parameters that this was predicted from."""
 
     parameters: Parameters
     cost: Cost
 
 
-Pricer = Callable[[int, Options], Price]
+Pricer = Callable[[int, Options], Quote]
 """Returns the price on so many nodes, with options."""
 
 

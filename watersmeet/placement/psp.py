@@ -19,7 +19,7 @@ from watersmeet.cost import equations, model, parameters
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.curve import Curve, Floats, curve, eased
 from watersmeet.placement.options import Relocation, check_nodes, check_relocation
-from watersmeet.placement.priced import Basis, Options, Price, Priced, Pricer, Terms
+from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
 from watersmeet.placement.ring import (
     Borders,
     Flags,
@@ -97,7 +97,7 @@ class PSP(Priced):
     def pricer(cls, basis: Basis) -> Pricer:
         """Return the cost on a ring of all nodes, the same for all streams."""
         p = basis.parameters(None)
-        return lambda nodes, options: Price(p, model.psp(p, nodes))
+        return lambda nodes, options: Quote(p, model.psp(p, nodes))
 
     @classmethod
     def chosen(cls, nodes: int, options: Options, terms: Terms) -> "PSP":
