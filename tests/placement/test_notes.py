@@ -1,7 +1,9 @@
-"""What strategies write down for their next batch: it survives JSON, and no result depends on it."""
+"""What strategies write down for their next batch: it survives JSON, no result depends on it, tasks don't get it."""
 
 import json
+import pickle
 from dataclasses import dataclass, replace
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -11,15 +13,19 @@ from hypothesis import given
 
 from tests.budget import FEW
 from tests.scatter import Forgetful
-from tests.test_engine import cases, run_case, scattered, strategies_of
+from tests.test_engine import SCHEMA, cases, run_case, scattered, strategies_of
 from watersmeet.adapt.auto import Auto, AutoNotes
-from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Notes, Strategy
+from watersmeet.engine.operator import Operator
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.model.windows import Sliding
+from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Layout, Notes, Strategy
 from watersmeet.placement.alignment import AtrNotes
 from watersmeet.placement.ctr import CtrNotes
 from watersmeet.placement.dsj import DsjNotes
 from watersmeet.placement.ring import PspNotes
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 from watersmeet.state.kept import Kept
+from watersmeet.state.store import Store
 from watersmeet.state.view import StateView, StreamView
 
 
@@ -75,6 +81,15 @@ class Count(Notes):
 def test_notes_that_make_no_sense_are_as_good_as_none(notes: dict[str, Any]) -> None:
     assert Count.read(Count(3).kept()) == Count(3)
     assert Count.read(Kept("Count", notes, 1)) is None
+
+
+def test_of_a_layout_only_the_placement_travels_to_tasks(tmp_path: Path) -> None:
+    query = Query(tuple(StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab"))
+    operator = Operator(query, Auto(3), Store(str(tmp_path)), "run")
+    plan = operator.plan(operator.start())
+    there = pickle.loads(pickle.dumps(plan))
+    assert there.placement == plan.placement
+    assert there.layout == Layout(plan.placement) != plan.layout
 
 
 @FEW

@@ -1,6 +1,6 @@
 """What each strategy would cost a join on each number of nodes, from what is known of it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from math import inf, isinf
 
@@ -8,7 +8,7 @@ from watersmeet.adapt.controller import Option
 from watersmeet.cost import model as cost
 from watersmeet.cost import parameters
 from watersmeet.cost.equations import Goal, longest_ring
-from watersmeet.placement.priced import Basis, Measure, Options, Pricer
+from watersmeet.placement.priced import Basis, Measure, Options
 from watersmeet.placement.strategies import STRATEGIES
 from watersmeet.state.view import MARGIN, StateView
 
@@ -47,8 +47,8 @@ class Pricing:
     ) -> None:
         self._weights, self._within, self._now = weights, within, now
         self._of = {"latency": cost.Cost.seconds, "throughput": cost.Cost.load}[goal]
-        self._basis = Basis(state, cache(measure or (lambda first: parameters.measured(state, first))), available)
-        self._pricer: Callable[[str], Pricer] = cache(lambda name: STRATEGIES[name].pricer(self._basis))
+        basis = Basis(state, cache(measure or (lambda first: parameters.measured(state, first))), available)
+        self._basis, self._pricer = basis, cache(lambda name: STRATEGIES[name].pricer(basis))
 
     # -- the best
 
