@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from random import Random
@@ -23,8 +23,9 @@ import pyarrow.parquet as pq
 from bench.common import STREAMS, WINDOW, Task
 from bench.references import numpy_band
 from watersmeet import ATR, CTR
-from watersmeet.placement import Placement
-from watersmeet.placement.ctr import CtrPlacement, Held, Load, Owners
+from watersmeet.placement.cover import Held, Load
+from watersmeet.placement.ctr import CtrLayout, CtrPlacement
+from watersmeet.placement.owners import Owners
 from watersmeet.state.view import ANYWHERE, Ints, StateView
 
 
@@ -40,14 +41,14 @@ class CtrUnoptimised(CTR):
     seed: int = 0
 
     def held(self, state: StateView) -> Held:
-        """See CTR."""
+        """Return who holds what, to be covered at random."""
         return RandomHeld(state, self.nodes, Random(f"{self.seed} {len(state.chunks)} {state.streams}"))
 
-    def plan(self, state: StateView) -> Placement:
-        """See Strategy."""
+    def plan(self, state: StateView) -> CtrLayout:
+        """Return CTR's layout, in which partial results go to their covers whatever is where they are."""
         planned = CTR.plan(self, state)
-        assert isinstance(planned, CtrPlacement)
-        return RandomPlacement(planned.nodes, planned.lengths, planned.table, planned.routes)
+        made = planned.placement
+        return replace(planned, placement=RandomPlacement(made.nodes, made.lengths, made.table, made.routes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class RandomPlacement(CtrPlacement):
     """A partial result goes to the nodes of its route, even if what it has to probe is where it is."""
 
     def visit(self, group: int, target: int, owners: Sequence[int], here: int) -> int:
-        """See Placement."""
+        """Return the first node of the cover that has the chunk."""
         return CtrPlacement.visit(self, group, target, owners, ANYWHERE)
 
 
@@ -67,7 +68,7 @@ class RandomHeld(Held):
         self._dice = dice
 
     def cover(self, stream: int, before: Owners, load: Load) -> tuple[Owners, int]:
-        """See Held."""
+        """Return nodes that hold all of a stream, as the dice have them."""
         left, chosen = set(self.sets[stream]), []
         holders = sorted(set(chain.from_iterable(left)))
         for node in self._dice.sample(holders, len(holders)):

@@ -150,7 +150,7 @@ class Costs:
 
     Attributes:
         placement: Its name.
-        planning_ms: Milliseconds to plan a batch: plan and move.
+        planning_ms: Milliseconds to plan a batch, moves included.
         storing_us: Microseconds a tuple to find out who keeps it, in a batch of TUPLES.
         routing_us: Microseconds a tuple to find out which nodes it visits, and then one partial result of it.
     """
@@ -165,11 +165,10 @@ def costs(name: str, strategy: Strategy) -> Costs:
     state, took = crowd(10_000, strategy.nodes), []
     for _ in range(10):
         started = time.process_time()
-        placement = strategy.plan(state)
-        moves = strategy.move(state, placement)
+        layout = strategy.plan(state)
         took.append(1000 * (time.process_time() - started))
-        chunks = tuple(c.owned_by(moves[c.id]) if c.id in moves else c for c in state.chunks)
-        state = replace(state, chunks=chunks, frozen=strategy.freeze(placement, state))
+        state = replace(state, chunks=layout.owned(state.chunks), kept=layout.keep(state))
+    placement, chunks = layout.placement, state.chunks
     newest = max(chunk.high for chunk in chunks)
     ts = np.sort(newest + np.random.default_rng(0).integers(1, 1_000_000, TUPLES))
     targets = [Target(at, chunk, False) for at, chunk in enumerate(chunks)]

@@ -1,5 +1,6 @@
 """Draws the pictures of these pages: `.venv/bin/python docs/figures.py` writes docs/figures/*.svg anew."""
 
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -275,14 +276,13 @@ def settled(strategy: Strategy) -> tuple[StateView, Placement]:
     ties = (frozenset({0, 1}), frozenset({1, 2}))
     state = StateView(streams, equalities=equalities, ties=ties, names=tuple(STREAM))
     for second in range(NOW):
-        chosen = strategy.plan(state)
-        moves = strategy.move(state, chosen)
-        old = [c.owned_by(moves.get(c.id, c.owners)) for c in state.chunks if c.low >= (second - WINDOW) * SECOND]
-        chunks = (*old, *(chunk for stream in range(3) for chunk in written(chosen, stream, second)))
+        layout = strategy.plan(state)
+        old = [c for c in layout.owned(state.chunks) if c.low >= (second - WINDOW) * SECOND]
+        chunks = (*old, *(chunk for stream in range(3) for chunk in written(layout.placement, stream, second)))
         seen = StreamView(WINDOW * SECOND, (second + 1) * SECOND - 1, 10, SECOND, WINDOW * SECOND, 10.0)
-        state = StateView((seen,) * 3, chunks, state.frozen, (), ties, equalities, (), state.names)
-        state = StateView((seen,) * 3, chunks, strategy.freeze(chosen, state), (), ties, equalities, (), state.names)
-    return state, strategy.plan(state)
+        state = replace(state, streams=(seen,) * 3, chunks=chunks)
+        state = replace(state, kept=layout.keep(state))
+    return state, strategy.plan(state).placement
 
 
 def written(chosen: Placement, stream: int, second: int) -> list[Chunk]:

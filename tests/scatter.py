@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
@@ -13,10 +13,11 @@ from watersmeet.adapt.auto import Auto, Choice
 from watersmeet.adapt.pricing import Pricing
 from watersmeet.model.query import Query
 from watersmeet.ordering import JoinOrder, Ordering
-from watersmeet.placement import Hash, Placement, Strategy
+from watersmeet.placement import Hash, Layout, Placement, Strategy
 from watersmeet.predicate.model import Column
 from watersmeet.state.buckets import hashes
 from watersmeet.state.chunk import Bucket, Chunk
+from watersmeet.state.kept import Kept
 from watersmeet.state.view import Ints, StateView
 
 
@@ -75,7 +76,7 @@ class Scatter(Strategy):
     nodes: int
     seed: int
 
-    def plan(self, state: StateView) -> Placement:
+    def plan(self, state: StateView) -> "ScatterLayout":
         rolled = dice(self.seed, len(state.chunks), state.streams)
         pairs = [pair for pair in state.equalities if dice(rolled, pair) % 3] if rolled % 2 else ()
         hashed: dict[int, tuple[Column, ...]] = {}
@@ -84,14 +85,33 @@ class Scatter(Strategy):
         tracked = tuple(at for at in range(len(state.streams)) if dice(rolled, at) % 2)
         equal = {one: two for pair in pairs for one, two in (pair, pair[::-1])}
         stays = (None, None, 1, 2)[rolled // 2 % 4]
-        return ScatterPlacement(self.nodes, rolled, len(state.streams), hashed, equal, stays, tracked)
-
-    def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
+        placement = ScatterPlacement(self.nodes, rolled, len(state.streams), hashed, equal, stays, tracked)
         moved = [chunk for chunk in state.chunks if max(chunk.owners) >= self.nodes or dice(chunk.id) % 3 == 0]
-        return {chunk.id: placement.owners(chunk.stream, chunk.start, chunk.bucket) for chunk in moved}
+        moves = {chunk.id: placement.owners(chunk.stream, chunk.start, chunk.bucket) for chunk in moved}
+        return ScatterLayout(placement, state.kept.notes.get("batches", 0) + 1, moves=moves)
 
-    def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
-        return {"batches": after.frozen.get("batches", 0) + 1}
+
+@dataclass(frozen=True)
+class ScatterLayout(Layout[ScatterPlacement]):
+    """Owners by dice, and a count of the batches."""
+
+    batches: int
+
+    def keep(self, after: StateView) -> Kept:
+        return Kept("Scatter", {"batches": self.batches})
+
+
+@dataclass(frozen=True)
+class Forgetful(Strategy):
+    """A strategy whose notes are lost, or of a form that it can't read."""
+
+    inner: Strategy
+    nodes: int = 0
+
+    def plan(self, state: StateView) -> Layout[Placement]:
+        by, notes, version = state.kept
+        lost = [Kept(), Kept(by, {}, version), Kept(by, notes, version + 1), state.kept]
+        return self.inner.plan(replace(state, kept=lost[dice(len(state.chunks), state.batch) % len(lost)]))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from watersmeet import testing
-from watersmeet.placement import Hash, Placement, Strategy
+from watersmeet.placement import Hash, Layout, Placement, Strategy
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import Bucket
 from watersmeet.state.view import StateView
@@ -34,8 +34,8 @@ class Mistaken(Strategy):
 
     nodes = 3
 
-    def plan(self, state: StateView) -> Placement:
-        return _Mistaken(self.nodes)
+    def plan(self, state: StateView) -> Layout[Placement]:
+        return Layout(_Mistaken(self.nodes))
 
 
 class _Mistaken(Placement):

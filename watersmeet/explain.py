@@ -27,12 +27,12 @@ def explain(
         host: Where it runs, or would.
     """
     manifest = manifest or start(query)
-    state = view(query, manifest, strategy, host)
+    state = view(query, manifest, host)
     known = manifest.learned.ordering.read_by(ordering)
-    order, placement = ordering.plan(query, state.chunks, known), strategy.plan(state)
+    order, layout = ordering.plan(query, state.chunks, known), strategy.plan(state)
     expected = ordering.estimates(query, state.chunks, known)
     lines = [f"Watersmeet join of {len(query.streams)} streams, {strategy.describe()}"]
-    lines += _facts(strategy.facts(placement, state))
+    lines += _facts(layout.facts(state))
     lines += [f"  decided before {told}" for told in strategy.history(state)]
     for stream in query.streams:
         time = stream.schema.field(stream.time).name
@@ -42,7 +42,7 @@ def explain(
         lines += _computed(stream)
     for origin, stream in enumerate(query.streams):
         for course in order.orders(origin):
-            course = led(course, placement.lead(origin))
+            course = led(course, layout.placement.lead(origin))
             names = [query.streams[at].name for at in (origin, *course)]
             lines.append(f"  a new tuple of {stream.name}: {' -> '.join(names)}")
             lines += [f"    first   {conjunct.text}" for conjunct in entry_conjuncts(query, origin)]

@@ -1,7 +1,6 @@
 """Auto: what it chooses and why, when it changes, and that no change of choice changes results."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from tempfile import TemporaryDirectory
@@ -14,9 +13,10 @@ from hypothesis import given
 from tests.budget import FEW
 from tests.scatter import Restless
 from tests.test_engine import SCHEMA, cases, run_case, scattered
-from watersmeet.adapt.auto import Auto, AutoPlacement, Choice
+from watersmeet import placement
+from watersmeet.adapt.auto import Auto, AutoNotes, Choice
 from watersmeet.adapt.controller import PATIENCE, Option
-from watersmeet.adapt.pricing import Pricing
+from watersmeet.adapt.pricing import NAMES, Pricing
 from watersmeet.cost import model as cost
 from watersmeet.cost import parameters
 from watersmeet.engine.plan import GIVEN, Host, start, view
@@ -24,10 +24,14 @@ from watersmeet.errors import DefinitionError
 from watersmeet.explain import explain
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import Sliding
-from watersmeet.placement import ATR, DSJ, PSP, Central, Hash, Placement
+from watersmeet.placement import ATR, DSJ, PSP, Central, Hash
+from watersmeet.placement.dsj import DsjNotes
+from watersmeet.placement.ring import PspNotes
+from watersmeet.placement.strategies import STRATEGIES
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Chunk, Place
-from watersmeet.state.learned import Kept, Learned, Shipping
+from watersmeet.state.kept import Kept
+from watersmeet.state.learned import Learned, Shipping
 from watersmeet.state.view import HopView, Machine, StateView, StreamView, Usage
 
 SECOND = 1_000_000
@@ -178,8 +182,8 @@ def test_within_a_time_the_fewest_nodes_do() -> None:
     """A batch takes 20 s on one node, and the half of it on two."""
 
     def nodes(within: float, now: int = 0) -> int:
-        state = measured(pair=1e-4, frozen={"nodes": now})
-        return Pricing(state, within=within).best(64)[0].nodes
+        state = measured(pair=1e-4)
+        return Pricing(state, within=within, now=Option("PSP", now, 0.0, None, {})).best(64)[0].nodes
 
     fastest = Pricing(measured(pair=1e-4)).best(64)[0].nodes
     assert [nodes(within) for within in (25, 12, 5.5)] == [1, 2, 4]
@@ -191,12 +195,12 @@ def test_within_a_time_the_fewest_nodes_do() -> None:
 
 def test_a_ring_grows_and_shrinks_to_be_in_time() -> None:
     auto, heavy, light = Auto(8, within="5500 ms"), measured(pair=1e-4), measured(pair=1e-5)
-    frozen, seen = after(auto, light, {}), []
+    notes, seen = after(auto, light), []
     for at, state in enumerate([heavy] * 6 + [light] * 12):
-        frozen = after(auto, replace(state, batch=at), frozen)
-        seen.append(frozen["nodes"])
+        notes = after(auto, replace(state, batch=at), notes)
+        seen.append(notes.nodes)
     assert seen == [1] * 4 + [4] * 5 + [1] * 9
-    assert frozen["why"].endswith("4 batches on end; the fewest nodes that are in time are wanted.")
+    assert notes.why.endswith("4 batches on end; the fewest nodes that are in time are wanted.")
 
 
 def test_a_ring_is_no_longer_than_the_network_can_feed() -> None:
@@ -206,12 +210,12 @@ def test_a_ring_is_no_longer_than_the_network_can_feed() -> None:
     assert rings == {50.0: 1, 100.5: 1, 350.0: 3, inf: None}
     auto = Auto(8, among=("PSP",), bandwidth=350.0)
     assert auto.choice(state).taken.nodes == 3
-    assert auto.facts(auto.plan(state), state)["bandwidth"] == (
+    assert auto.plan(state).facts(state)["bandwidth"] == (
         "a ring of more than 3 nodes would wait for rows, of which 0.00035 MB/s come (equation 6)."
     )
-    assert "bandwidth" not in Auto(8).facts(Auto(8).plan(state), state)
-    longer = after(Auto(8, among=("PSP",)), state, {})
-    assert (longer["nodes"], after(auto, state, longer)["nodes"]) == (8, 3)  # as soon as the limit is known
+    assert "bandwidth" not in Auto(8).plan(state).facts(state)
+    longer = after(Auto(8, among=("PSP",)), state)
+    assert (longer.nodes, after(auto, state, longer).nodes) == (8, 3)  # as soon as the limit is known
 
 
 def test_many_nodes_are_tried_without_trying_all() -> None:
@@ -234,7 +238,7 @@ def test_options_reach_the_strategy_chosen() -> None:
 
 def test_auto_tells_what_it_chose_and_why() -> None:
     def facts(state: StateView) -> dict[str, Any]:
-        return Auto().facts(Auto().plan(state), state)
+        return Auto().plan(state).facts(state)
 
     assert Auto().nodes == 8
     assert Auto(max_nodes=3).describe() == "Auto(max_nodes=3)"
@@ -264,16 +268,16 @@ def test_why_is_the_choices_reason_and_not_that_of_the_rings_moves() -> None:
         for at, low in enumerate(range(80 * SECOND, 90 * SECOND, SECOND))
     )
     state = measured(pair=1e-4, chunks=chunks)
-    told = Auto().facts(Auto().plan(state), state)
+    told = Auto().plan(state).facts(state)
     assert told["moved"]["rows"] and told["moved"]["why"] == "the state was laid round the ring."
     assert told["why"].startswith("PSP(nodes=8) is predicted to take ")
 
 
 def test_explain_lists_what_was_decided_before() -> None:
     query = Query(tuple(StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab"))
-    first = after(Auto(), StateView((StreamView(20 * SECOND, window=10 * SECOND),) * 2), {})
+    first = after(Auto(), StateView((StreamView(20 * SECOND, window=10 * SECOND),) * 2))
     decided = after(Auto(), replace(measured(rate=5), batch=3), first)
-    said = explain(query, Auto(), GIVEN, replace(start(query), learned=Learned(strategy=Kept("Auto", decided))))
+    said = explain(query, Auto(), GIVEN, replace(start(query), learned=Learned(strategy=decided.kept())))
     assert "  decided before batch 3, strategy: Central(nodes=1): Central(nodes=1) is predicted to take " in said
     assert "decided before" not in explain(query, Auto(), GIVEN)
 
@@ -294,107 +298,114 @@ def test_options_that_make_no_sense_are_refused() -> None:
             Auto(**wrong)
 
 
-def test_every_question_to_the_placement_is_handed_on() -> None:
-    asked = {name for name, value in vars(Placement).items() if callable(value) and not name.startswith("_")}
-    assert asked <= set(vars(AutoPlacement))
-    planned = Auto().plan(measured(pair=1e-4))
-    inner = PSP(8).plan(measured(pair=1e-4))
-    assert isinstance(planned, AutoPlacement)
-    assert planned.inner == inner
-    assert [planned.nodes, planned.tracked, planned.slice_length(0)] == [8, (), inner.slice_length(0)]
+def test_tasks_have_the_placement_of_the_strategy_chosen() -> None:
+    state = measured(pair=1e-4)
+    assert Auto().plan(state).placement == PSP(8).plan(state).placement
+
+
+def test_a_strategy_is_entered_in_one_place() -> None:
+    assert NAMES == ("Hash", "Central", "PSP", "DSJ", "ATR", "CTR") == Auto().among
+    assert all(getattr(placement, name) is kind for name, kind in STRATEGIES.items())
 
 
 # -- when it changes
 
 
-def after(auto: Auto, state: StateView, frozen: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan a batch and freeze it, through JSON as the manifest does."""
-    state = replace(state, frozen=frozen)
-    found: dict[str, Any] = json.loads(json.dumps(auto.freeze(auto.plan(state), state)))
+def after(auto: Auto, state: StateView, notes: AutoNotes | None = None) -> AutoNotes:
+    """Plan a batch and keep its notes, through JSON as the manifest does."""
+    state = replace(state, kept=notes.kept() if notes else Kept())
+    found = AutoNotes.read(Kept(*json.loads(json.dumps(auto.plan(state).keep(state)))))
+    assert found is not None
     return found
 
 
-def test_what_is_frozen() -> None:
-    frozen = after(Auto(), measured(pair=1e-4), {})
-    assert {name: frozen[name] for name in ("chosen", "nodes", "options", "measured")} == {
-        "chosen": "PSP",
-        "nodes": 8,
-        "options": {},
-        "measured": True,
-    }
-    assert frozen["inner"]["ring"] == list(range(8))
-    assert "is predicted to take" in frozen["why"]
+def test_what_is_kept() -> None:
+    notes = after(Auto(), measured(pair=1e-4))
+    assert (notes.chosen, notes.nodes, notes.options, notes.measured) == ("PSP", 8, {}, True)
+    ring = PspNotes.read(notes.inner)
+    assert ring and ring.ring == tuple(range(8))
+    assert "is predicted to take" in notes.why
+
+
+def test_notes_of_another_form_are_as_good_as_none() -> None:
+    state, notes = measured(pair=1e-4), after(Auto(), measured(rate=5))
+    by, plain, version = notes.kept()
+    assert after(Auto(), state, notes).chosen == "Central"
+    for unreadable in (Kept(by, plain, version + 1), Kept("PspNotes", plain, version), Kept(by, {"nodes": 3}, version)):
+        assert AutoNotes.read(unreadable) is None
+        assert Auto().plan(replace(state, kept=unreadable)) == Auto().plan(state)
+    broken = replace(notes, chosen="PSP", nodes=8, inner=Kept("PspNotes", {"ring": 7}, 1))
+    assert Auto().plan(replace(state, kept=broken.kept())).placement == PSP(8).plan(state).placement
 
 
 def test_a_change_waits_for_several_batches_on_end() -> None:
     auto, heavy, light = Auto(), measured(pair=1e-4), measured(rate=5, machine=Machine(cores=2))
-    frozen = after(auto, heavy, {})
+    notes = after(auto, heavy)
     seen = []
     for state in (light, light, heavy, *[light] * PATIENCE, light):
-        frozen = after(auto, state, frozen)
-        seen.append((frozen["chosen"], frozen["memory"][0]))
+        notes = after(auto, state, notes)
+        seen.append((notes.chosen, notes.record.waiting))
     assert seen == [("PSP", 1), ("PSP", 2), ("PSP", 0), ("PSP", 1), ("PSP", 2), ("Central", 0), ("Central", 0)]
-    assert frozen["why"].endswith("with PSP(nodes=8), 3 batches on end.")
+    assert notes.why.endswith("with PSP(nodes=8), 3 batches on end.")
 
 
 def test_a_small_gain_is_no_reason() -> None:
     auto = Auto()
-    frozen = after(auto, measured(pair=1e-4), {})
-    now = replace(measured(pair=1e-4), frozen=frozen | {"nodes": 7})
+    notes = replace(after(auto, measured(pair=1e-4)), nodes=7)
     for _ in range(2 * PATIENCE):
-        now = replace(now, frozen=after(auto, now, now.frozen))
-    assert now.frozen["nodes"] == 7
+        notes = after(auto, measured(pair=1e-4), notes)
+    assert notes.nodes == 7
 
 
 def test_what_was_chosen_without_measurements_changes_at_once() -> None:
     auto = Auto()
-    frozen = after(auto, StateView((StreamView(20 * SECOND, window=10 * SECOND),) * 2), {})
-    assert not frozen["measured"]
-    assert frozen["nodes"] == 8
-    assert after(auto, measured(rate=5), frozen)["chosen"] == "Central"
+    notes = after(auto, StateView((StreamView(20 * SECOND, window=10 * SECOND),) * 2))
+    assert not notes.measured
+    assert notes.nodes == 8
+    assert after(auto, measured(rate=5), notes).chosen == "Central"
 
 
 @pytest.mark.parametrize("brought", [{"rows": 0}, {"advance": 0}], ids=["nothing", "only old tuples"])
 def test_a_batch_that_tells_nothing_of_the_load_changes_nothing(brought: dict[str, int]) -> None:
     auto = Auto()
-    frozen = after(auto, measured(pair=1e-4), {})
+    notes = after(auto, measured(pair=1e-4))
     quiet = measured(rate=5, machine=Machine(cores=2))
     quiet = replace(quiet, streams=tuple(replace(stream, **brought) for stream in quiet.streams))
     for _ in range(2 * PATIENCE):
-        frozen = after(auto, quiet, frozen)
-    assert (frozen["chosen"], frozen["memory"][0]) == ("PSP", 0)
+        notes = after(auto, quiet, notes)
+    assert (notes.chosen, notes.record.waiting) == ("PSP", 0)
 
 
 def test_a_dry_run_only_tells() -> None:
     auto, heavy, light = Auto(dry_run=True, interval=1), measured(pair=1e-4), measured(rate=5, machine=Machine(cores=2))
-    frozen = after(auto, heavy, {})
+    notes = after(auto, heavy)
     for at in range(2 * PATIENCE):
-        state = replace(light, frozen=frozen, batch=at)
-        told = auto.facts(auto.plan(state), state)
-        frozen = after(auto, replace(light, batch=at), frozen)
+        state = replace(light, kept=notes.kept(), batch=at)
+        told = auto.plan(state).facts(state)
+        notes = after(auto, replace(light, batch=at), notes)
         assert told["chosen"] == "PSP(nodes=8)"
         assert not any(decision["made"] for decision in told.get("decisions", ()))
         assert told.get("waiting", 0) == (at + 1) % PATIENCE
-    assert [entry[3] for entry in frozen["memory"][2]] == ["Central(nodes=1)"] * 2
-    first, _ = auto.history(replace(light, frozen=frozen))
+    assert [entry.after for entry in notes.record.log] == ["Central(nodes=1)"] * 2
+    first, _ = auto.history(replace(light, kept=notes.kept()))
     assert first.startswith("batch 2, strategy: Central(nodes=1) (not made): Central(nodes=1) was predicted to take ")
 
 
 def test_what_changes_without_a_wait_is_told_as_well() -> None:
     """Such as the first choice that rests on measurements, and what a restart with other options leads to."""
-    first = after(Auto(), StateView((StreamView(20 * SECOND, window=10 * SECOND),) * 2), {})
-    assert first["memory"][2] == []
+    first = after(Auto(), StateView((StreamView(20 * SECOND, window=10 * SECOND),) * 2))
+    assert first.record.log == ()
     measured_now = after(Auto(), measured(rate=5), first)
     fewer = after(Auto(4, among=("PSP",)), measured(pair=1e-4), measured_now)
-    assert [entry[2:4] for entry in fewer["memory"][2]] == [
-        ["ATR(nodes=8, segment='40 seconds')", "Central(nodes=1)"],
-        ["Central(nodes=1)", "PSP(nodes=4)"],
+    assert [(entry.before, entry.after) for entry in fewer.record.log] == [
+        ("ATR(nodes=8, segment='40 seconds')", "Central(nodes=1)"),
+        ("Central(nodes=1)", "PSP(nodes=4)"),
     ]
 
 
 def test_fewer_nodes_than_were_chosen_count_at_once() -> None:
-    frozen = after(Auto(8), measured(pair=1e-4), {})
-    assert after(Auto(4), measured(pair=1e-4), frozen)["nodes"] == 4
+    notes = after(Auto(8), measured(pair=1e-4))
+    assert after(Auto(4), measured(pair=1e-4), notes).nodes == 4
 
 
 @dataclass(frozen=True)
@@ -407,14 +418,15 @@ class Fixed(Auto):
 
 def test_the_strategy_chosen_sees_what_it_kept_itself_and_nothing_else() -> None:
     state = measured(advance=1000)
-    frozen = after(Fixed(), state, {})
-    kept = frozen["inner"] | {"owners": [3] * len(frozen["inner"]["owners"])}
-    anew, on = DSJ(4).plan(state), DSJ(4).plan(replace(state, frozen=kept))
-    assert anew != on
-    for last, wanted in (("DSJ", on), ("PSP", anew)):
-        planned = Fixed().plan(replace(state, frozen=frozen | {"inner": kept, "chosen": last}))
-        assert isinstance(planned, AutoPlacement)
-        assert planned.inner == wanted
+    notes = after(Fixed(), state)
+    slices = DsjNotes.read(notes.inner)
+    assert slices is not None
+    kept = replace(slices, owners=(3,) * len(slices.owners)).kept()
+    anew, on = DSJ(4).plan(state), DSJ(4).plan(replace(state, kept=kept))
+    assert anew.placement != on.placement
+    for inner, wanted in ((kept, on), (PspNotes((0,), (1, 1), ((), ())).kept(), anew)):
+        planned = Fixed().plan(replace(state, kept=replace(notes, inner=inner).kept()))
+        assert planned.inner == wanted and planned.placement == wanted.placement
 
 
 # -- results
@@ -447,19 +459,18 @@ def test_auto_itself_gives_the_oracles_results(case: dict[str, Any]) -> None:
 def test_a_ring_grows_at_once_and_shrinks_as_its_state_expires() -> None:
     state, eight = measured(pair=1e-4), Option("PSP", 8, 0.0, None, {})
     for nodes, overdue, wanted in ((4, 0, "aggressive"), (16, 0, "passive"), (8, 0, "auto"), (16, 3, "aggressive")):
-        now = replace(state, frozen={"nodes": nodes}, machine=Machine(overdue=overdue))
-        assert Auto(16)._relocated(now, eight) == wanted
-    shrinking = replace(state, frozen={"nodes": 16})
-    assert Auto(8)._relocated(shrinking, eight) == "aggressive"  # there aren't sixteen any more
-    endless = replace(shrinking, streams=tuple(replace(stream, span=None) for stream in state.streams))
-    assert Auto(16)._relocated(endless, eight) == "aggressive"  # it would never expire
-    assert Auto(16, relocation="passive")._relocated(replace(state, frozen={"nodes": 4}), eight) == "passive"
+        now = replace(state, machine=Machine(overdue=overdue))
+        assert Auto(16)._relocated(now, eight, nodes) == wanted
+    assert Auto(8)._relocated(state, eight, 16) == "aggressive"  # there aren't sixteen any more
+    endless = replace(state, streams=tuple(replace(stream, span=None) for stream in state.streams))
+    assert Auto(16)._relocated(endless, eight, 16) == "aggressive"  # it would never expire
+    assert Auto(16, relocation="passive")._relocated(state, eight, 4) == "passive"
 
 
 def test_where_a_join_runs_counts_and_not_where_it_ran() -> None:
     query = Query(tuple(StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab"))
     sent = replace(start(query), learned=Learned(shipping=Shipping(0.5, 1000.0)))
-    assert view(query, sent, Auto(), Host(8, 2)).machine == Machine(8, 0.5 / 1000, cores=2)
-    shared = view(query, sent, Auto(), Host(2, 2, shared=True)).machine
+    assert view(query, sent, Host(8, 2)).machine == Machine(8, 0.5 / 1000, cores=2)
+    shared = view(query, sent, Host(2, 2, shared=True)).machine
     assert shared.shared and parameters.measured(StateView(measured().streams, machine=shared)).row_seconds == 0
-    assert view(query, start(query), Auto()).machine == Machine()
+    assert view(query, start(query)).machine == Machine()

@@ -17,23 +17,19 @@ from tests.budget import FEW
 from tests.test_engine import band_case, cases, run_case
 from watersmeet.cost.diffusion import atr_overhead
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.atr import (
-    ATR,
-    ENDLESS,
-    LOWEST,
-    AtrPlacement,
-    Era,
-    Leftover,
-    Search,
-)
-from watersmeet.placement.atr import Run as Segments
-from watersmeet.placement.base import Placement
+from watersmeet.placement.alignment import AtrLayout, AtrNotes, AtrPlacement
+from watersmeet.placement.atr import ATR
 from watersmeet.placement.options import check_load
 from watersmeet.placement.psp import PSP
+from watersmeet.placement.segments import ENDLESS, LOWEST, Era, Leftover
+from watersmeet.placement.segments import Run as Segments
 from watersmeet.state import manifest as manifests
 from watersmeet.state.chunk import WHOLE, Chunk, Place
+from watersmeet.state.kept import Kept
 from watersmeet.state.view import ANYWHERE, StateView, StreamView, Usage
 from watersmeet.testing.run import Run
+
+NONE = Kept()
 
 
 def stream(window: int | None, latest: int | None = None, rate: float = 0.0, rows: int = 0) -> StreamView:
@@ -45,18 +41,22 @@ def chunk(at: int, low: int, high: int, owners: tuple[int, ...], name: str = "")
     return Chunk(name or f"{at}-{low}-{high}", at, 0, low, high + 1, WHOLE, 10, 100, low, high, owners, place)
 
 
-def made(placement: Placement) -> AtrPlacement:
-    assert isinstance(placement, AtrPlacement)
-    return placement
+def kept(layout: AtrLayout, after: StateView) -> Kept:
+    """Return what is kept after a batch, through JSON."""
+    return Kept(*json.loads(json.dumps(layout.keep(after))))
 
 
-def through_json(frozen: dict[str, Any]) -> dict[str, Any]:
-    return dict(json.loads(json.dumps(frozen)))
+def noted(kept: Kept) -> AtrNotes:
+    notes = AtrNotes.read(kept)
+    assert notes is not None
+    return notes
 
 
-def placed(eras: tuple[Era, ...], windows: tuple[int | None, ...], leftovers: tuple[Leftover, ...] = ()) -> Any:
+def placed(
+    eras: tuple[Era, ...], windows: tuple[int | None, ...], leftovers: tuple[Leftover, ...] = ()
+) -> AtrPlacement:
     masters = tuple(era.master for era in eras)
-    return AtrPlacement(4, eras, windows, (1000,) * len(windows), Search(10, 0, 0, 10), leftovers, masters)
+    return AtrPlacement(4, eras, windows, (1000,) * len(windows), leftovers, masters)
 
 
 # -- segments and who is aligned with them
@@ -86,7 +86,7 @@ def test_slices_of_a_slave_end_where_its_owners_change() -> None:
 
 
 def test_owners_are_known_for_any_time() -> None:
-    plan = made(ATR(3, "7 us").plan(StateView((stream(5), stream(None), stream(2)))))
+    plan = ATR(3, "7 us").plan(StateView((stream(5), stream(None), stream(2)))).placement
     for start in (-(10**17), -13, 0, 1, 10**6, 10**17):
         for at in range(3):
             owners = plan.owners(at, start, WHOLE)
@@ -115,11 +115,12 @@ SEEN = (stream(10, 100, 5, 50), stream(10, 100, 1, 10))
 def test_segments_go_to_the_least_loaded_node_and_spread() -> None:
     usage = (Usage(5.0, 10, 10), Usage(1.0, 10, 10), Usage(1.0, 10, 10))
     seen = (stream(100, 100, 5, 50), stream(100, 100, 1, 10))
-    ahead = made(ATR(3, "10 us").plan(StateView(seen, (chunk(0, 0, 100, (0,)),), usage=usage))).eras[0].runs[-1]
+    planned = ATR(3, "10 us").plan(StateView(seen, (chunk(0, 0, 100, (0,)),), usage=usage))
+    ahead = planned.placement.eras[0].runs[-1]
     assert ahead.start == 110 and ahead.nodes[0] == 2
     assert set(ahead.nodes[:3]) == {1, 2} and 0 in ahead.nodes
     # Node 1 has the segment of now.
-    assert made(ATR(3, "10 us").plan(StateView(SEEN))).eras[0].runs[-1].nodes[:3] == (0, 2, 0)
+    assert ATR(3, "10 us").plan(StateView(SEEN)).placement.eras[0].runs[-1].nodes[:3] == (0, 2, 0)
 
 
 def test_segments_that_wait_for_data_are_counted() -> None:
@@ -129,7 +130,7 @@ def test_segments_that_wait_for_data_are_counted() -> None:
 
 
 def test_a_node_of_twice_the_capacity_gets_twice_the_segments() -> None:
-    plan = made(ATR(2, "1 us", capacities=(1.0, 2.0)).plan(StateView((stream(60, 0), stream(60, 0)))))
+    plan = ATR(2, "1 us", capacities=(1.0, 2.0)).plan(StateView((stream(60, 0), stream(60, 0)))).placement
     nodes = plan.eras[0].runs[-1].nodes
     assert nodes.count(1) == pytest.approx(2 * nodes.count(0), abs=2)
 
@@ -165,7 +166,7 @@ def test_the_overhead_is_equation_2() -> None:
 @pytest.mark.parametrize("length", [20, 40, 60])
 def test_the_overhead_is_what_steady_streams_cost(length: int) -> None:
     windows, rates = (20, 10, 15), (1e6, 1e6, 5e5)
-    plan = made(ATR(8, f"{length} us", master=0).plan(StateView(tuple(stream(w) for w in windows))))
+    plan = ATR(8, f"{length} us", master=0).plan(StateView(tuple(stream(w) for w in windows))).placement
     ticks = np.arange(10_000, 16_000)
     copies = [
         sum(len(plan.owners(at, start, WHOLE)) - 1 for start in plan.starts(at, ticks[:: int(1e6 / rate)]).tolist())
@@ -193,12 +194,13 @@ def test_the_overhead_is_what_the_engine_keeps(tmp_path: Any) -> None:
 
 def test_what_tuples_depend_on_is_frozen_and_the_rest_is_free() -> None:
     strategy = ATR(4, "10 us", master=0)
-    first = made(strategy.plan(StateView((stream(20), stream(5)))))
+    planned = strategy.plan(StateView((stream(20), stream(5))))
     after = StateView((stream(20, 33, 1.0), stream(5, 30, 1.0)), (chunk(0, 14, 33, (1,)), chunk(1, 3, 30, (0,))))
-    frozen = through_json(strategy.freeze(first, after))
-    assert frozen["end"] == 60  # 33 + 20 lies in the segment that ends at 60
+    after = replace(after, kept=kept(planned, after))
+    assert noted(after.kept).end == 60  # 33 + 20 lies in the segment that ends at 60
     usage = (Usage(9.0, 9, 9), Usage(1.0, 1, 1), Usage(9.0, 9, 9), Usage(9.0, 9, 9))
-    second = made(ATR(4, "7 us", master=0).plan(replace(after, frozen=frozen, usage=usage)))
+    following = ATR(4, "7 us", master=0).plan(replace(after, usage=usage))
+    first, second = planned.placement, following.placement
     for time in range(0, 60):
         assert first.owners(0, time, WHOLE) == second.owners(0, time, WHOLE)
     # Of the segments that wait for data, 3 and 0 have one each and 1, which did little so far, has one as well.
@@ -206,35 +208,32 @@ def test_what_tuples_depend_on_is_frozen_and_the_rest_is_free() -> None:
     assert second.owners(0, 67, WHOLE) == (1,)
     for time in range(0, 34):
         assert set(first.owners(1, time, WHOLE)) == set(second.owners(1, time, WHOLE))
-    assert not strategy.move(replace(after, frozen=frozen), second)
+    assert not following.moves
 
 
 def test_segments_that_nothing_depends_on_any_more_are_dropped() -> None:
     strategy, state, runs = ATR(3, "10 us", master=0), StateView((stream(20), stream(5))), []
     for now in range(0, 2000, 50):
-        placement = strategy.plan(state)
+        layout = strategy.plan(state)
         live = (chunk(0, now - 30, now, (0,)), chunk(1, now - 30, now, (0,)))
-        state = StateView((stream(20, now, 1.0), stream(5, now, 1.0)), live, state.frozen)
-        state = replace(state, frozen=through_json(strategy.freeze(placement, state)))
-        runs.append(sum(len(nodes) for _, _, era in state.frozen["eras"] for _, _, nodes in era))
+        state = StateView((stream(20, now, 1.0), stream(5, now, 1.0)), live)
+        state = replace(state, kept=kept(layout, state))
+        runs.append(sum(len(nodes) for _, _, era in noted(state.kept).eras for _, _, nodes in era))
     assert max(runs) < 30
 
 
 def test_frozen_segments_follow_a_change_of_nodes_as_chunks_do() -> None:
     state = StateView((stream(20), stream(5)))
-    first = made(ATR(5, "10 us", master=0).plan(state))
+    layout = ATR(5, "10 us", master=0).plan(state)
     after = StateView(
         (stream(20, 49, 1.0), stream(5, 49, 1.0)),
-        tuple(chunk(0, at, at + 9, first.owners(0, at, WHOLE)) for at in range(0, 50, 10)),
+        tuple(chunk(0, at, at + 9, layout.placement.owners(0, at, WHOLE)) for at in range(0, 50, 10)),
     )
     for nodes in (2, 5):
-        frozen = through_json(ATR(first.nodes, "10 us", master=0).freeze(first, after))
-        strategy, state = ATR(nodes, "10 us", master=0), replace(after, frozen=frozen)
-        first = made(strategy.plan(state))
-        moved = strategy.move(state, first)
-        chunks = tuple(c.owned_by(moved.get(c.id, c.owners)) for c in state.chunks)
-        assert [c.owners for c in chunks] == [first.owners(0, c.low, WHOLE) for c in chunks]
-        assert not first.leftovers
+        layout = ATR(nodes, "10 us", master=0).plan(replace(after, kept=kept(layout, after)))
+        chunks = layout.owned(after.chunks)
+        assert [c.owners for c in chunks] == [layout.placement.owners(0, c.low, WHOLE) for c in chunks]
+        assert not layout.placement.leftovers
         after = replace(after, chunks=chunks)
 
 
@@ -244,11 +243,10 @@ def test_frozen_segments_follow_a_change_of_nodes_as_chunks_do() -> None:
 def test_chunks_of_another_strategy_are_segments_of_their_own() -> None:
     old = (chunk(0, 30, 49, (2, 1)), chunk(1, 35, 49, (3,)), chunk(1, 20, 25, (3,)), chunk(0, 50, 52, (7,)))
     state = StateView((stream(20, 52, 1.0), stream(5, 52, 1.0)), old)
-    strategy = ATR(4, "1000 us", master=0)
-    plan = made(strategy.plan(state))
+    layout = ATR(4, "1000 us", master=0).plan(state)
+    plan, moved = layout.placement, layout.moves
     host = plan.eras[0].hosts(np.array([52]))[0]
     assert host == 0 and set(plan.leftovers) == {Leftover(30, 49, 2), Leftover(50, 52, 3)}
-    moved = strategy.move(state, plan)
     assert moved["0-30-49"] == (2,) and moved["0-50-52"] == (3,)
     assert set(moved["1-35-49"]) == {0, 2, 3} and set(moved["1-20-25"]) == {0}
     assert set(plan.owners(1, 68, WHOLE)) == {0, 2, 3}
@@ -263,7 +261,7 @@ def changing() -> AtrPlacement:
     """A (window 6) is the master until 10, on node 1 at the last; then b (window 6), on node 2."""
     old = Era(0, LOWEST, (Segments(0, 10, (1,)), Segments(10, ENDLESS, (ANYWHERE,))))
     new = Era(1, 10, (Segments(LOWEST, ENDLESS, (1,)), Segments(10, 10, (2, 3))))
-    return made(placed((old, new), (6, 6, 6)))
+    return placed((old, new), (6, 6, 6))
 
 
 def test_a_result_across_a_change_of_master_meets_on_one_node() -> None:
@@ -295,39 +293,37 @@ def test_any_result_across_a_change_of_master_is_kept_whole_on_its_node() -> Non
 def test_the_master_changes_when_rates_do_but_only_by_a_margin() -> None:
     strategy = ATR(4, "20 us")
     state = StateView((stream(10, 100, 9.0), stream(10, 100, 10.0)))
-    plan = made(strategy.plan(state))
-    assert plan.tracked == (1,)
-    state = replace(state, frozen=through_json(strategy.freeze(plan, state)))
+    layout = strategy.plan(state)
+    assert layout.placement.tracked == (1,)
+    state = replace(state, kept=kept(layout, state))
     near = replace(state, streams=(stream(10, 100, 11.0), stream(10, 100, 10.0)))
-    assert made(strategy.plan(near)).tracked == (1,)
+    assert strategy.plan(near).placement.tracked == (1,)
     far = replace(state, streams=(stream(10, 100, 40.0), stream(10, 100, 10.0)))
-    plan = made(strategy.plan(far))
-    assert plan.tracked == (1, 0) and plan.eras[1].start == state.frozen["end"]
+    plan = strategy.plan(far).placement
+    assert plan.tracked == (1, 0) and plan.eras[1].start == noted(state.kept).end
 
 
 def test_a_second_change_of_master_waits_for_the_first() -> None:
-    def after(now: int, low: int, frozen: dict[str, Any]) -> StateView:
-        return StateView((stream(10, now), stream(10, now)), (chunk(0, low, now, (0,)),), frozen)
+    def after(now: int, low: int, kept: Kept = NONE) -> StateView:
+        return StateView((stream(10, now), stream(10, now)), (chunk(0, low, now, (0,)),), kept)
 
     first = ATR(4, "20 us", master=0)
-    frozen = through_json(first.freeze(first.plan(StateView((stream(10), stream(10)))), after(5, 0, {})))
+    one = kept(first.plan(StateView((stream(10), stream(10)))), after(5, 0))
     second, third = ATR(4, "20 us", master=1), ATR(4, "20 us", master=0)
-    state = after(60, 15, frozen)
-    placement = second.plan(after(5, 0, frozen))
-    assert placement.tracked == (0, 1) and made(placement).eras[1].start == 20
-    frozen = through_json(second.freeze(placement, state))
-    assert third.plan(replace(state, frozen=frozen)).tracked == (0, 1)
-    assert third.plan(replace(after(60, 25, frozen), frozen=frozen)).tracked == (1, 0)
+    layout = second.plan(after(5, 0, one))
+    assert layout.placement.tracked == (0, 1) and layout.placement.eras[1].start == 20
+    two = kept(layout, after(60, 15))
+    assert third.plan(after(60, 15, two)).placement.tracked == (0, 1)
+    assert third.plan(after(60, 25, two)).placement.tracked == (1, 0)
 
 
 def test_a_change_of_master_that_no_tuple_reached_is_taken_back() -> None:
     first, second = ATR(4, "20 us", master=0), ATR(4, "20 us", master=1)
     state = StateView((stream(10, 5), stream(10, 5)))
-    frozen = through_json(first.freeze(first.plan(StateView((stream(10), stream(10)))), state))
-    placement = second.plan(replace(state, frozen=frozen))
-    assert placement.tracked == (0, 1)
-    frozen = through_json(second.freeze(placement, replace(state, frozen=frozen)))
-    assert first.plan(replace(state, frozen=frozen)).tracked == (0,)
+    state = replace(state, kept=kept(first.plan(StateView((stream(10), stream(10)))), state))
+    layout = second.plan(state)
+    assert layout.placement.tracked == (0, 1)
+    assert first.plan(replace(state, kept=kept(layout, state))).placement.tracked == (0,)
 
 
 # -- the segment length
@@ -335,7 +331,7 @@ def test_a_change_of_master_that_no_tuple_reached_is_taken_back() -> None:
 
 def test_a_segment_length_that_is_not_given_follows_the_windows() -> None:
     state = StateView((stream(30), stream(20), stream(None)))
-    assert made(ATR(2, None).plan(state)).search.segment == 60
+    assert ATR(2, None).plan(state).search.segment == 60
     assert ATR(2, None).describe() == "ATR(nodes=2, segment=by windows)"
 
 
@@ -344,13 +340,13 @@ def test_the_search_climbs_to_the_segment_length_of_the_best_throughput() -> Non
     state = StateView((stream(10), stream(10)))
     tried = []
     for _ in range(60):
-        placement = made(strategy.plan(state))
+        layout = strategy.plan(state)
         now += 100
-        tried.append(placement.search.segment)
+        tried.append(layout.search.segment)
         # Throughput is best at 60: the busiest node is slower the further away the length is.
-        usage = (Usage(0.5), Usage(1.0 + abs(placement.search.segment - 60) / 20))
-        state = StateView((stream(10, now, 1, 100), stream(10, now, 1, 100)), (), state.frozen, usage)
-        state = replace(state, frozen=through_json(strategy.freeze(placement, state)))
+        usage = (Usage(0.5), Usage(1.0 + abs(layout.search.segment - 60) / 20))
+        state = StateView((stream(10, now, 1, 100), stream(10, now, 1, 100)), usage=usage)
+        state = replace(state, kept=kept(layout, state))
     assert tried[0] == 40 and 70 in tried and tried[-1] == 60
     assert {b - a for a, b in pairwise(tried)} <= {-20, -10, 0, 10}
 
@@ -360,9 +356,9 @@ def test_a_search_can_be_started_and_stopped_between_batches() -> None:
     steps = []
     for search in (False, True, False):
         strategy = ATR(2, "40 us", search=search)
-        placement = made(strategy.plan(state))
-        steps.append(placement.search.step)
-        state = replace(state, frozen=through_json(strategy.freeze(placement, state)))
+        layout = strategy.plan(state)
+        steps.append(layout.search.step)
+        state = replace(state, kept=kept(layout, state))
     assert steps == [0, 10, 0]
 
 
@@ -372,7 +368,7 @@ def test_a_search_can_be_started_and_stopped_between_batches() -> None:
 def masters(run: Run) -> list[int]:
     state = manifests.load(run.store, run.batch)
     assert state is not None
-    return [era[0] for era in state.learned.strategy.notes["eras"]]
+    return [era.master for era in noted(state.learned.strategy).eras]
 
 
 def test_results_and_places_are_right_through_changes_of_master(tmp_path: Any) -> None:

@@ -18,10 +18,12 @@ from tests.test_engine import cases, run_case
 from watersmeet.cost.diffusion import ctr_overhead
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import ATR
-from watersmeet.placement.base import Placement
-from watersmeet.placement.ctr import CTR, CtrPlacement, Held, Load, Route, routes
+from watersmeet.placement.cover import Held, Load
+from watersmeet.placement.ctr import CTR, CtrLayout, CtrNotes, CtrPlacement
 from watersmeet.placement.psp import PSP
+from watersmeet.placement.routes import Route, routes
 from watersmeet.state.chunk import WHOLE, Chunk, Place
+from watersmeet.state.kept import Kept
 from watersmeet.state.view import ANYWHERE, HopView, StateView, StreamView, Usage
 from watersmeet.testing import oracle
 
@@ -43,13 +45,9 @@ def load(*known: float) -> Load:
     return Load(known, [1] * len(known), ())
 
 
-def made(placement: Placement) -> CtrPlacement:
-    assert isinstance(placement, CtrPlacement)
-    return placement
-
-
-def after(strategy: CTR, placement: Placement, state: StateView) -> StateView:
-    return replace(state, frozen=json.loads(json.dumps(strategy.freeze(placement, state))))
+def after(layout: CtrLayout, state: StateView) -> StateView:
+    """Return the state after a batch, with what is kept of it, through JSON."""
+    return replace(state, kept=Kept(*json.loads(json.dumps(layout.keep(state)))))
 
 
 # -- covers
@@ -138,7 +136,7 @@ def test_a_route_probes_every_other_stream(streams: int) -> None:
     state = StateView(
         tuple(stream(80, 100) for _ in range(streams)), tuple(chunk(k, 0, (k % 4,)) for k in range(streams))
     )
-    plan = made(CTR(4).plan(state))
+    plan = CTR(4).plan(state).placement
     for origin in range(streams):
         assert sorted((origin, *plan.lead(origin))) == list(range(streams))
         assert all(plan.routes[origin].covers)
@@ -146,7 +144,7 @@ def test_a_route_probes_every_other_stream(streams: int) -> None:
 
 def test_routes_are_told() -> None:
     plan = CtrPlacement(4, (10, 20), (), (Route((1,), ((2, 3),), 4.0), Route((0,), ((1,),), 2.0)))
-    told = CTR(4).facts(plan, StateView((stream(),) * 2, names=("a", "b")))
+    told = CtrLayout(plan, (None, None)).facts(StateView((stream(),) * 2, names=("a", "b")))
     assert told == {"routes": {"a": {"b": [2, 3]}, "b": {"a": [1]}}, "expectedExtraRows": 500_000.0}
 
 
@@ -166,12 +164,13 @@ def test_a_segment_keeps_its_owners_once_it_has_begun() -> None:
     strategy = CTR(4, "10 us")
     live = tuple(chunk(at, 10 * k, (k % 4,)) for at in (0, 1) for k in range(8))
     state = StateView((stream(80, 79), stream(80, 79)), live)
-    first = made(strategy.plan(state))
+    first = strategy.plan(state)
     grown = replace(state, streams=(stream(80, 95), stream(80, 95)))
     usage = tuple(Usage(float(node), 1, 1) for node in (9, 5, 1, 0))
-    second = made(strategy.plan(replace(after(strategy, first, grown), usage=usage)))
+    second = strategy.plan(replace(after(first, grown), usage=usage)).placement
     for at in (0, 1):
-        assert all(first.owners(at, start, WHOLE) == second.owners(at, start, WHOLE) for start in range(0, 100, 10))
+        owned = [[plan.owners(at, start, WHOLE) for start in range(0, 100, 10)] for plan in (first.placement, second)]
+        assert owned[0] == owned[1]
     assert [entries[-1].start for entries in second.table] == [100, 100]
 
 
@@ -180,18 +179,18 @@ def test_owners_are_known_for_any_time() -> None:
     state = StateView((stream(5), stream(None), stream(2)))
     plans = [strategy.plan(state)]
     seen = replace(state, streams=(stream(5, 50), stream(None, 40), stream(2)), chunks=(chunk(0, 40, (0, 1)),))
-    plans.append(strategy.plan(after(strategy, plans[0], seen)))
+    plans.append(strategy.plan(after(plans[0], seen)))
     for plan in plans:
         for start in (-(10**17), -13, 0, 1, 49, 10**6, 10**17):
             for at in range(3):
-                owners = plan.owners(at, start, WHOLE)
+                owners = plan.placement.owners(at, start, WHOLE)
                 assert owners and len(set(owners)) == len(owners) and set(owners) <= {0, 1, 2}
 
 
 def test_a_table_follows_a_change_of_nodes() -> None:
     strategy, state = CTR(5, "10 us", copies=3), StateView((stream(80, 79), stream(80, 79)))
-    frozen = after(strategy, strategy.plan(state), state)
-    plan = made(CTR(2, "10 us").plan(frozen))
+    kept = after(strategy.plan(state), state)
+    plan = CTR(2, "10 us").plan(kept).placement
     owned = {plan.owners(at, start, WHOLE) for at in (0, 1) for start in range(0, 300, 10)}
     assert all(set(owners) <= {0, 1} and len(set(owners)) == len(owners) for owners in owned)
 
@@ -200,19 +199,20 @@ def run(strategy: CTR, batches: int, streams: int = 3) -> list[tuple[CtrPlacemen
     """Feed steady streams of a segment a batch; return each batch's placement and the state after it."""
     state, done = StateView(tuple(stream() for _ in range(streams))), []
     for batch in range(batches):
-        plan, now = made(strategy.plan(state)), 10 * batch
-        new = tuple(chunk(at, now, plan.owners(at, now, WHOLE)) for at in range(streams))
+        layout, now = strategy.plan(state), 10 * batch
+        new = tuple(chunk(at, now, layout.placement.owners(at, now, WHOLE)) for at in range(streams))
         live = tuple(c for c in (*state.chunks, *new) if c.high + 80 > now)
         usage = tuple(Usage(0.0, sum(node in c.owners for c in live)) for node in range(strategy.nodes))
         views = tuple(stream(80, now + 9) for _ in range(streams))
-        state = after(strategy, plan, StateView(views, live, state.frozen, usage))
-        done.append((plan, state))
+        state = after(layout, StateView(views, live, usage=usage))
+        done.append((layout.placement, state))
     return done
 
 
 def test_entries_that_no_stream_needs_are_dropped() -> None:
     for plan, state in run(CTR(4, "10 us"), 60):
-        assert all(sum(len(owners) for _, _, owners in entries) <= 12 for entries in state.frozen["table"])
+        notes = CtrNotes.read(state.kept)
+        assert notes and all(sum(len(owners) for _, _, owners in entries) <= 12 for entries in notes.table)
         assert all(a.start < b.start for entries in plan.table for a, b in pairwise(entries))
 
 
@@ -233,7 +233,7 @@ def test_a_segment_is_kept_on_the_first_hop_of_its_route() -> None:
     state = StateView(
         (stream(80, 49), stream(80, 49)), tuple(chunk(1, 10 * k, owners) for k, owners in enumerate(sets))
     )
-    plan = made(CTR(4, "10 us").plan(state))
+    plan = CTR(4, "10 us").plan(state).placement
     assert plan.owners(0, 50, WHOLE) == (1, 3)  # 1 holds three of the five, then 3 the others
     # The segment of stream 1 that begins with it is settled after it, and goes where it went.
     assert set(plan.owners(1, 50, WHOLE)) <= {1, 3}
@@ -241,8 +241,8 @@ def test_a_segment_is_kept_on_the_first_hop_of_its_route() -> None:
 
 def test_segments_are_as_long_as_asked_but_not_too_many() -> None:
     views = (stream(80), stream(6400), stream(None))
-    assert made(CTR(2, "10 us").plan(StateView(views))).lengths == (10, 100, 10)
-    assert made(CTR(2).plan(StateView(views))).lengths == (10, 800, 3_600_000_000)
+    assert CTR(2, "10 us").plan(StateView(views)).placement.lengths == (10, 100, 10)
+    assert CTR(2).plan(StateView(views)).placement.lengths == (10, 800, 3_600_000_000)
 
 
 def test_options_are_checked() -> None:
@@ -262,7 +262,7 @@ def test_planning_is_fast() -> None:
     views = tuple(stream(33_330, 33_329) for _ in range(3))
     state = StateView(views, chunks, usage=usage, ties=(frozenset({0, 1}), frozenset({1, 2})))
     strategy = CTR(nodes)
-    state = after(strategy, strategy.plan(state), state)
+    state = after(strategy.plan(state), state)
     taken = []
     for _ in range(15):
         began = time.process_time()

@@ -12,25 +12,28 @@ from hypothesis import given
 from tests.budget import FEW
 from tests.scatter import Scatter
 from tests.test_engine import cases, run_case, scattered
+from watersmeet.cost.slices import buffer_bound, slices_needed
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import PSP
-from watersmeet.placement.dsj import DSJ, DsjPlacement, buffer_bound, recut, slices_needed
+from watersmeet.placement.dsj import DSJ, DsjLayout, DsjNotes, DsjPlacement, buffers, recut
 from watersmeet.state.chunk import WHOLE, Chunk, Place
+from watersmeet.state.kept import Kept
 from watersmeet.state.view import LONGEST_SLICE, StateView, StreamView, Usage
 
 
-def view(
-    latest: int | None, frozen: dict[str, Any] | None = None, usage: tuple[Usage, ...] = (), **more: Any
-) -> StateView:
+def view(latest: int | None, notes: DsjNotes | None = None, usage: tuple[Usage, ...] = (), **more: Any) -> StateView:
     """Two streams of windows 20, kept for 40."""
     streams = (StreamView(40, latest, window=20), StreamView(30, None, window=10))
-    return StateView(streams, frozen=frozen or {}, usage=usage, **more)
+    return StateView(streams, kept=Kept() if notes is None else notes.kept(), usage=usage, **more)
 
 
 def planned(strategy: DSJ, state: StateView) -> DsjPlacement:
-    placement = strategy.plan(state)
-    assert isinstance(placement, DsjPlacement)
-    return placement
+    return strategy.plan(state).placement
+
+
+def moved(strategy: DSJ, state: StateView) -> dict[str, tuple[int, ...]]:
+    chunks = strategy.plan(state).owned(state.chunks)
+    return {now.id: now.owners for old, now in zip(state.chunks, chunks, strict=True) if now.owners != old.owners}
 
 
 def chunk(name: str, low: int, high: int, *owners: int) -> Chunk:
@@ -87,40 +90,41 @@ def test_capacities_and_weights_count() -> None:
 
 def test_slices_that_began_stay_and_others_are_given_anew() -> None:
     strategy = DSJ(3, slices=4)
-    before = planned(strategy, view(100))
+    layout = strategy.plan(view(100))
+    before = layout.placement
     after = view(125, chunks=(chunk("x", 81, 88, 2), chunk("y", 120, 125, 0)))
-    kept = json.loads(json.dumps(strategy.freeze(before, after)))
-    assert kept == {"length": 10, "first": 8, "owners": owners(before, 8, 9, 10, 11, 12)}
+    kept = DsjNotes.read(Kept(*json.loads(json.dumps(layout.keep(after)))))
+    assert kept == DsjNotes(10, 8, tuple(owners(before, 8, 9, 10, 11, 12)))
     loaded = (Usage(cpu=5), Usage(cpu=0), Usage(cpu=5))
     following = planned(strategy, view(125, kept, loaded))
-    assert owners(following, 8, 9, 10, 11, 12) == kept["owners"]
-    assert strategy.freeze(DsjPlacement(3, 10), view(None)) == {}
+    assert owners(following, 8, 9, 10, 11, 12) == list(kept.owners)
+    assert DsjLayout(DsjPlacement(3, 10)).keep(view(None)) == Kept()
 
 
 def test_with_fewer_nodes_slices_move_as_their_chunks_do() -> None:
-    kept = {"length": 10, "first": 0, "owners": [4, 1, 3]}
+    kept = DsjNotes(10, 0, (4, 1, 3))
     state = view(25, kept, chunks=(chunk("x", 0, 9, 4), chunk("y", 10, 19, 1), chunk("z", 20, 25, 3)))
     placement = planned(DSJ(3, slices=4), state)
     assert owners(placement, 0, 1, 2) == [1, 1, 0]
-    assert DSJ(3, slices=4).move(state, placement) == {"x": (1,), "z": (0,)}
+    assert moved(DSJ(3, slices=4), state) == {"x": (1,), "z": (0,)}
 
 
 def test_chunks_of_another_strategy_go_where_their_times_belong() -> None:
     state = view(25, chunks=(chunk("x", 0, 8, 0), chunk("y", 8, 14, 0, 1), chunk("z", 20, 25, 2)))
     placement = planned(DSJ(3, slices=4), state)
     assert owners(placement, 0, 1, 2) == [0, 1, placement.table[0]] == [0, 1, 0]
-    assert DSJ(3, slices=4).move(state, placement) == {"y": (1,), "z": (0,)}
+    assert moved(DSJ(3, slices=4), state) == {"y": (1,), "z": (0,)}
 
 
 def test_another_number_of_slices_cuts_anew_and_keeps_the_owners() -> None:
-    kept = {"length": 10, "first": 1, "owners": [2, 0, 1]}
+    kept = DsjNotes(10, 1, (2, 0, 1))
     assert owners(planned(DSJ(3, slices=8), view(35, kept)), *range(2, 8)) == [2, 2, 0, 0, 1, 1]
     assert owners(planned(DSJ(3, slices=2), view(35, kept)), 1) == [0]  # the slice from 20
     assert recut(DsjPlacement(2, 10, -2, (1, 0)), 10) == DsjPlacement(2, 10, -2, (1, 0))
 
 
 def test_slices_are_not_cut_anew_for_little() -> None:
-    kept = {"length": 10, "first": 1, "owners": [2, 0, 1]}
+    kept = DsjNotes(10, 1, (2, 0, 1))
     assert planned(DSJ(5), view(35, kept)).length == 10  # 8 would be right
     assert planned(DSJ(8), view(35, kept)).length == 5
 
@@ -131,8 +135,8 @@ def test_equation_1() -> None:
     second = 1_000_000
     streams = (StreamView(4 * second, rate=10.0, rows=20), StreamView(3 * second, rate=5.0))
     state = StateView(streams, usage=(Usage(cpu=10), Usage(cpu=20)))
-    assert DSJ(2).buffers(state) == (55, 28)  # 1.5 s a tuple
-    told = DSJ(2).facts(DsjPlacement(2, 5_000_000), replace(state, names=("a", "b")))
+    assert buffers(state) == (55, 28)  # 1.5 s a tuple
+    told = DsjLayout(DsjPlacement(2, 5_000_000)).facts(replace(state, names=("a", "b")))
     assert told == {"sliceSeconds": 5.0, "bufferRows": {"a": 55, "b": 28}}
 
 

@@ -19,9 +19,12 @@ from tests.scatter import Scatter
 from tests.test_engine import band_case, cases, run_case, scattered
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import DSJ, PSP, Central, psp
-from watersmeet.placement.psp import INTERVAL, PspPlacement, Relocation
-from watersmeet.placement.ring import curve, probed, resized
+from watersmeet.placement.curve import curve, probed
+from watersmeet.placement.options import Relocation
+from watersmeet.placement.psp import INTERVAL
+from watersmeet.placement.ring import PspLayout, PspNotes, PspPlacement, resized
 from watersmeet.state.chunk import WHOLE, Chunk, Place
+from watersmeet.state.kept import Kept
 from watersmeet.state.view import LONGEST_SLICE, HopView, StateView, StreamView, Usage
 
 SECOND = 1_000_000
@@ -44,18 +47,20 @@ def still(parts: int = 600, streams: int = 1) -> StateView:
 
 
 def made(strategy: PSP, state: StateView) -> PspPlacement:
-    placement = strategy.plan(state)
-    assert isinstance(placement, PspPlacement)
-    return placement
+    return strategy.plan(state).placement
 
 
-def after(strategy: PSP, state: StateView) -> tuple[PspPlacement, StateView]:
-    """Return the placement of a batch, and the state with owners as moved and what is frozen, through JSON."""
-    placement = made(strategy, state)
-    moves = strategy.move(state, placement)
-    chunks = tuple(c.owned_by(moves.get(c.id, c.owners)) for c in state.chunks)
-    state = replace(state, chunks=chunks)
-    return placement, replace(state, frozen=json.loads(json.dumps(strategy.freeze(placement, state))))
+def after(strategy: PSP, state: StateView) -> tuple[PspLayout, StateView]:
+    """Return the layout of a batch, and the state with owners as moved and what is kept, through JSON."""
+    layout = strategy.plan(state)
+    state = replace(state, chunks=layout.owned(state.chunks))
+    return layout, replace(state, kept=Kept(*json.loads(json.dumps(layout.keep(state)))))
+
+
+def noted(state: StateView) -> PspNotes:
+    notes = PspNotes.read(state.kept)
+    assert notes is not None
+    return notes
 
 
 def shares(state: StateView, of: int = 0) -> Counter[int]:
@@ -74,20 +79,21 @@ def moved(before: StateView, now: StateView) -> Counter[tuple[int, int]]:
     return ways
 
 
-def flowing(strategies: Sequence[PSP], rates: Sequence[int], window: int = 10) -> Iterator[tuple[PspPlacement, Any]]:
-    """Yield each batch's placement and rows moved, a second a batch: a tenth of it a chunk, so many tuples in each."""
+def flowing(strategies: Sequence[PSP], rates: Sequence[int], window: int = 10) -> Iterator[tuple[PspLayout, Any]]:
+    """Yield each batch's layout and rows moved, a second a batch: a tenth of it a chunk, so many tuples in each."""
     state = StateView((StreamView(window * SECOND, window=window * SECOND),), names=("a",))
     tenth = SECOND // 10
     for second, (strategy, rate) in enumerate(zip(strategies, rates, strict=True)):
         begun = state
-        placement, state = after(strategy, begun)
+        layout, state = after(strategy, begun)
+        placement = layout.placement
         fresh = tuple(
             chunk(
                 0, t, t + tenth - 1, rate, *placement.owners(0, t // placement.slices[0] * placement.slices[0], WHOLE)
             )
             for t in range(second * SECOND, (second + 1) * SECOND, tenth)
         )
-        yield placement, (begun, state, fresh)
+        yield layout, (begun, state, fresh)
         live = [c for c in state.chunks if c.high >= (second + 1 - window) * SECOND]
         now = StreamView(window * SECOND, (second + 1) * SECOND - 1, 10 * rate, SECOND, window * SECOND, 10.0 * rate)
         state = replace(state, streams=(now,), chunks=(*live, *fresh))
@@ -188,21 +194,21 @@ def test_the_busiest_node_looks_at_little_more_pairs_than_the_mean(
 
 def test_thresholds_stay_where_rates_do_and_tuples_age() -> None:
     found = list(flowing([PSP(4)] * 30, [10] * 30))
-    thresholds = [placement.thresholds[0] for placement, _ in found[14:]]
+    thresholds = [layout.notes.thresholds[0] for layout, _ in found[14:]]
     assert np.ptp(np.array(thresholds), axis=0).max() <= 20  # of 1,000 tuples
-    ring = found[-1][0].ring
-    for placement, (before, state, _) in found[14:]:
+    ring = found[-1][0].notes.ring
+    for layout, (before, state, _) in found[14:]:
         ways = moved(before, state)
         assert set(ways) <= set(pairwise(ring))  # from head to tail, to the next node
-        assert placement.moved.between == tuple((*way, rows) for way, rows in sorted(ways.items()))
+        assert layout.moved.between == tuple((*way, rows) for way, rows in sorted(ways.items()))
 
 
 @pytest.mark.parametrize("step", [0.1, 0.25, 1.0])
 @pytest.mark.parametrize("rates", [[10] * 20 + [20] * 40, [20] * 20 + [10] * 40, [10] * 20 + [0, 30] * 20])
 def test_no_more_than_a_step_moves_beyond_ageing(step: float, rates: list[int]) -> None:
     before: Sequence[int] = ()
-    for (placement, (state, _, _)), rate in zip(flowing([PSP(4, step=step)] * 60, rates), [0, *rates], strict=False):
-        now = placement.thresholds[0]
+    for (layout, (state, _, _)), rate in zip(flowing([PSP(4, step=step)] * 60, rates), [0, *rates], strict=False):
+        now = layout.notes.thresholds[0]
         if before and len(now) == len(before):
             total = sum(c.rows for c in state.chunks) + 10 * rate
             most = step * total / 4 + 1
@@ -216,16 +222,18 @@ def test_balance_comes_back_after_rates_double() -> None:
     for _, (_, state, fresh) in found[35:]:
         rows = shares(replace(state, chunks=(*state.chunks, *fresh)))
         assert max(rows.values()) < 1.2 * sum(rows.values()) / 4
-    kinds = {placement.moved.kind for placement, _ in found[20:30]}
+    kinds = {layout.moved.kind for layout, _ in found[20:30]}
     assert "smoothing" in kinds
 
 
 def test_without_smoothing_ages_are_even_whatever_the_rates() -> None:
     found = list(flowing([PSP(4, smooth=False)] * 30, [10] * 15 + [40] * 15))
-    for second, (placement, _) in enumerate(found[12:], 12):
+    for second, (layout, _) in enumerate(found[12:], 12):
         horizon = second * SECOND - 1 + SECOND
-        assert placement.borders[0] == pytest.approx([horizon - k * 2.5 * SECOND for k in (3, 2, 1)], abs=SECOND // 5)
-        assert placement.moved.kind == "ageing"
+        assert layout.placement.borders[0] == pytest.approx(
+            [horizon - k * 2.5 * SECOND for k in (3, 2, 1)], abs=SECOND // 5
+        )
+        assert layout.moved.kind == "ageing"
     _, (_, state, fresh) = found[18]
     rows = shares(replace(state, chunks=(*state.chunks, *fresh)))
     assert rows[0] > 2 * rows[3]
@@ -234,9 +242,9 @@ def test_without_smoothing_ages_are_even_whatever_the_rates() -> None:
 def test_state_of_another_strategy_is_laid_round_the_ring() -> None:
     state = still()
     state = replace(state, chunks=tuple(c.owned_by((1, 7)) for c in state.chunks[:300]) + state.chunks[300:])
-    placement, state = after(PSP(4), state)
+    layout, state = after(PSP(4), state)
     assert shares(state) == pytest.approx(dict.fromkeys(range(4), 150), abs=2)
-    assert placement.moved.kind == "aggressive" and all(len(c.owners) == 1 for c in state.chunks)
+    assert layout.moved.kind == "aggressive" and all(len(c.owners) == 1 for c in state.chunks)
 
 
 # -- relocation
@@ -246,24 +254,25 @@ def test_state_of_another_strategy_is_laid_round_the_ring() -> None:
 def test_nodes_hand_on_what_the_paper_says_to_neighbours_only(old: int, new: int) -> None:
     state = still(old * (old + new) * 20)
     _, state = after(PSP(old), state)
-    placement, now = after(PSP(old + new, relocation="aggressive"), state)
+    layout, now = after(PSP(old + new, relocation="aggressive"), state)
     share = 20 * old  # of a node in the end
-    ways, ring = moved(state, now), placement.ring
+    ways, ring = moved(state, now), layout.notes.ring
     assert shares(now) == pytest.approx(dict.fromkeys(range(old + new), share), abs=2)
     neighbours = {*pairwise(ring), *pairwise(range(old))}  # one node on, or past the new one that is filled on the way
     assert set(ways) <= neighbours
     for i in range(1, old):
         handed = sum(rows for (_, to), rows in ways.items() if to == i)
         assert handed / share == pytest.approx(new / old * i - floor(new / old * i), abs=0.06)
-    assert placement.moved.kind == "aggressive" and sum(rows for *_, rows in placement.moved.between) == ways.total()
+    assert layout.moved.kind == "aggressive" and sum(rows for *_, rows in layout.moved.between) == ways.total()
 
 
 @pytest.mark.parametrize(("old", "new"), [(4, 3), (6, 4), (8, 4), (5, 1)])
 def test_nodes_that_go_leave_their_state_to_others_and_the_rest_is_balanced(old: int, new: int) -> None:
     _, state = after(PSP(new), still(840))
     _, state = after(PSP(old), state)
-    grown = tuple(state.frozen["ring"])
-    placement, now = after(PSP(new), state)
+    grown = noted(state).ring
+    layout, now = after(PSP(new), state)
+    placement = layout.placement
     assert placement.ring == tuple(range(new)) and placement.nodes == new
     assert shares(now) == pytest.approx(dict.fromkeys(range(new), 840 / new), abs=3)
     place = {node: at for at, node in enumerate(grown)}
@@ -273,27 +282,27 @@ def test_nodes_that_go_leave_their_state_to_others_and_the_rest_is_balanced(old:
 @pytest.mark.parametrize(("first", "then"), [(4, 6), (6, 4), (3, 1), (1, 3)])
 def test_passive_relocation_moves_nothing_that_was_there(first: int, then: int) -> None:
     plans = [PSP(first)] * 20 + [PSP(then, relocation="passive")] * 25
-    for second, (placement, (before, state, fresh)) in enumerate(flowing(plans, [10] * 45)):
+    for second, (layout, (before, state, fresh)) in enumerate(flowing(plans, [10] * 45)):
         old = [(c, d) for c, d in zip(before.chunks, state.chunks, strict=True) if c.high < 20 * SECOND]
         if second >= 20:
             assert all(c.owners == d.owners for c, d in old)
             assert {c.owners[0] for c in fresh} <= set(range(then))
             gone = max((c.owners[0] + 1 for c, _ in old), default=0)
-            assert placement.nodes == max(then, gone)
-            assert (placement.moved.kind == "passive") is bool(old)
-    assert placement.nodes == then and not placement.pinned
+            assert layout.placement.nodes == max(then, gone)
+            assert (layout.moved.kind == "passive") is bool(old)
+    assert layout.placement.nodes == then and not layout.notes.pinned
     assert set(shares(state)) == set(range(then))
 
 
 def test_a_passive_change_can_be_cut_short() -> None:
     plans = [PSP(2)] * 20 + [PSP(4, relocation="passive"), PSP(4), PSP(4, relocation="aggressive")]
-    found = [placement for placement, _ in flowing(plans, [10] * 23)][-3:]
-    assert [bool(placement.pinned) for placement in found] == [True, True, False]
+    found = [layout for layout, _ in flowing(plans, [10] * 23)][-3:]
+    assert [bool(layout.notes.pinned) for layout in found] == [True, True, False]
 
 
 def test_a_merged_chunk_stays_where_its_parts_were() -> None:
-    state = StateView((stream(100, 10, 10),), (chunk(0, 40, 60, 5, 3),), {"ring": [0, 1, 2, 3], "lengths": [4]})
-    state = replace(state, frozen={**state.frozen, "thresholds": [[1, 2, 3]], "pinned": []})
+    notes = PspNotes((0, 1, 2, 3), (4,), ((1, 2, 3),))
+    state = StateView((stream(100, 10, 10),), (chunk(0, 40, 60, 5, 3),), notes.kept())
     strategy = PSP(2, relocation="passive")
     _, state = after(strategy, state)
     merged = replace(state.chunks[0], id="merged", batch=7)
@@ -306,29 +315,29 @@ def test_a_merged_chunk_stays_where_its_parts_were() -> None:
 def test_a_stream_uses_the_first_nodes_of_the_ring() -> None:
     _, state = after(PSP(3, lengths=(3, 2)), still(600, 2))
     assert (set(shares(state, 0)), set(+shares(state, 1))) == ({0, 1, 2}, {0, 1})
-    placement, now = after(PSP(4, lengths=(3, 4)), state)
-    assert set(+shares(now, 1)) == set(placement.ring) and placement.moved.kind == "aggressive"
-    assert set(+shares(now, 0)) == set(placement.ring[:3])
+    layout, now = after(PSP(4, lengths=(3, 4)), state)
+    assert set(+shares(now, 1)) == set(layout.notes.ring) and layout.moved.kind == "aggressive"
+    assert set(+shares(now, 0)) == set(layout.notes.ring[:3])
 
 
 def test_ring_lengths_by_the_cost_model_wait_for_measurements_and_for_a_gain() -> None:
     state = still(600, 2)
     state = replace(state, streams=tuple(replace(view, rate=10.0) for view in state.streams))
     strategy = PSP(4, lengths="auto")
-    assert made(strategy, state).lengths == (4, 4)
+    assert strategy.plan(state).notes.lengths == (4, 4)
     hops = (HopView((0,), 1, 600, 360_000, 10), HopView((1,), 0, 600, 360_000, 10))
     busy = replace(state, hops=hops, usage=(Usage(cpu=3600.0),))
     cheap = replace(state, hops=hops, usage=(Usage(cpu=1e-9),))
-    assert made(strategy, busy).lengths == (4, 4)
-    placement, short = after(strategy, cheap)
-    assert max(placement.lengths) < 4
+    assert strategy.plan(busy).notes.lengths == (4, 4)
+    layout, short = after(strategy, cheap)
+    assert max(layout.notes.lengths) < 4
     near = replace(short, usage=(Usage(cpu=0.01),))
-    assert made(strategy, near).lengths == placement.lengths
-    changed = replace(short, frozen={**short.frozen, "since": 7}, usage=busy.usage)
-    lengths = [made(strategy, replace(changed, batch=batch)).lengths for batch in (7 + INTERVAL - 1, 7 + INTERVAL)]
-    assert lengths == [placement.lengths, (4, 4)]
+    assert strategy.plan(near).notes.lengths == layout.notes.lengths
+    changed = replace(short, kept=replace(noted(short), since=7).kept(), usage=busy.usage)
+    lengths = [strategy.plan(replace(changed, batch=batch)).notes.lengths for batch in (7 + INTERVAL - 1, 7 + INTERVAL)]
+    assert lengths == [layout.notes.lengths, (4, 4)]
     _, full = after(PSP(2), busy)
-    assert made(strategy, replace(full, usage=busy.usage)).lengths == (4, 4)  # new nodes are used at once
+    assert strategy.plan(replace(full, usage=busy.usage)).notes.lengths == (4, 4)  # new nodes are used at once
 
 
 # -- what is told
@@ -337,16 +346,16 @@ def test_ring_lengths_by_the_cost_model_wait_for_measurements_and_for_a_gain() -
 def test_facts_tell_the_ring_the_shares_and_what_moved() -> None:
     strategy = PSP(4)
     _, state = after(PSP(2), still())
-    placement, now = after(strategy, state)
-    told = json.loads(json.dumps(strategy.facts(placement, now)))
+    layout, now = after(strategy, state)
+    told = json.loads(json.dumps(layout.facts(now)))
     assert (told["ring"], told["lengths"]) == ([0, 2, 1, 3], {"a": 4})
     assert told["shares"] == pytest.approx([0.25] * 4, abs=0.01)
     assert told["moved"]["kind"] == "aggressive" and told["moved"]["why"] == "the ring went from 2 to 4 nodes."
     assert told["moved"]["rows"] == sum(told["moved"]["between"].values()) == pytest.approx(300, abs=4)
     assert set(told["moved"]["between"]) == {"0->2", "1->3"}
-    placement, now = after(strategy, now)
-    assert "moved" not in strategy.facts(placement, now)
-    assert strategy.facts(placement, replace(now, chunks=())) == {}
+    layout, now = after(strategy, now)
+    assert "moved" not in layout.facts(now)
+    assert layout.facts(replace(now, chunks=())) == {}
 
 
 def test_options_show_in_words() -> None:

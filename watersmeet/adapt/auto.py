@@ -6,30 +6,25 @@ chunks change, and results are the same under any placement; still it is made on
 margin for several batches, so that no noise makes chunks wander.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from watersmeet.adapt.controller import OVERDUE, Controller, Memory, Option, changed
-from watersmeet.adapt.pricing import STRATEGIES, Pricing, fitting
+from watersmeet.adapt.controller import OVERDUE, Controller, Option, Record, changed
+from watersmeet.adapt.pricing import NAMES, Pricing, fitting
 from watersmeet.cost import model as cost
 from watersmeet.cost import parameters
 from watersmeet.cost.equations import Goal, check_goal
 from watersmeet.errors import DefinitionError
 from watersmeet.model.duration import microseconds
-from watersmeet.placement.atr import ATR
-from watersmeet.placement.base import Placement, Strategy
-from watersmeet.placement.central import Central
-from watersmeet.placement.ctr import CTR
-from watersmeet.placement.dsj import DSJ
-from watersmeet.placement.hash import Hash
-from watersmeet.placement.options import check_above_zero, check_load, check_nodes
-from watersmeet.placement.psp import PSP, Relocation
-from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import Bucket
-from watersmeet.state.view import Ints, StateView
+from watersmeet.placement import Layout, Notes, Placement, Strategy
+from watersmeet.placement.options import Relocation, check_above_zero, check_load, check_nodes, check_relocation
+from watersmeet.placement.priced import Terms
+from watersmeet.placement.strategies import STRATEGIES
+from watersmeet.state.kept import Kept
+from watersmeet.state.view import StateView
 
 
 class Choice(NamedTuple):
@@ -40,7 +35,7 @@ class Choice(NamedTuple):
         why: Why, as a sentence.
         table: All candidates.
         measured: Whether it rests on measurements.
-        memory: What the controller remembers.
+        record: What the controller goes by from now on.
         longest_ring: The longest ring that the network can feed; None if it sets no limit.
     """
 
@@ -48,63 +43,81 @@ class Choice(NamedTuple):
     why: str
     table: tuple[Option, ...]
     measured: bool
-    memory: Memory = Memory()
+    record: Record = Record()
     longest_ring: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class AutoPlacement(Placement):
-    """The placement of the strategy chosen, and why it was.
-
-    [!] Every method of Placement is handed on: one that is forgotten would be answered by the default.
+class AutoNotes(Notes):
+    """What was chosen and why, and what the strategy chosen wrote down itself.
 
     Attributes:
-        nodes: How many nodes there are.
-        inner: The placement of the strategy chosen.
-        choice: The choice.
-        tracked: See Placement.
+        chosen: The strategy, by name.
+        nodes: How many nodes it has.
+        options: Its other options.
+        why: Why it was chosen, as a sentence.
+        measured: Whether that rests on measurements.
+        record: What the controller goes by.
+        inner: The notes of the strategy chosen.
     """
 
+    chosen: str
     nodes: int
-    inner: Placement
+    options: Mapping[str, Any]
+    why: str
+    measured: bool
+    record: Record
+    inner: Kept
+
+    @property
+    def option(self) -> Option:
+        """What was chosen, without its cost."""
+        return Option(self.chosen, self.nodes, 0.0, None, self.options)
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        """Return the notes from their fields."""
+        same = {name: plain[name] for name in ("chosen", "nodes", "options", "why", "measured")}
+        return cls(**same, record=Record.from_json(plain["record"]), inner=Kept(*plain["inner"]))
+
+
+@dataclass(frozen=True, slots=True)
+class AutoLayout(Layout[Placement]):
+    """The layout of the strategy chosen, and why it was.
+
+    Attributes:
+        inner: The layout.
+        chosen: The strategy, in words.
+        choice: The choice.
+        limit: What the network keeps it from, as a sentence; empty if nothing.
+    """
+
+    inner: Layout[Placement]
+    chosen: str
     choice: Choice
-    tracked: tuple[int, ...] = ()
+    limit: str = ""
 
-    def slice_length(self, stream: int) -> int:
-        """See Placement."""
-        return self.inner.slice_length(stream)
+    def facts(self, state: StateView) -> dict[str, Any]:
+        """Return what is chosen, why, what else was considered, and what there is to tell of the strategy chosen."""
+        record = self.choice.record
+        decisions = [entry._asdict() for entry in record.log if entry.batch >= state.batch - 1]
+        return {
+            "chosen": self.chosen,
+            "why": self.choice.why,
+            **({"waiting": record.waiting} if record.waiting else {}),
+            **({"decisions": decisions} if decisions else {}),
+            **({"bandwidth": self.limit} if self.limit else {}),
+            "candidates": {c.label: f"{c.cost:.3g} s a second; {c.made_of}" for c in self.choice.table},
+            **self.inner.facts(state),
+        }
 
-    def owners(self, stream: int, start: int, bucket: Bucket) -> tuple[int, ...]:
-        """See Placement."""
-        return self.inner.owners(stream, start, bucket)
-
-    def stored_by(self, stream: int) -> tuple[Column, ...]:
-        """See Placement."""
-        return self.inner.stored_by(stream)
-
-    def starts(self, stream: int, ts: Ints) -> Ints:
-        """See Placement."""
-        return self.inner.starts(stream, ts)
-
-    def lead(self, origin: int) -> tuple[int, ...]:
-        """See Placement."""
-        return self.inner.lead(origin)
-
-    def groups(self, origin: int, moment: Ints, times: Mapping[int, Ints]) -> Ints:
-        """See Placement."""
-        return self.inner.groups(origin, moment, times)
-
-    def visit(self, group: int, target: int, owners: Sequence[int], here: int) -> int:
-        """See Placement."""
-        return self.inner.visit(group, target, owners, here)
-
-    def probed_by(self, target: int, joined: frozenset[int]) -> tuple[Column, Column] | None:
-        """See Placement."""
-        return self.inner.probed_by(target, joined)
-
-    def stays_after(self) -> int | None:
-        """See Placement."""
-        return self.inner.stays_after()
+    def keep(self, after: StateView) -> Kept:
+        """Return what was chosen and why, and what the strategy chosen keeps."""
+        taken, choice = self.choice.taken, self.choice
+        inner = self.inner.keep(after)
+        return AutoNotes(
+            taken.name, taken.nodes, taken.options, choice.why, choice.measured, choice.record, inner
+        ).kept()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +146,7 @@ class Auto(Strategy):
     max_nodes: int = 8
     capacities: tuple[float, ...] = ()
     weights: cost.Weights = cost.EQUAL
-    among: tuple[str, ...] = STRATEGIES
+    among: tuple[str, ...] = NAMES
     goal: Goal = "latency"
     bandwidth: float = inf
     within: str | timedelta | None = None
@@ -149,132 +162,96 @@ class Auto(Strategy):
         check_above_zero("bandwidth", self.bandwidth)
         if self.within is not None:
             check_above_zero("within", microseconds(self.within, "within"))
-        PSP(relocation=self.relocation)
+        check_relocation(self.relocation)
         Controller(self.interval, self.dry_run)
-        unknown = [name for name in self.among if name not in STRATEGIES]
+        unknown = [name for name in self.among if name not in NAMES]
         if unknown or not self.among:
-            raise DefinitionError(f"among={self.among!r}: name some of {', '.join(STRATEGIES)}.")
+            raise DefinitionError(f"among={self.among!r}: name some of {', '.join(NAMES)}.")
 
     def refusal(self, state: StateView) -> str | None:
-        """See Strategy."""
-        return None if fitting(state, self.among) else Hash().refusal(state)
+        """Return why not, if none of the strategies that it may choose can serve."""
+        return None if fitting(state, self.among) else STRATEGIES[self.among[0]]().refusal(state)
 
     def describe(self) -> str:
-        """See Strategy."""
+        """Return how many nodes it may use; what it chose is among the facts."""
         return f"Auto(max_nodes={self.max_nodes})"
 
-    def facts(self, placement: Placement, state: StateView) -> dict[str, Any]:
-        """See Strategy: what is chosen, why, and what else was considered."""
-        assert isinstance(placement, AutoPlacement)
-        choice, inner = placement.choice, self.inner(placement.choice.taken)
-        decisions = [entry._asdict() for entry in choice.memory.log if entry.batch >= state.batch - 1]
-        return {
-            "chosen": inner.describe(),
-            "why": choice.why,
-            **({"waiting": choice.memory.waiting} if choice.memory.waiting else {}),
-            **({"decisions": decisions} if decisions else {}),
-            **self._limit(choice.longest_ring),
-            "candidates": {c.label: f"{c.cost:.3g} s a second; {c.made_of}" for c in choice.table},
-            **inner.facts(placement.inner, _inside(state, choice.taken)),
-        }
-
     def history(self, state: StateView) -> list[str]:
-        """See Strategy: the decisions that are remembered."""
-        log = Memory.of(state.frozen).log
+        """Return the decisions that are remembered."""
+        before = AutoNotes.read(state.kept)
+        log = before.record.log if before else ()
         return [f"batch {e.batch}, {e.kind}: {e.after}{'' if e.made else ' (not made)'}: {e.why}" for e in log]
-
-    def _limit(self, longest: int | None) -> dict[str, str]:
-        """Return what the network keeps it from, if it does."""
-        if longest is None or longest >= self.max_nodes:
-            return {}
-        says = f"a ring of more than {longest} nodes would wait for rows, of which {self.bandwidth / 1e6:.3g} MB/s come"
-        return {"bandwidth": f"{says} (equation 6)."}
 
     # -- the strategy chosen
 
-    def plan(self, state: StateView) -> Placement:
-        """See Strategy."""
-        choice = self.choice(state)
-        inner = self.inner(choice.taken, self._relocated(state, choice.taken)).plan(_inside(state, choice.taken))
-        return AutoPlacement(inner.nodes, inner, choice, inner.tracked)
-
-    def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
-        """See Strategy."""
-        assert isinstance(placement, AutoPlacement)
-        taken = placement.choice.taken
-        return self.inner(taken, self._relocated(state, taken)).move(_inside(state, taken), placement.inner)
-
-    def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
-        """See Strategy: what was chosen and why, and what the strategy chosen keeps."""
-        assert isinstance(placement, AutoPlacement)
-        choice = placement.choice
-        return {
-            "chosen": choice.taken.name,
-            "nodes": choice.taken.nodes,
-            "options": dict(choice.taken.options),
-            "inner": self.inner(choice.taken).freeze(placement.inner, _inside(after, choice.taken)),
-            "why": choice.why,
-            "measured": choice.measured,
-            "memory": choice.memory,
-        }
+    def plan(self, state: StateView) -> AutoLayout:
+        """Return the layout of the strategy chosen, which finds its own notes, if it had the last batch too."""
+        before, choice = AutoNotes.read(state.kept), self.choice(state)
+        taken = choice.taken
+        strategy = self.inner(taken, self._relocated(state, taken, before.nodes if before else taken.nodes))
+        inner = strategy.plan(replace(state, kept=before.inner if before else Kept()))
+        limit = self._limit(choice.longest_ring)
+        return AutoLayout(inner.placement, inner, strategy.describe(), choice, limit, moves=inner.moves)
 
     def inner(self, chosen: Option, relocation: Relocation = "auto") -> Strategy:
         """Return the strategy that a candidate stands for; if a ring, with how its state follows a change."""
-        nodes = chosen.nodes
-        by_load: dict[str, Any] = {"weights": self.weights, "capacities": self.capacities[:nodes], **chosen.options}
-        made: dict[str, Callable[[], Strategy]] = {
-            "Hash": lambda: Hash(nodes),
-            "Central": Central,
-            "PSP": lambda: PSP(nodes, relocation=relocation),
-            "DSJ": lambda: DSJ(nodes, **by_load),
-            "ATR": lambda: ATR(nodes, **by_load),
-            "CTR": lambda: CTR(nodes, **by_load),
-        }
-        return made[chosen.name]()
+        terms = Terms(self.weights, self.capacities, relocation)
+        return STRATEGIES[chosen.name].chosen(chosen.nodes, chosen.options, terms)
 
-    def _relocated(self, state: StateView, taken: Option) -> Relocation:
-        """Return how a ring's state follows a change; what never expires must move, and what is on too many nodes."""
-        now = state.frozen.get("nodes", taken.nodes)
+    def _relocated(self, state: StateView, taken: Option, now: int) -> Relocation:
+        """Return how a ring's state follows a change; what never expires must move, and what is on too many nodes.
+
+        Args:
+            state: The state.
+            taken: What is taken.
+            now: How many nodes there have been.
+        """
         if self.relocation != "auto" or taken.nodes == now:
             return self.relocation
         stays = any(stream.span is None for stream in state.streams) or now > self.max_nodes
         return "aggressive" if taken.nodes > now or state.machine.overdue >= OVERDUE or stays else "passive"
 
+    def _limit(self, longest: int | None) -> str:
+        """Return what the network keeps it from, if it does."""
+        if longest is None or longest >= self.max_nodes:
+            return ""
+        says = f"a ring of more than {longest} nodes would wait for rows, of which {self.bandwidth / 1e6:.3g} MB/s come"
+        return f"{says} (equation 6)."
+
     # -- choosing
 
     def choice(self, state: StateView) -> Choice:
         """Return what to take for the next batch; pure, so that `explain` and the plan agree."""
-        within = None if self.within is None else microseconds(self.within) / 1e6
-        pricing = Pricing(state, self.weights, self.goal, self.bandwidth, within)
-        fits = fitting(state, self.among)
-        table, longest = tuple(pricing.best(self.max_nodes, self.among)), pricing.longest_ring
-        best, measured, before = table[0], parameters.known(state), state.frozen
-        name, nodes, memory = before.get("chosen"), before.get("nodes", 1), Memory.of(before)
-        too_long = nodes > self.max_nodes or (name == "PSP" and nodes > (longest or nodes))
-        if name not in fits or too_long or (measured and not before["measured"]):
+        before, measured = AutoNotes.read(state.kept), parameters.known(state)
+        pricing = self._pricing(state, before)
+        fits, table = fitting(state, self.among), tuple(pricing.best(self.max_nodes, self.among))
+        best, longest = table[0], pricing.longest_ring
+        record = before.record if before else Record()
+        if before is None or self._outdated(before, fits, pricing) or (measured and not before.measured):
             why = _first(best, table, fits, measured)
-            return Choice(best, why, table, measured, _noting(memory, state, best, why), longest)
-        now = pricing.priced(name, nodes, before["options"])
+            return Choice(best, why, table, measured, _noting(record, state, before, best, why), longest)
+        now = pricing.priced(before.chosen, before.nodes, before.options)
         if not state.advance or not any(stream.rows for stream in state.streams):  # nothing to judge by
-            return Choice(now, before["why"], table, before["measured"], memory, longest)
+            return Choice(now, before.why, table, before.measured, record, longest)
         controller = Controller(self.interval, self.dry_run)
-        taken, memory = controller.judge(memory, state.batch, now, best, state.machine.overdue)
-        why = before["why"] if taken is now else memory.log[-1].why
-        return Choice(taken, why, table, measured, memory, longest)
+        taken, record = controller.judge(record, state.batch, now, best, state.machine.overdue)
+        why = before.why if taken is now else record.log[-1].why
+        return Choice(taken, why, table, measured, record, longest)
+
+    def _pricing(self, state: StateView, before: AutoNotes | None) -> Pricing:
+        within = None if self.within is None else microseconds(self.within) / 1e6
+        return Pricing(state, self.weights, self.goal, self.bandwidth, within, before.option if before else None)
+
+    def _outdated(self, before: AutoNotes, fits: Sequence[str], pricing: Pricing) -> bool:
+        """Tell whether what was chosen may no longer be: by other options, or since the network is too slow for it."""
+        return before.chosen not in fits or not pricing.fits(before.option, self.max_nodes)
 
 
-def _noting(memory: Memory, state: StateView, taken: Option, why: str) -> Memory:
-    """Return the memory with a choice that no wait led to; the first of all is none."""
-    if "chosen" not in state.frozen:
-        return memory
-    before = Option(state.frozen["chosen"], state.frozen["nodes"], 0.0, None, state.frozen["options"])
-    return memory if before.label == taken.label else memory.noting(changed(state.batch, before, taken, why))
-
-
-def _inside(state: StateView, taken: Option) -> StateView:
-    """Return the state as the strategy chosen is to see it: with what it kept itself, if it had the last batch too."""
-    kept = state.frozen.get("inner", {}) if state.frozen.get("chosen") == taken.name else {}
-    return replace(state, frozen=kept)
+def _noting(record: Record, state: StateView, before: AutoNotes | None, taken: Option, why: str) -> Record:
+    """Return the record with a choice that no wait led to; the first of all is none."""
+    if before is None or before.option.label == taken.label:
+        return record
+    return record.noting(changed(state.batch, before.option, taken, why))
 
 
 # -- in words
@@ -282,10 +259,9 @@ def _inside(state: StateView, taken: Option) -> StateView:
 
 def _first(best: Option, table: Sequence[Option], fits: Sequence[str], measured: bool) -> str:
     basis = "by what the last batches measured" if measured else "before anything is measured"
-    if fits == ("Hash",):
-        return (
-            f"each stream has an equality with another, so that probes look into one bucket; nodes are chosen {basis}."
-        )
+    wherever = STRATEGIES[best.name].WHEREVER
+    if wherever is not None:
+        return f"{wherever}; nodes are chosen {basis}."
     rest = [found for found in table[1:] if found.name in fits]
     beside = f", {rest[0].label} {rest[0].cost:.3g} s" if rest else ""
     return f"{best.label} is predicted to take {best.cost:.3g} s a second{beside}, {basis}."

@@ -6,7 +6,7 @@ make chunks wander. A join that can't keep up does not wait for more batches to 
 a few numbers and its last decisions; they are kept in the manifest, so that a restart goes on where it was.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -73,8 +73,8 @@ class Decision(NamedTuple):
     made: bool = True
 
 
-class Memory(NamedTuple):
-    """What the controller remembers between batches.
+class Record(NamedTuple):
+    """What the controller goes by from batch to batch.
 
     Attributes:
         waiting: For how many batches on end another option has been better by the margin.
@@ -87,14 +87,14 @@ class Memory(NamedTuple):
     log: tuple[Decision, ...] = ()
 
     @classmethod
-    def of(cls, frozen: Mapping[str, Any]) -> "Memory":
-        """Return the memory that `frozen` holds, as JSON gave it back."""
-        waiting, rested, log = frozen.get("memory", (0, 0, ()))
+    def from_json(cls, plain: Sequence[Any]) -> "Record":
+        """Return the record as JSON gives it back."""
+        waiting, rested, log = plain
         return cls(waiting, rested, tuple(Decision(*entry) for entry in log))
 
-    def noting(self, decision: Decision) -> "Memory":
-        """Return the memory with one more decision; the wait begins anew."""
-        return Memory(0, 0, (*self.log, decision)[-REMEMBERED:])
+    def noting(self, decision: Decision) -> "Record":
+        """Return the record with one more decision; the wait begins anew."""
+        return Record(0, 0, (*self.log, decision)[-REMEMBERED:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +113,18 @@ class Controller:
         if type(self.interval) is not int or self.interval < 1:
             raise DefinitionError(f"interval={self.interval!r}: give the batches between two changes, at least 1.")
 
-    def judge(self, memory: Memory, batch: int, now: Option, best: Option, overdue: int) -> tuple[Option, Memory]:
-        """Return what to do in a batch, and what to remember.
+    def judge(self, record: Record, batch: int, now: Option, best: Option, overdue: int) -> tuple[Option, Record]:
+        """Return what to do in a batch, and the record after it.
 
         Args:
-            memory: What is remembered.
+            record: The record before it.
             batch: The batch.
             now: What the join does, as priced now.
             best: What is predicted to be best.
             overdue: For how many batches on end the join has taken too long.
         """
         better = best.compared < now.compared * (1 - MARGIN if best.price is None else 1)
-        waited = Memory(memory.waiting + 1 if better else 0, memory.rested + 1, memory.log)
+        waited = Record(record.waiting + 1 if better else 0, record.rested + 1, record.log)
         patient = waited.waiting >= PATIENCE or overdue >= OVERDUE
         if not (better and patient and waited.rested >= self.interval):
             return now, waited

@@ -11,11 +11,12 @@ from math import inf
 from typing import Any
 
 from watersmeet.adapt.controller import Option
-from watersmeet.adapt.pricing import STRATEGIES, Pricing, cheapest, fitting
+from watersmeet.adapt.pricing import NAMES, Pricing, cheapest, fitting
 from watersmeet.cost import equations, parameters
 from watersmeet.cost.load import ROW_SECONDS
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.options import check_above_zero, check_nodes
+from watersmeet.placement.strategies import STRATEGIES
 from watersmeet.state.view import Machine, StateView
 
 LEAST, MOST, STEP = 1e-6, 1e9, 1.001
@@ -124,7 +125,7 @@ class Forecast:
             "stateRows": kept,
             "stateBytes": kept * p.row_bytes,
             "networkBytesPerSecond": found.shipped * p.row_bytes,
-            "bandwidthNeeded": equations.bandwidth(p, best.nodes) if best.name == "PSP" else 0.0,
+            "bandwidthNeeded": STRATEGIES[best.name].bandwidth(p, best.nodes),
         }
 
     def curve(self, factor: int) -> dict[int, float]:
@@ -148,7 +149,7 @@ class Forecast:
     def _every(self, factor: int) -> list[Option]:
         """Return all that could be done at a multiple of the rate."""
         pricing, most = self._pricing(factor), self._settings.max_nodes
-        return [option for name in fitting(self._state, STRATEGIES) for option in pricing.every(name, 2, most)]
+        return [option for name in fitting(self._state, NAMES) for option in pricing.every(name, 2, most)]
 
     def _most(self, option: Option) -> float:
         """Return the largest multiple of the rate at which a batch takes no longer than the time until the next."""

@@ -3,11 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from watersmeet.adapt.auto import Auto
+from watersmeet.adapt.auto import Auto, AutoNotes
 from watersmeet.adapt.controller import OVERDUE
-from watersmeet.adapt.pricing import STRATEGIES, Pricing
+from watersmeet.adapt.pricing import Pricing
 from watersmeet.cost import parameters
-from watersmeet.placement.base import Strategy
+from watersmeet.placement import PSP, Central, Strategy
+from watersmeet.placement.strategies import STRATEGIES
 from watersmeet.state.view import Machine, StateView
 
 MOST_NODES = 64
@@ -59,5 +60,6 @@ def _advice(enough: int | None, machine: Machine) -> str:
 
 def _name(strategy: Strategy, state: StateView) -> str:
     """Return the strategy by name; for one that can't have more nodes, that of a ring."""
-    name = state.frozen.get("chosen", "PSP") if isinstance(strategy, Auto) else type(strategy).__name__
-    return name if name in STRATEGIES and name != "Central" else "PSP"
+    notes = AutoNotes.read(state.kept) if isinstance(strategy, Auto) else None
+    kind = STRATEGIES.get(type(strategy).__name__ if notes is None else notes.chosen)
+    return PSP.__name__ if kind is None or kind is Central else kind.__name__

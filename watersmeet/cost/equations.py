@@ -110,6 +110,17 @@ def bandwidth(p: Parameters, nodes: int) -> float:
     return p.row_bytes / busy if busy else inf
 
 
+def longest_ring(p: Parameters, available: float) -> int | None:
+    """Return the longest ring of which no node waits for rows, by equation 6; None if the network sets no limit.
+
+    Args:
+        p: The parameters.
+        available: The bytes a second that the network brings to a node.
+    """
+    needed = bandwidth(p, 1)  # it rises with the length
+    return None if isinf(available) or isinf(needed) else max(1, int(available / needed))
+
+
 def state_rows(p: Parameters) -> float:
     """Return the tuples that a ring of any length keeps, delay included; each is kept once (section 7)."""
     spans = [p.span(stream) for stream in p.streams]

@@ -20,7 +20,7 @@ from watersmeet.placement import Strategy
 from watersmeet.retention import ByWindow, Moment, Retention, leaving
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.compact import merges
-from watersmeet.state.learned import Kept
+from watersmeet.state.kept import Kept
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
 from watersmeet.state.view import StateView
@@ -58,7 +58,7 @@ class Operator:
 
     def view(self, state: Manifest) -> StateView:
         """Return what the strategy may know of the state."""
-        return view(self.query, state, self.strategy, self.host)
+        return view(self.query, state, self.host)
 
     def plan(self, before: Manifest, now: int | None = None) -> BatchPlan:
         """Plan the batch after a state.
@@ -68,21 +68,19 @@ class Operator:
             now: The driver's clock, in microseconds; None for a batch in which every event time is believed.
         """
         seen = self.view(before)
-        placement = self.strategy.plan(seen)
-        moves = self.strategy.move(seen, placement)
-        live = before.chunks.values()
-        chunks = tuple(chunk.owned_by(moves[chunk.id]) if chunk.id in moves else chunk for chunk in live)
+        layout, live = self.strategy.plan(seen), before.chunks.values()
+        chunks = layout.owned(live)
         return BatchPlan(
             batch=before.batch + 1,
             run=self.run,
             query=self.query,
             store=self.store,
-            placement=placement,
+            layout=layout,
             order=self.ordering.plan(self.query, chunks, before.learned.ordering.read_by(self.ordering)),
             chunks=chunks,
             watermark=before.watermark,
             arrived=tuple(stream.arrived for stream in before.streams),
-            moved=sum(chunk.rows for chunk in chunks if chunk.id in moves),
+            moved=sum(now.rows for old, now in zip(live, chunks, strict=True) if now is not old),
             seconds=sum(used.cpu for used in seen.usage),
             merges=tuple(merges(chunks, before.batch + 1, before.watermark)),
             sides=self.sides,
@@ -128,7 +126,7 @@ class Operator:
         used = usage(plan, live.values(), tasks)
         shown = progress(after, plan, intakes, taken, tasks, sum(chunks[key].rows for key in gone), used)
         seen = self.view(after)
-        shown["placement"] = self.strategy.facts(plan.placement, seen)
+        shown["placement"] = plan.layout.facts(seen)
         shown["changes"] = changes(before.progress, shown)
         marks = stream_marks(self.query, streams, nested)
         passed = 0 if before.learned.clock is None else now - before.learned.clock
@@ -137,7 +135,7 @@ class Operator:
         known = before.learned.ordering.read_by(self.ordering)
         learned = replace(
             measured(before.learned, plan, tasks, used, self.host, took),
-            strategy=Kept(type(self.strategy).__name__, self.strategy.freeze(plan.placement, seen)),
+            strategy=plan.layout.keep(seen),
             ordering=Kept(type(self.ordering).__name__, self.ordering.learn(known, hop_work(tasks))),
             warned=tuple(notice.kind for notice in told),
             clock=now,

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from watersmeet.kernel.steps import Step, steps
 from watersmeet.limits import Limits, limits
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import FOREVER, HORIZON
 from watersmeet.ordering import Given, JoinOrder
-from watersmeet.placement import Placement, Strategy
+from watersmeet.placement import Layout, Placement
 from watersmeet.predicate.datetimes import local
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.compact import Merge
@@ -47,7 +47,7 @@ class BatchPlan:
         run: Unique to this start of the query; part of every file name.
         query: The join.
         store: Where state and results are kept.
-        placement: Where tuples are kept.
+        layout: What the strategy planned; tasks have no more of it than the placement.
         order: In which order streams are probed.
         chunks: The live chunks, with their owners for this batch; a chunk's number is its position.
         watermark: What lateness is judged by: the watermark after the batch before; None for minus infinity.
@@ -67,7 +67,7 @@ class BatchPlan:
     run: str
     query: Query
     store: Store
-    placement: Placement
+    layout: Layout[Placement]
     order: JoinOrder
     chunks: tuple[Chunk, ...] = ()
     watermark: int | None = None
@@ -80,6 +80,14 @@ class BatchPlan:
     limits: Limits = field(default_factory=limits)
     believed: tuple[int | None, ...] = ()
     samples: frozenset[str] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"layout": Layout(self.placement)}
+
+    @property
+    def placement(self) -> Placement:
+        """Where tuples are kept."""
+        return self.layout.placement
 
     @property
     def name(self) -> str:
@@ -112,7 +120,7 @@ def start(query: Query) -> Manifest:
     return Manifest(batch=-1, streams=tuple(StreamState() for _ in query.streams))
 
 
-def view(query: Query, manifest: Manifest, strategy: Strategy, host: Host = UNKNOWN) -> StateView:
+def view(query: Query, manifest: Manifest, host: Host = UNKNOWN) -> StateView:
     """Return what a strategy may know of the state."""
     learned = manifest.learned
     streams = tuple(
@@ -122,7 +130,7 @@ def view(query: Query, manifest: Manifest, strategy: Strategy, host: Host = UNKN
     return StateView(
         streams,
         tuple(map(_within_horizon, manifest.chunks.values())),
-        learned.strategy.read_by(strategy),
+        learned.strategy,
         learned.usage,
         tuple(conjunct.streams for conjunct in query.conjuncts if len(conjunct.streams) > 1),
         query.equalities,

@@ -213,18 +213,18 @@ class _Origin:
 
     def _orders(self) -> list[tuple[int, ...]]:
         """Return each combination's order: the one whose steps make the fewest partial results."""
-        ways = [_Way((self._origin,), np.ones(self._cells), np.zeros(self._cells))]
+        begun = [_PartialOrder((self._origin,), np.ones(self._cells), np.zeros(self._cells))]
         for _ in self._query.streams[1:]:
-            longer = [self._on(way, target) for way in ways for target in self._candidates(way.joined)]
-            ways = sorted(longer, key=lambda way: float(self._weights @ way.made))[:WAYS]
-        best = np.argmin([way.made for way in ways], axis=0)
-        return [ways[at].joined[1:] for at in best.tolist()]
+            longer = [self._on(order, target) for order in begun for target in self._candidates(order.joined)]
+            begun = sorted(longer, key=lambda order: float(self._weights @ order.made))[:WAYS]
+        best = np.argmin([order.made for order in begun], axis=0)
+        return [begun[at].joined[1:] for at in best.tolist()]
 
-    def _on(self, way: "_Way", target: int) -> "_Way":
-        """Return a way with one more step."""
-        size = way.size * self._matches(way.joined, target)
-        last = len(way.joined) + 1 == len(self._query.streams)  # then they are results, the same in any order
-        return _Way((*way.joined, target), size, way.made if last else way.made + size)
+    def _on(self, order: "_PartialOrder", target: int) -> "_PartialOrder":
+        """Return the beginning with one more step."""
+        size = order.size * self._matches(order.joined, target)
+        last = len(order.joined) + 1 == len(self._query.streams)  # then they are results, the same in any order
+        return _PartialOrder((*order.joined, target), size, order.made if last else order.made + size)
 
     def _candidates(self, joined: tuple[int, ...]) -> list[int]:
         """Return the streams not joined yet, those first that a conjunct ties to the others: they win where all tie."""
@@ -255,7 +255,7 @@ class _Origin:
         return average if average < inf else usual_share(conjunct)
 
 
-class _Way(NamedTuple):
+class _PartialOrder(NamedTuple):
     """The beginning of an order: what a tuple of each combination has become, and all that was made on the way."""
 
     joined: tuple[int, ...]

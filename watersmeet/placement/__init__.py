@@ -1,11 +1,12 @@
 """Where tuples are kept and whom partial results must visit, one strategy a file."""
 
 from watersmeet.placement.atr import ATR
-from watersmeet.placement.base import Placement, Strategy
+from watersmeet.placement.base import Layout, Placement, Strategy
 from watersmeet.placement.central import Central
 from watersmeet.placement.ctr import CTR
 from watersmeet.placement.dsj import DSJ
 from watersmeet.placement.hash import Hash
+from watersmeet.placement.notes import Notes
 from watersmeet.placement.psp import PSP
 
 __all__ = [
@@ -15,6 +16,8 @@ __all__ = [
     "PSP",
     "Central",
     "Hash",
+    "Layout",
+    "Notes",
     "Placement",
     "Strategy",
 ]

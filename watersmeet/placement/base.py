@@ -1,19 +1,22 @@
 """The interface that every strategy of the papers answers: who keeps a tuple, and whom a partial result must visit.
 
-A `Strategy` is what the user names. Before each batch it looks at the state and returns a `Placement`: a frozen, pure,
-total function for that batch, which travels to every task. Tasks ask it two things: who keeps a new tuple, and at which
-copy of a chunk a partial result probes it. Everything else about routes follows from these two.
+A `Strategy` is what the user names. Before each batch it looks at the state and plans a `Layout`, which stays with the
+driver. Of it only the `Placement` travels to every task: a frozen, pure, total function for that batch. Tasks ask it
+two things: who keeps a new tuple, and at which copy of a chunk a partial result probes it. Everything else about routes
+follows from these two.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from watersmeet.placement.owners import Moves, owned
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import Bucket, Chunk
+from watersmeet.state.kept import Kept
 from watersmeet.state.view import ANYWHERE, Ints, StateView
 
 
@@ -83,6 +86,42 @@ class Placement(ABC):
         return 1 if self.nodes == 1 else None
 
 
+Placed = TypeVar("Placed", bound=Placement, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout(Generic[Placed]):
+    """What a strategy planned for one batch; pure. It is enough as it is for a strategy that keeps nothing in mind.
+
+    Attributes:
+        placement: What the batch's tasks ask; all of the layout that travels to them.
+        moves: New owners of live chunks, by id; only owners change, no rows are copied. Chunks that stay are left out.
+    """
+
+    placement: Placed
+    moves: Moves = field(default_factory=dict, kw_only=True)
+
+    def owned(self, chunks: Iterable[Chunk]) -> tuple[Chunk, ...]:
+        """Return the live chunks with their owners in this batch, all of which exist, moved or not."""
+        return owned(chunks, self.moves, self.placement.nodes)
+
+    def facts(self, state: StateView) -> dict[str, Any]:
+        """Return what people may want to know, for `progress` and `explain`.
+
+        Args:
+            state: The state after the batch; before it, where `explain` asks.
+        """
+        return {}
+
+    def keep(self, after: StateView) -> Kept:
+        """Return what the next batch's plan must know of this one's, which it then finds in the state; see `Notes`.
+
+        Args:
+            after: The state after the batch.
+        """
+        return Kept()
+
+
 class Strategy(ABC):
     """A strategy with its options; serialisable, and free to plan each batch anew."""
 
@@ -97,31 +136,8 @@ class Strategy(ABC):
         return None
 
     @abstractmethod
-    def plan(self, state: StateView) -> Placement:
-        """Return the placement of the next batch."""
-
-    def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
-        """Return new owners for live chunks; only owners change, no rows are copied.
-
-        Chunks that stay are left out. The default sees to it that every owner exists when `nodes` has shrunk.
-        """
-        nodes = placement.nodes
-        gone = [owners for owners in set(map(attrgetter("owners"), state.chunks)) if max(owners) >= nodes]
-        heirs = {owners: remapped(owners, nodes) for owners in gone}
-        return {chunk.id: heirs[chunk.owners] for chunk in state.chunks if chunk.owners in heirs} if heirs else {}
-
-    def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
-        """Return what the next batch's plan must know of this one's, as JSON can hold it.
-
-        Args:
-            placement: This batch's placement.
-            after: The state after the batch; `after.frozen` is what the plan of this batch was given.
-        """
-        return {}
-
-    def facts(self, placement: Placement, state: StateView) -> dict[str, Any]:
-        """Return what people may want to know of a placement, for `progress` and `explain`."""
-        return {}
+    def plan(self, state: StateView) -> Layout[Placement]:
+        """Return the layout of the next batch; the same for the same state."""
 
     def history(self, state: StateView) -> list[str]:
         """Return what was decided before, the last things last, as sentences for `explain`."""
@@ -130,17 +146,3 @@ class Strategy(ABC):
     def describe(self) -> str:
         """Return the strategy in words."""
         return f"{type(self).__name__}(nodes={self.nodes})"
-
-
-def remapped(owners: Iterable[int], nodes: int) -> tuple[int, ...]:
-    """Return owners that exist when there are fewer nodes than there were.
-
-    >>> remapped((5, 1, 2), 4)
-    (1, 2)
-    """
-    return tuple(dict.fromkeys(owner % nodes for owner in owners))
-
-
-def moves(chunks: Iterable[Chunk], owners: Iterable[tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Return the owners that each chunk is to have, without those chunks that have them already."""
-    return {chunk.id: wanted for chunk, wanted in zip(chunks, owners, strict=True) if wanted != chunk.owners}

@@ -1,8 +1,11 @@
 """Central: one node keeps everything; the baseline."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from watersmeet.placement.base import Placement, Strategy
+from watersmeet.cost.model import central
+from watersmeet.placement.base import Layout, Placement
+from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
 from watersmeet.state.chunk import Bucket
 from watersmeet.state.view import StateView
 
@@ -15,16 +18,16 @@ class CentralPlacement(Placement):
     nodes: int = 1
 
     def slice_length(self, stream: int) -> int:
-        """See Placement."""
+        """Return the length of slices that expire one by one."""
         return self.lengths[stream]
 
     def owners(self, stream: int, start: int, bucket: Bucket) -> tuple[int, ...]:
-        """See Placement."""
+        """Return the only node."""
         return (0,)
 
 
 @dataclass(frozen=True, slots=True)
-class Central(Strategy):
+class Central(Priced):
     """One node keeps everything and does all the work; what the other strategies are measured against.
 
     >>> Central().describe()
@@ -33,6 +36,24 @@ class Central(Strategy):
 
     nodes: int = 1
 
-    def plan(self, state: StateView) -> Placement:
-        """See Strategy."""
-        return CentralPlacement(tuple(stream.slice for stream in state.streams))
+    ALONE: ClassVar[bool] = True
+
+    @classmethod
+    def pricer(cls, basis: Basis) -> Pricer:
+        """Return the cost on the one node."""
+        p = basis.parameters(None)
+        return lambda nodes, options: Quote(p, central(p))
+
+    @classmethod
+    def chosen(cls, nodes: int, options: Options, terms: Terms) -> "Central":
+        """Return the one there is."""
+        return cls()
+
+    @classmethod
+    def widest(cls, basis: Basis, most: int) -> int:
+        """Return 1."""
+        return 1
+
+    def plan(self, state: StateView) -> Layout[CentralPlacement]:
+        """Return the layout on one node; chunks of more nodes all come to it."""
+        return Layout(CentralPlacement(tuple(stream.slice for stream in state.streams)))

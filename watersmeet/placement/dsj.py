@@ -8,17 +8,23 @@ on the wire: from these every task finds the nodes and streams that are left. Th
 `watersmeet.ordering.histogram`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
-from typing import Any
+from typing import Any, Self
 
 from watersmeet.cost.load import ROW_SECONDS, loads
+from watersmeet.cost.model import dsj
+from watersmeet.cost.slices import buffer_bound, slices_needed
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import Placement, Strategy, moves
+from watersmeet.placement.base import Layout, Placement
+from watersmeet.placement.notes import Notes
 from watersmeet.placement.options import check_load, check_nodes
+from watersmeet.placement.owners import moves
+from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
 from watersmeet.state.chunk import Bucket
+from watersmeet.state.kept import Kept
 from watersmeet.state.view import LONGEST_SLICE, StateView
 
 NODE_MEMORY = 4 << 30
@@ -46,11 +52,11 @@ class DsjPlacement(Placement):
     table: tuple[int, ...] = ()
 
     def slice_length(self, stream: int) -> int:
-        """See Placement."""
+        """Return the length that all streams share."""
         return self.length
 
     def owners(self, stream: int, start: int, bucket: Bucket) -> tuple[int, ...]:
-        """See Placement."""
+        """Return the slice's owner, whatever the stream."""
         return (self.node(start),)
 
     def node(self, time: int) -> int:
@@ -75,7 +81,47 @@ class DsjPlacement(Placement):
 
 
 @dataclass(frozen=True, slots=True)
-class DSJ(Strategy):
+class DsjNotes(Notes):
+    """The slices that have begun.
+
+    Attributes:
+        length: The length of a slice.
+        first: The number of the first slice noted.
+        owners: The owners of the slices from `first` on.
+    """
+
+    length: int
+    first: int
+    owners: tuple[int, ...]
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        """Return the notes from their fields."""
+        return cls(plain["length"], plain["first"], tuple(plain["owners"]))
+
+
+@dataclass(frozen=True, slots=True)
+class DsjLayout(Layout[DsjPlacement]):
+    """Slices for a batch."""
+
+    def facts(self, state: StateView) -> dict[str, Any]:
+        """Return how long slices are, and how many tuples of each stream buffers must hold."""
+        bounds = dict(zip(state.names, buffers(state), strict=True))
+        return {"sliceSeconds": self.placement.length / 1e6, "bufferRows": bounds}
+
+    def keep(self, after: StateView) -> Kept:
+        """Return the slices that have begun, as this batch had them, from the oldest that is live."""
+        if after.latest is None:
+            return Kept()
+        length, last = self.placement.length, after.latest // self.placement.length
+        oldest = min((chunk.low // length for chunk in after.chunks), default=last)
+        first = max(min(oldest, last), last - REMEMBERED + 1)
+        owners = tuple(self.placement.node(number * length) for number in range(first, last + 1))
+        return DsjNotes(length, first, owners).kept()
+
+
+@dataclass(frozen=True, slots=True)
+class DSJ(Priced):
     """Distributed Streams Join: slices of time, shared by all streams, each on the node least loaded when it starts.
 
     Attributes:
@@ -103,13 +149,32 @@ class DSJ(Strategy):
         check_load(self.nodes, self.weights, self.capacities)
 
     def describe(self) -> str:
-        """See Strategy."""
+        """Return the strategy with its slices, if they were given."""
         cut = "" if self.slices is None else f", slices={self.slices}"
         return f"DSJ(nodes={self.nodes}{cut})"
 
-    def plan(self, state: StateView) -> Placement:
-        """See Strategy; slices that began keep their owners, those to come are given out one after the other."""
-        known = self._known(state)
+    @classmethod
+    def pricer(cls, basis: Basis) -> Pricer:
+        """Return the cost with one slice a node."""
+        p = basis.parameters(None)
+        return lambda nodes, options: Quote(p, dsj(p, nodes))
+
+    @classmethod
+    def chosen(cls, nodes: int, options: Options, terms: Terms) -> "DSJ":
+        """Return slices that go by the load of nodes as it is weighed."""
+        return cls(nodes, weights=terms.weights, capacities=terms.capacities[:nodes])
+
+    def plan(self, state: StateView) -> DsjLayout:
+        """Return slices of which those that began keep their owners, and chunks of another strategy moved to theirs."""
+        notes = DsjNotes.read(state.kept)
+        placement = self._extended(state, self._known(state, notes))
+        if notes is not None:
+            return DsjLayout(placement)
+        wanted = ((placement.node((chunk.low + chunk.high) // 2),) for chunk in state.chunks)
+        return DsjLayout(placement, moves=moves(state.chunks, wanted))
+
+    def _extended(self, state: StateView, known: DsjPlacement) -> DsjPlacement:
+        """Return the slices known and those to come, given out one after the other."""
         now = state.latest
         if now is None:
             return known
@@ -121,35 +186,6 @@ class DSJ(Strategy):
         given = self._given(state, begun, max(wanted, 0), known.length)
         return DsjPlacement(self.nodes, known.length, first, (*begun, *given))
 
-    def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
-        """See Strategy; chunks of another strategy go where the middle of their times belongs, DSJ's own stay."""
-        assert isinstance(placement, DsjPlacement)
-        if state.frozen:
-            return Strategy.move(self, state, placement)
-        return moves(state.chunks, ((placement.node((chunk.low + chunk.high) // 2),) for chunk in state.chunks))
-
-    def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
-        """See Strategy; what has begun is kept as this batch had it, from the oldest slice that is live."""
-        assert isinstance(placement, DsjPlacement)
-        if after.latest is None:
-            return {}
-        length, last = placement.length, after.latest // placement.length
-        oldest = min((chunk.low // length for chunk in after.chunks), default=last)
-        first = max(min(oldest, last), last - REMEMBERED + 1)
-        owners = [placement.node(number * length) for number in range(first, last + 1)]
-        return {"length": length, "first": first, "owners": owners}
-
-    def facts(self, placement: Placement, state: StateView) -> dict[str, Any]:
-        """See Strategy."""
-        assert isinstance(placement, DsjPlacement)
-        bounds = dict(zip(state.names, self.buffers(state), strict=True))
-        return {"sliceSeconds": placement.length / 1e6, "bufferRows": bounds}
-
-    def buffers(self, state: StateView) -> tuple[int, ...]:
-        """Return how many tuples of each stream the buffers must be able to hold, by equation 1."""
-        calculation, transmission = _spent(state)
-        return tuple(buffer_bound(s.rate, kept_for(state) / 1e6, calculation, transmission) for s in state.streams)
-
     def cut(self, state: StateView) -> int:
         """Return into how many slices (m) the time that tuples are kept is cut: as given, or by equation 7."""
         if self.slices is not None:
@@ -160,20 +196,19 @@ class DSJ(Strategy):
             calculation,
             transmission,
             [stream.rate for stream in state.streams],
-            max(self.buffers(state)) * size / max(rows, 1),
+            max(buffers(state)) * size / max(rows, 1),
             self.memory,
         )
         return min(max(needed, self.nodes), MOST_PER_NODE * self.nodes)
 
-    def _known(self, state: StateView) -> DsjPlacement:
+    def _known(self, state: StateView, notes: DsjNotes | None) -> DsjPlacement:
         """Return what the batch before left: its slices, cut anew only where twice or half as many are wanted."""
         kept = kept_for(state)
         wanted = max(1, kept // self.cut(state))
-        if not state.frozen:
+        if notes is None:
             return DsjPlacement(self.nodes, wanted)
-        length, first = int(state.frozen["length"]), int(state.frozen["first"])
-        owners = tuple(int(owner) % self.nodes for owner in state.frozen["owners"])
-        known = DsjPlacement(self.nodes, length, first, owners)
+        length, owners = notes.length, tuple(owner % self.nodes for owner in notes.owners)
+        known = DsjPlacement(self.nodes, length, notes.first, owners)
         near = self.slices is None and wanted < 2 * length and length < 2 * wanted
         return known if near or wanted == length else recut(known, wanted)
 
@@ -198,6 +233,12 @@ class DSJ(Strategy):
         return given
 
 
+def buffers(state: StateView) -> tuple[int, ...]:
+    """Return how many tuples of each stream the buffers must be able to hold, by equation 1."""
+    calculation, transmission = _spent(state)
+    return tuple(buffer_bound(s.rate, kept_for(state) / 1e6, calculation, transmission) for s in state.streams)
+
+
 def kept_for(state: StateView) -> int:
     """Return the longest time that time alone keeps a tuple (T of equation 5), in microseconds."""
     spans = [stream.span for stream in state.streams if stream.span is not None]
@@ -215,39 +256,6 @@ def recut(known: DsjPlacement, length: int) -> DsjPlacement:
     first = max(first, last - REMEMBERED + 1)
     table = tuple(known.node(number * length) for number in range(first, last + 1))
     return DsjPlacement(known.nodes, length, first, table)
-
-
-def buffer_bound(rate: float, kept: float, calculation: float = 0.0, transmission: float = 0.0) -> int:
-    """Return how many tuples a stream's buffer must hold: equation 1 as theorem 1 proves it.
-
-    Args:
-        rate: The stream's tuples a second (r_i).
-        kept: The longest window and the longest delay together, in seconds: 2|W|, the paper's delay being |W|.
-        calculation: The longest that a tuple's join computes, in seconds (T_c).
-        transmission: The longest that its partial results travel, in seconds (T_t).
-
-    >>> buffer_bound(100, 20, 0.5, 0.25)
-    2075
-    """
-    return ceil((calculation + transmission + kept) * rate)
-
-
-def slices_needed(calculation: float, transmission: float, rates: Iterable[float], buffer: float, memory: float) -> int:
-    """Return the least number of slices (m) by equation 7: enough nodes at work to keep up, enough memory in them.
-
-    Args:
-        calculation: What a tuple's whole join computes on one node, in seconds (Δt, and T_c).
-        transmission: What its partial results take to travel, in seconds (T_t).
-        rates: Each stream's tuples a second (r_i).
-        buffer: The largest stream's buffer, in bytes (B).
-        memory: A node's memory, in bytes (M).
-
-    >>> slices_needed(0.01, 0.005, [100, 100], buffer=3e9, memory=4e9)
-    3
-    """
-    every = list(rates)
-    work = (calculation + transmission) * sum(every)  # (1 + T_t / T_c) Δt Σ r_i
-    return max(1, ceil(round(max(work, buffer * len(every) / memory), 9)))
 
 
 def _spent(state: StateView) -> tuple[float, float]:

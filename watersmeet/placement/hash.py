@@ -8,9 +8,13 @@ stored once for each.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from watersmeet.placement.base import Placement, Strategy, moves
+from watersmeet.cost.model import hashed
+from watersmeet.placement.base import Layout, Placement
 from watersmeet.placement.options import check_nodes
+from watersmeet.placement.owners import Owners, moves
+from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Bucket, Chunk
 from watersmeet.state.view import StateView
@@ -36,21 +40,21 @@ class HashPlacement(Placement):
     foreign: bool = False
 
     def slice_length(self, stream: int) -> int:
-        """See Placement."""
+        """Return the length of slices that expire one by one."""
         return self.lengths[stream]
 
     def owners(self, stream: int, start: int, bucket: Bucket) -> tuple[int, ...]:
-        """See Placement; a stream that no equality ties is spread by time."""
+        """Return the node of the bucket; a stream that no equality ties is spread by time."""
         if bucket == WHOLE:
             return (start // self.lengths[stream] % self.nodes,)
         return (bucket.number % self.nodes,)
 
     def stored_by(self, stream: int) -> tuple[Column, ...]:
-        """See Placement."""
+        """Return the stream's column of each attribute that it is stored by."""
         return tuple(column for attribute in self.attributes for column in attribute if column.stream == stream)
 
     def probed_by(self, target: int, joined: frozenset[int]) -> tuple[Column, Column] | None:
-        """See Placement; the first bucketing of the target by an attribute that some stream joined has too."""
+        """Return the first bucketing of the target by an attribute that some stream joined has too."""
         for stored in self.stored_by(target):
             (attribute,) = (attribute for attribute in self.attributes if stored in attribute)
             known = [column for column in attribute if column.stream in joined]
@@ -59,7 +63,7 @@ class HashPlacement(Placement):
         return None
 
     def lead(self, origin: int) -> tuple[int, ...]:
-        """See Placement; as few streams as make sure that each hop after them has an equality to go by."""
+        """Return as few streams as make sure that each hop after them has an equality to go by."""
         joined, rest = {origin}, set(range(len(self.lengths))) - {origin}
         found: list[int] = []
         while True:
@@ -73,7 +77,7 @@ class HashPlacement(Placement):
             rest.remove(best)
 
     def stays_after(self) -> int | None:
-        """See Placement; on a shared attribute all that a partial result still has to probe is where it is."""
+        """Return 1 on a shared attribute: all that a partial result still has to probe is where its first hop led."""
         return 1 if self.nodes == 1 or (self.shared and not self.foreign) else None
 
     @property
@@ -86,7 +90,7 @@ class HashPlacement(Placement):
 
 
 @dataclass(frozen=True, slots=True)
-class Hash(Strategy):
+class Hash(Priced):
     """Hashing on `nodes` nodes, for joins whose streams are tied by equalities.
 
     >>> Hash(nodes=4).describe()
@@ -95,11 +99,27 @@ class Hash(Strategy):
 
     nodes: int = 4
 
+    ALONE: ClassVar[bool] = True
+    WHEREVER: ClassVar[str | None] = "each stream has an equality with another, so that probes look into one bucket"
+
     def __post_init__(self) -> None:
         check_nodes(self.nodes)
 
+    @classmethod
+    def pricer(cls, basis: Basis) -> Pricer:
+        """Return the cost with buckets by the attributes of the join."""
+        p, by = basis.parameters(None), stored_attributes(attributes(basis.state.equalities))
+        copies = [sum(column.stream == at for columns in by for column in columns) for at in p.streams]
+        shared = is_shared(by, len(p.rates))
+        return lambda nodes, options: Quote(p, hashed(p, nodes, copies, shared))
+
+    @classmethod
+    def chosen(cls, nodes: int, options: Options, terms: Terms) -> "Hash":
+        """Return as many buckets as nodes; hashes heed no loads."""
+        return cls(nodes)
+
     def refusal(self, state: StateView) -> str | None:
-        """See Strategy; every stream needs an equality with another."""
+        """Return why not, unless every stream has an equality with another."""
         if not state.equalities:
             return (
                 "Hash keeps tuples by the hash of a column that must equal another stream's, and `where` asks for no "
@@ -114,23 +134,19 @@ class Hash(Strategy):
             f"'{free[0]}'; use PSP, DSJ, ATR or CTR."
         )
 
-    def plan(self, state: StateView) -> Placement:
-        """See Strategy."""
+    def plan(self, state: StateView) -> Layout[HashPlacement]:
+        """Return buckets by the attributes of the join; each chunk has one owner, its bucket's, or its home if none."""
         by = stored_attributes(attributes(state.equalities))
-        return HashPlacement(
+        placement = HashPlacement(
             self.nodes,
             tuple(stream.slice for stream in state.streams),
             by,
             any(self._foreign(chunk, by) for chunk in state.chunks),
         )
+        return Layout(placement, moves=moves(state.chunks, map(self._owner, state.chunks)))
 
-    def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
-        """See Strategy; every chunk has one owner: its bucket's, or its home if it has none."""
-
-        def owners(chunk: Chunk) -> tuple[int, ...]:
-            return ((chunk.owners[0] if chunk.bucket == WHOLE else chunk.bucket.number) % self.nodes,)
-
-        return moves(state.chunks, map(owners, state.chunks))
+    def _owner(self, chunk: Chunk) -> Owners:
+        return ((chunk.owners[0] if chunk.bucket == WHOLE else chunk.bucket.number) % self.nodes,)
 
     def _foreign(self, chunk: Chunk, by: Sequence[Attribute]) -> bool:
         """Tell whether a chunk may hold tuples of several nodes' buckets; one of 8 buckets is in one of 4."""

@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from datetime import timedelta
 from math import inf
-from typing import Any
+from typing import Any, Literal, get_args
 
 from watersmeet.errors import DefinitionError
 from watersmeet.model.duration import microseconds
+
+Relocation = Literal["auto", "passive", "aggressive"]
+"""What happens to the state when a ring changes."""
 
 
 def check_nodes(nodes: Any, limit: int = 4096) -> int:
@@ -49,3 +52,9 @@ def check_load(nodes: int, weights: Sequence[float], capacities: Sequence[float]
         raise DefinitionError(f"weights={weights!r}: give three numbers, for CPU, memory and network, not all 0.")
     if capacities and (len(capacities) != nodes or min(capacities) <= 0):
         raise DefinitionError(f"capacities={capacities!r}: give one number above 0 for each of the {nodes} nodes.")
+
+
+def check_relocation(relocation: Any) -> None:
+    """Refuse what is no way for state to follow a ring."""
+    if relocation not in get_args(Relocation):
+        raise DefinitionError(f"relocation={relocation!r}: use one of {', '.join(get_args(Relocation))}.")

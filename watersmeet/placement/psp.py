@@ -9,20 +9,31 @@ what exceeds it ages to the next node. Thresholds follow the balance of work, a 
 state is relocated at once (aggressive), or what is there stays until it expires (passive).
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal
 
 import numpy as np
 
-from watersmeet.cost import equations, parameters
+from watersmeet.cost import equations, model, parameters
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import Placement, Strategy
-from watersmeet.placement.options import check_nodes
-from watersmeet.placement.ring import Borders, Curve, Flags, Floats, curve, eased, handed, placed, resized, staying
-from watersmeet.state.chunk import Bucket
-from watersmeet.state.view import LONGEST_SLICE, MARGIN, StateView, StreamView
+from watersmeet.placement.curve import Curve, Floats, curve, eased
+from watersmeet.placement.options import Relocation, check_nodes, check_relocation
+from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
+from watersmeet.placement.ring import (
+    Borders,
+    Flags,
+    Moved,
+    PspLayout,
+    PspNotes,
+    PspPlacement,
+    given,
+    handed,
+    placed,
+    resized,
+    staying,
+)
+from watersmeet.state.view import LONGEST_SLICE, MARGIN, Ints, StateView, StreamView
 
 SLICES_PER_NODE = 4
 """Slices of time per node and window: the grain at which state moves along the ring."""
@@ -33,62 +44,9 @@ INTERVAL = 5
 STEP = 0.25
 """By which part of a node's fair share its threshold may change in a batch."""
 
-Relocation = Literal["auto", "passive", "aggressive"]
-
-
-class Moved(NamedTuple):
-    """What a plan moves.
-
-    Attributes:
-        kind: `ageing`, `smoothing`, `passive` or `aggressive`.
-        why: Why, as a sentence.
-        between: The nodes, from and to, and how many rows.
-    """
-
-    kind: str
-    why: str
-    between: tuple[tuple[int, int, int], ...] = ()
-
 
 @dataclass(frozen=True, slots=True)
-class PspPlacement(Placement):
-    """Borders of age round the ring.
-
-    Attributes:
-        nodes: How many nodes there are, those included that only wait for their tuples to expire.
-        ring: The nodes from head to tail.
-        lengths: For each stream, how many nodes of the ring it uses, from the head on.
-        slices: The slice length of each stream.
-        borders: For each stream, rising times: what lies before borders[0] belongs to the last node that the stream
-            uses; what lies at or after the last border to the head.
-        thresholds: For each stream, how many of the newest tuples lie after each border, from the head on.
-        pinned: For each stream the time up to which chunks stay where they are; empty if all follow the ring.
-        moved: What the plan moves.
-        since: The batch before which the ring last changed; None if it never did.
-    """
-
-    nodes: int
-    ring: tuple[int, ...]
-    lengths: tuple[int, ...]
-    slices: tuple[int, ...]
-    borders: Borders
-    thresholds: Borders
-    pinned: tuple[int | None, ...]
-    moved: Moved
-    since: int | None = None
-
-    def slice_length(self, stream: int) -> int:
-        """See Placement."""
-        return self.slices[stream]
-
-    def owners(self, stream: int, start: int, bucket: Bucket) -> tuple[int, ...]:
-        """See Placement; a slice belongs where its middle lies."""
-        borders = self.borders[stream]
-        return (self.ring[len(borders) - bisect_right(borders, start + self.slices[stream] // 2)],)
-
-
-@dataclass(frozen=True, slots=True)
-class PSP(Strategy):
+class PSP(Priced):
     """Pipelined State Partitioning on a ring of `nodes`.
 
     Attributes:
@@ -113,8 +71,7 @@ class PSP(Strategy):
         check_nodes(self.nodes)
         if not 0 < self.step <= 1:
             raise DefinitionError(f"step={self.step!r}: give a part of a node's share, above 0 and at most 1.")
-        if self.relocation not in get_args(Relocation):
-            raise DefinitionError(f"relocation={self.relocation!r}: use one of {', '.join(get_args(Relocation))}.")
+        check_relocation(self.relocation)
         if self.lengths not in (None, "auto") and not self._fits(self.lengths):
             raise DefinitionError(
                 f"lengths={self.lengths!r}: give for each stream a number of nodes from 1 to {self.nodes}, or 'auto'."
@@ -124,47 +81,66 @@ class PSP(Strategy):
         return isinstance(lengths, tuple) and all(type(at) is int and 1 <= at <= self.nodes for at in lengths)
 
     def refusal(self, state: StateView) -> str | None:
-        """See Strategy."""
+        """Return why not, if lengths were given for another number of streams."""
         if not isinstance(self.lengths, tuple) or len(self.lengths) == len(state.streams):
             return None
         return f"PSP has {len(self.lengths)} ring lengths for {len(state.streams)} streams; give one for each."
 
     def describe(self) -> str:
-        """See Strategy."""
+        """Return the strategy with what else was given of the ring."""
         given = "" if self.lengths is None else f", lengths={self.lengths!r}"
         return f"PSP(nodes={self.nodes}{given}{'' if self.smooth else ', smooth=False'})"
 
+    # -- prices
+
+    @classmethod
+    def pricer(cls, basis: Basis) -> Pricer:
+        """Return the cost on a ring of all nodes, the same for all streams."""
+        p = basis.parameters(None)
+        return lambda nodes, options: Quote(p, model.psp(p, nodes))
+
+    @classmethod
+    def chosen(cls, nodes: int, options: Options, terms: Terms) -> "PSP":
+        """Return a ring whose state follows changes as asked."""
+        return cls(nodes, relocation=terms.relocation)
+
+    @classmethod
+    def widest(cls, basis: Basis, most: int) -> int:
+        """Return the longest ring of which no node waits for rows."""
+        return min(most, equations.longest_ring(basis.parameters(None), basis.bandwidth) or most)
+
+    @classmethod
+    def bandwidth(cls, p: parameters.Parameters, nodes: int) -> float:
+        """Return what equation 6 asks for."""
+        return equations.bandwidth(p, nodes)
+
     # -- planning
 
-    def plan(self, state: StateView) -> Placement:
-        """See Strategy; the borders are set for the state as it will be after a batch like the last one."""
-        ring = resized(state.frozen.get("ring") or range(self.nodes), self.nodes)
-        lengths = self._lengths(state)
-        changed = bool(state.frozen) and (
-            len(state.frozen["ring"]) != self.nodes or tuple(state.frozen["lengths"]) != lengths
-        )
-        pinned = self._pinned(state, changed)
+    def plan(self, state: StateView) -> PspLayout:
+        """Return a ring whose borders are set for the state as it will be after a batch like the last one."""
+        before = PspNotes.read(state.kept)
+        ring = resized(before.ring if before else range(self.nodes), self.nodes)
+        lengths = self._lengths(state, before)
+        changed = before is not None and (len(before.ring), before.lengths) != (self.nodes, lengths)
+        pinned = self._pinned(state, before, changed)
         curves = [curve(state, at) for at in range(len(lengths))]
-        known = [np.array(found, np.float64) for found in state.frozen.get("thresholds", [()] * len(lengths))]
-        wanted = [
-            np.empty(0) if along is None else self._thresholds(along, stream, length, before)
-            for along, stream, length, before in zip(curves, state.streams, lengths, known, strict=True)
-        ]
-        borders, aged = _borders(curves, wanted), _borders(curves, known)
-        stay = staying(state, pinned)
-        return PspPlacement(
-            nodes=max(self.nodes, 1 + int(state.homes()[stay].max(initial=0))),
-            ring=ring,
-            lengths=lengths,
-            slices=tuple(_slice(stream, length) for stream, length in zip(state.streams, lengths, strict=True)),
-            borders=borders,
-            thresholds=tuple(tuple(found.round().astype(int).tolist()) for found in wanted),
-            pinned=pinned,
-            moved=self._moved(state, ring, borders, aged, stay, changed),
-            since=state.batch if changed else state.frozen.get("since"),
+        known = [np.array(found, np.float64) for found in (before.thresholds if before else [()] * len(lengths))]
+        wanted = self._wanted(state, curves, lengths, known)
+        stay, borders = staying(state, pinned), _borders(curves, wanted)
+        places = placed(state, ring, borders, stay)
+        aged = places if changed else placed(state, ring, _borders(curves, known), stay)
+        nodes = max(self.nodes, 1 + int(state.homes()[stay].max(initial=0)))
+        slices = tuple(_slice(stream, length) for stream, length in zip(state.streams, lengths, strict=True))
+        thresholds = tuple(tuple(found.round().astype(int).tolist()) for found in wanted)
+        since = state.batch if changed else before.since if before else None
+        return PspLayout(
+            PspPlacement(nodes, ring, slices, borders),
+            PspNotes(ring, lengths, thresholds, pinned, since),
+            self._moved(state, before, places, aged, stay, changed),
+            moves=given(state, places),
         )
 
-    def _lengths(self, state: StateView) -> tuple[int, ...]:
+    def _lengths(self, state: StateView, before: PspNotes | None) -> tuple[int, ...]:
         """Return the ring length of each stream; those of the cost model only where they gain enough to move state."""
         if isinstance(self.lengths, tuple):
             return self.lengths
@@ -173,21 +149,30 @@ class PSP(Strategy):
             return every
         p = parameters.measured(state)
         best = equations.ring_lengths(p, self.nodes, "latency")
-        if len(state.frozen.get("ring", ())) != self.nodes:
+        if before is None or len(before.ring) != self.nodes:
             return best
-        now, since = tuple(state.frozen["lengths"]), state.frozen.get("since")
-        if since is not None and state.batch - since < INTERVAL:
+        now = before.lengths
+        if before.since is not None and state.batch - before.since < INTERVAL:
             return now
         return best if equations.ring_latency(p, best) < (1 - MARGIN) * equations.ring_latency(p, now) else now
 
-    def _pinned(self, state: StateView, changed: bool) -> tuple[int | None, ...]:
+    def _pinned(self, state: StateView, before: PspNotes | None, changed: bool) -> tuple[int | None, ...]:
         """Return up to when each stream's chunks stay where they are; nothing once they are gone."""
         if self.relocation == "aggressive" or (changed and self.relocation == "auto"):
             return ()
         if changed:
             return tuple(stream.latest for stream in state.streams)
-        pinned = tuple(state.frozen.get("pinned", ()))
+        pinned = before.pinned if before else ()
         return pinned if staying(state, pinned).any() else ()
+
+    def _wanted(
+        self, state: StateView, curves: Sequence[Curve | None], lengths: Sequence[int], known: Sequence[Floats]
+    ) -> list[Floats]:
+        """Return the thresholds of all streams; none for one without tuples."""
+        return [
+            np.empty(0) if along is None else self._thresholds(along, stream, length, before)
+            for along, stream, length, before in zip(curves, state.streams, lengths, known, strict=True)
+        ]
 
     def _thresholds(self, along: Curve, stream: StreamView, length: int, before: Floats) -> Floats:
         """Return a stream's thresholds; they start from the balance, and anew where the ring has another length."""
@@ -199,64 +184,30 @@ class PSP(Strategy):
         return eased(np.minimum(before, along.total), wanted, self.step * along.total / length, stream.rows)
 
     def _moved(
-        self, state: StateView, ring: Sequence[int], borders: Borders, aged: Borders, stay: Flags, changed: bool
+        self, state: StateView, before: PspNotes | None, places: Ints, aged: Ints, stay: Flags, changed: bool
     ) -> Moved:
         """Return what a plan moves, and of what kind that is.
 
         Args:
             state: The state.
-            ring: The ring.
-            borders: The borders planned.
-            aged: Where they would lie if only tuples aged.
+            before: The ring before.
+            places: The node of each chunk.
+            aged: The nodes that they would have if tuples only aged, where the ring is as before.
             stay: Which chunks stay where they are.
             changed: Whether the ring or a stream's length on it is another than before.
         """
-        places = placed(state, ring, borders, stay)
         between = handed(state, places)
-        if not state.frozen:
+        if before is None:
             return Moved("aggressive", "the state was laid round the ring.", between)
         if stay.any():
             return Moved("passive", "what was there before the ring changed stays until it expires.", between)
         if changed:
-            old, lengths = len(state.frozen["ring"]), "streams use other lengths of the ring."
+            old, lengths = len(before.ring), "streams use other lengths of the ring."
             why = lengths if old == self.nodes else f"the ring went from {old} to {self.nodes} nodes."
             return Moved("aggressive", why, between)
-        if self.smooth and (places != placed(state, ring, aged, stay)).any():
+        if self.smooth and (places != aged).any():
             return Moved("smoothing", "borders follow the balance of work.", between)
         return Moved("ageing", "tuples aged.", between)
-
-    # -- the other answers
-
-    def move(self, state: StateView, placement: Placement) -> dict[str, tuple[int, ...]]:
-        """See Strategy; a chunk belongs where the middle of its times lies."""
-        assert isinstance(placement, PspPlacement)
-        places = placed(state, placement.ring, placement.borders, staying(state, placement.pinned))
-        going = np.flatnonzero(places != state.homes())
-        return {state.chunks[at].id: (node,) for at, node in zip(going.tolist(), places[going].tolist(), strict=True)}
-
-    def freeze(self, placement: Placement, after: StateView) -> dict[str, Any]:
-        """See Strategy."""
-        assert isinstance(placement, PspPlacement)
-        names = ("ring", "lengths", "thresholds", "pinned", "since")
-        return {name: getattr(placement, name) for name in names}
-
-    def facts(self, placement: Placement, state: StateView) -> dict[str, Any]:
-        """See Strategy: the ring, each node's share of the state, and what moved before the batch."""
-        assert isinstance(placement, PspPlacement)
-        if not state.chunks:
-            return {}
-        rows = np.bincount(np.maximum(state.homes(), 0), state.column("rows"), placement.nodes)
-        told = {
-            "ring": list(placement.ring),
-            "lengths": dict(zip(state.names, placement.lengths, strict=False)),
-            "shares": (rows / rows.sum()).round(3).tolist(),
-        }
-        moved = placement.moved
-        if not moved.between and moved.kind != "passive":
-            return told
-        between = {f"{source}->{to}": rows for source, to, rows in moved.between}
-        rows_moved = sum(between.values())
-        return told | {"moved": {"rows": rows_moved, "kind": moved.kind, "between": between, "why": moved.why}}
 
 
 def _slice(stream: StreamView, length: int) -> int:

@@ -478,7 +478,7 @@ def _checked(strategy: Strategy, query: Query) -> Strategy:
         DefinitionError: If it can't serve them.
     """
     named = strategy.named([stream.name for stream in query.streams])
-    refusal = named.refusal(view(query, start(query), named))
+    refusal = named.refusal(view(query, start(query)))
     if refusal is not None:
         raise DefinitionError(f"{named.describe()}: {refusal}")
     return named

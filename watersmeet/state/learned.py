@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any, NamedTuple
 
+from watersmeet.state.kept import Kept
 from watersmeet.state.view import HopView, Usage
 
 
@@ -20,17 +21,6 @@ class Shipping(NamedTuple):
     def per_row(self) -> float | None:
         """The seconds of a row; None if none was sent."""
         return self.seconds / self.rows if self.rows else None
-
-
-class Kept(NamedTuple):
-    """What a strategy or a join order wrote down for its next batch, as JSON can hold it; another one can't read it."""
-
-    by: str = ""
-    notes: Mapping[str, Any] = {}
-
-    def read_by(self, reader: object) -> Mapping[str, Any]:
-        """Return the notes if they are of the reader's kind; else none."""
-        return self.notes if self.by == type(reader).__name__ else {}
 
 
 @dataclass(frozen=True, slots=True)

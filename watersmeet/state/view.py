@@ -1,17 +1,18 @@
 """What strategies and cost models may know of a join's state before a batch; no more, and no rows."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import WHOLE, Chunk
+from watersmeet.state.kept import Kept
 
 Ints = NDArray[np.int64]
 
@@ -111,7 +112,7 @@ class StateView:
     Attributes:
         streams: Each stream.
         chunks: The live chunks.
-        frozen: What the strategy itself kept from the batch before; empty after a change of strategy.
+        kept: What was written down after the batch before, if by the same strategy.
         usage: What each node used in the last batches, smoothed; empty before the first.
         ties: For each conjunct over two or more streams, the streams it reads.
         equalities: The pairs of columns that some conjunct asks to be equal.
@@ -123,7 +124,7 @@ class StateView:
 
     streams: tuple[StreamView, ...]
     chunks: tuple[Chunk, ...] = ()
-    frozen: Mapping[str, Any] = field(default_factory=dict)
+    kept: Kept = field(default_factory=Kept)
     usage: tuple[Usage, ...] = ()
     ties: tuple[frozenset[int], ...] = ()
     equalities: tuple[tuple[Column, Column], ...] = ()

@@ -57,7 +57,7 @@ def _round(strategies: Sequence[Strategy], dice: random.Random, seed: int) -> bo
     names = "abc"[: dice.choice([2, 3])]
     streams = [oracle.Stream(name, _window(dice), dice.randint(0, 10)) for name in names]
     query, holds = _query(streams, dice)
-    if any(strategy.refusal(view(query, start(query), strategy)) for strategy in strategies):
+    if any(strategy.refusal(view(query, start(query))) for strategy in strategies):
         return False
     batches = [_rows(names, at, dice) for at in range(BATCHES)]
     arrivals = [oracle.Arrival(at, n, r["ts"], content_key(r), r) for at, rows in enumerate(batches) for n, r in rows]
