@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from watersmeet.errors import DefinitionError
 from watersmeet.model.duration import seconds
+from watersmeet.model.metadata import Promise
 from watersmeet.model.windows import Sliding, Window
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Hidden, PythonPredicate
 from watersmeet.state.buckets import hashable
@@ -55,6 +56,7 @@ class StreamSpec:
         tests: Hidden columns that say whether a tuple can join anything at all; one that can't is not stored.
         nested: Where its times come from, if the stream is a join.
         ahead: How far an event time may lie ahead of the clock and of all streams, in microseconds; None for any.
+        promises: What the stream says can no longer come.
     """
 
     name: str
@@ -67,6 +69,7 @@ class StreamSpec:
     tests: "tuple[Test, ...]" = ()
     nested: Nested | None = None
     ahead: int | None = None
+    promises: tuple[Promise, ...] = ()
 
     def __post_init__(self) -> None:
         kind = self.schema.field(self.time).type

@@ -143,6 +143,15 @@ class Hidden:
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """That one column is less than another, or at most as much, as Spark orders values."""
+
+    less: Column
+    more: Column
+    strict: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Conjunct:
     """One of the conditions that `where` joins by AND.
 
@@ -155,6 +164,7 @@ class Conjunct:
         bounds: The access paths it offers.
         raises: Whether evaluating it may raise (1/0 in ANSI mode); such conjuncts run after the others, as written.
         equality: The two columns, where it asks for nothing but that they be equal.
+        orders: What it says of the order of two columns, where it compares nothing but columns.
         unsure: A DuckDB condition; where it is TRUE the answer of `sql` can't be trusted, and Spark decides.
         near: Comparisons that together are the conjunct, if floating point may differ from Spark's in the last bits;
             Spark decides the closest.
@@ -169,6 +179,7 @@ class Conjunct:
     bounds: tuple[Bound, ...] = ()
     raises: bool = False
     equality: tuple[Column, Column] | None = None
+    orders: tuple[Order, ...] = ()
     unsure: str | None = None
     near: "tuple[Comparison, ...]" = ()
     why: str = ""

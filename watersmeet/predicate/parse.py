@@ -1,6 +1,6 @@
 """From the text of `where` to its conjuncts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from sqlglot import exp
@@ -9,7 +9,7 @@ from watersmeet.predicate.bounds import bounds_of
 from watersmeet.predicate.conditions import flat
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.macros import PRELUDE
-from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
+from watersmeet.predicate.model import Column, Conjunct, Dialect, Order, PythonPredicate
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Source, SqlNode
 from watersmeet.predicate.terms import comparison_of
@@ -69,14 +69,37 @@ def conjunct(translator: Translator, node: SqlNode, text: str) -> Conjunct:
         bounds=() if calls or made.unsure else (*bounds_of(node, translator), *text_bounds_of(node, translator)),
         raises=made.raises,
         equality=_equality(node.unnest(), translator),
+        orders=tuple(_orders(node.unnest(), translator)),
         unsure=made.unsure,
     )
 
 
 def _equality(node: SqlNode, translator: Translator) -> tuple[Column, Column] | None:
     """Return the columns of a condition that is nothing but `column = column`."""
-    if not isinstance(node, exp.EQ):
-        return None
-    sides = [translator.expr(side.unnest()) for side in (node.this, node.expression)]
-    bare = [column for side in sides for column in side.columns if side.sql == column.name]
+    return _bare(translator, node.this, node.expression) if isinstance(node, exp.EQ) else None
+
+
+def _bare(translator: Translator, *sides: SqlNode) -> tuple[Column, Column] | None:
+    """Return the columns that two sides are; None if one is more than a column."""
+    made = [translator.expr(side.unnest()) for side in sides]
+    bare = [column for side in made for column in side.columns if side.sql == column.name]
     return (bare[0], bare[1]) if len(bare) == 2 else None
+
+
+def _orders(node: SqlNode, translator: Translator) -> Iterator[Order]:
+    """Yield what a condition says of the order of two columns."""
+    if isinstance(node, exp.Between):
+        limits = ((node.args["low"], node.this), (node.this, node.args["high"]))
+        pairs = [(less, more, False) for less, more in limits]
+    elif type(node) in _LESS:
+        pairs = [(node.this, node.expression, type(node) is exp.LT)]
+    elif type(node) in _MORE:
+        pairs = [(node.expression, node.this, type(node) is exp.GT)]
+    else:
+        return
+    for less, more, strict in pairs:
+        if (found := _bare(translator, less, more)) is not None:
+            yield Order(*found, strict)
+
+
+_LESS, _MORE = (exp.LT, exp.LTE), (exp.GT, exp.GTE)

@@ -1,0 +1,96 @@
+"""What a stream promises: keys, orders, clusters, foreign keys and punctuations, as the core knows them.
+
+Each says which rows of a stream can't come any more, and so is a source of *denial*: such a row is turned away when it
+comes all the same, and state that only such rows could complete may go. See docs/metadata.md.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+from watersmeet.predicate.model import Column
+
+Effect = Literal["batch", "watermark"]
+"""When a punctuation counts: at the end of its batch, or once the watermark has passed its event time."""
+Slack = int | float | Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """No two rows have the same values of some columns, by position: a value that was seen can't come again."""
+
+    fields: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clustered:
+    """Rows of one value come together: one whose run is over can't come again.
+
+    Attributes:
+        field: The column.
+        slack: In how many batches of the stream a value may be missing before its run is over.
+    """
+
+    field: int
+    slack: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Values of a column don't fall, or don't rise: what lies beyond the frontier can't come any more.
+
+    Attributes:
+        field: The column.
+        falling: Whether values fall.
+        slack: How far behind the frontier a value may lie; microseconds for times, days for dates.
+    """
+
+    field: int
+    falling: bool = False
+    slack: Slack = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """Each value of a column is that of another stream's column; reports rows whose partner can no longer come."""
+
+    field: int
+    parent: Column
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What a punctuation says of a column: the rows it speaks of lie between two values, ends included.
+
+    Attributes:
+        field: The column.
+        low: The column of the punctuation that holds the lower end.
+        high: The one that holds the upper end; the same one for a constant.
+    """
+
+    field: int
+    low: int
+    high: int
+
+    @property
+    def constant(self) -> bool:
+        """Whether it is one value."""
+        return self.low == self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Punctuated:
+    """Some rows of the stream are punctuations: no row that matches their patterns comes after them.
+
+    Attributes:
+        flag: The column that is TRUE for them; NULL means data.
+        patterns: One for each column that isn't a wildcard.
+        effect: When they count.
+    """
+
+    flag: int
+    patterns: tuple[Pattern, ...]
+    effect: Effect = "batch"
+
+
+Promise = Key | Clustered | Ordered | ForeignKey | Punctuated
