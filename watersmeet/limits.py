@@ -41,6 +41,7 @@ class Limits:
         driver_rows: A batch of as many rows is not small: it doesn't run in the driver's process.
         driver_bytes: Nor is one of as many bytes,
         driver_seconds: nor one expected to take as long: two tasks would gain more than it costs to start them.
+        purge_pairs: Pairs of stored tuples that are looked at to show one tuple dead; with more it stays.
         value_bytes: A call in `where` of a function such as `repeat` that would make a larger value raises.
     """
 
@@ -70,6 +71,7 @@ class Limits:
     driver_rows: int = 20_000
     driver_bytes: int = 32 << 20
     driver_seconds: float = 0.4
+    purge_pairs: int = 4_000_000
     value_bytes: int = 16 << 20
 
 

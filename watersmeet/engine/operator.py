@@ -5,6 +5,7 @@ Whoever runs batches drives this: Spark's streaming joins, `advise`, and tests w
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from watersmeet.engine.feedback import hop_work, measured, usage
 from watersmeet.engine.intake import total
@@ -18,6 +19,7 @@ from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.retention import ByWindow, Moment, Retention, leaving
+from watersmeet.retention.closing import Closings
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.compact import merges
 from watersmeet.state.kept import Kept
@@ -40,6 +42,7 @@ class Operator:
         sides: Whether late and rejected rows are written.
         samples: The columns that samples of late and rejected rows show; None for all.
         rules: What may leave the state.
+        purge_every: After how many batches that brought something dead tuples are looked for again.
     """
 
     query: Query
@@ -51,6 +54,22 @@ class Operator:
     sides: bool = False
     samples: frozenset[str] | None = None
     rules: tuple[Retention, ...] = (ByWindow(),)
+    purge_every: int = 1
+
+    @cached_property
+    def _endless(self) -> frozenset[int]:
+        """The streams whose tuples no window ends."""
+        return frozenset(
+            at
+            for at, stream in enumerate(self.query.streams)
+            if stream.window.span is None and stream.window.rows is None
+        )
+
+    @cached_property
+    def _purgeable(self) -> bool:
+        """Whether metadata may show some tuple to be dead."""
+        closings = Closings(self.query)
+        return any(map(closings.possible, range(len(self.query.streams))))
 
     def start(self) -> Manifest:
         """Return the state before the first batch."""
@@ -82,10 +101,11 @@ class Operator:
             arrived=tuple(stream.arrived for stream in before.streams),
             moved=sum(now.rows for old, now in zip(live, chunks, strict=True) if now is not old),
             seconds=sum(used.cpu for used in seen.usage),
-            merges=tuple(merges(chunks, before.batch + 1, before.watermark)),
+            merges=tuple(merges(chunks, before.batch + 1, before.watermark, self._endless)),
             sides=self.sides,
             believed=() if now is None else believed(self.query, before, now),
             samples=self.samples,
+            purge=self._purgeable and before.unpurged >= self.purge_every,
         )
 
     def commit(
@@ -121,10 +141,12 @@ class Operator:
         watermark = join_watermark(before.watermark, self.query, streams, nested)
         chunks = _merged(plan, tasks)
         gone = leaving(self.rules, chunks, Moment(self.query, streams, watermark))
-        live = {key: chunk for key, chunk in chunks.items() if key not in gone}
-        after = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
+        live = {key: chunk for key, chunk in chunks.items() if key not in gone and chunk.live}
+        unpurged = (0 if plan.purge else before.unpurged) + any(seen.rows for seen in taken)
+        after = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {}, unpurged=unpurged)
         used = usage(plan, live.values(), tasks)
-        shown = progress(after, plan, intakes, taken, tasks, sum(chunks[key].rows for key in gone), used)
+        dead = sum(chunk.dead for task in tasks for chunk in task.purged) - _dead(plan, tasks)
+        shown = progress(after, plan, intakes, taken, tasks, dead + sum(chunks[key].live for key in gone), used)
         seen = self.view(after)
         shown["placement"] = plan.layout.facts(seen)
         shown["changes"] = changes(before.progress, shown)
@@ -146,9 +168,16 @@ class Operator:
 def _merged(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[str, Chunk]:
     """Return the chunks there are after a batch: those before it, the batch's own, and merged ones for their parts."""
     chunks = {chunk.id: chunk for chunk in (*plan.chunks, *(chunk for task in tasks for chunk in task.chunks))}
+    chunks |= {chunk.id: chunk for task in tasks for chunk in task.purged}
     for task in tasks:
         for chunk, replaced in task.merged:
             chunks[chunk.id] = chunk
             for key in replaced:
                 del chunks[key]
     return chunks
+
+
+def _dead(plan: BatchPlan, tasks: Sequence[TaskReport]) -> int:
+    """Return how many rows of the chunks that were purged had been dead before."""
+    known = {chunk.id: chunk.dead for chunk in plan.chunks if chunk.dead}
+    return sum(known.get(chunk.id, 0) for task in tasks for chunk in task.purged)

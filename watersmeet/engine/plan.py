@@ -11,6 +11,7 @@ from watersmeet.model.windows import FOREVER, HORIZON
 from watersmeet.ordering import Given, JoinOrder
 from watersmeet.placement import Layout, Placement
 from watersmeet.predicate.datetimes import local
+from watersmeet.retention.denied import Denied, times_before
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.compact import Merge
 from watersmeet.state.learned import Learned
@@ -61,6 +62,7 @@ class BatchPlan:
         limits: Those of the driver, for its tasks.
         believed: For each stream the latest event time that is believed, None for any; empty if all are.
         samples: The columns that samples show, in small letters; None for all. If empty, there are no samples.
+        purge: Whether rows are looked for that metadata show to be dead.
     """
 
     batch: int
@@ -80,6 +82,11 @@ class BatchPlan:
     limits: Limits = field(default_factory=limits)
     believed: tuple[int | None, ...] = ()
     samples: frozenset[str] | None = None
+    purge: bool = False
+
+    def denied(self) -> Denied:
+        """Return what streams have denied up to the batch before."""
+        return Denied(self.watermark, times_before(self.query, self.watermark))
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"layout": Layout(self.placement)}

@@ -35,8 +35,8 @@ def progress(
         "rejectedRows": sum(seen.rejected for seen in taken),
         "samples": _samples(intakes),
         "outputRows": sum(task.rows for task in tasks),
-        "stateRows": sum(chunk.rows * len(chunk.owners) for chunk in chunks),
-        "distinctRows": sum(chunk.rows for chunk in chunks if chunk.bucket.first),
+        "stateRows": sum(chunk.live * len(chunk.owners) for chunk in chunks),
+        "distinctRows": sum(chunk.live for chunk in chunks if chunk.bucket.first),
         "stateBytes": sum(chunk.bytes * len(chunk.owners) for chunk in chunks),
         "stateChunks": len(manifest.chunks),
         "purgedRows": purged,
@@ -64,7 +64,7 @@ def _samples(intakes: Sequence[IntakeReport]) -> list[dict[str, Any]]:
 
 def _nodes(manifest: Manifest, tasks: Sequence[TaskReport], used: Sequence[Usage]) -> list[dict[str, Any]]:
     pairs = added(task.node_pairs for task in tasks)
-    rows = held((chunk.owners, chunk.rows) for chunk in manifest.chunks.values())
+    rows = held((chunk.owners, chunk.live) for chunk in manifest.chunks.values())
     return [
         {
             "rows": rows.get(node, 0),

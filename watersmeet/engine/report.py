@@ -25,6 +25,7 @@ class TaskReport:
         intakes: What the intake tasks reported; only from one task.
         chunks: The batch's fresh chunks; only from that task.
         merged: Chunks this task made, each with the ids of those it replaces.
+        purged: Chunks with rows found dead, each with the file that names them.
         seconds: CPU seconds used.
         shipping: Those of them that it took to send rows to other tasks and to receive them.
         tasks: How many tasks did it, one after the other; none in the driver.
@@ -41,6 +42,7 @@ class TaskReport:
     intakes: list[IntakeReport] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     merged: list[tuple[Chunk, tuple[str, ...]]] = field(default_factory=list)
+    purged: list[Chunk] = field(default_factory=list)
     seconds: float = 0.0
     shipping: float = 0.0
     tasks: int = 0

@@ -23,6 +23,8 @@ from watersmeet.kernel.steps import Step, entry_conjuncts
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Dialect
+from watersmeet.retention.purge import purged
+from watersmeet.state.chunk import Chunk
 
 
 class Worker:
@@ -41,12 +43,16 @@ class Worker:
 
     def hops(self, plan: BatchPlan, query: Query, table: ChunkTable, routes: Routes) -> Hops:
         """Return what runs the hops of a task over some chunks; about others nothing need be remembered."""
-        dialect, chunks = query.dialect, table.chunks
+        chunks = table.chunks
         self._cache.keep(plan.run, {chunk.id for chunk in chunks})
         plan.store.keep(plan.run, chunks)
+        return Hops(query, table, self.duck(query.dialect), self._cache, self._clock, routes, plan.run)
+
+    def duck(self, dialect: Dialect) -> Duck:
+        """Return the connection for a session's settings."""
         if dialect not in self._ducks:
             self._ducks[dialect] = Duck(dialect)
-        return Hops(query, table, self._ducks[dialect], self._cache, self._clock, routes, plan.run)
+        return self._ducks[dialect]
 
 
 class JoinTask:
@@ -59,7 +65,7 @@ class JoinTask:
     """
 
     def __init__(self, plan: BatchPlan, intakes: Sequence[IntakeReport], worker: Worker) -> None:
-        self._plan, self._intakes = plan, intakes
+        self._plan, self._intakes, self._worker = plan, intakes, worker
         old = [Target(at, chunk, False) for at, chunk in enumerate(plan.chunks)]
         self._fresh = [Target(number, chunk, True) for report in intakes for number, chunk in report.numbered]
         self._fresh.sort(key=lambda target: (target.chunk.stream, target.chunk.low, target.chunk.id))
@@ -209,7 +215,7 @@ class JoinTask:
         return found
 
     def keep(self, report: TaskReport, name: str) -> None:
-        """Do a node's merges; as node 0, also say what the batch wrote.
+        """Do a node's merges and purge its chunks; as node 0, also say what the batch wrote.
 
         Args:
             report: The node's report, to be added to.
@@ -220,8 +226,17 @@ class JoinTask:
         report.merged = [
             (write.merge(merge, at), tuple(chunk.id for chunk in merge.chunks)) for at, merge in enumerate(mine)
         ]
+        if self._plan.purge:
+            report.purged = self._purged(report.node, name)
         if report.node == 0:
             report.intakes = list(self._intakes)
             fresh = [target.chunk for target in self._fresh]
             numbers = self._ordinals
             report.chunks = [write.write_ordinals(c, numbers[c.id]) if c.id in numbers else c for c in fresh]
+
+    def _purged(self, node: int, name: str) -> list[Chunk]:
+        """Return the chunks of a node with the rows that are dead; not those that are merged in this batch."""
+        plan, merged = self._plan, {chunk.id for merge in self._plan.merges for chunk in merge.chunks}
+        mine = [chunk for chunk in plan.chunks if chunk.owners[0] == node and chunk.id not in merged]
+        duck = self._worker.duck(plan.query.dialect)
+        return purged(plan.query, plan.store, plan.chunks, mine, plan.denied(), duck, f"{plan.name}-{name}")

@@ -134,4 +134,4 @@ def _reached(after: Manifest, marks: Sequence[int | None]) -> dict[int, int]:
 def _kept(state: Manifest) -> tuple[int, int]:
     """Return the rows and bytes of state, copies included."""
     chunks: Collection[Chunk] = state.chunks.values()
-    return sum(c.rows * len(c.owners) for c in chunks), sum(c.bytes * len(c.owners) for c in chunks)
+    return sum(c.live * len(c.owners) for c in chunks), sum(c.bytes * len(c.owners) for c in chunks)

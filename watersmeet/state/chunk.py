@@ -54,6 +54,10 @@ class Place(NamedTuple):
     digest: str
 
 
+WORN = 4
+"""A chunk is written anew once one row in so many is dead."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """What the manifest knows of a chunk.
@@ -75,6 +79,8 @@ class Chunk:
         ordinals: For count windows: the file with the rows' arrival ordinals, unless the chunk itself holds them.
         last_ordinal: The largest arrival ordinal in it.
         zones: Zone maps, by the columns' generated names.
+        deleted: The file that names its dead rows; None if it has none.
+        dead: How many rows are dead.
     """
 
     id: str
@@ -93,15 +99,31 @@ class Chunk:
     ordinals: str | None = None
     last_ordinal: int = 0
     zones: Mapping[str, Zone] = field(default_factory=dict)
+    deleted: str | None = None
+    dead: int = 0
+
+    @property
+    def live(self) -> int:
+        """How many rows are not dead."""
+        return self.rows - self.dead
+
+    @property
+    def worn(self) -> bool:
+        """Whether so many rows are dead that the chunk is worth writing anew."""
+        return self.dead * WORN >= self.rows
 
     @property
     def files(self) -> frozenset[str]:
         """Every file that the chunk needs."""
-        return frozenset({self.place.path, self.ordinals} - {None})  # type: ignore[arg-type]
+        return frozenset({self.place.path, self.ordinals, self.deleted} - {None})  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Thousands of chunks travel to every task; to pickle them as dataclasses do takes twice as long."""
         return Chunk, _parts(self)
+
+    def without(self, deleted: str, dead: int) -> "Chunk":
+        """Return the chunk with the file that names its dead rows, and how many they are."""
+        return replace(self, deleted=deleted, dead=dead)
 
     def owned_by(self, nodes: Sequence[int]) -> "Chunk":
         """Return the chunk handed to other nodes; the rows stay where they are."""

@@ -60,6 +60,7 @@ class Manifest:
         progress: The progress of this batch.
         input: What identifies the input that Spark gave the batch.
         digest: The digest of its file; empty as long as it has none.
+        unpurged: How many batches have brought rows since dead tuples were last looked for.
         inner: The state of the joins that are streams of this one, by position; one file holds them all, so that
             they are committed together.
     """
@@ -73,6 +74,7 @@ class Manifest:
     input: str = ""
     digest: str = ""
     inner: Mapping[int, "Manifest"] = field(default_factory=dict)
+    unpurged: int = 0
 
     @property
     def files(self) -> frozenset[str]:
@@ -126,6 +128,7 @@ def _body(manifest: Manifest, before: Manifest) -> dict[str, Any]:
         "batch": manifest.batch,
         "streams": [stream.to_json() for stream in manifest.streams],
         "watermark": manifest.watermark,
+        "unpurged": manifest.unpurged,
         "learned": manifest.learned.to_json(),
         "progress": manifest.progress,
         "inner": {str(at): _body(inner, before.inner.get(at, inner)) for at, inner in manifest.inner.items()},
@@ -139,7 +142,7 @@ def _snapshot(manifest: Manifest) -> dict[str, Any]:
 def _delta(manifest: Manifest, before: Manifest) -> dict[str, Any]:
     old, new = before.chunks, manifest.chunks
     return {
-        "added": [chunk.to_json() for key, chunk in new.items() if key not in old],
+        "added": [c.to_json() for key, c in new.items() if key not in old or c.deleted != old[key].deleted],
         "removed": [key for key in old if key not in new],
         "moved": {key: c.owners for key, c in new.items() if key in old and c.owners != old[key].owners},
     }
@@ -238,6 +241,7 @@ def _manifest(body: Mapping[str, Any], before: Manifest | None) -> Manifest:
         streams=tuple(StreamState(*stream) for stream in body["streams"]),
         chunks=chunks,
         watermark=body["watermark"],
+        unpurged=body["unpurged"],
         learned=Learned.from_json(body["learned"]),
         progress=body["progress"],
         inner=inner,

@@ -177,6 +177,17 @@ class Store:
                     break
         raise self._damaged(path, "is missing or empty")
 
+    def map_digested(self, path: str) -> pa.Buffer:
+        """Memory-map a file whose name ends with its digest, before the suffix.
+
+        Raises:
+            StateError: If it is missing or damaged.
+        """
+        data = self._map(path)
+        if not path.rpartition(".")[0].endswith(f"-{digest(data)}"):
+            raise self._damaged(path, "fails its checksum")
+        return data
+
     def _damaged(self, path: str, how: str) -> StateError:
         return StateError(
             f"The state file {path} under {self.root} {how}: a manifest names it, "
@@ -236,9 +247,7 @@ class Store:
     def _ordinals(self, chunk: Chunk) -> Any:
         if chunk.ordinals is None:
             return None
-        data = self._map(chunk.ordinals)
-        if not chunk.ordinals.endswith(f"-{digest(data)}.ordinals"):
-            raise self._damaged(chunk.ordinals, "fails its checksum")
+        data = self.map_digested(chunk.ordinals)
         return pa.ipc.open_stream(data).read_next_batch().column(0).to_numpy()
 
 

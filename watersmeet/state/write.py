@@ -11,6 +11,7 @@ from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import CHUNKS, WHOLE, Bucket, Chunk, Place
 from watersmeet.state.compact import Merge
+from watersmeet.state.deleted import live_rows
 from watersmeet.state.index import with_orders
 from watersmeet.state.ipc import encode
 from watersmeet.state.rows import HASH, ORDINAL, TIME
@@ -81,11 +82,16 @@ class Writer:
     def merge(self, merge: Merge, part: int) -> Chunk:
         """Write several chunks of one stream as one, in canonical order: by time, then arrival."""
         first = merge.chunks[0]
-        table = pa.Table.from_batches([self.store.open(chunk, pa.int64()).to_merge() for chunk in merge.chunks])
+        table = pa.Table.from_batches([self._live(chunk) for chunk in merge.chunks])
         keys = [(name, "ascending") for name in (TIME, ORDINAL) if name in table.schema.names]
         rows = table.sort_by(keys).combine_chunks().to_batches()[0]
-        cell = _Cell(rows, first.start, max(chunk.end for chunk in merge.chunks), first.bucket, first.owners)
+        start, end = min(chunk.start for chunk in merge.chunks), max(chunk.end for chunk in merge.chunks)
+        cell = _Cell(rows, start, end, first.bucket, first.owners)
         return self._save(first.stream, [cell], part, merge.sealed)[0]
+
+    def _live(self, chunk: Chunk) -> pa.RecordBatch:
+        rows = self.store.open(chunk, pa.int64()).to_merge()
+        return rows.take(pa.array(live_rows(self.store, chunk))) if chunk.dead else rows
 
     def write_ordinals(self, chunk: Chunk, ordinals: Ints) -> Chunk:
         """Write the arrival ordinals of a chunk's rows beside it; return the chunk that names them."""

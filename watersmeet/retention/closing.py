@@ -1,0 +1,299 @@
+"""When a stream is closed for a partial result: all its rows that the conjuncts would admit are denied.
+
+Each way to know that is an object: which members it looks at, and of which of them the stream is closed for. Leaving
+out conjuncts only enlarges what could match, so every way is sound by itself. See docs/metadata.md.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from watersmeet.kernel.duck import Duck
+from watersmeet.kernel.ranges import columns_of, ranges
+from watersmeet.model.metadata import Clustered, Key, Ordered, Punctuated
+from watersmeet.model.query import Query
+from watersmeet.predicate.model import Bound, Column
+from watersmeet.retention.denied import Denied, Source
+from watersmeet.state.numbers import numbers
+
+Mask = NDArray[np.bool_]
+Values = Mapping[Column, pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Way(ABC):
+    """A way in which a stream is closed.
+
+    Attributes:
+        stream: The stream.
+        because: The conjuncts that it rests on, for people.
+    """
+
+    stream: int
+    because: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def reads(self) -> tuple[Column, ...]:
+        """The members' columns that it looks at."""
+
+    @abstractmethod
+    def closed(self, values: Values, denied: Denied, duck: Duck) -> Mask:
+        """Tell for which partial results the stream is closed.
+
+        Args:
+            values: The members' columns that it reads.
+            denied: What was denied so far.
+            duck: What evaluates expressions.
+        """
+
+    @abstractmethod
+    def describe(self, query: Query) -> str:
+        """Return what closes the stream, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """A column of a stream all of whose values on one side of a frontier are denied.
+
+    Attributes:
+        column: The column.
+        falling: Whether what is denied lies above the frontier.
+        source: The promise that denies; None for the watermark.
+    """
+
+    column: Column
+    falling: bool = False
+    source: Source | None = None
+
+    def value(self, denied: Denied) -> pa.Scalar | None:
+        """Return the frontier; None before there is one."""
+        return denied.times.get(self.column.stream) if self.source is None else denied.frontiers.get(self.source)
+
+    def describe(self, query: Query) -> str:
+        """Return what moves it, for people."""
+        return "the watermark" if self.source is None else f"the order of {query.name_of(self.column)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Limited(Way):
+    """A member's column limits one of the stream's, and the limit lies where everything is denied.
+
+    Attributes:
+        frontier: The frontier.
+        limit: The member's column: no row beyond it is admitted.
+        strict: Whether rows at the limit are not admitted either.
+    """
+
+    frontier: Frontier
+    limit: Column
+    strict: bool
+
+    @property
+    def reads(self) -> tuple[Column, ...]:
+        """The limit."""
+        return (self.limit,)
+
+    def closed(self, values: Values, denied: Denied, duck: Duck) -> Mask:
+        """[!] A frontier denies what is below it, never what is at it: y <= limit needs limit < frontier."""
+        limits, frontier = values[self.limit], self.frontier.value(denied)
+        if frontier is None:
+            return np.zeros(len(limits), bool)
+        return _true(_TESTS[self.frontier.falling, self.strict](limits, frontier))
+
+    def describe(self, query: Query) -> str:
+        """Return what closes the stream, for people."""
+        return f"{_quoted(self.because)} and {self.frontier.describe(query)}"
+
+
+_TESTS = {
+    (False, False): pc.less,
+    (False, True): pc.less_equal,
+    (True, False): pc.greater,
+    (True, True): pc.greater_equal,
+}
+"""Of a limit and a frontier, by whether denied values lie above it, and whether the limit itself is admitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded(Way):
+    """A bound computed from members' columns lies where everything is denied; in doubles, with room for rounding.
+
+    Attributes:
+        frontier: The frontier.
+        bound: The bound.
+    """
+
+    frontier: Frontier
+    bound: Bound
+
+    @property
+    def reads(self) -> tuple[Column, ...]:
+        """The columns that the bound is computed from."""
+        return tuple(sorted(columns_of([self.bound])))
+
+    def closed(self, values: Values, denied: Denied, duck: Duck) -> Mask:
+        """[!] Both ends were rounded outwards, and the frontier is rounded inwards: what is close is not closed."""
+        rows, frontier = len(next(iter(values.values()))), self.frontier.value(denied)
+        table = {column.name: values[column] for column in self.reads}
+        asked = ranges(duck, table, [self.bound], rows)
+        if frontier is None or not asked:
+            return np.zeros(rows, bool)
+        at = float(numbers(pa.array([frontier.as_py()], frontier.type))[0])
+        if self.frontier.falling:
+            return np.asarray(asked[0].low > np.nextafter(at, np.inf))
+        return np.asarray(asked[0].high < np.nextafter(at, -np.inf))
+
+    def describe(self, query: Query) -> str:
+        """Return what closes the stream, for people."""
+        return f"{_quoted(self.because)} and {self.frontier.describe(query)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned(Way):
+    """Members' columns say which values a row must have, and these are denied.
+
+    Attributes:
+        pins: The member's column for each column of the promise.
+        source: The promise.
+    """
+
+    pins: tuple[Column, ...]
+    source: Source
+
+    @property
+    def reads(self) -> tuple[Column, ...]:
+        """The pins."""
+        return tuple(dict.fromkeys(self.pins))
+
+    def closed(self, values: Values, denied: Denied, duck: Duck) -> Mask:
+        """Look the values up in all tables of marks."""
+        given = [values[pin] for pin in self.pins]
+        found = np.zeros(len(given[0]), bool)
+        for marks in denied.marks.get(self.source, ()):
+            found |= marks.find(given, denied.watermark) >= 0
+        return found
+
+    def describe(self, query: Query) -> str:
+        """Return what closes the stream, for people."""
+        names = {Key: "the key", Clustered: "the runs", Punctuated: "punctuations"}
+        columns = ", ".join(query.name_of(Column(self.stream, at)) for at in fields_of(self.source))
+        return f"{_quoted(self.because)} and {names[type(self.source[1])]} of {columns}"
+
+
+def fields_of(source: Source) -> tuple[int, ...]:
+    """Return the columns of a promise that denies values."""
+    match source[1]:
+        case Key(fields):
+            return fields
+        case Clustered(field):
+            return (field,)
+        case Punctuated(_, patterns):
+            return tuple(pattern.field for pattern in patterns)
+        case _:
+            return ()
+
+
+class Closings:
+    """All ways in which the streams of a join are closed.
+
+    Args:
+        query: The join.
+    """
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+        self._equal = _Classes(query)
+        streams = range(len(query.streams))
+        self._limits = {at: [*self._limiting(at)] for at in streams}
+
+    def ways(self, stream: int, joined: Collection[int]) -> list[Way]:
+        """Return the ways in which a stream is closed for partial results over some others."""
+        found: list[Way] = [way for way in self._limits[stream] if all(column.stream in joined for column in way.reads)]
+        return [*found, *self._pinned(stream, joined)]
+
+    def possible(self, stream: int) -> bool:
+        """Tell whether a tuple of a stream can ever be dead: some other stream may be closed for it alone."""
+        return any(self.ways(other, (stream,)) for other in self._limits if other != stream)
+
+    def _frontiers(self, stream: int) -> Iterator[Frontier]:
+        spec = self._query.streams[stream]
+        yield Frontier(Column(stream, spec.time))
+        for promise in spec.promises:
+            if isinstance(promise, Ordered):
+                yield Frontier(Column(stream, promise.field), promise.falling, (stream, promise))
+
+    def _limiting(self, stream: int) -> Iterator[Way]:
+        """Yield the ways that rest on limits of a column."""
+        for frontier in self._frontiers(stream):
+            exact = set[str]()
+            for limit, strict, text in self._beside(frontier):
+                if limit.stream != stream and self._query.type_of(limit) == self._query.type_of(frontier.column):
+                    exact.add(text)
+                    yield Limited(stream, (text,), frontier, limit, strict)
+            for conjunct in self._query.conjuncts:
+                for bound in conjunct.bounds if conjunct.text not in exact else ():
+                    end = bound.low if frontier.falling else bound.high
+                    if bound.column == frontier.column and end is not None:
+                        yield Bounded(stream, (conjunct.text,), frontier, bound)
+
+    def _beside(self, frontier: Frontier) -> Iterator[tuple[Column, bool, str]]:
+        """Yield the columns that limit one from the side on which values are denied, and whether they are strict."""
+        for conjunct in self._query.conjuncts:
+            for order in conjunct.orders:
+                mine, limit = (order.more, order.less) if frontier.falling else (order.less, order.more)
+                if mine == frontier.column:
+                    yield limit, order.strict, conjunct.text
+        for equal, text in self._equal.others(frontier.column):
+            yield equal, False, text
+
+    def _pinned(self, stream: int, joined: Collection[int]) -> Iterator[Way]:
+        for promise in self._query.streams[stream].promises:
+            fields = fields_of((stream, promise))
+            found = [self._equal.among(Column(stream, field), joined) for field in fields]
+            known = [pin for pin in found if pin is not None]
+            if fields and len(known) == len(fields):
+                texts = tuple(dict.fromkeys(text for _, text in known))
+                yield Pinned(stream, texts, tuple(column for column, _ in known), (stream, promise))
+
+
+class _Classes:
+    """Columns that must be equal, in classes; of one type only, since 2^53 and 2^53 + 1 equal the same double."""
+
+    def __init__(self, query: Query) -> None:
+        self._class: dict[Column, frozenset[Column]] = {}
+        self._texts: dict[frozenset[Column], str] = {}
+        for conjunct in query.conjuncts:
+            pair = conjunct.equality
+            if pair is None or query.type_of(pair[0]) != query.type_of(pair[1]):
+                continue
+            before = [self._class.get(column, frozenset({column})) for column in pair]
+            together = before[0] | before[1]
+            known = [self._texts[part] for part in dict.fromkeys(before) if part in self._texts]
+            self._texts[together] = " AND ".join([*known, conjunct.text])
+            self._class |= dict.fromkeys(together, together)
+
+    def others(self, column: Column) -> Iterator[tuple[Column, str]]:
+        """Yield the columns of other streams that must equal one, and by which conjuncts."""
+        found = self._class.get(column, frozenset())
+        for other in sorted(found):
+            if other.stream != column.stream:
+                yield other, self._texts[found]
+
+    def among(self, column: Column, streams: Collection[int]) -> tuple[Column, str] | None:
+        """Return a column of some streams that must equal one, and by which conjuncts; None if there is none."""
+        return next((found for found in self.others(column) if found[0].stream in streams), None)
+
+
+def _quoted(texts: tuple[str, ...]) -> str:
+    return " and ".join(f"`{text}`" for text in texts)
+
+
+def _true(found: pa.Array) -> Mask:
+    mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+    return mask

@@ -1,0 +1,141 @@
+"""The dead rule: which stored tuples can be part of no later result, whatever may still come.
+
+Let q be stored tuples that match, of some of the streams. q is dead if it is complete, or if a stream not in it is
+closed for it (`watersmeet.retention.closing`) and every stored tuple u of that stream that matches makes q + u dead. If
+there is no such u, q starves, and is dead at once. A tuple may go when {t} is shown to be dead. Ding, Rundensteiner and
+Heineman, "MJoin: A Metadata-Aware Stream Join Operator", section 5.1, carried from two streams and a natural join to
+any number of streams and any conjuncts.
+
+[!] Seeing a key's value once is not enough to drop partners after their first join: a third stream may still bring
+more. [!] A time by which a pair must have met is no deadline for its members: one that has met its partner may wait for
+a third that no time binds.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from watersmeet.kernel.duck import Duck
+from watersmeet.kernel.steps import step
+from watersmeet.limits import limits
+from watersmeet.model.query import Query
+from watersmeet.predicate.model import Column
+from watersmeet.retention.closing import Closings, Mask
+from watersmeet.retention.denied import Denied
+from watersmeet.retention.stored import Stored
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Partial results: for each stream joined, which of its stored tuples is the member."""
+
+    rows: Mapping[int, Ints]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.rows.values())))
+
+    @property
+    def joined(self) -> tuple[int, ...]:
+        """The streams joined."""
+        return tuple(self.rows)
+
+    def take(self, at: Ints) -> "Members":
+        """Return some of them."""
+        return Members({stream: rows[at] for stream, rows in self.rows.items()})
+
+    def plus(self, stream: int, rows: Ints) -> "Members":
+        """Return them with a member of one more stream each."""
+        return Members({**self.rows, stream: rows})
+
+
+class DeadRule:
+    """Shows stored tuples to be dead.
+
+    Args:
+        query: The join.
+        closings: When its streams are closed.
+        denied: What was denied so far.
+        own: The tuples in question, by their stream.
+        stored: All tuples that are stored.
+        duck: What evaluates conjuncts.
+    """
+
+    def __init__(
+        self, query: Query, closings: Closings, denied: Denied, own: Mapping[int, Stored], stored: Stored, duck: Duck
+    ) -> None:
+        self._query, self._closings, self._denied, self._duck = query, closings, denied, duck
+        self._own, self._stored = own, stored
+
+    def dead(self, stream: int, rows: Ints) -> Mask:
+        """Tell which stored tuples of a stream are shown to be dead."""
+        return self._dead(Members({stream: rows}))
+
+    def _dead(self, members: Members) -> Mask:
+        dead = np.zeros(len(members), bool)
+        others = [at for at in range(len(self._query.streams)) if at not in members.rows]
+        closed = {stream: self._closed(members, stream) for stream in others}
+        for stream in sorted(others, key=lambda other: int(closed[other].sum())):
+            at = np.flatnonzero(closed[stream] & ~dead)
+            if len(at):
+                dead[at] = True if len(others) == 1 else self._extended(members.take(at), stream)
+        return dead
+
+    def _closed(self, members: Members, stream: int) -> Mask:
+        """Tell for which partial results a stream is closed."""
+        none = np.zeros(len(members), bool)
+        ways = self._closings.ways(stream, members.joined) if len(members) else []
+        found = (way.closed(self._values(members, way.reads), self._denied, self._duck) for way in ways)
+        return reduce(np.logical_or, found, none)
+
+    def _extended(self, members: Members, stream: int) -> Mask:
+        """Tell which partial results are dead with each tuple that matches of a stream which is closed for them."""
+        found = self._matching(members, stream)
+        if found is None:
+            return np.zeros(len(members), bool)
+        of, rows = found
+        alive = ~self._dead(members.take(of).plus(stream, rows)) if len(of) else np.zeros(0, bool)
+        dead = np.ones(len(members), bool)
+        dead[of[alive]] = False
+        return dead
+
+    def _matching(self, members: Members, stream: int) -> tuple[Ints, Ints] | None:
+        """Return which partial results match which stored tuples of a stream; None if there are too many.
+
+        Plain SQL alone decides: whatever else there is, windows and Python predicates among it, could only make it
+        fewer.
+        """
+        conjuncts = step(self._query, members.joined, stream).sql
+        if not self._stored.rows(stream):
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        if not conjuncts:
+            return None
+        columns = {column for conjunct in conjuncts for column in conjunct.columns}
+        left = self._values(members, [column for column in columns if column.stream != stream])
+        right = {c.name: self._stored.column(c) for c in columns if c.stream == stream}
+        conditions = [conjunct.condition for conjunct in conjuncts]
+        sizes = len(members), self._stored.rows(stream)
+        pairs, total = [], 0
+        for pair in self._duck.join({c.name: v for c, v in left.items()}, right, conditions, sizes):
+            pairs.append(pair)
+            total += len(pair[0])
+            if total > limits().purge_pairs:
+                return None
+        return _together(pairs)
+
+    def _values(self, members: Members, columns: Iterable[Column]) -> dict[Column, pa.Array]:
+        return {c: self._column(c).take(pa.array(members.rows[c.stream])) for c in columns}
+
+    def _column(self, column: Column) -> pa.Array:
+        return self._own.get(column.stream, self._stored).column(column)
+
+
+def _together(pairs: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    if not pairs:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return np.concatenate([one for one, _ in pairs]), np.concatenate([two for _, two in pairs])
