@@ -114,15 +114,15 @@ def _streams(folder: Path, spark: SparkSession, a: dict[str, Any], b: dict[str, 
 
 
 CHANGED: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
-    "where": (lambda s: wm.join(*s, where="a.x <= b.x"), "where was 'a.x < b.x' and is 'a.x <= b.x'"),
-    "select": (lambda s: wm.join(*s, where="a.x < b.x", select="a.id"), "select was '' and is 'a.id'"),
+    "where": (lambda s: wm.join(*s, where="a.x <= b.x"), "where was 'a.x < b.x' and is now 'a.x <= b.x'"),
+    "select": (lambda s: wm.join(*s, where="a.x < b.x", select="a.id"), "select was '' and is now 'a.id'"),
     "computed select": (
         lambda s: wm.join(*s, where="a.x < b.x", select="a.id + b.id AS n"),
-        r"select was '' and is 'a.id \+ b.id AS n'",
+        r"select was '' and is now 'a.id \+ b.id AS n'",
     ),
     "order of streams": (
         lambda s: wm.join(*reversed(s), where="a.x < b.x"),
-        r"streams was \['a', 'b'\] and is \['b', 'a'\]",
+        r"streams was \['a', 'b'\] and is now \['b', 'a'\]",
     ),
 }
 
@@ -139,9 +139,9 @@ def test_another_query_is_refused(spark: SparkSession, ran: Path, what: str) -> 
 @pytest.mark.parametrize(
     ("a", "sentence"),
     [
-        ({"window": "11 seconds"}, "window of 'a' was 'sliding 10 s' and is 'sliding 11 s'"),
-        ({"window": wm.count(5)}, "window of 'a' was 'sliding 10 s' and is 'last 5 rows'"),
-        ({"delay": "4 seconds"}, "delay of 'a' was '5 s' and is '4 s'"),
+        ({"window": "11 seconds"}, "window of 'a' was 'sliding 10 s' and is now 'sliding 11 s'"),
+        ({"window": wm.count(5)}, "window of 'a' was 'sliding 10 s' and is now 'last 5 rows'"),
+        ({"delay": "4 seconds"}, "delay of 'a' was '5 s' and is now '4 s'"),
     ],
 )
 def test_another_window_or_delay_is_refused(spark: SparkSession, ran: Path, a: Any, sentence: str) -> None:
@@ -152,7 +152,7 @@ def test_another_window_or_delay_is_refused(spark: SparkSession, ran: Path, a: A
 
 def test_another_expression_over_the_same_columns_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     _first_run(spark, tmp_path, 1, select="a.id + b.id AS n")
-    with pytest.raises(wm.DefinitionError, match=r"select was 'a.id \+ b.id AS n' and is 'a.id - b.id AS n'"):
+    with pytest.raises(wm.DefinitionError, match=r"select was 'a.id \+ b.id AS n' and is now 'a.id - b.id AS n'"):
         _first_run(spark, tmp_path, 1, select="a.id - b.id AS n")
 
 
@@ -228,7 +228,7 @@ def test_other_input_under_a_known_number_is_refused(spark: SparkSession, ran: P
             for path in (checkpoint / log).glob("*2*"):
                 path.unlink()
 
-    with pytest.raises(wm.StateError, match=r"Batch 2 was computed from other input than Spark now has"):
+    with pytest.raises(wm.StateError, match=r"Batch 2 was computed from different input than Spark now has"):
         _again(spark, ran, tmp_path, harm)
     assert not (tmp_path / "out").exists()
 
@@ -241,7 +241,7 @@ def test_spark_and_state_of_two_checkpoints_are_refused(spark: SparkSession, ran
         shutil.rmtree(checkpoint / "watersmeet")
         shutil.copytree(other / "checkpoint" / "watersmeet", checkpoint / "watersmeet")
 
-    with pytest.raises(wm.StateError, match=r"Batch 2 was computed from other input than Spark now has"):
+    with pytest.raises(wm.StateError, match=r"Batch 2 was computed from different input than Spark now has"):
         _again(spark, ran, tmp_path / "mixed", harm)
 
 
@@ -308,12 +308,12 @@ def test_state_behind_spark_is_refused(spark: SparkSession, ran: Path, tmp_path:
     def harm(checkpoint: Path) -> None:
         (checkpoint / "watersmeet" / "manifests" / "000000000002.json").unlink()
 
-    with pytest.raises(wm.StateError, match=r"Spark has done batch 2, but the newest state is of batch 1"):
+    with pytest.raises(wm.StateError, match=r"Spark has finished batch 2, but the newest state is of batch 1"):
         _again(spark, ran, tmp_path, harm)
 
 
 def test_lost_state_is_refused(spark: SparkSession, ran: Path, tmp_path: Path) -> None:
-    with pytest.raises(wm.StateError, match=r"Spark has done batch 2, but the newest state is missing"):
+    with pytest.raises(wm.StateError, match=r"Spark has finished batch 2, but the newest state is missing"):
         _again(spark, ran, tmp_path, lambda checkpoint: shutil.rmtree(checkpoint / "watersmeet"))
     assert not (tmp_path / "checkpoint" / "watersmeet").exists()
 
@@ -329,7 +329,7 @@ def test_a_checkpoint_of_sparks_own_query_is_refused(spark: SparkSession, tmp_pa
     with pytest.raises(wm.DefinitionError, match="was written by Spark's own file sink"):
         run(writer, tmp_path)
     shutil.rmtree(tmp_path / "out")
-    with pytest.raises(wm.StateError, match=r"Spark has done batch 0, but the newest state is missing"):
+    with pytest.raises(wm.StateError, match=r"Spark has finished batch 0, but the newest state is missing"):
         run(writer, tmp_path)
     assert not (tmp_path / "checkpoint" / "watersmeet").exists() and not (tmp_path / "out").exists()
 
