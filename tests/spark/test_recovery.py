@@ -1,8 +1,6 @@
-"""Crashes at any moment, and restarts: exact results; changed queries and damaged state: refused."""
+"""Restarts: exact results; changed queries and damaged state: refused."""
 
-import random
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,63 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.spark import processes
-from tests.spark.crashing_join import CASE
 from tests.spark.harness import EXCHANGES, Batches, Case, cuts, expected, frames, join_of, results, run, side_ids, write
 from tests.spark.harness import table as to_table
 from watersmeet.testing import write_batches
 from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark
-STEPS = ("job", "reports", "sink", "manifest")
-STRATEGIES = (3, -1, -1, -2, -2, 0)
-"""As `crashing_join` numbers them; what decides anew before each batch also goes on with what it decided itself."""
-
-
-# -- crashes
-
-
-def test_exits_between_any_two_steps_lose_and_double_nothing(tmp_path: Path) -> None:
-    """Each run also has another exchange than the one before, and most have another strategy."""
-    write(tmp_path / "in", CASE.batches)
-    for at, step in enumerate(STEPS):
-        # From the second run on the second time a step comes by, so that each finds state of the run before.
-        said = processes.run(tmp_path, **_setting(at), formats=["parquet"], die=[step, 1 if at == 0 else 2])
-        assert said[-1] == f"step {step}" and "done" not in said
-    assert processes.run(tmp_path, **_setting(4), formats=["parquet"])[-1] == "done"
-    assert processes.written(tmp_path, "parquet") == processes.wanted(tmp_path / "checkpoint-parquet")
-
-
-def _setting(at: int) -> dict[str, Any]:
-    return {"nodes": STRATEGIES[at % len(STRATEGIES)], "exchange": EXCHANGES[at % len(EXCHANGES)]}
-
-
-def _killed_until_done(folder: Path, seed: int, kills: int) -> None:
-    """Kill three queries at once, each with a sink of its own, a little after a random step of one of them."""
-    write(folder / "in", CASE.batches)
-    rng, formats, said = random.Random(seed), ["parquet", "json", "csv"], ""
-    for at in range(kills + 1):
-        with processes.program(folder, **_setting(at), formats=formats) as process:
-            left = rng.randint(0, 16)
-            for said in processes.lines(process):
-                left -= said.startswith("step")
-                if left < 0 and at < kills:
-                    time.sleep(rng.random() / 2)
-                    break
-    assert said == "done"
-    for format in formats:
-        assert processes.written(folder, format) == processes.wanted(folder / f"checkpoint-{format}"), format
-
-
-def test_kills_at_random_moments_lose_and_double_nothing(tmp_path: Path) -> None:
-    _killed_until_done(tmp_path, 1, 3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10, 16))
-def test_kills_at_random_moments_at_length(tmp_path: Path, seed: int) -> None:
-    _killed_until_done(tmp_path, seed, 8)
-
 
 # -- what may change between two runs, and what may not
 
