@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 REMOTE := .venv/.remote
+# Two processes with a Spark session each; tests are taken up in the order that tests/conftest.py gives them.
+PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
 # Python workers of Spark must be the ones of this environment; bind to loopback so that no host name is looked up.
 SECONDS ?= 600
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
@@ -39,13 +41,13 @@ check: $(STAMP)  ## lint, types and the layering contracts
 	$(BIN)/lint-imports --no-cache
 
 test: setup check  ## everything CI runs: check, core tests, Spark tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest $(PARALLEL)
 
-test-core: $(STAMP)  ## the tests that need no JVM, in seconds
-	$(BIN)/python -m pytest -m "not spark and not slow"
+test-core: $(STAMP)  ## the tests that need no JVM, without long ones: under a minute
+	$(BIN)/python -m pytest $(PARALLEL) -m "not spark and not long and not slow"
 
 test-slow: setup $(REMOTE)  ## the exhaustive variants
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
+	$(BIN)/python -m pytest $(PARALLEL) -m slow
 
 fuzz: setup  ## random joins for SECONDS=600 seconds, against brute force and Spark; SEED=n begins there
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(FUZZ)

@@ -15,10 +15,10 @@ from watersmeet.spark.purity import why_not
 PAGE = Path(__file__).parent / "functions.md"
 HEAD = """# Functions
 
-`where` takes all of Spark SQL: every operator, and every deterministic function that makes one value of a row, those you register yourself among them. This page says who computes which. It is written by [functions.py](functions.py) from the registry of Spark {version}.
+`where` takes all of Spark SQL: every operator, and every deterministic function that returns one value per row, including those you register yourself. This page says who computes which. [functions.py](functions.py) generates it from the registry of Spark {version}.
 
-- **Over one stream**, every function is computed by Spark itself when a tuple comes in, once a tuple, however many others it is compared with. Sorted lookups work on what comes out.
-- **Between streams**, those marked *here* are computed where the streams meet. *Nearly* means that they are computed here, and that Spark decides combinations so close to the border that the last bits, or letters beyond ASCII, might matter. All others are decided by Spark over the combinations that the other conditions let pass: exact, but it sees each of them. `explain()` says which they are, and what would be faster.
+- **Over one stream**, Spark itself computes every function when a tuple comes in, once per tuple, however many others it is compared with. Sorted lookups work on the result.
+- **Between streams**, those marked *here* are computed where the streams meet. Those marked *nearly* are computed here too, but Spark decides combinations so close to the limit that the last bits, or letters beyond ASCII, might matter. All others are decided by Spark, which evaluates them for every combination that passes the other conditions. `explain()` says which they are, and what would be faster.
 
 """
 
@@ -45,7 +45,7 @@ def page(spark: SparkSession) -> str:
         HEAD.format(version=spark.version)
         + "| group | functions |\n| --- | --- |\n"
         + "\n".join(shown)
-        + "\n\n## Refused\n\nWhat a condition can't hold, wherever it stands:\n\n| because they | functions |\n| --- | --- |\n"
+        + "\n\n## Refused\n\nA condition can't contain these, wherever they appear:\n\n| because they | functions |\n| --- | --- |\n"
         + "\n".join(sorted(left))
         + "\n\nSubqueries, parameters, `${variables}` and texts such as `TIMESTAMP 'now'` are refused as well.\n"
     )

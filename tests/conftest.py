@@ -1,5 +1,6 @@
-"""One Spark session for the whole test run."""
+"""One Spark session for each process of a test run."""
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -14,11 +15,31 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run in several processes, keep those of the one session in one of them."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where tests run in several processes, keep those of a file that share a session in one of them.
+
+    What takes long comes first, so that tests of milliseconds are left to fill the gaps at the end.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("session"))
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
+    if hasattr(config, "workerinput"):
+        items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    if item.get_closest_marker("spark"):
+        return 0
+    return 1 if getattr(getattr(item, "obj", None), "is_hypothesis_test", False) else 2
+
+
+def pytest_unconfigure() -> None:
+    """Let test modules go before the interpreter ends.
+
+    Hypothesis leaves a callback with the garbage collector, which outlives all modules. What it refers to, DuckDB's
+    types among it, would be reported as leaked.
+    """
+    gc.callbacks[:] = [call for call in gc.callbacks if "hypothesis" not in str(getattr(call, "__module__", ""))]
 
 
 @pytest.fixture(scope="session")

@@ -74,6 +74,7 @@ PREDICATES: dict[str, Any] = {
         else _and(_eq(r["a"]["x"], r["b"]["x"]), _eq(r["a"]["k"], r["b"]["k"]))
     ),
     "near(a.x, b.x)": lambda r: _band(r["a"]["x"], r["b"]["x"]),
+    "near(a.x, b.x) AND a.k = b.k": lambda r: _and(_band(r["a"]["x"], r["b"]["x"]), _eq(r["a"]["k"], r["b"]["k"])),
     "NOT near(a.x, b.x) AND a.x < 5": lambda r: _and(
         None if _band(r["a"]["x"], r["b"]["x"]) is None else not _band(r["a"]["x"], r["b"]["x"]),
         _num(lambda v: v < 5)(r["a"]["x"]),

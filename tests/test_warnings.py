@@ -90,9 +90,9 @@ def test_rows_too_far_ahead_are_told_with_the_furthest() -> None:
     join, same = query(Window(), Count(1), ahead=24 * HOUR), state(0, 0, 0)
     assert [notice.says for notice in notices(join, same, same, [0, 0], taken)] == [
         "Stream 'a': 1 row was rejected: its event time, 9999-12-31 23:59:59+00:00, lies more than 1 day ahead of the "
-        "clock and of all streams. If such times are right, give the stream a longer ahead='...', or ahead=None.",
+        "clock and of all streams. If these times are correct, give the stream a longer ahead='...', or ahead=None.",
         "Stream 'b': 1,200 rows were rejected: their event times, up to 4611686018427387904 µs, lie more than 1 day "
-        "ahead of the clock and of all streams. If such times are right, give the stream a longer ahead='...', "
+        "ahead of the clock and of all streams. If these times are correct, give the stream a longer ahead='...', "
         "or ahead=None.",
     ]
 
@@ -119,14 +119,14 @@ def test_progress_has_the_warnings(tmp_path: Path) -> None:
     assert step([0], [0]) == []
     assert step([SECOND], [10_000 * HOUR]) == [
         "Stream 'b': 1 row was rejected: its event time, 2027-02-21 16:00:00+00:00, lies more than 1 day ahead of the "
-        "clock and of all streams. If such times are right, give the stream a longer ahead='...', or ahead=None."
+        "clock and of all streams. If these times are correct, give the stream a longer ahead='...', or ahead=None."
     ]
     assert step([2 * HOUR, 2 * HOUR + 1], []) == [
-        "Stream 'b' holds the watermark back: it is 2 hours behind 'a', more than windows and delays together (15 "
-        "seconds). State is kept for it: 5 rows, 0.0 MB, 2 rows more than a batch ago. If it may fall silent, give it "
+        "Stream 'b' holds back the watermark: it is 2 hours behind 'a', more than windows and delays together (15 "
+        "seconds). State is kept for it: 5 rows, 0.0 MB, 2 more rows than a batch ago. If it can fall silent, give it "
         "idle='...'."
     ]
     assert step([], [2 * HOUR]) == [
-        "The watermark moved by 2 hours in one batch, more than the largest window (10 seconds): tuples of the time "
-        "between that come later are late. If this is no backlog, look at the streams' event times."
+        "The watermark moved by 2 hours in one batch, more than the largest window (10 seconds): tuples from in "
+        "between that arrive later are late. If this is not a backlog, check the streams' event times."
     ]

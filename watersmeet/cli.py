@@ -42,17 +42,17 @@ def _first_line(error: Exception) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="watersmeet", description="Join many live streams at once.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    told = "predict what a join takes, and recommend a strategy and a number of nodes"
+    told = "predict what a join needs, and recommend a strategy and a number of nodes"
     command = commands.add_parser("advise", help=told, description=told)
     command.add_argument("join", metavar="FILE[:NAME]", help="Python file with a join, or a function that returns one")
     command.add_argument("--sample", metavar="STREAM=PATH", action="append", default=[], help="Parquet to sample")
-    command.add_argument("--rate", metavar="STREAM=N", action="append", default=[], help="tuples a second")
-    command.add_argument("--max-nodes", metavar="N", type=int, default=16, help="how many nodes there may be")
+    command.add_argument("--rate", metavar="STREAM=N", action="append", default=[], help="tuples per second")
+    command.add_argument("--max-nodes", metavar="N", type=int, default=16, help="the most nodes to consider")
     command.add_argument("--goal", choices=get_args(Goal), default="latency")
-    command.add_argument("--every", metavar="TIME", default="1 second", help="from one batch to the next")
-    command.add_argument("--slots", metavar="N", type=int, help="tasks that run at once; by default one a node")
-    command.add_argument("--bandwidth", metavar="BYTES", type=float, help="bytes a second to a node")
-    command.add_argument("--plot", metavar="PNG", help="where to draw it")
+    command.add_argument("--every", metavar="TIME", default="1 second", help="time from one batch to the next")
+    command.add_argument("--slots", metavar="N", type=int, help="tasks that run at once; by default one per node")
+    command.add_argument("--bandwidth", metavar="BYTES", type=float, help="bytes per second that reach a node")
+    command.add_argument("--plot", metavar="PNG", help="file to draw the prediction to")
     return parser
 
 
@@ -88,7 +88,7 @@ def _number(stream: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise DefinitionError(f"--rate {stream}={text}: give a number of tuples a second.") from None
+        raise DefinitionError(f"--rate {stream}={text}: give a number of tuples per second.") from None
 
 
 def load(target: str) -> Join:
@@ -109,7 +109,7 @@ def load(target: str) -> Join:
     except Exception as error:
         raise DefinitionError(f"{_place(file, error)}: {type(error).__name__}: {_first_line(error)}") from None
     if not isinstance(found, Join):
-        raise DefinitionError(f"{path}: '{name}' is no join made by wm.join, nor a function that returns one.")
+        raise DefinitionError(f"{path}: '{name}' is not a join made by wm.join, nor a function that returns one.")
     return found
 
 

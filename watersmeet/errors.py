@@ -10,7 +10,7 @@ class DefinitionError(WatersmeetError, ValueError):
 
 
 class SqlError(DefinitionError):
-    """SQL text that can't be carried over; the message underlines the span.
+    """SQL text that can't be translated; the message underlines the span.
 
     Args:
         problem: One sentence.

@@ -58,7 +58,7 @@ def _computed(stream: StreamSpec) -> Iterator[str]:
     tests = {test.holds for test in stream.tests}
     for at, hidden in enumerate(stream.hidden, first):
         if at in tests:
-            yield f"    only where {hidden.text}, by Spark when a tuple comes in"
+            yield f"    only where {hidden.text}, tested by Spark when a tuple comes in"
         elif not hidden.failed:
             yield f"    {hidden.text}, computed by Spark when a tuple comes in"
 
@@ -67,11 +67,11 @@ def _left_to_spark(query: Query) -> Iterator[str]:
     """Yield the conjuncts that Spark decides, why, and what would be faster."""
     for conjunct in query.conjuncts:
         if conjunct.opaque:
-            yield f"  decided by Spark, over what the other conjuncts let pass: {conjunct.text}"
+            yield f"  decided by Spark, for combinations that pass the other conjuncts: {conjunct.text}"
             yield f"    why: {conjunct.why}"
             yield f"    faster: {_advice(query, conjunct)}"
         elif not conjunct.exact:
-            yield f"  decided here, the closest combinations by Spark: {conjunct.text}"
+            yield f"  decided here, borderline combinations by Spark: {conjunct.text}"
 
 
 def _advice(query: Query, opaque: Conjunct) -> str:
@@ -79,8 +79,8 @@ def _advice(query: Query, opaque: Conjunct) -> str:
     others = [c for c in query.conjuncts if not c.opaque and c.streams & opaque.streams and len(c.streams) > 1]
     names = " and ".join(query.streams[at].name for at in sorted(opaque.streams))
     if not others:
-        return f"a condition beside it that ties {names}, such as an equality or a range: Spark now decides all in time"
-    return f"a narrower condition beside it between {names}, or a Python predicate in its place"
+        return f"a second condition on {names}, such as an equality or a range: Spark now decides all combinations"
+    return f"a narrower second condition on {names}, or a Python predicate instead"
 
 
 def _facts(facts: Mapping[str, Any], depth: int = 1) -> Iterator[str]:

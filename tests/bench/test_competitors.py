@@ -16,6 +16,8 @@ from bench.references import duckdb_band, numpy_band, numpy_images
 from watersmeet.testing import oracle
 from watersmeet.workload import similar
 
+pytestmark = pytest.mark.long
+
 EPSILON = 40.0
 
 

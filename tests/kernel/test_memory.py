@@ -57,6 +57,7 @@ def grown(folder: Path, size: int, where: str) -> tuple[int, int]:
     return int(rows), int(megabytes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["", "a.x >= 0 AND b.x + a.x >= 0"], ids=["cross product", "scan"])
 def test_four_million_results(tmp_path: Path, where: str) -> None:
     rows, megabytes = grown(tmp_path, 2000, where)

@@ -50,10 +50,10 @@ def test_columns_may_be_named_like_clauses() -> None:
 
 ONE_PART = "{} is not part of a join as text: {}."
 SINGLE, FOUND = (
-    "a join gives single results; group what it writes",
-    "results come as they are found; order what it writes",
+    "a join returns individual results; group its output",
+    "results arrive as they are found; sort the output",
 )
-ONE, ALL = "a statement is one join; combine what each writes", "a join gives all results; limit what it writes"
+ONE, ALL = "a statement is a single join; combine the outputs", "a join returns all results; limit its output"
 
 
 @pytest.mark.parametrize(
@@ -73,15 +73,15 @@ def test_clauses_that_a_join_has_not(before: str, rest: str, problem: str, under
 
 
 WINDOW = (
-    "A window is [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS] or [ROWS 100], with WATTR column if need be."
+    "A window is [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS] or [ROWS 100], optionally with WATTR column."
 )
 
 
 @pytest.mark.parametrize(
     ("text", "problem", "underlined"),
     [
-        ("SELECT * FROM a, bb", "There is no stream bb; there is b.", "bb"),
-        ("SELECT * FROM a, zzz", "There is no stream zzz; there is a, b.", "zzz"),
+        ("SELECT * FROM a, bb", "There is no stream bb; choose from b.", "bb"),
+        ("SELECT * FROM a, zzz", "There is no stream zzz; choose from a, b.", "zzz"),
         ("FROM a SELECT *", "FROM was not expected here.", "FROM"),
         ("SELECT * WHERE a.x = 1", "WHERE was not expected here.", "WHERE"),
         ("SELECT * FROM a, b WHERE a.x = 1 WHERE 2", "WHERE was not expected here.", "WHERE"),
@@ -104,18 +104,18 @@ WINDOW = (
         ("SELECT * FROM a RANGE 10 SECONDS, b", WINDOW, "RANGE 10 SECONDS"),
         (
             "SELECT * FROM a [ROWS 5] JOIN b [ROWS 5] ON a.x = b.x",
-            "JOIN: list the streams with commas, and write what they are joined by into WHERE.",
+            "JOIN: separate the streams by commas, and put the join condition into WHERE.",
             "JOIN",
         ),
         (
             "SELECT * FROM a LEFT OUTER JOIN b ON a.x = b.x",
-            "LEFT OUTER JOIN: list the streams with commas, and write what they are joined by into WHERE; "
+            "LEFT OUTER JOIN: separate the streams by commas, and put the join condition into WHERE; "
             "every result has a tuple of each stream.",
             "LEFT OUTER JOIN",
         ),
         (
             "SELECT * FROM a AS one, b",
-            "AS: a stream has the name that it has in streams; give it the other one there.",
+            "AS: a stream is named by its key in streams; rename it there.",
             "AS one",
         ),
         (

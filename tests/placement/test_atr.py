@@ -371,6 +371,7 @@ def masters(run: Run) -> list[int]:
     return [era.master for era in noted(state.learned.strategy).eras]
 
 
+@pytest.mark.long
 def test_results_and_places_are_right_through_changes_of_master(tmp_path: Any) -> None:
     rows = [[("abcd"[(i * 7) % 4], 6 * b + (i * 5) % 11, 1.0, "p") for i in range(20)] for b in range(12)]
     strategies = [ATR(4, "3 us", master=(0, 1, 2)[b // 4]) for b in range(12)]
@@ -436,6 +437,7 @@ def dense(draw: st.DrawFn) -> dict[str, Any]:
     return band_case(batches, [draw(st.integers(2, 7)) for _ in "abcd"], chosen)
 
 
+@pytest.mark.long
 @FEW
 @given(case=dense())
 def test_atr_keeps_results_together_through_any_number_of_changes(case: dict[str, Any]) -> None:

@@ -312,6 +312,7 @@ def dense(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @FEW
 @given(case=dense())
 def test_ctr_gives_the_oracles_results_where_much_meets(case: dict[str, Any]) -> None:

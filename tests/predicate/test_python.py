@@ -28,7 +28,7 @@ def test_an_unknown_form_is_refused() -> None:
 
 
 def test_what_is_not_a_function_is_refused() -> None:
-    with pytest.raises(DefinitionError, match="stands before a function, not before 5"):
+    with pytest.raises(DefinitionError, match="decorates a function, not 5"):
         predicate(5)  # type: ignore[call-overload]
 
 
@@ -63,13 +63,13 @@ def test_predicates_come_in_a_list() -> None:
 
 
 def test_a_plain_function_is_no_predicate() -> None:
-    with pytest.raises(
-        DefinitionError, match=r"holds a function, which is no predicate; write @wm.predicate before 'ne"
-    ):
+    with pytest.raises(DefinitionError, match=r"holds a function, which is not a predicate; decorate 'ne"):
         checked([near])
-    with pytest.raises(DefinitionError, match=r"holds a function, which is no predicate; make one with @wm.predicate"):
+    with pytest.raises(
+        DefinitionError, match=r"holds a function, which is not a predicate; make one with @wm.predicate"
+    ):
         checked([lambda x, y: True])
-    with pytest.raises(DefinitionError, match="holds a str, which is no predicate"):
+    with pytest.raises(DefinitionError, match="holds a str, which is not a predicate"):
         checked("near")
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +24,7 @@ from tests.scatter import Restless
 from tests.spark.harness import Case, cuts, frames, join_of
 from watersmeet.spark import lease
 from watersmeet.spark.batch import BatchRunner
+from watersmeet.spark.writer import JoinQuery
 from watersmeet.state.store import Store
 from watersmeet.testing.oracle import Count, Sliding, Stream
 
@@ -57,19 +58,34 @@ def session(
     return made
 
 
-class Steps:
-    """Says each step of the batch protocol, and exits at the one asked for."""
+def leave(step: str) -> None:
+    """End the program at once."""
+    os._exit(9)
 
-    def __init__(self, die: list[Any] | None) -> None:
+
+class Steps:
+    """Says each step of the batch protocol, and stops at the one asked for."""
+
+    def __init__(self, die: Sequence[Any] | None, stop: Callable[[str], None] = leave) -> None:
         self._at: str | None = die[0] if die else None
         self._left: int = die[1] if die else 0
+        self._stop = stop
 
     def __call__(self, step: str) -> None:
         print("step", step, flush=True)
         if step == self._at:
             self._left -= 1
             if self._left <= 0:
-                os._exit(9)
+                self._stop(step)
+
+    def watching(self, claim: Callable[[BatchRunner], None]) -> Callable[[BatchRunner], None]:
+        """Return what opens a runner as `claim` does, and then is told of its steps."""
+
+        def watched(runner: BatchRunner) -> None:
+            runner.after = self
+            claim(runner)
+
+        return watched
 
 
 def arrange(spec: dict[str, Any]) -> None:
@@ -104,19 +120,23 @@ def main(folder: Path, spec: dict[str, Any]) -> None:
 def run(folder: Path, spec: dict[str, Any]) -> None:
     """Run the join to its end, or to where it is to die."""
     arrange(spec)
-    steps, claim = Steps(spec.get("die")), BatchRunner.open
-
-    def watched(runner: BatchRunner) -> None:
-        runner.after = steps
-        claim(runner)
-
-    BatchRunner.open = watched  # type: ignore[method-assign,assignment]
+    BatchRunner.open = Steps(spec.get("die")).watching(BatchRunner.open)  # type: ignore[method-assign,assignment]
     spark = session(spec.get("master", "local[2]"), folder, settings=spec.get("settings", {}))
+    queries = started(spark, folder, spec)
+    print("started", flush=True)
+    for query in queries:
+        query.awaitTermination()
+    print("done", flush=True)
+    spark.stop()
+
+
+def started(spark: SparkSession, folder: Path, spec: Mapping[str, Any]) -> list[JoinQuery]:
+    """Start a query for each format."""
     strategies = {0: wm.Central(), -1: Restless(4), -2: wm.Auto(4, interval=1)}
     strategy = strategies.get(spec["nodes"]) or wm.PSP(spec["nodes"])
     joined = join_of(CASE, frames(spark, folder / "in", CASE.names), select=SELECT, strategy=strategy)
     at = spec.get("at", folder)
-    queries = [
+    return [
         joined.writeStream.format(format)
         .option("checkpointLocation", f"{at}/checkpoint-{format}")
         .option("exchange", spec["exchange"])
@@ -124,11 +144,6 @@ def run(folder: Path, spec: dict[str, Any]) -> None:
         .start(f"{at}/out-{format}")
         for format in spec["formats"]
     ]
-    print("started", flush=True)
-    for query in queries:
-        query.awaitTermination()
-    print("done", flush=True)
-    spark.stop()
 
 
 if __name__ == "__main__":

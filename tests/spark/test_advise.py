@@ -125,7 +125,7 @@ def test_samples_that_tell_nothing_are_refused(static: dict[str, DataFrame]) -> 
     moment = {
         name: frame.selectExpr("id", "timestamp'2024-01-01' AS ts", "x").limit(3) for name, frame in static.items()
     }
-    with pytest.raises(wm.DefinitionError, match="All rows of the samples are of one moment"):
+    with pytest.raises(wm.DefinitionError, match="All sampled rows have the same event time"):
         wm.advise(join, moment)
     for wrong in ({"samples": {"z": static["a"]}}, {"rates": {"z": 1}}):
         with pytest.raises(wm.DefinitionError, match="the join has no stream 'z'; it has a, b, c"):
@@ -200,14 +200,14 @@ def test_the_command_prints_a_table_and_draws_a_plot(script: Path) -> None:
     ("arguments", "said"),
     [
         (["nowhere.py"], "nowhere.py: there is no such Python file."),
-        (["FILE:nothing"], "FILE: 'nothing' is no join made by wm.join, nor a function that returns one."),
-        (["FILE:absent"], "FILE: 'absent' is no join"),
+        (["FILE:nothing"], "FILE: 'nothing' is not a join made by wm.join, nor a function that returns one."),
+        (["FILE:absent"], "FILE: 'absent' is not a join"),
         (["FILE:broken"], "FILE, line 20: AttributeError: 'SparkSession' object has no attribute 'red'"),
         (["FILE:live"], "Stream 'a' is streaming: advise reads a static sample"),
         (["FILE:live", "--sample", "a=nowhere"], "[PATH_NOT_FOUND]"),
         (["FILE", "--sample", "a"], "--sample a: write it like --sample STREAM=VALUE."),
         (["FILE", "--rate", "z=5"], "rates: the join has no stream 'z'; it has a, b."),
-        (["FILE", "--rate", "a=many"], "--rate a=many: give a number of tuples a second."),
+        (["FILE", "--rate", "a=many"], "--rate a=many: give a number of tuples per second."),
         (["FILE", "--every", "soon"], "every: 'soon' is not a duration"),
     ],
 )

@@ -46,7 +46,7 @@ def test_text_with_two_collations_is_compared_by_neither(spark: SparkSession, st
 
 WHERE = {
     "a.y < b.x": "Stream a has no column y; it has id, ts, x, at, word.",
-    "a.x < c.x": "There is no stream c; there is a, b.",
+    "a.x < c.x": "There is no stream c; choose from a, b.",
     "x < 1": "x is ambiguous; write a.x or b.x.",
 }
 
@@ -104,7 +104,7 @@ def test_a_stream_needs_a_name_and_a_frame(static: DataFrame) -> None:
 
 def test_a_stream_may_not_have_the_name_of_the_results_time(static: DataFrame) -> None:
     for name in ("_time", "_TIME"):
-        with pytest.raises(wm.DefinitionError, match=f"'{name}' can't name a stream: it is one of our own names"):
+        with pytest.raises(wm.DefinitionError, match=f"'{name}' can't name a stream: that name is reserved"):
             stream(name, static)
     joined = wm.join(*(stream(name, static) for name in ("_stream", "_hash", "_join", "j", "s0_1", "node")))
     assert joined.toDF().columns == ["_stream", "_hash", "_join", "j", "s0_1", "node", "_time"]
@@ -151,15 +151,15 @@ def test_joins(static: DataFrame) -> None:
 def test_arguments_of_other_types(static: DataFrame) -> None:
     pair: Any = (stream("a", static), stream("b", static))
     given: list[tuple[dict[str, Any], str]] = [
-        ({"where": static.id > 1}, r"where is a text such as 'a.x < b.y', not a Column\.$"),
+        ({"where": static.id > 1}, r"where must be a string such as 'a.x < b.y', not a Column\.$"),
         (
             {"where": lambda a, b: True},
-            "where is a text such as 'a.x < b.y', not a function; a Python function is made",
+            "where must be a string such as 'a.x < b.y', not a function; to use a Python function",
         ),
-        ({"where": True}, "where is a text such as 'a.x < b.y', not a bool"),
-        ({"select": ["a.id"]}, "select is a text such as 'a.id, b.x AS other', not a list"),
+        ({"where": True}, "where must be a string such as 'a.x < b.y', not a bool"),
+        ({"select": ["a.id"]}, "select must be a string such as 'a.id, b.x AS other', not a list"),
         ({"predicates": len}, "it is a list of predicates"),
-        ({"order": ["given"]}, r"order=\['given'\] is unknown; it is one of given, selectivity, histogram"),
+        ({"order": ["given"]}, r"order=\['given'\] is unknown; use one of given, selectivity, histogram"),
         ({"strategy": wm.PSP}, r"use wm.PSP\(nodes=...\)"),
     ]
     for options, sentence in given:
@@ -167,10 +167,10 @@ def test_arguments_of_other_types(static: DataFrame) -> None:
             wm.join(*pair, **options)
     frames = {"a": static, "b": static}
     statements: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
-        ((None, frames), {}, "text=None: wm.sql takes a text and a dict of frames"),
-        ((static, frames), {}, "text is a text such as 'SELECT"),
-        (("SELECT * FROM a, b", [static, static]), {}, "streams=list: wm.sql takes a text and a dict of frames"),
-        (("SELECT * FROM a, b", frames), {"time": 5}, "time is a text such as 'ts', not a int"),
+        ((None, frames), {}, "text=None: wm.sql takes a string and a dict of frames"),
+        ((static, frames), {}, "text must be a string such as 'SELECT"),
+        (("SELECT * FROM a, b", [static, static]), {}, "streams=list: wm.sql takes a string and a dict of frames"),
+        (("SELECT * FROM a, b", frames), {"time": 5}, "time must be a string such as 'ts', not a int"),
     ]
     for arguments, options, sentence in statements:
         with pytest.raises(wm.DefinitionError, match=sentence):
@@ -207,7 +207,7 @@ def test_what_start_refuses(static: DataFrame, inputs: dict[str, DataFrame], tmp
     writer = writer.option("checkpointLocation", checkpoint)
     with pytest.raises(wm.DefinitionError, match=r"format\('parquet'\) needs a path"):
         writer.start()
-    with pytest.raises(wm.DefinitionError, match="exchange 'pigeon' is unknown; it is one of driver, local, shuffle"):
+    with pytest.raises(wm.DefinitionError, match="exchange 'pigeon' is unknown; use one of driver, local, shuffle"):
         writer.option("exchange", "pigeon").start(str(tmp_path / "out"))
     with pytest.raises(wm.DefinitionError, match=r"format\('csv'\) has flat columns only: give the join a select="):
         writer.format("csv").start(str(tmp_path / "out"))

@@ -272,9 +272,67 @@ def random_cases(draw: st.DrawFn) -> Case:
     return Case(streams, batches, where, PREDICATES[where], (near,), draw(strategies_of), draw(st.sampled_from(ORDERS)))
 
 
+FIXED: dict[str, tuple[Case, str]] = {
+    "ATR, late rows": (
+        Case(
+            [Stream("a", Sliding(9), 2), Stream("b", Hopping(8, 3), 4), Stream("c", Sliding(5), 8)],
+            cuts(51, "abc", batches=3, rows=6, disorder=10, null_times=0.1),
+            "near(a.x, b.x) AND a.k = b.k",
+            PREDICATES["near(a.x, b.x) AND a.k = b.k"],
+            (near,),
+            wm.ATR(3, "7 seconds"),
+            "histogram",
+        ),
+        "driver",
+    ),
+    "CTR, count windows": (
+        Case(
+            [Stream("a", Count(5), 3), Stream("b", Sliding(12), 6)],
+            cuts(52, "ab", batches=3, rows=6, disorder=6, null_times=0.1),
+            "a.x = b.x OR a.k = b.k",
+            PREDICATES["a.x = b.x OR a.k = b.k"],
+            strategy=wm.CTR(4),
+            order="selectivity",
+        ),
+        "local",
+    ),
+    "Auto, unbounded": (
+        Case(
+            [Stream("a", Unbounded(), 5), Stream("b", Count(4), 0), Stream("c", Sliding(6), 5)],
+            cuts(53, "abc", batches=3, rows=6, disorder=8, null_times=0.1),
+            "abs(a.x - b.x) < 2",
+            PREDICATES["abs(a.x - b.x) < 2"],
+            strategy=wm.Auto(4),
+            order="selectivity",
+        ),
+        "local",
+    ),
+    "DSJ, one batch": (
+        Case(
+            [Stream("a", Hopping(4, 9), 0), Stream("b", Unbounded(), 8)],
+            cuts(54, "ab", batches=1, rows=6, disorder=12, null_times=0.1),
+            "abs(a.x - b.x) < 2",
+            PREDICATES["abs(a.x - b.x) < 2"],
+            strategy=wm.DSJ(3),
+            order="histogram",
+        ),
+        "driver",
+    ),
+}
+"""What `CASES` and `PLACEMENTS` leave out; joins at random are tried by the engine's own tests, which need no Spark."""
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_placements_orders_and_exchanges_together(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    case, exchange = FIXED[name]
+    query = check(spark, case, tmp_path, exchange)
+    assert sum(p["outputRows"] for p in query.progress) > 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", EXCHANGES)
 @settings(
-    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(case=random_cases())
 def test_random_joins_give_the_oracles_results(spark: SparkSession, exchange: str, case: Case) -> None:

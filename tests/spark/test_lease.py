@@ -159,7 +159,7 @@ def test_what_is_in_the_way_of_a_lease(tmp_path: Path) -> None:
     (folder / "000000000001.json").symlink_to(tmp_path / "nowhere")
     take(store).end()
     (folder / "000000000003.json").mkdir()
-    with pytest.raises(StateError, match="can't be leased: leases/ there holds something else than files"):
+    with pytest.raises(StateError, match="can't be leased: leases/ contains something other than files"):
         take(store)
 
 

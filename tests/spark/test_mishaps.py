@@ -81,14 +81,14 @@ def test_files_of_any_name_lie_about(spark: SparkSession, tmp_path: Path) -> Non
 
 def test_outputs_lie_apart() -> None:
     apart("/c/watersmeet", ("/o", "path"), ("/o/a", "latePath, stream 'a'"), ("/c", "x"), ("/c/watersmeet2", "y"))
-    with pytest.raises(wm.DefinitionError, match="path and latePath, stream 'a' are one folder, /o/a; give each its"):
+    with pytest.raises(wm.DefinitionError, match="path and latePath, stream 'a' are the same folder, /o/a; give"):
         apart("/c/watersmeet", ("/o/a", "path"), ("/o/a", "latePath, stream 'a'"))
     with pytest.raises(wm.DefinitionError, match="path: /c/watersmeet/chunks is where the join keeps its state"):
         apart("/c/watersmeet", ("/c/watersmeet/chunks", "path"))
 
 
 def test_late_and_rejected_rows_want_two_folders(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(wm.DefinitionError, match="are one folder"):
+    with pytest.raises(wm.DefinitionError, match="are the same folder"):
         go_on(spark, tmp_path, slice(0, 1), latePath=str(tmp_path / "s"), rejectedPath=str(tmp_path / "s"))
 
 
@@ -129,7 +129,7 @@ def test_an_error_of_the_users_own_function_is_told(spark: SparkSession, tmp_pat
 def test_what_is_no_path(spark: SparkSession, tmp_path: Path, path: str) -> None:
     write(tmp_path / "in", PAIR.batches)
     joined = join_of(PAIR, frames(spark, tmp_path / "in", "ab"))
-    with pytest.raises(wm.DefinitionError, match="is no path"):
+    with pytest.raises(wm.DefinitionError, match="is not a path"):
         joined.writeStream.option("checkpointLocation", str(tmp_path / "c")).start(path)
 
 

@@ -60,7 +60,7 @@ def test_paths(spark: SparkSession, given: str, wanted: Place) -> None:
 @pytest.mark.parametrize(
     ("settings", "given", "problem"),
     [
-        ({}, "file:x", r"path 'file:x': what follows file: begins with a slash; or write ./file:x"),
+        ({}, "file:x", r"path 'file:x': what follows file: must begin with a slash; or write ./file:x"),
         ({}, "file://host/x", r"a file: path has no host; write file:///host/x for that folder"),
         ({}, "dbfs:/x", r"Python reaches dbfs:/ through the folder /dbfs, which isn't here"),
         ({}, "hdfs:/x", r"it names no host, and Spark's fs.defaultFS is file:///; write hdfs://host/..."),
@@ -70,7 +70,7 @@ def test_paths(spark: SparkSession, given: str, wanted: Place) -> None:
             r"Python can't open 'wasb:'; use one of abfs, abfss, dbfs, file, gs, hdfs, s3, s3a, viewfs",
         ),
         ({}, "abfss://container/x", r"write abfss://container@account.dfs.core.windows.net/..."),
-        ({"fs.defaultFS": HDFS}, "x", r"Spark's file system is hdfs://name:8020 \(fs.defaultFS\); give the whole path"),
+        ({"fs.defaultFS": HDFS}, "x", r"Spark's file system is hdfs://name:8020 \(fs.defaultFS\); give the full path"),
         ({"fs.s3a.access.key": "k"}, "s3a://b/x", r"its keys are in Spark's settings \(fs.s3a.access.key\)"),
         ({"fs.azure.account.key": "k"}, "abfss://c@a/x", r"its key is in Spark's settings \(fs.azure.account.key\)"),
     ],

@@ -73,8 +73,8 @@ def test_expressions_name_the_columns_they_read(spark: SparkSession, text: str, 
     assert found.computed.columns == columns
 
 
-LIST = "select: only a list of output columns; what to join goes into where."
-ONE_NAME = "select: `*` would give columns of several streams one name; write a.*, or name them."
+LIST = "select: only a list of output columns; conditions go into where."
+ONE_NAME = "select: `*` would give columns of several streams the same name; write a.*, or name them."
 REPLACE = "select: Spark SQL has no REPLACE here; write a.* EXCEPT (x), and the new x as an item of its own."
 SUBQUERY = "select: a subquery can't be part of the list; join what it reads as a stream."
 
@@ -86,8 +86,8 @@ SUBQUERY = "select: a subquery can't be part of the list; join what it reads as 
         ("1 +\n b.idd", "select: Stream b has no column idd; it has id, ts, only.", "b.idd"),
         ("'\N{GRINNING FACE}' AS g, b.idd", "select: Stream b has no column idd; it has id, ts, only.", "b.idd"),
         ("id", "select: id is ambiguous; write a.id or b.id.", "id"),
-        ("c.id", "select: There is no stream c; there is a, b.", "c.id"),
-        ("a.id, nope", "select: There is no column nope; there is a.id, a.ts, a.point, b.id, b.ts, b.only.", "nope"),
+        ("c.id", "select: There is no stream c; choose from a, b.", "c.id"),
+        ("a.id, nope", "select: There is no column nope; choose from a.id, a.ts, a.point, b.id, b.ts, b.only.", "nope"),
         ("a.id AS a, a + 1 AS n", None, "a"),
         ("*", ONE_NAME, "*"),
         ("struct(*) AS s", ONE_NAME, "*"),
@@ -109,7 +109,7 @@ SUBQUERY = "select: a subquery can't be part of the list; join what it reads as 
         ("a.id IN (SELECT 1) AS n", SUBQUERY, "a.id IN (SELECT 1)"),
         (
             "DISTINCT a.id",
-            "select: DISTINCT would hold batch by batch; make distinct what the join writes.",
+            "select: DISTINCT would apply to each batch separately; apply it to the join's output.",
             "DISTINCT",
         ),
     ],
@@ -183,8 +183,8 @@ def test_escaped_string_literals_are_the_sessions(frame: DataFrame) -> None:
         ("collect_list(only) AS l", "collect_list(only) is an aggregate", "collect_list(only)"),
         ("row_number() OVER (ORDER BY a.id) AS n", "is a window function", "row_number() OVER (ORDER BY a.id)"),
         ("sum(a.id) OVER (PARTITION BY only) AS n", "is a window function", "sum(a.id) OVER (PARTITION BY only)"),
-        ("explode(a.xs) AS x", "makes several rows of one; select the column itself, and explode it", "explode(a.xs)"),
-        ("stack(2, a.id, b.id) AS x", "makes several rows of one", "stack(2, a.id, b.id)"),
+        ("explode(a.xs) AS x", "turns one row into several; select the column itself, and explode it", "explode(a.xs)"),
+        ("stack(2, a.id, b.id) AS x", "turns one row into several", "stack(2, a.id, b.id)"),
         ("window(a.ts, '2 minutes', '1 minute') AS w", "can't be computed row by row", None),
         ("upper(only) AS u, nope(a.id)", "select: [UNRESOLVED_ROUTINE] Cannot resolve routine `nope`", "nope(a.id)"),
         ("only AS u, a.id + a.p", "select: [DATATYPE_MISMATCH", "a.id + a.p"),

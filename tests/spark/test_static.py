@@ -92,7 +92,7 @@ def test_explain(inputs: dict[str, DataFrame], capsys: pytest.CaptureFixture[str
     shown = capsys.readouterr().out
     assert shown.startswith("Watersmeet join of 3 streams, PSP(nodes=2)\n  a: sliding 9 s on ts, delay 0 s\n")
     assert "  b: hopping 12 s every 4 s on ts" in shown and "  c: last 8 rows on ts" in shown
-    assert "    only where a.id > 3, by Spark when a tuple comes in\n" in shown
+    assert "    only where a.id > 3, tested by Spark when a tuple comes in\n" in shown
     assert "  a new tuple of a: a -> b -> c\n    probe b by sorted index on b.x\n" in shown
 
 
@@ -100,7 +100,7 @@ def test_a_join_says_what_is_wrong_with_its_strategy_or_order(inputs: dict[str, 
     case = Case(STREAMS, ONE_BATCH, "a.x < b.x AND b.k = c.k")
     with pytest.raises(wm.DefinitionError, match=r"Hash needs for each stream .* has none for 'a'"):
         join_of(case, inputs, strategy=wm.Hash(2))
-    with pytest.raises(wm.DefinitionError, match="order='best' is unknown; it is one of given, selectivity, histogram"):
+    with pytest.raises(wm.DefinitionError, match="order='best' is unknown; use one of given, selectivity, histogram"):
         join_of(case, inputs, order="best")
 
 

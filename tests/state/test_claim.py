@@ -25,7 +25,7 @@ def test_a_store_keeps_its_name(tmp_path: Path) -> None:
 def test_another_query_is_told_what_changed(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     claim(store, QUERY)
-    with pytest.raises(DefinitionError, match=r"where was 'a.x < b.x' and is not there; n was not there and is 1"):
+    with pytest.raises(DefinitionError, match=r"where was 'a.x < b.x' and is now missing; n was missing and is now 1"):
         claim(store, {"streams": ["a", "b"], "n": 1})
 
 

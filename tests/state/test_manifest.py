@@ -140,7 +140,7 @@ def test_a_manifest_under_another_number_is_an_error(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     chain(store, 2)
     (tmp_path / manifests.path_of(1)).rename(tmp_path / manifests.path_of(2))
-    with pytest.raises(StateError, match=r"The manifest of batch 2 under .* is that of batch 1"):
+    with pytest.raises(StateError, match=r"The manifest of batch 2 under .* belongs to batch 1"):
         manifests.load(store, 2)
 
 

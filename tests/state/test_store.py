@@ -101,7 +101,7 @@ def test_a_store_that_takes_names_twice_is_refused(tmp_path: Path, monkeypatch: 
         return True
 
     monkeypatch.setattr(remote, "connect", lambda root: replace(honest, create=overwrites))
-    with pytest.raises(DefinitionError, match="far://bucket takes a name twice"):
+    with pytest.raises(DefinitionError, match="far://bucket lets a name be taken twice"):
         store.check()
     assert store.names("") == []
 
@@ -223,7 +223,7 @@ def test_a_folder_of_copies_that_others_could_write_to_is_refused(
         folder.symlink_to(tmp_path, target_is_directory=True)
     else:
         folder.touch()
-    with pytest.raises(StateError, match=r"for copies of remote state, is not this user's alone; remove it"):
+    with pytest.raises(StateError, match=r"for copies of remote state, is not private to this user; remove it"):
         store.open(chunk, pa.int64())
 
 

@@ -77,7 +77,7 @@ def _too_far(spec: StreamSpec, seen: StreamIntake) -> Notice | None:
     return Notice(
         f"{AHEAD} {spec.name}",
         f"Stream '{spec.name}': {what} more than {spelled(spec.ahead)} ahead of the clock and of all streams. "
-        "If such times are right, give the stream a longer ahead='...', or ahead=None.",
+        "If these times are correct, give the stream a longer ahead='...', or ahead=None.",
     )
 
 
@@ -96,7 +96,7 @@ def _jumped(before: Manifest, after: Manifest, span: int, passed: int) -> Notice
     return Notice(
         "jump",
         f"The watermark moved by {roughly(moved)} in one batch, more than the largest window ({spelled(span)}): tuples "
-        "of the time between that come later are late. If this is no backlog, look at the streams' event times.",
+        "from in between that arrive later are late. If this is not a backlog, check the streams' event times.",
     )
 
 
@@ -114,12 +114,12 @@ def _held_back(
     if behind <= usual:
         return None
     name, (rows, size), (was, _) = query.streams[slowest].name, _kept(after), _kept(before)
-    grown = f", {rows - was:,} rows more than a batch ago" if rows > was else ""
+    grown = f", {rows - was:,} more rows than a batch ago" if rows > was else ""
     return Notice(
         f"behind {name}",
-        f"Stream '{name}' holds the watermark back: it is {roughly(behind)} behind '{query.streams[first].name}', more "
+        f"Stream '{name}' holds back the watermark: it is {roughly(behind)} behind '{query.streams[first].name}', more "
         f"than windows and delays together ({spelled(usual)}). State is kept for it: {rows:,} rows, "
-        f"{size / 1e6:,.1f} MB{grown}. If it may fall silent, give it idle='...'.",
+        f"{size / 1e6:,.1f} MB{grown}. If it can fall silent, give it idle='...'.",
     )
 
 

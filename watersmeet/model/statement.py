@@ -85,14 +85,14 @@ _QUOTED = {TokenType.STRING, TokenType.IDENTIFIER}
 
 
 OTHERS = {
-    **dict.fromkeys(("GROUP BY", "HAVING"), "a join gives single results; group what it writes"),
+    **dict.fromkeys(("GROUP BY", "HAVING"), "a join returns individual results; group its output"),
     **dict.fromkeys(
-        ("ORDER BY", "SORT BY", "CLUSTER BY", "DISTRIBUTE BY"), "results come as they are found; order what it writes"
+        ("ORDER BY", "SORT BY", "CLUSTER BY", "DISTRIBUTE BY"), "results arrive as they are found; sort the output"
     ),
-    **dict.fromkeys(("LIMIT", "OFFSET"), "a join gives all results; limit what it writes"),
-    **dict.fromkeys(("UNION", "INTERSECT", "EXCEPT", "MINUS"), "a statement is one join; combine what each writes"),
-    "LATERAL": "a join gives one row per result; explode what it writes",
-    "WINDOW": "a stream's window stands in brackets after its name, as in a [RANGE 10 SECONDS]",
+    **dict.fromkeys(("LIMIT", "OFFSET"), "a join returns all results; limit its output"),
+    **dict.fromkeys(("UNION", "INTERSECT", "EXCEPT", "MINUS"), "a statement is a single join; combine the outputs"),
+    "LATERAL": "a join returns one row per result; explode its output",
+    "WINDOW": "a stream's window goes in brackets after its name, as in a [RANGE 10 SECONDS]",
 }
 """Clauses of SQL that a join has not, each with what to do instead."""
 _FOLLOWED = {
@@ -141,7 +141,7 @@ def _stream(text: str, tokens: Sequence[Token], streams: Mapping[str, object]) -
     if name not in streams:
         close = get_close_matches(name, list(streams), n=3) or list(streams)
         raise SqlError(
-            f"There is no stream {name}; there is {', '.join(close)}.", text, tokens[0].start, tokens[0].end + 1
+            f"There is no stream {name}; choose from {', '.join(close)}.", text, tokens[0].start, tokens[0].end + 1
         )
     if not rest:
         return SourceStream(name, Window(), None)
@@ -166,11 +166,11 @@ def _refuse_joins(text: str, tokens: Sequence[Token]) -> None:
     words = " ".join(token.text.upper() for token in found)
     if found:
         outer = any(word in words for word in ("LEFT", "RIGHT", "FULL", "SEMI", "ANTI"))
-        problem = f"{words}: list the streams with commas, and write what they are joined by into WHERE"
+        problem = f"{words}: separate the streams by commas, and put the join condition into WHERE"
         problem += "; every result has a tuple of each stream." if outer else "."
         raise SqlError(problem, text, found[0].start, found[-1].end + 1)
     if tokens[0].token_type is TokenType.ALIAS:
-        problem = "AS: a stream has the name that it has in streams; give it the other one there."
+        problem = "AS: a stream is named by its key in streams; rename it there."
         raise SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)
 
 
@@ -204,6 +204,6 @@ def _window(text: str, name: str, tokens: Sequence[Token]) -> SourceStream:
 
 def _bad_window(text: str, tokens: Sequence[Token]) -> SqlError:
     problem = (
-        "A window is [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS] or [ROWS 100], with WATTR column if need be."
+        "A window is [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS] or [ROWS 100], optionally with WATTR column."
     )
     return SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)

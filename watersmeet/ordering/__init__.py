@@ -18,5 +18,5 @@ def ordering(name: str) -> Ordering:
         DefinitionError: If there is none of that name.
     """
     if not isinstance(name, str) or name not in ORDERINGS:
-        raise DefinitionError(f"order={name!r} is unknown; it is one of {', '.join(ORDERINGS)}.")
+        raise DefinitionError(f"order={name!r} is unknown; use one of {', '.join(ORDERINGS)}.")
     return ORDERINGS[name]()

@@ -123,7 +123,7 @@ def pmod(left: Expr, right: Expr, dialect: Dialect) -> Expr:
     """`pmod(left, right)`: the remainder made positive by adding the divisor once."""
     rest = arithmetic("%", left, right, dialect)
     if rest.type.kind == "decimal" or left.type.kind == "decimal" or right.type.kind == "decimal":
-        raise Refusal("pmod of decimals can't be carried over; use %.")
+        raise Refusal("pmod of decimals can't be translated; use %.")
     divisor = cast(_numbers(left, right, dialect)[1], rest.type, dialect)
     total = f"({rest.sql} + {divisor.sql})"
     if rest.type.kind in INTEGRAL:
@@ -179,7 +179,7 @@ def _unscaled(expr: Expr) -> str:
 
 
 def _no_decimal_div(left: Expr, right: Expr, type_: Type, dialect: Dialect) -> Expr:
-    raise Refusal("div of decimals can't be carried over; use floor(x / y).")
+    raise Refusal("div of decimals can't be translated; use floor(x / y).")
 
 
 DECIMAL_DIVISIONS: dict[str, Callable[[Expr, Expr, Type, Dialect], Expr]] = {
@@ -220,7 +220,7 @@ def negated(expr: Expr, dialect: Dialect) -> Expr:
     if expr.type.kind in INTEGRAL:
         return _integer("-", _zero(expr.type), expr, dialect)
     if expr.type.kind not in NUMERIC:
-        raise Refusal(f"A minus stands before a number, not before {expr.type}.")
+        raise Refusal(f"A minus needs a number, not {expr.type}.")
     return strict(f"(-{expr.sql})", expr.type, (expr,))
 
 
@@ -244,7 +244,7 @@ def absolute(expr: Expr, dialect: Dialect) -> Expr:
 def bitwise(template: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
     """`left & right`, `left | right`, `left ^ right`."""
     if {left.type.kind, right.type.kind} - INTEGRAL.keys():
-        raise Refusal(f"Bits are those of integers, not of {left.type} and {right.type}.")
+        raise Refusal(f"Bit operations take integers, not {left.type} and {right.type}.")
     type_ = left.type if INTEGRAL[left.type.kind] >= INTEGRAL[right.type.kind] else right.type
     left, right = cast(left, type_, dialect), cast(right, type_, dialect)
     return strict(template.format(left.sql, right.sql), type_, (left, right))
@@ -253,5 +253,5 @@ def bitwise(template: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
 def inverted(expr: Expr) -> Expr:
     """`~expr`."""
     if expr.type.kind not in INTEGRAL:
-        raise Refusal(f"Bits are those of integers, not of {expr.type}.")
+        raise Refusal(f"Bit operations take integers, not {expr.type}.")
     return strict(f"(~{expr.sql})", expr.type, (expr,))

@@ -52,7 +52,7 @@ def cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
         return Expr(f"CAST(NULL AS {to.duckdb})", to, literal=None)
     rule = RULES.get((_group(expr.type), _group(to)))
     if rule is None:
-        raise Refusal(f"A cast from {expr.type} to {to} can't be carried over.")
+        raise Refusal(f"A cast from {expr.type} to {to} can't be translated.")
     return rule(expr, to, dialect)
 
 
@@ -105,7 +105,7 @@ def _plain(template: str, *, raises: bool = False, unsure: str | None = None) ->
 def _ansi_only(rule: Rule) -> Rule:
     def guarded(expr: Expr, to: Type, dialect: Dialect) -> Expr:
         if not dialect.ansi:
-            raise Refusal(f"A cast from {expr.type} to {to} can't be carried over with spark.sql.ansi.enabled off.")
+            raise Refusal(f"A cast from {expr.type} to {to} can't be translated with spark.sql.ansi.enabled off.")
         return rule(expr, to, dialect)
 
     return guarded
@@ -164,7 +164,7 @@ def _decimal_to_integer(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 
 def _string_to_decimal(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     if not expr.is_literal:
-        raise Refusal("A cast from a string column to decimal can't be carried over; cast it to double.")
+        raise Refusal("A cast from a string column to decimal can't be translated; cast it to double.")
     try:
         value = Decimal(expr.literal.strip()).quantize(Decimal(1).scaleb(-to.scale), ROUND_HALF_UP)
     except InvalidOperation:
@@ -178,7 +178,7 @@ def _string_to_datetime(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     if expr.is_literal:
         return READERS[to.kind](expr.literal, dialect)
     if to.kind != "date":
-        raise Refusal(f"A cast from a string column to {to} can't be carried over; keep it as a {to} column.")
+        raise Refusal(f"A cast from a string column to {to} can't be translated; keep it as a {to} column.")
     return _read(expr, to, dialect)
 
 
@@ -191,7 +191,7 @@ READERS: dict[Kind, Callable[[str, Dialect], Expr]] = {
 
 def _decimal_to_string(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     if not dialect.ansi and expr.type.scale > 6:
-        raise Refusal("A decimal this fine as text can't be carried over with spark.sql.ansi.enabled off.")
+        raise Refusal("A decimal this fine as text can't be translated with spark.sql.ansi.enabled off.")
     return _plain("CAST({0} AS VARCHAR)")(expr, to, dialect)
 
 

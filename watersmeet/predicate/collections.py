@@ -69,7 +69,7 @@ def _alike(arguments: Sequence[Expr]) -> tuple[Expr, Expr]:
 
 def _in_order(array: Expr) -> Expr:
     if array.type.name == SET:
-        raise Refusal("The order of the elements that two arrays share can't be carried over.")
+        raise Refusal("The order of the elements that two arrays share can't be translated.")
     return array
 
 

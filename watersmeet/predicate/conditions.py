@@ -47,7 +47,7 @@ def _comparison(sign: str) -> Handler:
 def _between(self: Translator, node: exp.Between) -> Expr:
     _unchained(node)
     if node.args.get("symmetric") is not None:
-        raise Refusal("BETWEEN SYMMETRIC can't be carried over; write the two comparisons.")
+        raise Refusal("BETWEEN SYMMETRIC can't be translated; write the two comparisons.")
     value = self.expr(node.this)
     low = compare(">=", value, self.expr(node.args["low"]), self.dialect)
     return logic("AND", (low, compare("<=", value, self.expr(node.args["high"]), self.dialect)))
@@ -80,11 +80,11 @@ def _is(self: Translator, node: exp.Is) -> Expr:
 def _in(self: Translator, node: exp.In) -> Expr:
     _unchained(node)
     if node.args.get("query") is not None or not node.expressions:
-        raise Refusal("IN is followed by a list of values; a subquery can't be carried over.")
+        raise Refusal("IN is followed by a list of values; a subquery can't be translated.")
     value, *items = alike([self.expr(child) for child in (node.this, *node.expressions)], self.dialect)
     if not value.columns and len({bool(item.columns) for item in items}) > 1:
         # DuckDB would decide by the constants alone, without a look at the columns, which may raise.
-        raise Refusal("A constant IN a list of both constants and columns can't be carried over; write it out.")
+        raise Refusal("A constant IN a list of both constants and columns can't be translated; write it out.")
     return logic("OR", [compare("=", value, item, self.dialect) for item in items])
 
 

@@ -41,7 +41,7 @@ def read_local(text: str) -> Expr:
     """A timestamp without a zone, written as text."""
     value, offset = _read_time(text)
     if offset:
-        raise Refusal(f"{text!r} has a time zone, which a timestamp_ntz has not.")
+        raise Refusal(f"{text!r} has a time zone, which a timestamp_ntz does not have.")
     return Expr(f"make_timestamp(CAST({_micros(value)} AS BIGINT))", TIMESTAMP_NTZ, literal=value)
 
 
@@ -157,7 +157,7 @@ DIFFERENCES: dict[str, str] = {
 def _moved(sign: str, left: Expr, right: Expr) -> Expr:
     """Spark adds whole days by the calendar and the rest by the clock; months by the calendar."""
     if not right.is_literal or right.literal is None:
-        raise Refusal("Only an interval written out, such as INTERVAL 5 SECONDS, can be added to a timestamp.")
+        raise Refusal("Only a literal interval, such as INTERVAL 5 SECONDS, can be added to a timestamp.")
     amount = right.literal if sign == "+" else -right.literal
     if right.type == YEAR_MONTH:
         moved = f"({left.sql} + to_months({amount}))"

@@ -11,7 +11,7 @@ NOT_LITERAL: Any = object()
 
 
 class Refusal(Exception):
-    """SQL that can't be carried over; whoever walks the tree adds the place and makes a SqlError of it.
+    """SQL that can't be translated; whoever walks the tree adds the place and makes a SqlError of it.
 
     Attributes:
         problem: One sentence.

@@ -67,7 +67,7 @@ def _concat_ws(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """NULLs are left out; only a NULL separator makes the answer NULL."""
     made = [coerce(argument, STRING, dialect) for argument in arguments]
     if any(argument.raises for argument in made):
-        raise Refusal("concat_ws of what may raise can't be carried over.")
+        raise Refusal("concat_ws of what may raise can't be translated.")
     return merged(f"concat_ws({', '.join(argument.sql for argument in made)})", STRING, made)
 
 
@@ -112,7 +112,7 @@ def _bit_count(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """The bits of an integer as a bigint, or of a boolean."""
     value = arguments[0]
     if value.type.kind not in {*INTEGRAL, "boolean"}:
-        raise Refusal(f"Bits are those of integers, not of {value.type}.")
+        raise Refusal(f"Bit operations take integers, not {value.type}.")
     return strict(f"CAST(bit_count(CAST({value.sql} AS BIGINT)) AS INTEGER)", INT, (value,))
 
 
@@ -289,7 +289,7 @@ def _unknown(name: str, predicates: Sequence[PythonPredicate]) -> str:
     known = [*FUNCTIONS, *ALIASES, *VARIADIC, *(predicate.name for predicate in predicates)]
     near = get_close_matches(name.lower(), known, n=3)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return f"The function {name} can't be carried over; {hint}A Python predicate must be listed in predicates=[...]."
+    return f"The function {name} can't be translated; {hint}A Python predicate must be listed in predicates=[...]."
 
 
 def _isnan(arguments: Sequence[Expr], dialect: Dialect) -> Expr:

@@ -34,7 +34,7 @@ def parse_where(
         dialect: The Spark session's settings.
 
     Raises:
-        SqlError: For text that is wrong or can't be carried over exactly; the span is underlined.
+        SqlError: For text that is wrong or can't be translated exactly; the span is underlined.
     """
     source = Source(text or "")
     tree = source.parse()

@@ -27,7 +27,7 @@ def like(value: Expr, pattern: Expr, escape: str = "\\", *, fold: bool = False) 
     _check_escapes(text, escape)
     if fold:
         if not text.isascii():
-            raise Refusal("ILIKE with letters beyond ASCII can't be carried over.")
+            raise Refusal("ILIKE with letters beyond ASCII can't be translated.")
         sql = f"(lower({value.sql}) LIKE {quote(text.lower())} ESCAPE {quote(escape)})"
         return strict(sql, BOOLEAN, (value,), unsure=f"ws_strange_lower({value.sql})")
     return strict(f"({value.sql} LIKE {quote(text)} ESCAPE {quote(escape)})", BOOLEAN, (value,))
@@ -35,7 +35,7 @@ def like(value: Expr, pattern: Expr, escape: str = "\\", *, fold: bool = False) 
 
 def _like_computed(value: Expr, pattern: Expr, escape: str) -> Expr:
     """LIKE with a pattern that is known row by row only, and raises where Spark can't read it."""
-    unread = fail(f"[INVALID_FORMAT] In a LIKE pattern {escape} stands only before %, _ or itself.", BOOLEAN)
+    unread = fail(f"[INVALID_FORMAT] In a LIKE pattern {escape} may only precede %, _ or itself.", BOOLEAN)
     sql = (
         f"(CASE WHEN {value.sql} IS NULL OR {pattern.sql} IS NULL THEN NULL "
         f"WHEN {_is_read(pattern, escape)} THEN {value.sql} LIKE {pattern.sql} ESCAPE {quote(escape)} "
@@ -67,7 +67,7 @@ def prefix_of(pattern: Expr, escape: str) -> Expr:
 def _check_escapes(text: str, escape: str) -> None:
     unescaped = text.replace(escape * 2, "").replace(f"{escape}%", "").replace(f"{escape}_", "")
     if escape in unescaped:
-        raise Refusal(f"In a LIKE pattern {escape} stands only before %, _ or itself.")
+        raise Refusal(f"In a LIKE pattern {escape} may only precede %, _ or itself.")
 
 
 def rlike(value: Expr, pattern: Expr) -> Expr:
@@ -83,7 +83,7 @@ def to_re2(text: str) -> str:
         found = _REGEX_PIECE.match(text, place)
         kind = found.lastgroup if found else None
         if found is None or (kind == "quantifier" and before in {"", "quantifier", "start", "end"}):
-            raise Refusal(f"RLIKE can't be carried over from {text[place:]!r} on; use LIKE or a Python predicate.")
+            raise Refusal(f"RLIKE can't be translated from {text[place:]!r} on; use LIKE or a Python predicate.")
         made.append({"dot": f"[^{LINE_ENDS}]", "end": END}.get(str(kind), found.group()))
         place, before = found.end(), "" if found.group() in {"(", "(?:", "|"} else str(kind)
     try:
@@ -95,5 +95,5 @@ def to_re2(text: str) -> str:
 
 def _literal(pattern: Expr, word: str) -> str:
     if not isinstance(pattern.literal, str):
-        raise Refusal(f"The pattern of {word} must be a string written out.")
+        raise Refusal(f"The pattern of {word} must be a string literal.")
     return pattern.literal

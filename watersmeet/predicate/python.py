@@ -52,7 +52,7 @@ def predicate(
 
     def make(made_of: Callable[..., Any]) -> PythonPredicate:
         if not callable(made_of):
-            raise DefinitionError(f"@predicate stands before a function, not before {made_of!r}.")
+            raise DefinitionError(f"@predicate decorates a function, not {made_of!r}.")
         return PythonPredicate(_checked_name(name, made_of), made_of, form, nulls, arrow)
 
     return make if function is None else make(function)
@@ -79,8 +79,8 @@ def checked(predicates: Any) -> tuple[PythonPredicate, ...]:
     for one in found:
         if not isinstance(one, PythonPredicate):
             name = getattr(one, "__name__", "")
-            how = f"write @wm.predicate before '{name}'" if name.isidentifier() else "make one with @wm.predicate"
-            raise DefinitionError(f"predicates=[...] holds a {type(one).__name__}, which is no predicate; {how}.")
+            how = f"decorate '{name}' with @wm.predicate" if name.isidentifier() else "make one with @wm.predicate"
+            raise DefinitionError(f"predicates=[...] holds a {type(one).__name__}, which is not a predicate; {how}.")
         if named.setdefault(one.name, one) is not one:
             raise DefinitionError(f"Two predicates are called '{one.name}'; give each a name of its own: name='...'.")
     return found

@@ -38,13 +38,13 @@ def rounded(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     value = coerce(arguments[0], DOUBLE, dialect) if arguments[0].type.kind == "string" else arguments[0]
     digits = arguments[1].literal if len(arguments) > 1 else 0
     if not isinstance(digits, int) or digits < 0:
-        raise Refusal("round takes a number of digits written out, not below 0.")
+        raise Refusal("round takes a literal number of digits, at least 0.")
     if value.type.kind in INTEGRAL:
         return value
     if value.type.kind == "decimal":
         return _round_decimal(value, digits)
     if value.type.kind not in FRACTIONAL or digits > 0:
-        raise Refusal("round to a fraction is carried over for decimals only; cast the value to a decimal.")
+        raise Refusal("round to a fraction can be translated for decimals only; cast the value to a decimal.")
     return strict(f"round({value.sql})", value.type, (value,))
 
 

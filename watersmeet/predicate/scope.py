@@ -85,11 +85,10 @@ class Scope:
 
     def _unknown(self, path: Sequence[str]) -> str:
         if len(path) > 1:
-            return (
-                f"There is no stream {path[0]}; there is {listed(path[0], [stream.name for stream in self.streams])}."
-            )
+            known = [stream.name for stream in self.streams]
+            return f"There is no stream {path[0]}; choose from {listed(path[0], known)}."
         names = [f"{stream.name}.{column}" for stream in self.streams for column, _ in stream.columns]
-        return f"There is no column {path[0]}; there is {listed(path[0], names)}."
+        return f"There is no column {path[0]}; choose from {listed(path[0], names)}."
 
     def _fields(self, column: Column, names: Sequence[str]) -> Expr:
         expr = Expr(column.name, self.streams[column.stream].columns[column.field][1], frozenset({column}))
@@ -105,7 +104,7 @@ def field_of(expr: Expr, name: str) -> Expr:
     names = [field for field, _ in expr.type.fields]
     found = [index for index, field in enumerate(names) if same(field, name)]
     if expr.type.kind != "struct":
-        raise Refusal(f"{name} would be a field of a struct, but what stands before it is {expr.type}.")
+        raise Refusal(f"{name} would be a field of a struct, but the value before it is {expr.type}.")
     if len(found) != 1:
         state = "is ambiguous" if found else "is not there"
         raise Refusal(f"The field {name} {state}; the struct has {listed(name, names)}.")

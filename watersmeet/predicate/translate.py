@@ -15,9 +15,9 @@ from watersmeet.predicate.values import VALUES
 HANDLERS = {**VALUES, **CONDITIONS}
 
 REFUSED: tuple[tuple[tuple[type, ...], str], ...] = (
-    ((exp.Query, exp.Subquery, exp.Exists), "`where` can't hold a subquery; join the other table as a stream."),
-    ((exp.Window,), "`where` looks at one combination of rows: window functions are not for it."),
-    ((exp.Lambda,), "Lambdas can't be carried over; use a Python predicate, listed in predicates=[...]."),
+    ((exp.Query, exp.Subquery, exp.Exists), "`where` can't contain a subquery; join the other table as a stream."),
+    ((exp.Window,), "`where` looks at one combination of rows, so it can't use window functions."),
+    ((exp.Lambda,), "Lambdas can't be translated; use a Python predicate, listed in predicates=[...]."),
     (
         (exp.CurrentDate, exp.CurrentTimestamp),
         "The answer would change from run to run; `where` must be deterministic.",
@@ -76,8 +76,8 @@ class Translator:
 
 def _refusal_of(node: SqlNode) -> str:
     if isinstance(node, Foreign):
-        return f"{node.name} is Spark's own."
+        return f"{node.name} can be evaluated only by Spark."
     for kinds, problem in REFUSED:
         if isinstance(node, kinds):
             return problem
-    return f"{type(node).__name__} can't be carried over from Spark's SQL."
+    return f"{type(node).__name__} can't be translated from Spark's SQL."

@@ -78,7 +78,7 @@ def _adjacent(self: Translator, node: exp.Concat) -> Expr:
     """'a' 'b' is one string."""
     parts = [self.expr(part).literal for part in node.expressions]
     if not all(isinstance(part, str) for part in parts):
-        raise Refusal("Only strings can stand side by side.")
+        raise Refusal("Only string literals can be written side by side.")
     return Expr(quote("".join(parts)), STRING, literal="".join(parts))
 
 
@@ -114,7 +114,7 @@ def _target(node: exp.DataType) -> Type:
         if not 0 <= type_.scale <= type_.precision <= 38:
             raise Refusal("A decimal has at most 38 digits, and no more after the point than in all.", node)
         return type_
-    raise Refusal(f"A cast to {node.sql('spark').lower()} can't be carried over.", node)
+    raise Refusal(f"A cast to {node.sql('spark').lower()} can't be translated.", node)
 
 
 def _cast(self: Translator, node: exp.Cast) -> Expr:
@@ -156,7 +156,7 @@ def _interval(self: Translator, node: exp.Interval) -> Expr:
 def _extract(self: Translator, node: exp.Extract) -> Expr:
     part = node.name.lower()
     if part not in {"year", "quarter", "month", "day", "hour", "minute", "doy"}:
-        raise Refusal(f"extract({part} FROM ...) can't be carried over.")
+        raise Refusal(f"extract({part} FROM ...) can't be translated.")
     name = "dayofyear" if part == "doy" else part
     return call_function(name, [self.expr(node.expression)], self.dialect, self.predicates)
 
@@ -170,7 +170,7 @@ def _call(self: Translator, node: exp.Anonymous) -> Expr:
     if predicate is None:
         return call_function(node.name, [self.expr(child) for child in node.expressions], self.dialect, self.predicates)
     if not node.expressions:
-        raise Refusal(f"{predicate.name}() has no arguments; give it the columns it is to look at.")
+        raise Refusal(f"{predicate.name}() has no arguments; pass it the columns to look at.")
     texts = self.source.arguments(node)
     arguments = [_argument(self, child, text) for child, text in zip(node.expressions, texts, strict=True)]
     call = Call(f"p{self.source.span(node)[0]}", predicate.name, tuple(argument for argument, _ in arguments))
@@ -192,7 +192,7 @@ def _argument(self: Translator, node: SqlNode, text: str) -> tuple[Argument, Exp
     if len({column.stream for column in made.columns}) > 1:
         raise Refusal("An argument of a Python predicate reads one stream; split this one into two arguments.", node)
     if made.raises and made.plain is None and node.find_ancestor(exp.Or, exp.Case, exp.If) is not None:
-        raise Refusal("An argument that may raise can't stand behind a condition: it is computed before.", node)
+        raise Refusal("An argument that may raise can't be guarded by a condition: it is computed first.", node)
     if made.plain is None:
         return Argument(made.sql, tuple(sorted(made.columns)), text), made
     return Argument(made.plain, tuple(column for column in made.columns if column.name == made.plain), text), made

@@ -136,7 +136,7 @@ def sample_rows(join: Join, frames: Sequence[DataFrame]) -> pa.Table:
     if absent:
         raise DefinitionError(
             f"No rows of stream '{absent[0]}' are among the first {rows.num_rows:,} of all samples by event time: "
-            "give samples of the same stretch of time."
+            "give samples that cover the same period."
         )
     return rows
 
@@ -176,7 +176,7 @@ def measure(query: Query, ordering: Ordering, rows: pa.Table, store: Store) -> S
             predicates[name].update(cost)
     begin, middle, last = micros[0], (micros[first] + micros[end - 1]) / 2, micros[end - 1]
     if last == begin:
-        raise DefinitionError("All rows of the samples are of one moment; give samples over some seconds.")
+        raise DefinitionError("All sampled rows have the same event time; give samples that span several seconds.")
     return Sample(
         operator.view(protocol.state), end, (last - begin) / 1e6, (middle - begin) / 1e6, predicates, query.counted
     )

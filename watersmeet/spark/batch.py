@@ -161,7 +161,7 @@ class BatchRunner(Runtime):
         except OSError:  # where not even the lease can be looked at, the error itself says why
             pass
         if isinstance(error, PySparkException) and re.search(DATA_ERROR, str(error)):
-            return PredicateError(f"Spark raised an error while it read new tuples: {said(error)}.")
+            return PredicateError(f"Spark raised an error while reading new tuples: {said(error)}.")
         told = StateError(f"Batch {number} was not written: {_what(error)}; start the query again once that is fixed.")
         told.__cause__ = error
         return told if isinstance(error, Exception) else error

@@ -64,7 +64,9 @@ def apart(store: str, *outputs: tuple[str, str]) -> None:
         if f"{folder.rstrip('/')}/".startswith(f"{store.rstrip('/')}/"):
             raise DefinitionError(f"{what}: {folder} is where the join keeps its state; write to another folder.")
         if seen.setdefault(folder.rstrip("/"), what) != what:
-            raise DefinitionError(f"{seen[folder.rstrip('/')]} and {what} are one folder, {folder}; give each its own.")
+            raise DefinitionError(
+                f"{seen[folder.rstrip('/')]} and {what} are the same folder, {folder}; give each its own."
+            )
 
 
 def alike(streams: Sequence[tuple[str, Sequence[str]]], what: str) -> None:
@@ -89,7 +91,7 @@ def exchange(given: str | None, local: bool) -> Exchange:
     for name in known:
         if name == given:
             return name
-    raise DefinitionError(f"exchange '{given}' is unknown; it is one of {', '.join(known)}.")
+    raise DefinitionError(f"exchange '{given}' is unknown; use one of {', '.join(known)}.")
 
 
 def folder(given: Folder) -> None:
@@ -115,7 +117,7 @@ def writable(given: str) -> Iterator[None]:
 def switch(name: str, given: str) -> bool:
     """Return what an option that is on or off says."""
     if given.lower() not in ("true", "false"):
-        raise DefinitionError(f"option('{name}', '{given}'): it is 'true' or 'false'.")
+        raise DefinitionError(f"option('{name}', '{given}') must be 'true' or 'false'.")
     return given.lower() == "true"
 
 
@@ -220,7 +222,7 @@ def _sees(root: str, marker: str) -> Callable[[object], str | None]:
         try:
             from watersmeet.state.store import Store as RemoteStore
         except ImportError as error:
-            return f"can't import {error.name}: install watersmeet and what it needs there, too"
+            return f"can't import {error.name}: install watersmeet and its dependencies there, too"
         found = RemoteStore(root).read(marker) == b"here"
         return None if found else "can't see it: use a path that all executors share"
 

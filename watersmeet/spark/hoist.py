@@ -68,7 +68,7 @@ class Computed:
         """
         type_, name = from_arrow(self.hidden.type), self.column.name
         if not type_.known or collation(self.kind):
-            raise Refusal(f"values of type {self.kind.simpleString()} are Spark's own")
+            raise Refusal(f"values of type {self.kind.simpleString()} can be handled only by Spark")
         if self.flag is None or not careful:
             return Expr(name, type_, frozenset({self.column}))
         sql = f"(CASE WHEN {self.flag.column.name} THEN {fail(self.reason, type_)} ELSE {name} END)"

@@ -98,7 +98,7 @@ def stream(
     if not isinstance(name, str) or not name.isidentifier():
         raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")
     if name.lower() == "_time" or name.lower().startswith(OURS):
-        raise DefinitionError(f"'{name}' can't name a stream: it is one of our own names; use another.")
+        raise DefinitionError(f"'{name}' can't name a stream: that name is reserved; use another.")
     if not isinstance(time, str):
         raise DefinitionError(f"Stream '{name}': time={time!r} is not the name of a column, such as time='ts'.")
     if isinstance(frame, Join) and any(part.isStreaming for _, part in frame.leaves):
@@ -111,8 +111,8 @@ def stream(
     if isinstance(frame, Join) and delay is None and frame.times(column) is None:
         raise DefinitionError(
             f"Stream '{name}': its '{column}' is neither the results' _time nor the event time of a member with a time "
-            "window, so nothing says how early it may be; say with delay='...' how far behind the latest one they may "
-            "come, or use time='_time'."
+            "window, so its delay is unknown; give delay='...', how far behind the latest one a result may come, or "
+            "use time='_time'."
         )
     return Stream(
         name,
@@ -134,8 +134,8 @@ def check_text(what: str, given: object, example: str) -> None:
     """
     if given is None or isinstance(given, str):
         return
-    hint = "; a Python function is made a predicate by @wm.predicate and called by its name" if callable(given) else ""
-    raise DefinitionError(f"{what} is a text such as '{example}', not a {type(given).__name__}{hint}.")
+    hint = "; to use a Python function, decorate it with @wm.predicate and call it by name" if callable(given) else ""
+    raise DefinitionError(f"{what} must be a string such as '{example}', not a {type(given).__name__}{hint}.")
 
 
 def _time_column(stream: str, columns: Sequence[str], time: str) -> str:
@@ -574,7 +574,7 @@ def sql(
     if text is None or not isinstance(streams, Mapping):
         what = f"text={text!r}" if text is None else f"streams={type(streams).__name__}"
         raise DefinitionError(
-            f"{what}: wm.sql takes a text and a dict of frames: wm.sql('SELECT ..', {{'a': a, 'b': b}})."
+            f"{what}: wm.sql takes a string and a dict of frames: wm.sql('SELECT ..', {{'a': a, 'b': b}})."
         )
     check_text("text", text, "SELECT a.id FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y")
     check_text("time", time, "ts")

@@ -68,7 +68,7 @@ class Lease:
     def check(self) -> None:
         """Raise a StateError if somebody else has taken the lease over; to be called before anything is published."""
         if self._over.is_set():
-            raise Stopped("The query was stopped in the middle of a batch; its next start does that batch again.")
+            raise Stopped("The query was stopped in the middle of a batch; the next start repeats that batch.")
         highest = _highest(self.store)
         if highest < self.number:
             raise StateError(
@@ -77,8 +77,8 @@ class Lease:
             )
         if highest > self.number:
             raise StateError(
-                f"Another run has taken over the checkpoint at {self.store.root}, since this one did not answer for "
-                f"{EXPIRES:g} seconds; this one stops here."
+                f"Another run has taken over the checkpoint at {self.store.root}, since this one did not renew its "
+                f"lease for {EXPIRES:g} seconds; this one stops here."
             )
 
     def held(self) -> bool:
@@ -131,7 +131,7 @@ def take(store: Store) -> Lease:
         if lease.take():
             return lease
     raise StateError(
-        f"The checkpoint at {store.root} can't be leased: {FOLDER}/ there holds something else than files; remove that."
+        f"The checkpoint at {store.root} can't be leased: {FOLDER}/ contains something other than files; remove it."
     )
 
 

@@ -131,4 +131,4 @@ class Names:
         for position, stream in enumerate(self._streams):
             if same(stream.name, name):
                 return frozenset(Column(position, at) for at in range(len(stream.schema)))
-        raise Refusal(f"`{name}{'.' if name else ''}*` is no stream's; write {self._streams[0].name}.*.")
+        raise Refusal(f"`{name}{'.' if name else ''}*` names no stream; write {self._streams[0].name}.*.")

@@ -43,7 +43,7 @@ class Offsets:
         found = (re.fullmatch(r"commits/(\d+)", name) for name in self.checkpoint.names("commits"))
         done = max((int(match[1]) for match in found if match), default=-1)
         if done > (-1 if newest is None else newest):
-            raise self._apart(f"Spark has done batch {done}, but the newest state is {_shown(newest)}")
+            raise self._apart(f"Spark has finished batch {done}, but the newest state is {_shown(newest)}")
 
     def check_begun(self, batch: int, newest: Manifest) -> None:
         """Check that a batch which Spark runs is the one after the newest state, or that one again, with its input.
@@ -55,7 +55,7 @@ class Offsets:
             last = newest.batch if newest.batch >= 0 else None
             raise self._apart(f"Spark runs batch {batch}, but the newest state is {_shown(last)}")
         if self.of(newest.batch) not in (newest.input, None):
-            raise self._apart(f"Batch {newest.batch} was computed from other input than Spark now has for it")
+            raise self._apart(f"Batch {newest.batch} was computed from different input than Spark now has for it")
 
     def _apart(self, how: str) -> StateError:
         return StateError(

@@ -55,13 +55,13 @@ def place(spark: SparkSession, given: str, what: str) -> Place:
         DefinitionError: If Python can't come to the same place.
     """
     if not given or "\0" in given or not _is_text(given):
-        raise DefinitionError(f"{what} {given!r} is no path.")
+        raise DefinitionError(f"{what} {given!r} is not a path.")
     scheme, rest = _split(given)
     if not scheme:
         return _without_scheme(spark, given, what)
     authority, path = _parts(rest)
     if not path.startswith("/"):
-        raise DefinitionError(f"{what} '{given}': what follows {scheme}: begins with a slash; or write ./{given}.")
+        raise DefinitionError(f"{what} '{given}': what follows {scheme}: must begin with a slash; or write ./{given}.")
     open_as = _SCHEMES.get(scheme)
     if open_as is None:
         known = ", ".join(sorted(_SCHEMES))
@@ -100,7 +100,7 @@ def reached(found: Place, what: str) -> Place:
         except (OSError, pa.ArrowException) as error:
             said = str(error).strip().splitlines()[0].rstrip(".")
             raise DefinitionError(
-                f"{what} '{found.spark}' can't be reached from Python: {said}. Arrow goes there by itself, not through "
+                f"{what} '{found.spark}' can't be reached from Python: {said}. Arrow connects directly, not through "
                 "Spark: check that it has what it needs (access, a client library, a network)."
             ) from None
     return found
@@ -145,7 +145,7 @@ def _without_scheme(spark: SparkSession, given: str, what: str) -> Place:
         return Place(path, path)
     if not given.startswith("/"):
         raise DefinitionError(
-            f"{what} '{given}': Spark's file system is {default} (fs.defaultFS); give the whole path, with its scheme."
+            f"{what} '{given}': Spark's file system is {default} (fs.defaultFS); give the full path, with its scheme."
         )
     return place(spark, f"{default.rstrip('/')}{given}", what)
 
@@ -207,7 +207,7 @@ def _azure(asked: _Asked) -> str:
     if asked.setting(f"fs.azure.account.key.{host}", "fs.azure.account.key") is not None:
         raise _Unreachable(
             "its key is in Spark's settings (fs.azure.account.key), which Arrow does not read; "
-            "sign in by Azure's own environment variables or an identity instead"
+            "use Azure's own environment variables or an identity instead"
         )
     return f"{asked.scheme}://{asked.authority}{quote(asked.path)}"
 

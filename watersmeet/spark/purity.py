@@ -33,19 +33,19 @@ SPECIAL = r"\s*(now|today|tomorrow|yesterday)\b"
 """Texts that Spark takes for moments by the clock, where a constant is made a date or timestamp."""
 NOT_OF_ROWS = {
     "agg_funcs": "look at many rows",
-    "generator_funcs": "make several rows of one",
+    "generator_funcs": "turn one row into several",
     "window_funcs": "look at other rows",
     "table_funcs": "make tables",
 }
 """Groups of functions that are no functions of a row."""
 CHANCE = {"MonotonicallyIncreasingID", "SparkPartitionID", "Uuid", "Rand", "Randn", "RandStr", "Uniform", "Shuffle"}
-SUBQUERY = "`where` can't hold a subquery; join the other table as a stream."
+SUBQUERY = "`where` can't contain a subquery; join the other table as a stream."
 CHANGING = "{} would answer differently from run to run; `where` must be deterministic."
 OTHERWISE = "This isn't computed row by row; compute it before the join."
 PLANS = {
     "Aggregate": "An aggregate looks at many rows; `where` looks at one combination of rows.",
-    "Generate": "A function that makes several rows of one is not for `where`.",
-    "Window": "`where` looks at one combination of rows: window functions are not for it.",
+    "Generate": "`where` can't use a function that turns one row into several.",
+    "Window": "`where` looks at one combination of rows, so it can't use window functions.",
 }
 
 
@@ -54,11 +54,11 @@ def why_not(group: str, kind: str) -> str:
     if group in NOT_OF_ROWS:
         return NOT_OF_ROWS[group]
     if kind in CHANCE:
-        return "answer by chance"
+        return "are random"
     if kind in CLOCK or kind in ("CurDate", "LocalTime"):
         return "read the clock"
     if kind in OUTSIDE or (kind.startswith("Current") and kind != "CurrentTimeZone"):
-        return "reach out of the query"
+        return "reach outside the query"
     return "cut time into windows" if kind in ("TimeWindow", "SessionWindow", "WindowTime") else ""
 
 
@@ -114,9 +114,9 @@ def _check_node(text: Text, node: Any) -> None:
     if kind in SUBQUERIES:
         problem = SUBQUERY
     elif kind in OUTSIDE or (kind.startswith("Current") and kind not in KNOWN | CLOCK):
-        problem = f"{node.prettyName()} reaches out of the query, which `where` can't."
+        problem = f"{node.prettyName()} reaches outside the query, which `where` must not do."
     elif kind == "XmlToStructs" and "rowvalidationxsdpath" in str(node.options().toString()).lower():
-        problem = f"{node.prettyName()} reads the file that rowValidationXSDPath names, which `where` can't."
+        problem = f"{node.prettyName()} reads the file that rowValidationXSDPath names, which `where` must not do."
     elif kind in CLOCK or not (node.deterministic() or _undecided(node)) or _is_random(node, kind):
         problem = CHANGING.format(node.prettyName())
     elif kind in TIMES and _is_special(node):

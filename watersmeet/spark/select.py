@@ -31,13 +31,13 @@ PREFIX = "SELECT "
 ROW_BY_ROW = {"Project", "Filter"}
 """What Spark's plan of a list may consist of; the Filter is that of window(...), which has none for a NULL time."""
 REFUSED = {
-    "Aggregate": "is an aggregate, which would be computed for each batch alone; "
-    "select the columns it reads, and aggregate what the join writes",
-    "Window": "is a window function, which would be computed for each batch alone; "
-    "select the columns it reads, and compute it over what the join writes",
-    "Generate": "makes several rows of one; select the column itself, and explode it in what the join writes",
+    "Aggregate": "is an aggregate, which would be computed for each batch separately; "
+    "select the columns it reads, and aggregate the join's output",
+    "Window": "is a window function, which would be computed for each batch separately; "
+    "select the columns it reads, and compute it over the join's output",
+    "Generate": "turns one row into several; select the column itself, and explode it in the join's output",
 }
-OTHERWISE = "can't be computed row by row; select the columns it reads, and compute it over what the join writes"
+OTHERWISE = "can't be computed row by row; select the columns it reads, and compute it over the join's output"
 
 
 @dataclass(frozen=True)
@@ -177,9 +177,11 @@ def _parse(text: str, spark: SparkSession) -> Any:
         raise SqlError(f"select: {said(error)}.", text, 0, len(text)) from None
     found = kind_of(plan)
     if found == "Distinct" and kind_of(plan.child()) == "Project":
-        raise _at(text, r"\bDISTINCT\b", "DISTINCT would hold batch by batch; make distinct what the join writes.")
+        raise _at(
+            text, r"\bDISTINCT\b", "DISTINCT would apply to each batch separately; apply it to the join's output."
+        )
     if found != "Project" or kind_of(plan.child()) != "OneRowRelation":
-        raise SqlError("select: only a list of output columns; what to join goes into where.", text, 0, len(text))
+        raise SqlError("select: only a list of output columns; conditions go into where.", text, 0, len(text))
     if text.split()[-1].upper() == "AS":  # a name to Spark
         raise SqlError("select: a name is missing after AS.", text, len(text.rstrip()) - 2, len(text.rstrip()))
     return plan
@@ -280,7 +282,7 @@ class _Reader:
         target = star.handle.target()
         path = [] if target.isEmpty() else [str(part) for part in items(target.get())]
         if not path:
-            raise self.error("`*` would give columns of several streams one name; write a.*, or name them.", star)
+            raise self.error("`*` would give columns of several streams the same name; write a.*, or name them.", star)
         position = next((at for at, s in enumerate(self._query.streams) if [s.name.lower()] == _lower(path)), None)
         if position is None:
             raise self.error(f"There is no stream {'.'.join(path)}.", star)

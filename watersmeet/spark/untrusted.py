@@ -112,4 +112,4 @@ def check_plan(plan: Any, error: Callable[[str], SqlError]) -> None:
         if kind in CALLS | OUTSIDE | SUBQUERIES:
             raise error(f"{node.prettyName()} is not allowed here.")
         if kind == "ArrayAggregate" and is_open(type_of(node.children().apply(1))):
-            raise error("aggregate may only gather numbers, times and booleans here.")
+            raise error("aggregate may only accumulate numbers, times and booleans here.")

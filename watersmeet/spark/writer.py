@@ -57,7 +57,7 @@ class JoinWriter:
     def format(self, source: str) -> "JoinWriter":
         """Set the sink's format: parquet, json, csv, orc, delta, console, memory, noop, or any that Spark writes."""
         if not isinstance(source, str):
-            raise DefinitionError(f"format({source!r}): a format is a text such as 'parquet'.")
+            raise DefinitionError(f"format({source!r}): a format must be a string such as 'parquet'.")
         return replace(self, _format=source.lower())
 
     def option(self, key: str, value: Any) -> "JoinWriter":
@@ -337,5 +337,5 @@ class JoinQuery:
         if isinstance(self._runner.error, WatersmeetError):
             return self._runner.error
         if self._runner.error is None and isinstance(error, PySparkException) and re.search(DATA_ERROR, str(error)):
-            return PredicateError(f"Spark raised an error while it read new tuples: {said(error)}.")
+            return PredicateError(f"Spark raised an error while reading new tuples: {said(error)}.")
         return None

@@ -31,7 +31,7 @@ def claim(store: Store, description: Mapping[str, Any], output: str | None = Non
         data = _write(store, {"name": uuid.uuid4().hex[:8], "query": description, "at": store.root, "output": output})
     if not data:
         raise StateError(
-            f"There is state under {store.root}, but no {DESCRIPTION} that says which query it is of; restore it or "
+            f"There is state under {store.root}, but no {DESCRIPTION} to say which query it belongs to; restore it or "
             "start a new checkpoint."
         )
     found = unseal(data, f"The description of the query, {store.root}/{DESCRIPTION},")
@@ -70,7 +70,7 @@ def _check_copy(store: Store, found: Mapping[str, Any], output: str | None) -> N
 def _compare(store: Store, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
     changed = [key for key in {**theirs, **mine} if theirs.get(key) != mine.get(key)]
     if changed:
-        what = "; ".join(f"{key} was {_shown(theirs.get(key))} and is {_shown(mine.get(key))}" for key in changed)
+        what = "; ".join(f"{key} was {_shown(theirs.get(key))} and is now {_shown(mine.get(key))}" for key in changed)
         raise DefinitionError(
             f"The checkpoint at {store.root} belongs to another query: {what}. "
             "Use a new checkpointLocation, or the old query; nodes, strategy, order and trigger may change."
@@ -78,4 +78,4 @@ def _compare(store: Store, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -
 
 
 def _shown(part: Any) -> str:
-    return "not there" if part is None else repr(part)
+    return "missing" if part is None else repr(part)

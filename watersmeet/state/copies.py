@@ -67,7 +67,7 @@ def _private(folder: Path) -> None:
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise StateError(
-            f"The folder {folder}, for copies of remote state, is not this user's alone; remove it, or give it the "
-            "owner of this process and the mode 0700, or set TMPDIR to a folder of your own."
+            f"The folder {folder}, for copies of remote state, is not private to this user; remove it, make this "
+            "process's user its owner with the mode 0700, or set TMPDIR to a folder of your own."
         )
     folder.chmod(0o700)

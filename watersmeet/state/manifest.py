@@ -186,7 +186,7 @@ def _read(store: Store, batch: int) -> _File | None:
     body = unseal(data, f"The manifest of batch {batch} under {store.root}")
     if body["batch"] != batch:
         raise StateError(
-            f"The manifest of batch {batch} under {store.root} is that of batch {body['batch']}; restore it or start "
+            f"The manifest of batch {batch} under {store.root} belongs to batch {body['batch']}; restore it or start "
             "a new checkpoint."
         )
     return _File(body, digest(data))

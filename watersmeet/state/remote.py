@@ -53,7 +53,7 @@ def connect(root: str) -> Remote:
     open_as = _OPENERS.get(scheme)
     if open_as is None:
         raise DefinitionError(
-            f"{root}: state can't be kept on '{scheme}:', where two runs could make the same file; "
+            f"{root}: state can't be kept on '{scheme}:', where two runs could create the same file; "
             f"use one of {', '.join(sorted(_OPENERS))}."
         )
     return open_as(root)
@@ -74,8 +74,8 @@ def check_creates(remote: Remote, shown: str) -> None:
         _remove(remote, path)
     if (first, second, kept) != (True, False, data):
         raise DefinitionError(
-            f"The store at {shown} takes a name twice (it ignores conditional puts), so two runs could overwrite each "
-            "other's state; use a store that honours If-None-Match, or another file system."
+            f"The store at {shown} lets a name be taken twice (it ignores conditional puts), so two runs could "
+            "overwrite each other's state; use a store that honours If-None-Match, or another file system."
         )
 
 

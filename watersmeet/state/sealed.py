@@ -44,7 +44,7 @@ def unseal(data: bytes, what: str) -> Any:
     if known and int(known[1]) != FORMAT:
         raise StateError(
             f"{what} is of format {int(known[1])}, and this version of Watersmeet reads format {FORMAT} only; "
-            "go on with the version that wrote it, or start a new checkpoint."
+            "continue with the version that wrote it, or start a new checkpoint."
         )
     if not known or known[2].decode() != digest(text):
         raise StateError(f"{what} is damaged; {_WAY_OUT}.")

@@ -74,7 +74,9 @@ class Store:
             if error.errno not in _FULL:
                 raise
             target.unlink(missing_ok=True)
-            raise StateError(f"{error.strerror} at {self.root}; nothing is lost: make room and start again.") from None
+            raise StateError(
+                f"{error.strerror} at {self.root}; nothing is lost: free some space and start again."
+            ) from None
 
     def publish(self, path: str, data: bytes) -> bool:
         """Write a file at once or not at all; return False, changing nothing, if it exists."""

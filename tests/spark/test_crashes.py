@@ -1,0 +1,94 @@
+"""Crashes at any moment, and restarts: exact results."""
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import watersmeet as wm
+from tests.spark import processes
+from tests.spark.crashing_join import CASE, Steps, started
+from tests.spark.harness import EXCHANGES, write
+from watersmeet.spark.batch import BatchRunner
+
+pytestmark = pytest.mark.spark
+STEPS = ("job", "reports", "sink", "manifest")
+STRATEGIES = (3, -1, -1, -2, -2, 0)
+"""As `crashing_join` numbers them; what decides anew before each batch also goes on with what it decided itself."""
+
+
+def _setting(at: int) -> dict[str, Any]:
+    return {"nodes": STRATEGIES[at % len(STRATEGIES)], "exchange": EXCHANGES[at % len(EXCHANGES)]}
+
+
+def _when(at: int) -> int:
+    """From the second run on the second time a step comes by, so that each finds state of the run before."""
+    return 1 if at == 0 else 2
+
+
+class CutShort(Exception):
+    """Ends a run where a crash would."""
+
+
+def _cut_short(step: str) -> None:
+    raise CutShort(step)
+
+
+def test_errors_between_any_two_steps_lose_and_double_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run also has another exchange than the one before, and most have another strategy."""
+    write(tmp_path / "in", CASE.batches)
+    claim = BatchRunner.open
+
+    def run(at: int, steps: Steps) -> None:
+        monkeypatch.setattr(BatchRunner, "open", steps.watching(claim))
+        (query,) = started(spark, tmp_path, {**_setting(at), "formats": ["parquet"]})
+        query.awaitTermination()
+
+    for at, step in enumerate(STEPS):
+        with pytest.raises(wm.StateError, match=f"CutShort: {step}"):
+            run(at, Steps([step, _when(at)], _cut_short))
+    run(len(STEPS), Steps(None))
+    assert processes.written(tmp_path, "parquet") == processes.wanted(tmp_path / "checkpoint-parquet")
+
+
+@pytest.mark.slow
+def test_exits_between_any_two_steps_lose_and_double_nothing(tmp_path: Path) -> None:
+    """The same with a process for each run, which leaves no time to tidy up."""
+    write(tmp_path / "in", CASE.batches)
+    for at, step in enumerate(STEPS):
+        said = processes.run(tmp_path, **_setting(at), formats=["parquet"], die=[step, _when(at)])
+        assert said[-1] == f"step {step}" and "done" not in said
+    assert processes.run(tmp_path, **_setting(len(STEPS)), formats=["parquet"])[-1] == "done"
+    assert processes.written(tmp_path, "parquet") == processes.wanted(tmp_path / "checkpoint-parquet")
+
+
+def _killed_until_done(folder: Path, seed: int, kills: int) -> None:
+    """Kill three queries at once, each with a sink of its own, a little after a random step of one of them."""
+    write(folder / "in", CASE.batches)
+    rng, formats, said = random.Random(seed), ["parquet", "json", "csv"], ""
+    for at in range(kills + 1):
+        with processes.program(folder, **_setting(at), formats=formats) as process:
+            left = rng.randint(0, 16)
+            for said in processes.lines(process):
+                left -= said.startswith("step")
+                if left < 0 and at < kills:
+                    time.sleep(rng.random() / 2)
+                    break
+    assert said == "done"
+    for format in formats:
+        assert processes.written(folder, format) == processes.wanted(folder / f"checkpoint-{format}"), format
+
+
+def test_a_kill_at_a_random_moment_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    _killed_until_done(tmp_path, 7, 1)  # in the midst of the batches
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "kills"), [(1, 3), *((seed, 8) for seed in range(10, 16))])
+def test_kills_at_random_moments_at_length(tmp_path: Path, seed: int, kills: int) -> None:
+    _killed_until_done(tmp_path, seed, kills)
