@@ -12,11 +12,12 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, groupby
-from typing import Any
+from itertools import combinations
+from typing import Any, Literal, get_args
 
 Row = Mapping[str, Any]
 Predicate = Callable[[dict[str, Row]], bool | None]
+Verdict = Literal["rejected", "late", "accepted"]
 
 
 @dataclass(frozen=True)
@@ -123,79 +124,86 @@ def join(
         idle: The streams that are idle when the join watermark of a batch is computed, by batch.
         clock: What the clock shows when a batch begins, by batch; without it no event time is too far ahead.
     """
-    outcome = Outcome()
-    position = {stream.name: i for i, stream in enumerate(streams)}
-    readable: list[tuple[int, Arrival]] = []
-    limits = {stream.name: stream.ahead for stream in streams}
-    latest: int | None = None  # of what was believed in the batches before
-    for _, batch in groupby(sorted(arrivals, key=lambda a: a.batch), key=lambda a: a.batch):
-        believed: list[tuple[int, Arrival]] = []
-        for arrival in batch:
-            if arrival.ts is None or _too_far(arrival.ts, limits[arrival.stream], latest, clock, arrival.batch):
-                outcome.rejected.append(arrival)
-            else:
-                believed.append((arrival.ts, arrival))
-        readable += believed
-        latest = max((ts for ts, _ in readable), default=None)
-    readable.sort(key=lambda pair: (pair[1].batch, pair[0], position[pair[1].stream], pair[1].key))
-
-    batches = {a.batch for _, a in readable} | {a.batch for a in outcome.rejected} | set(idle or {})
-    outcome.watermarks = _watermarks(streams, readable, sorted(batches), idle or {})
-    before = _before(outcome.watermarks)
-
-    members: dict[str, list[Member]] = {stream.name: [] for stream in streams}
-    for rank, (ts, arrival) in enumerate(readable):
-        watermark = before[arrival.batch]
-        if watermark is not None and ts < watermark:
-            outcome.late.append(arrival)
-        else:
-            mine = members[arrival.stream]
-            mine.append(Member(ts, rank, len(mine), arrival.row))
-
-    join_of_members = _Join(streams, [members[stream.name] for stream in streams])
-    for combination in join_of_members.matches(where):
+    idle = idle or {}
+    batches: dict[int, list[Arrival]] = {batch: [] for batch in idle}
+    for arrival in arrivals:
+        batches.setdefault(arrival.batch, []).append(arrival)
+    intake = _Intake(streams, clock)
+    for batch in sorted(batches):
+        intake.take(batch, batches[batch], idle.get(batch, set()))
+    outcome = intake.outcome
+    for combination in _Join(streams, [intake.members[stream.name] for stream in streams]).matches(where):
         ids = tuple(member.row["id"] for member in combination)
         outcome.results[ids, max(member.ts for member in combination)] += 1
     return outcome
 
 
-def _too_far(ts: int, ahead: int | None, latest: int | None, clock: Mapping[int, int] | None, batch: int) -> bool:
-    """Whether an event time lies further ahead of the clock, and of all event times believed before, than it may."""
-    if ahead is None or clock is None:
-        return False
-    return ts > (clock[batch] if latest is None else max(clock[batch], latest)) + ahead
+class _Intake:
+    """Judges the rows of one batch after the other, each by what was known after the batch before."""
+
+    def __init__(self, streams: Sequence[Stream], clock: Mapping[int, int] | None) -> None:
+        self.streams = {stream.name: stream for stream in streams}
+        self.clock = clock
+        self.outcome = Outcome()
+        self.members: dict[str, list[Member]] = {name: [] for name in self.streams}
+        self.latest: dict[str, int] = {}
+        self.watermark: int | None = None
+
+    def take(self, batch: int, arrivals: Sequence[Arrival], idle: set[str]) -> None:
+        """Judge the rows of a batch, then move the watermark."""
+        judged: dict[Verdict, list[Arrival]] = {verdict: [] for verdict in get_args(Verdict)}
+        for arrival in arrivals:
+            judged[self.verdict(arrival)].append(arrival)
+        self.outcome.rejected += judged["rejected"]
+        self.outcome.late += self.ordered(judged["late"])
+        for arrival in self.ordered(judged["accepted"]):
+            self.accept(arrival)
+        for arrival in judged["late"] + judged["accepted"]:
+            self.latest[arrival.stream] = max(_ts(arrival), self.latest.get(arrival.stream, _ts(arrival)))
+        self.watermark = self.next_watermark(idle)
+        self.outcome.watermarks[batch] = self.watermark
+
+    def verdict(self, arrival: Arrival) -> Verdict:
+        """What becomes of a row; the others of its batch have no say in it."""
+        if arrival.ts is None or self.too_far(arrival.ts, arrival):
+            return "rejected"
+        if self.watermark is not None and arrival.ts < self.watermark:
+            return "late"
+        return "accepted"
+
+    def too_far(self, ts: int, arrival: Arrival) -> bool:
+        """Whether an event time lies further ahead of the clock, and of all that was believed before, than it may."""
+        ahead = self.streams[arrival.stream].ahead
+        if ahead is None or self.clock is None:
+            return False
+        return ts > max([self.clock[arrival.batch], *self.latest.values()]) + ahead
+
+    def ordered(self, arrivals: Iterable[Arrival]) -> list[Arrival]:
+        """Rows of one batch in the order of arrival: by time, stream and content."""
+        position = {name: i for i, name in enumerate(self.streams)}
+        return sorted(arrivals, key=lambda a: (_ts(a), position[a.stream], a.key))
+
+    def accept(self, arrival: Arrival) -> None:
+        """Let a row take part in results, as the next of its stream."""
+        mine = self.members[arrival.stream]
+        mine.append(Member(_ts(arrival), sum(map(len, self.members.values())), len(mine), arrival.row))
+
+    def next_watermark(self, idle: set[str]) -> int | None:
+        """The join watermark after a batch: the least stream watermark of the streams not idle, never falling.
+
+        A stream's watermark is its largest event time so far, late tuples included, minus its delay.
+        """
+        awake = [stream for stream in self.streams.values() if stream.name not in idle]
+        if not awake or any(stream.name not in self.latest for stream in awake):
+            return self.watermark
+        least = min(self.latest[stream.name] - stream.delay for stream in awake)
+        return least if self.watermark is None else max(self.watermark, least)
 
 
-def _watermarks(
-    streams: Sequence[Stream],
-    readable: Sequence[tuple[int, Arrival]],
-    batches: Sequence[int],
-    idle: Mapping[int, set[str]],
-) -> dict[int, int | None]:
-    """The join watermark after each batch: the least stream watermark of the streams not idle, never falling.
-
-    A stream's watermark is its largest event time so far, late tuples included, minus its delay.
-    """
-    watermarks: dict[int, int | None] = {}
-    watermark: int | None = None
-    for batch in batches:
-        own: list[int | None] = []
-        for stream in streams:
-            if stream.name not in idle.get(batch, set()):
-                seen = [ts for ts, a in readable if a.stream == stream.name and a.batch <= batch]
-                own.append(max(seen) - stream.delay if seen else None)
-        held = any(w is None for w in own)
-        if own and not held:
-            least = min(w for w in own if w is not None)
-            watermark = least if watermark is None else max(watermark, least)
-        watermarks[batch] = watermark
-    return watermarks
-
-
-def _before(watermarks: Mapping[int, int | None]) -> dict[int, int | None]:
-    """The watermark that judges each batch: the one after the batch before it."""
-    batches = sorted(watermarks)
-    return {b: watermarks[batches[i - 1]] if i else None for i, b in enumerate(batches)}
+def _ts(arrival: Arrival) -> int:
+    """The event time of a row that was not rejected."""
+    assert arrival.ts is not None
+    return arrival.ts
 
 
 class _Join:
