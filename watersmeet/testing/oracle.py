@@ -1,9 +1,10 @@
 """The brute-force statement of what a join of streams means; every engine is compared with it.
 
 It follows the definition word by word and shares no code with the engine. It knows nothing of nodes, slices, hops or
-purging: it keeps every tuple that is not late and tries every combination of one tuple per stream.
+purging: it keeps every tuple that is neither late nor denied and tries every combination of one tuple per stream.
 
-Times, sizes, steps and delays are whole microseconds.
+Times, sizes, steps and delays are whole microseconds. In columns that promises name, values are None (NULL), bool, int,
+float, Decimal, str, bytes, date or datetime (without a zone, or in UTC), and those of one column are of one type.
 """
 
 from __future__ import annotations
@@ -12,11 +13,17 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, groupby
-from typing import Any
+from datetime import date, timedelta
+from decimal import Decimal, localcontext
+from itertools import combinations
+from typing import Any, Literal, get_args
 
 Row = Mapping[str, Any]
 Predicate = Callable[[dict[str, Row]], bool | None]
+Test = Callable[[Row], bool]
+Batches = Sequence[Sequence[Row]]
+Place = tuple[int, Any]
+Verdict = Literal["rejected", "punctuation", "late", "denied", "accepted"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,63 @@ class Unbounded:
 Window = Sliding | Count | Hopping | Unbounded
 
 
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Denies the values of `columns`, taken together, that an earlier batch has brought."""
+
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clustered:
+    """Denies a value once `slack + 1` batches in a row have lacked it; batches without any value do not count."""
+
+    column: str
+    slack: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Denies values below the largest of the earlier batches (above the smallest, if `falling`) by more than `slack`.
+
+    NaN is above all other values, so only a falling order denies it; it moves no frontier.
+    """
+
+    column: str
+    falling: bool = False
+    slack: int | float | Decimal | timedelta = 0
+    """What can be taken from a value of the column; for times also microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """Denies nothing; rows are orphans whose value is denied as `parent_column` of `parent` and was never accepted."""
+
+    column: str
+    parent: str
+    parent_column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Punctuated:
+    """Denies what punctuations announce: they are the rows of the stream whose `flag` is TRUE.
+
+    Attributes:
+        flag: A column that says which rows are punctuations; NULL, or no such column in a row, means data.
+        on: For a column of the denied rows, the column of the punctuation with its value, or the two with the smallest
+            and the largest. Any value will do in columns not named.
+        effect: From when on: "batch" is the end of the punctuation's own batch, "watermark" the end of the first batch
+            with a join watermark greater than its event time.
+    """
+
+    flag: str
+    on: Mapping[str, str | tuple[str, str]]
+    effect: Literal["batch", "watermark"] = "batch"
+
+
+Promise = Key | Clustered | Ordered | ForeignKey | Punctuated
+
+
 @dataclass(frozen=True)
 class Stream:
     """One input of the join."""
@@ -58,6 +122,7 @@ class Stream:
     delay: int = 0
     ahead: int | None = None
     """How far its event times may lie ahead of the clock and of all that was believed before; None for any."""
+    promises: Sequence[Promise] = ()
 
 
 @dataclass(frozen=True)
@@ -86,14 +151,41 @@ class Outcome:
     Attributes:
         results: How often each (one `row["id"]` per stream in stream order, T) is emitted.
         late: Tuples behind the join watermark of the batch before theirs, in order of arrival.
-        rejected: Rows without an event time, or with one too far ahead.
+        rejected: Rows without an event time, or with one too far ahead; punctuations with NULL in a column they need.
+        denied: Tuples that are in time but denied after the batch before theirs, in order of arrival, each with the
+            first of its stream's promises that denies it.
+        punctuations: Those not rejected, in order of arrival.
+        orphans: Accepted tuples found to have no parent, each once, with the first batch after which that is known.
         watermarks: The join watermark after each batch; None is minus infinity.
+        denials: What is denied after each batch, by stream: `row in outcome.denials[3]["bids"]`.
     """
 
     results: Counter[tuple[tuple[Any, ...], int]] = field(default_factory=Counter)
     late: list[Arrival] = field(default_factory=list)
     rejected: list[Arrival] = field(default_factory=list)
+    denied: list[tuple[Arrival, Promise]] = field(default_factory=list)
+    punctuations: list[Arrival] = field(default_factory=list)
+    orphans: list[tuple[int, Arrival]] = field(default_factory=list)
     watermarks: dict[int, int | None] = field(default_factory=dict)
+    denials: dict[int, dict[str, Denial]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """The rows of a stream that its promises deny after some batch; those that will be late are not meant."""
+
+    tests: Sequence[tuple[Promise, Test]] = ()
+
+    def __contains__(self, row: Row) -> bool:
+        return bool(self.reasons(row))
+
+    def reasons(self, row: Row) -> list[Promise]:
+        """The promises that deny a row."""
+        return [promise for promise, denies in self.tests if denies(row)]
+
+    def denies_value(self, column: str, value: Any) -> bool:
+        """Whether a promise about this column alone denies all rows with that value."""
+        return any(_columns(promise) == {column} and denies({column: value}) for promise, denies in self.tests)
 
 
 @dataclass(frozen=True)
@@ -114,7 +206,7 @@ def join(
     idle: Mapping[int, set[str]] | None = None,
     clock: Mapping[int, int] | None = None,
 ) -> Outcome:
-    """The results, late and rejected tuples and watermarks of a join, by brute force.
+    """The results of a join, the rows that take no part in it, watermarks and denials, by brute force.
 
     Args:
         streams: The inputs; their order is the order of the ids in a result and breaks ties of arrival.
@@ -123,79 +215,257 @@ def join(
         idle: The streams that are idle when the join watermark of a batch is computed, by batch.
         clock: What the clock shows when a batch begins, by batch; without it no event time is too far ahead.
     """
-    outcome = Outcome()
-    position = {stream.name: i for i, stream in enumerate(streams)}
-    readable: list[tuple[int, Arrival]] = []
-    limits = {stream.name: stream.ahead for stream in streams}
-    latest: int | None = None  # of what was believed in the batches before
-    for _, batch in groupby(sorted(arrivals, key=lambda a: a.batch), key=lambda a: a.batch):
-        believed: list[tuple[int, Arrival]] = []
-        for arrival in batch:
-            if arrival.ts is None or _too_far(arrival.ts, limits[arrival.stream], latest, clock, arrival.batch):
-                outcome.rejected.append(arrival)
-            else:
-                believed.append((arrival.ts, arrival))
-        readable += believed
-        latest = max((ts for ts, _ in readable), default=None)
-    readable.sort(key=lambda pair: (pair[1].batch, pair[0], position[pair[1].stream], pair[1].key))
-
-    batches = {a.batch for _, a in readable} | {a.batch for a in outcome.rejected} | set(idle or {})
-    outcome.watermarks = _watermarks(streams, readable, sorted(batches), idle or {})
-    before = _before(outcome.watermarks)
-
-    members: dict[str, list[Member]] = {stream.name: [] for stream in streams}
-    for rank, (ts, arrival) in enumerate(readable):
-        watermark = before[arrival.batch]
-        if watermark is not None and ts < watermark:
-            outcome.late.append(arrival)
-        else:
-            mine = members[arrival.stream]
-            mine.append(Member(ts, rank, len(mine), arrival.row))
-
-    join_of_members = _Join(streams, [members[stream.name] for stream in streams])
-    for combination in join_of_members.matches(where):
+    idle = idle or {}
+    batches: dict[int, list[Arrival]] = {batch: [] for batch in idle}
+    for arrival in arrivals:
+        batches.setdefault(arrival.batch, []).append(arrival)
+    intake = _Intake(streams, clock)
+    for batch in sorted(batches):
+        intake.take(batch, batches[batch], idle.get(batch, set()))
+    outcome = intake.outcome
+    for combination in _Join(streams, [intake.members[stream.name] for stream in streams]).matches(where):
         ids = tuple(member.row["id"] for member in combination)
         outcome.results[ids, max(member.ts for member in combination)] += 1
     return outcome
 
 
-def _too_far(ts: int, ahead: int | None, latest: int | None, clock: Mapping[int, int] | None, batch: int) -> bool:
-    """Whether an event time lies further ahead of the clock, and of all event times believed before, than it may."""
-    if ahead is None or clock is None:
-        return False
-    return ts > (clock[batch] if latest is None else max(clock[batch], latest)) + ahead
+class _Intake:
+    """Judges the rows of one batch after the other, each by what was known after the batch before."""
+
+    def __init__(self, streams: Sequence[Stream], clock: Mapping[int, int] | None) -> None:
+        self.streams = {stream.name: stream for stream in streams}
+        self.clock = clock
+        self.outcome = Outcome()
+        self.members: dict[str, list[Member]] = {name: [] for name in self.streams}
+        self.latest: dict[str, int] = {}
+        self.watermark: int | None = None
+        self.data: dict[str, list[list[Row]]] = {name: [] for name in self.streams}
+        self.denials = {name: Denial() for name in self.streams}
+        self.waiting: list[Arrival] = []  # accepted, and not known to be orphans
+
+    def take(self, batch: int, arrivals: Sequence[Arrival], idle: set[str]) -> None:
+        """Judge the rows of a batch, then let them move the watermark and mark what is denied from now on."""
+        judged: dict[Verdict, list[Arrival]] = {verdict: [] for verdict in get_args(Verdict)}
+        for arrival in arrivals:
+            judged[self.verdict(arrival)].append(arrival)
+        self.outcome.rejected += judged["rejected"]
+        self.outcome.punctuations += self.in_order(judged["punctuation"])
+        self.outcome.late += self.in_order(judged["late"])
+        self.outcome.denied += [(a, self.denials[a.stream].reasons(a.row)[0]) for a in self.in_order(judged["denied"])]
+        for arrival in self.in_order(judged["accepted"]):
+            self.accept(arrival)
+        for arrival in judged["late"] + judged["denied"] + judged["accepted"]:
+            self.latest[arrival.stream] = max(_ts(arrival), self.latest.get(arrival.stream, _ts(arrival)))
+        self.watermark = self.next_watermark(idle)
+        self.outcome.watermarks[batch] = self.watermark
+        self.denials = self.mark(arrivals)
+        self.outcome.denials[batch] = self.denials
+        self.outcome.orphans += [(batch, arrival) for arrival in self.new_orphans()]
+
+    def verdict(self, arrival: Arrival) -> Verdict:
+        """What becomes of a row; the others of its batch have no say in it."""
+        told = _told(self.streams[arrival.stream], arrival.row)
+        if arrival.ts is None or self.too_far(arrival.ts, arrival) or _lacks_a_value(told, arrival.row):
+            return "rejected"
+        if told:
+            return "punctuation"
+        if self.watermark is not None and arrival.ts < self.watermark:
+            return "late"
+        if arrival.row in self.denials[arrival.stream]:
+            return "denied"
+        return "accepted"
+
+    def too_far(self, ts: int, arrival: Arrival) -> bool:
+        """Whether an event time lies further ahead of the clock, and of all that was believed before, than it may."""
+        ahead = self.streams[arrival.stream].ahead
+        if ahead is None or self.clock is None:
+            return False
+        return ts > max([self.clock[arrival.batch], *self.latest.values()]) + ahead
+
+    def in_order(self, arrivals: Iterable[Arrival]) -> list[Arrival]:
+        """Rows of one batch in the order of arrival: by time, stream and content."""
+        position = {name: i for i, name in enumerate(self.streams)}
+        return sorted(arrivals, key=lambda a: (_ts(a), position[a.stream], a.key))
+
+    def accept(self, arrival: Arrival) -> None:
+        """Let a row take part in results, as the next of its stream."""
+        mine = self.members[arrival.stream]
+        mine.append(Member(_ts(arrival), sum(map(len, self.members.values())), len(mine), arrival.row))
+        self.waiting.append(arrival)
+
+    def next_watermark(self, idle: set[str]) -> int | None:
+        """The join watermark after a batch: the least stream watermark of the streams not idle, never falling.
+
+        A stream's watermark is its largest event time so far, late and denied tuples included, minus its delay.
+        """
+        awake = [stream for stream in self.streams.values() if stream.name not in idle]
+        if not awake or any(stream.name not in self.latest for stream in awake):
+            return self.watermark
+        least = min(self.latest[stream.name] - stream.delay for stream in awake)
+        return least if self.watermark is None else max(self.watermark, least)
+
+    def mark(self, arrivals: Sequence[Arrival]) -> dict[str, Denial]:
+        """What is denied after a batch; rows of any verdict mark, also those that are themselves denied."""
+        denials = {}
+        for name, stream in self.streams.items():
+            own = [a.row for a in arrivals if a.stream == name]
+            self.data[name].append([row for row in own if not _told(stream, row)])
+            said = [a for a in self.outcome.punctuations if a.stream == name]
+            tests = [(promise, _test(promise, self.data[name], said, self.watermark)) for promise in stream.promises]
+            denials[name] = Denial(tests)
+        return denials
+
+    def new_orphans(self) -> list[Arrival]:
+        """Accepted rows of which this batch has shown that they have no parent."""
+        orphans = [arrival for arrival in self.waiting if self.is_orphan(arrival)]
+        self.waiting = [arrival for arrival in self.waiting if not self.is_orphan(arrival)]
+        return orphans
+
+    def is_orphan(self, arrival: Arrival) -> bool:
+        """Whether the parent that some foreign key asks for was never accepted, and no longer can be."""
+        keys = [p for p in self.streams[arrival.stream].promises if isinstance(p, ForeignKey)]
+        return any(self.has_no_parent(key, arrival.row[key.column]) for key in keys)
+
+    def has_no_parent(self, key: ForeignKey, value: Any) -> bool:
+        """Whether `value` is denied in the parent stream, as NULL never is, and none of its accepted rows has it."""
+        if not self.denials[key.parent].denies_value(key.parent_column, value):
+            return False
+        own = _at(key.parent_column, lambda place: place == _place(value))
+        return not any(own(member.row) for member in self.members[key.parent])
 
 
-def _watermarks(
-    streams: Sequence[Stream],
-    readable: Sequence[tuple[int, Arrival]],
-    batches: Sequence[int],
-    idle: Mapping[int, set[str]],
-) -> dict[int, int | None]:
-    """The join watermark after each batch: the least stream watermark of the streams not idle, never falling.
-
-    A stream's watermark is its largest event time so far, late tuples included, minus its delay.
-    """
-    watermarks: dict[int, int | None] = {}
-    watermark: int | None = None
-    for batch in batches:
-        own: list[int | None] = []
-        for stream in streams:
-            if stream.name not in idle.get(batch, set()):
-                seen = [ts for ts, a in readable if a.stream == stream.name and a.batch <= batch]
-                own.append(max(seen) - stream.delay if seen else None)
-        held = any(w is None for w in own)
-        if own and not held:
-            least = min(w for w in own if w is not None)
-            watermark = least if watermark is None else max(watermark, least)
-        watermarks[batch] = watermark
-    return watermarks
+def _ts(arrival: Arrival) -> int:
+    """The event time of a row that was not rejected."""
+    assert arrival.ts is not None
+    return arrival.ts
 
 
-def _before(watermarks: Mapping[int, int | None]) -> dict[int, int | None]:
-    """The watermark that judges each batch: the one after the batch before it."""
-    batches = sorted(watermarks)
-    return {b: watermarks[batches[i - 1]] if i else None for i, b in enumerate(batches)}
+def _told(stream: Stream, row: Row) -> list[Punctuated]:
+    """The promises of which a row is a punctuation."""
+    return [promise for promise in stream.promises if isinstance(promise, Punctuated) and row.get(promise.flag)]
+
+
+def _lacks_a_value(told: Iterable[Punctuated], punctuation: Row) -> bool:
+    """Whether a punctuation has NULL where its pattern needs a value."""
+    return any(punctuation[name] is None for promise in told for ends in _ends(promise).values() for name in ends)
+
+
+def _ends(promise: Punctuated) -> dict[str, tuple[str, str]]:
+    """For each column of the pattern, those of the punctuation with the smallest and the largest value it denies."""
+    return {column: (at, at) if isinstance(at, str) else at for column, at in promise.on.items()}
+
+
+def _columns(promise: Promise) -> set[str]:
+    """The columns on whose values alone it depends whether a promise denies a row."""
+    match promise:
+        case Key(columns):
+            return set(columns)
+        case Clustered(column) | Ordered(column):
+            return {column}
+        case Punctuated():
+            return set(promise.on)
+        case ForeignKey():
+            return set()
+
+
+def _test(promise: Promise, batches: Batches, punctuations: Iterable[Arrival], watermark: int | None) -> Test:
+    """What a promise denies, after these batches of data rows, these punctuations and at this join watermark."""
+    match promise:
+        case Key():
+            return _seen(promise, batches)
+        case Clustered():
+            return _over(promise, batches)
+        case Ordered():
+            return _beyond(promise, batches)
+        case Punctuated():
+            return _announced(promise, punctuations, watermark)
+        case ForeignKey():
+            return _nothing
+
+
+def _nothing(row: Row) -> bool:
+    return False
+
+
+def _seen(key: Key, batches: Batches) -> Test:
+    """Denies values that any row has had, if none of them is NULL."""
+    seen = {tuple(_place(row[column]) for column in key.columns) for rows in batches for row in rows}
+
+    def denies(row: Row) -> bool:
+        values = [row[column] for column in key.columns]
+        return None not in values and tuple(map(_place, values)) in seen
+
+    return denies
+
+
+def _over(run: Clustered, batches: Batches) -> Test:
+    """Denies values that too many batches in a row have lacked; for ever, even if they come again."""
+    lacked: dict[Place, int] = {}  # by how many of the last batches
+    over: set[Place] = set()
+    for rows in batches:
+        present = {_place(row[run.column]) for row in rows if row[run.column] is not None}
+        if present:
+            lacked = {place: times + 1 for place, times in lacked.items()} | dict.fromkeys(present, 0)
+            over |= {place for place, times in lacked.items() if times > run.slack}
+    return _at(run.column, lambda place: place in over)
+
+
+def _beyond(order: Ordered, batches: Batches) -> Test:
+    """Denies values on the far side of the frontier and its slack, never at it."""
+    values = [row[order.column] for rows in batches for row in rows]
+    values = [value for value in values if value is not None and not _is_nan(value)]
+    if not values:
+        return _nothing
+    frontier = min(values, key=_place) if order.falling else max(values, key=_place)
+    try:
+        bound = _place(_loosened(frontier, order))
+    except OverflowError:  # outside the calendar, and no value lies further out
+        return _nothing
+    return _at(order.column, (lambda place: place > bound) if order.falling else (lambda place: place < bound))
+
+
+def _loosened(frontier: Any, order: Ordered) -> Any:
+    """The frontier moved back by the slack; only floats are rounded."""
+    slack: Any = order.slack
+    if not slack:
+        return frontier
+    if isinstance(frontier, date) and not isinstance(slack, timedelta):
+        slack = timedelta(microseconds=slack)
+    with localcontext(prec=100):  # Spark's decimals have up to 38 digits on either side of the point
+        return frontier + slack if order.falling else frontier - slack
+
+
+def _announced(promise: Punctuated, punctuations: Iterable[Arrival], watermark: int | None) -> Test:
+    """Denies what fits a punctuation that is in effect; NULL fits only where any value will do."""
+    by_batch = promise.effect == "batch"
+    said = [
+        punctuation.row
+        for punctuation in punctuations
+        if punctuation.row.get(promise.flag) and (by_batch or (watermark is not None and _ts(punctuation) < watermark))
+    ]
+    ends = _ends(promise)
+
+    def fits(row: Row, pattern: Row) -> bool:
+        return all(
+            row[column] is not None and _place(pattern[low]) <= _place(row[column]) <= _place(pattern[high])
+            for column, (low, high) in ends.items()
+        )
+
+    return lambda row: any(fits(row, pattern) for pattern in said)
+
+
+def _at(column: str, test: Callable[[Place], bool]) -> Test:
+    """A test of one column, in which NULL fails."""
+    return lambda row: row[column] is not None and test(_place(row[column]))
+
+
+def _place(value: Any) -> Place:
+    """Where a value stands in Spark's order: NaN equals itself and is highest; 0.0 and -0.0 are one."""
+    return (1, 0) if _is_nan(value) else (0, value)
+
+
+def _is_nan(value: Any) -> bool:
+    return bool(value != value)
 
 
 class _Join:
