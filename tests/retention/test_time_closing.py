@@ -144,8 +144,8 @@ def test_results_are_the_oracles_whatever_was_purged(case: dict[str, Any]) -> No
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_what_no_later_row_can_match_leaves(name: str, tmp_path: Path) -> None:
     condition = CONDITIONS[name]
-    early = [[(n, ts, ts % 2) for ts in range(40) for n in condition.streams]]
-    late = [[(n, 1000 + at, 7) for n in condition.streams] for at in range(4)]
+    early: list[Rows] = [[(n, ts, ts % 2) for ts in range(40) for n in condition.streams]]
+    late: list[Rows] = [[(n, 1000 + at, 7) for n in condition.streams] for at in range(4)]
     run, wanted = joined(
         condition, early + late, [0] * len(condition.streams), [Central()], ["local"], [{}], str(tmp_path)
     )

@@ -3,15 +3,18 @@
 Rows come in blocks and are spooled to disk as they pile up: a batch may be a whole history.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from watersmeet.engine.hearing import Heard, Hearing, Number
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.limits import limits
 from watersmeet.model.duration import spelled
@@ -24,7 +27,7 @@ from watersmeet.state.write import Writer
 
 SAMPLES = 3
 """How many rows are shown for each reason."""
-SIDES = ("late", "rejected")
+SIDES = ("late", "rejected", "denied")
 FRESH = 1 << 36
 """Numbers given in this batch begin here; below it are the positions of earlier chunks in the plan."""
 ATTEMPTS, PER_ATTEMPT = 1 << 16, 1 << 20
@@ -39,6 +42,8 @@ class StreamIntake:
     accepted: int = 0
     late: int = 0
     rejected: int = 0
+    denied: int = 0
+    punctuations: int = 0
     earliest: int | None = None
     latest: int | None = None
     furthest: int | None = None
@@ -52,6 +57,8 @@ class StreamIntake:
         self.accepted += other.accepted
         self.late += other.late
         self.rejected += other.rejected
+        self.denied += other.denied
+        self.punctuations += other.punctuations
         self.earliest = min((t for t in (self.earliest, other.earliest) if t is not None), default=None)
         self.latest = max((t for t in (self.latest, other.latest) if t is not None), default=None)
         self.furthest = max((t for t in (self.furthest, other.furthest) if t is not None), default=None)
@@ -68,7 +75,9 @@ class IntakeReport:
     """The task attempt's number, unique in the application: the chunks are numbered by it."""
     samples: list[dict[str, Any]] = field(default_factory=list)
     files: list[tuple[str, int, str]] = field(default_factory=list)
-    """Side outputs: (late or rejected, stream, file)."""
+    """Side outputs: (late, rejected or denied; stream; file)."""
+    heard: dict[Number, Heard] = field(default_factory=dict)
+    """What was heard of the streams' promises."""
     read: list[tuple[float, int]] = field(default_factory=list)
     """When blocks of input were read (seconds since the epoch), and their rows."""
 
@@ -79,7 +88,7 @@ class IntakeReport:
 
 
 class Judge:
-    """Judges new rows: which are rejected, which late, which can join nothing; counts, samples and writes those.
+    """Judges new rows: rejected, punctuation, late, denied, or able to join nothing; counts, samples and writes those.
 
     Args:
         plan: The batch's plan.
@@ -89,6 +98,9 @@ class Judge:
     def __init__(self, plan: BatchPlan, name: str) -> None:
         self._plan = plan
         self._name = f"{plan.name}-{name}"
+        self._hearing, self._promised = Hearing(plan, name), plan.query.promised
+        self._denied = plan.denied() if self._promised else None
+        self._sampled: Counter[object] = Counter()
         self.report = IntakeReport([StreamIntake() for _ in plan.query.streams])
 
     def accepted(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -100,16 +112,48 @@ class Judge:
         """
         seen = self.report.streams[stream]
         seen.rows += rows.num_rows
+        if stream in self._promised:
+            said = self._hearing.punctuations(stream, rows)
+            self._hearing.data(stream, rows.filter(pa.array(~said)))
         rows = self._split(stream, rows, pc.is_valid(rows.column(TIME)), "rejected", "no event time")
         rows = self._believed(stream, rows)
+        rows = self._heard(stream, rows) if stream in self._promised else rows
         if not rows.num_rows:
             return rows
         ts = rows.column(TIME).to_numpy()
         seen.add(StreamIntake(earliest=int(ts.min()), latest=int(ts.max())))
         if self._plan.watermark is not None:
             rows = self._split(stream, rows, pa.array(ts >= self._plan.watermark), "late", "before the watermark")
+        rows = self._undenied(stream, rows)
         seen.accepted += rows.num_rows
         return self._admitted(stream, rows)
+
+    def _heard(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Take note of punctuations; return the other rows.
+
+        [!] Punctuations don't move a stream's latest time, since an announced end would make all others late.
+        """
+        lacking = self._hearing.incomplete(stream, rows)
+        rows = self._split(stream, rows, pa.array(~lacking), "rejected", "a punctuation with NULL in its pattern")
+        said = self._hearing.punctuations(stream, rows)
+        self.report.streams[stream].punctuations += int(said.sum())
+        self._hearing.said(stream, rows.filter(pa.array(said)))
+        return rows.filter(pa.array(~said))
+
+    def _undenied(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that the stream has not said could no longer come."""
+        if self._denied is None or stream not in self._promised:
+            return rows
+        left = np.ones(rows.num_rows, bool)
+        for found, promise in self._denied.judged(stream, rows):
+            reason = partial(self._denied.reason, stream, promise)
+            self._turn_away(stream, rows.filter(pa.array(found & left)), "denied", (stream, promise), reason)
+            left &= ~found
+        return rows if left.all() else rows.filter(pa.array(left))
+
+    def heard(self) -> dict[Number, Heard]:
+        """Return what was heard of the streams' promises."""
+        return self._hearing.finish()
 
     def _believed(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows whose event times are not too far ahead; the others are rejected."""
@@ -130,17 +174,32 @@ class Judge:
         bad = rows.filter(pc.invert(good))
         if not bad.num_rows:
             return rows
-        seen = self.report.streams[stream]
-        setattr(seen, kind, getattr(seen, kind) + bad.num_rows)
-        if self._plan.samples is None or self._plan.samples:
-            room = SAMPLES - sum(sample["reason"] == reason for sample in self.report.samples)
-            what = {"kind": kind, "reason": reason, "stream": self._plan.query.streams[stream].name}
-            self.report.samples += [
-                {**what, "row": self._shown(stream, bad, at)} for at in range(min(bad.num_rows, max(0, room)))
-            ]
-        if self._plan.sides:
-            self._side(stream, bad, kind)
+        self._turn_away(stream, bad, kind, reason, lambda rows, at: reason)
         return rows.filter(good)
+
+    def _turn_away(
+        self, stream: int, rows: pa.RecordBatch, kind: str, cause: object, reason: Callable[[pa.RecordBatch, int], str]
+    ) -> None:
+        """Count, sample and if wanted write rows that are not taken.
+
+        Args:
+            stream: Their stream.
+            rows: The rows.
+            kind: How they are called.
+            cause: What they have in common: of each cause a few are shown.
+            reason: Says why one of them is not taken.
+        """
+        if not rows.num_rows:
+            return
+        seen = self.report.streams[stream]
+        setattr(seen, kind, getattr(seen, kind) + rows.num_rows)
+        if self._plan.samples is None or self._plan.samples:
+            what = {"kind": kind, "stream": self._plan.query.streams[stream].name}
+            for at in range(min(rows.num_rows, SAMPLES - self._sampled[cause])):
+                self._sampled[cause] += 1
+                self.report.samples.append({**what, "reason": reason(rows, at), "row": self._shown(stream, rows, at)})
+        if self._plan.sides:
+            self._side(stream, rows, kind)
 
     def _shown(self, stream: int, rows: pa.RecordBatch, at: int) -> dict[str, str]:
         spec, wanted = self._plan.query.streams[stream], self._plan.samples
@@ -261,6 +320,7 @@ class Intake:
     def finish(self) -> IntakeReport:
         """Write what is left and return the report."""
         self.report.chunks = self._spool.finish()
+        self.report.heard = self._judge.heard()
         return self.report
 
 

@@ -106,6 +106,7 @@ class Operator:
             believed=() if now is None else believed(self.query, before, now),
             samples=self.samples,
             purge=self._purgeable and before.unpurged >= self.purge_every,
+            promises=before.promises,
         )
 
     def commit(
@@ -142,8 +143,10 @@ class Operator:
         chunks = _merged(plan, tasks)
         gone = leaving(self.rules, chunks, Moment(self.query, streams, watermark))
         live = {key: chunk for key, chunk in chunks.items() if key not in gone and chunk.live}
+        promises = next((task.promises for task in tasks if task.promises), before.promises)
         unpurged = (0 if plan.purge else before.unpurged) + any(seen.rows for seen in taken)
-        after = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {}, unpurged=unpurged)
+        after = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
+        after = replace(after, unpurged=unpurged, promises=promises)
         used = usage(plan, live.values(), tasks)
         dead = sum(chunk.dead for task in tasks for chunk in task.purged) - _dead(plan, tasks)
         shown = progress(after, plan, intakes, taken, tasks, dead + sum(chunks[key].live for key in gone), used)

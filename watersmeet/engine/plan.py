@@ -11,11 +11,12 @@ from watersmeet.model.windows import FOREVER, HORIZON
 from watersmeet.ordering import Given, JoinOrder
 from watersmeet.placement import Layout, Placement
 from watersmeet.predicate.datetimes import local
-from watersmeet.retention.denied import Denied, times_before
+from watersmeet.retention.denied import Denied, denied
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.compact import Merge
 from watersmeet.state.learned import Learned
 from watersmeet.state.manifest import Manifest, StreamState
+from watersmeet.state.promised import Promises
 from watersmeet.state.store import Store
 from watersmeet.state.view import Machine, StateView, StreamView
 
@@ -63,6 +64,7 @@ class BatchPlan:
         believed: For each stream the latest event time that is believed, None for any; empty if all are.
         samples: The columns that samples show, in small letters; None for all. If empty, there are no samples.
         purge: Whether rows are looked for that metadata show to be dead.
+        promises: What the streams' promises had come to before the batch.
     """
 
     batch: int
@@ -83,10 +85,11 @@ class BatchPlan:
     believed: tuple[int | None, ...] = ()
     samples: frozenset[str] | None = None
     purge: bool = False
+    promises: Promises = ()
 
     def denied(self) -> Denied:
         """Return what streams have denied up to the batch before."""
-        return Denied(self.watermark, times_before(self.query, self.watermark))
+        return denied(self.query, self.store, self.watermark, self.promises)
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"layout": Layout(self.placement)}

@@ -10,6 +10,7 @@ from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.watermark import held_back_by, watermarks
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.promised import counted
 from watersmeet.state.view import Usage
 
 DECIDED = ("order", "chosen", "master", "segmentSeconds", "ring", "lengths")
@@ -33,6 +34,8 @@ def progress(
         "inputRows": dict(zip(names, (seen.rows for seen in taken), strict=True)),
         "lateRows": sum(seen.late for seen in taken),
         "rejectedRows": sum(seen.rejected for seen in taken),
+        "deniedRows": sum(seen.denied for seen in taken),
+        "punctuations": sum(seen.punctuations for seen in taken),
         "samples": _samples(intakes),
         "outputRows": sum(task.rows for task in tasks),
         "stateRows": sum(chunk.live * len(chunk.owners) for chunk in chunks),
@@ -51,15 +54,16 @@ def progress(
         "idle": [name for name, state in zip(names, manifest.streams, strict=True) if state.idle],
         "merges": sum(len(task.merged) for task in tasks),
         "strays": sum(task.strays for task in tasks),
+        "promises": counted(dict(zip(names, manifest.promises, strict=False))),
     }
 
 
 def _samples(intakes: Sequence[IntakeReport]) -> list[dict[str, Any]]:
-    """Return a few of the rows that were not taken, of each reason as many."""
-    by_reason: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    """Return a few of the rows that were not taken, of each reason as many; what was denied, of each stream."""
+    alike: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for sample in (sample for report in intakes for sample in report.samples):
-        by_reason[sample["reason"]].append(sample)
-    return [sample for samples in by_reason.values() for sample in samples[:SAMPLES]]
+        alike[sample["stream"] if sample["kind"] == "denied" else sample["reason"]].append(sample)
+    return [sample for samples in alike.values() for sample in samples[:SAMPLES]]
 
 
 def _nodes(manifest: Manifest, tasks: Sequence[TaskReport], used: Sequence[Usage]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from watersmeet.kernel.calls import CallCost
 from watersmeet.kernel.steps import Hop
 from watersmeet.kernel.work import HopWork
 from watersmeet.state.chunk import Chunk
+from watersmeet.state.promised import Promises
 
 
 @dataclass(slots=True)
@@ -26,6 +27,7 @@ class TaskReport:
         chunks: The batch's fresh chunks; only from that task.
         merged: Chunks this task made, each with the ids of those it replaces.
         purged: Chunks with rows found dead, each with the file that names them.
+        promises: What the streams' promises have come to; only from one task.
         seconds: CPU seconds used.
         shipping: Those of them that it took to send rows to other tasks and to receive them.
         tasks: How many tasks did it, one after the other; none in the driver.
@@ -43,6 +45,7 @@ class TaskReport:
     chunks: list[Chunk] = field(default_factory=list)
     merged: list[tuple[Chunk, tuple[str, ...]]] = field(default_factory=list)
     purged: list[Chunk] = field(default_factory=list)
+    promises: Promises = ()
     seconds: float = 0.0
     shipping: float = 0.0
     tasks: int = 0

@@ -259,6 +259,11 @@ class Query:
         return replace(self, conjuncts=self.careful)
 
     @cached_property
+    def promised(self) -> frozenset[int]:
+        """The streams that promise something."""
+        return frozenset(at for at, stream in enumerate(self.streams) if stream.promises)
+
+    @cached_property
     def counted(self) -> tuple[int, ...]:
         """The streams with a count window."""
         return tuple(at for at, stream in enumerate(self.streams) if stream.window.rows is not None)

@@ -18,7 +18,7 @@ from watersmeet.kernel.ranges import columns_of, ranges
 from watersmeet.model.metadata import Clustered, Key, Ordered, Punctuated
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Bound, Column
-from watersmeet.retention.denied import Denied, Source
+from watersmeet.retention.denied import Denied, Source, fields_of
 from watersmeet.state.numbers import numbers
 
 Mask = NDArray[np.bool_]
@@ -174,29 +174,15 @@ class Pinned(Way):
     def closed(self, values: Values, denied: Denied, duck: Duck) -> Mask:
         """Look the values up in all tables of marks."""
         given = [values[pin] for pin in self.pins]
-        found = np.zeros(len(given[0]), bool)
-        for marks in denied.marks.get(self.source, ()):
-            found |= marks.find(given, denied.watermark) >= 0
-        return found
+        if not denied.marks.get(self.source):
+            return np.zeros(len(given[0]), bool)
+        return np.asarray(denied.find(self.source, given)[1] >= 0)
 
     def describe(self, query: Query) -> str:
         """Return what closes the stream, for people."""
         names = {Key: "the key", Clustered: "the runs", Punctuated: "punctuations"}
-        columns = ", ".join(query.name_of(Column(self.stream, at)) for at in fields_of(self.source))
+        columns = ", ".join(query.name_of(Column(self.stream, at)) for at in fields_of(self.source[1]))
         return f"{_quoted(self.because)} and {names[type(self.source[1])]} of {columns}"
-
-
-def fields_of(source: Source) -> tuple[int, ...]:
-    """Return the columns of a promise that denies values."""
-    match source[1]:
-        case Key(fields):
-            return fields
-        case Clustered(field):
-            return (field,)
-        case Punctuated(_, patterns):
-            return tuple(pattern.field for pattern in patterns)
-        case _:
-            return ()
 
 
 class Closings:
@@ -254,7 +240,7 @@ class Closings:
 
     def _pinned(self, stream: int, joined: Collection[int]) -> Iterator[Way]:
         for promise in self._query.streams[stream].promises:
-            fields = fields_of((stream, promise))
+            fields = fields_of(promise) if isinstance(promise, Key | Clustered | Punctuated) else ()
             found = [self._equal.among(Column(stream, field), joined) for field in fields]
             known = [pin for pin in found if pin is not None]
             if fields and len(known) == len(fields):

@@ -1,16 +1,29 @@
-"""What streams have denied up to a batch: the rows of each that will not be accepted any more (D_k)."""
+"""What streams have denied up to a batch: the rows of each that will not be accepted any more (D_k).
 
-from collections.abc import Mapping, Sequence
+[!] It is enforced at intake, judged by the state after the batch before, as lateness is: a denied row is never joined.
+Otherwise results would depend on what had been purged by then.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from watersmeet.model.metadata import Promise
+from watersmeet.model.metadata import Clustered, ForeignKey, Key, Ordered, Promise, Punctuated
 from watersmeet.model.query import Query
-from watersmeet.state.marks import Marks
+from watersmeet.predicate.model import Column
+from watersmeet.retention.frontier import beyond, threshold
+from watersmeet.show import plain
+from watersmeet.state.marks import Marks, Shape
+from watersmeet.state.promised import Promises, at
+from watersmeet.state.store import Store
+from watersmeet.state.tables import opened
 
 Source = tuple[int, Promise]
 """A promise of a stream, by the stream's position."""
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +31,107 @@ class Denied:
     """What was denied up to a batch.
 
     Attributes:
-        watermark: The join's watermark; None for minus infinity.
+        query: The join.
+        watermark: Its watermark; None for minus infinity.
         times: For each stream the event time before which its rows are denied; none before the first watermark.
         frontiers: For promised orders the value below which, or above which, rows are denied; none before the first.
         marks: For keys, clusters and punctuations the values and patterns that are denied, in one or more tables.
     """
 
+    query: Query
     watermark: int | None = None
     times: Mapping[int, pa.Scalar] = field(default_factory=dict)
     frontiers: Mapping[Source, pa.Scalar] = field(default_factory=dict)
     marks: Mapping[Source, Sequence[Marks]] = field(default_factory=dict)
+
+    def find(self, source: Source, values: Sequence[pa.Array]) -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
+        """Return for each row the table, and the mark in it, by which its values are denied; -1 if by none."""
+        table, mark = (np.full(len(values[0]), -1) for _ in "tm")
+        for number, marks in enumerate(self.marks.get(source, ())):
+            rows = np.flatnonzero(mark < 0)
+            found = marks.find([column.take(pa.array(rows)) for column in values], self.watermark)
+            table[rows[found >= 0]], mark[rows] = number, found
+        return table, mark
+
+    def judged(self, stream: int, rows: pa.RecordBatch) -> "Iterator[tuple[Mask, Promise]]":
+        """Yield for each promise of a stream which of some new rows it denies."""
+        for promise in self.query.streams[stream].promises:
+            source = stream, promise
+            values = [rows.column(f"s{stream}_{at}") for at in fields_of(promise)]
+            if isinstance(promise, Ordered):
+                limit = self.frontiers.get(source)
+                if limit is not None:
+                    yield beyond(values[0], promise, limit), promise
+            elif self.marks.get(source):
+                yield self.find(source, values)[1] >= 0, promise
+
+    def reason(self, stream: int, promise: Promise, rows: pa.RecordBatch, row: int) -> str:
+        """Return why a promise denies a row, for people."""
+        names = self.query.streams[stream].schema.names
+        shown = ", ".join(f"{names[at]} {plain(rows.column(f's{stream}_{at}'), row)}" for at in fields_of(promise))
+        if isinstance(promise, Ordered):
+            limit = plain(pa.array([self.frontiers[stream, promise].as_py()]), 0)
+            return f"{shown} lies {'above' if promise.falling else 'below'} {limit}, which the order had reached"
+        values = [rows.column(f"s{stream}_{at}").slice(row, 1) for at in fields_of(promise)]
+        table, mark = self.find((stream, promise), values)
+        terms = self.marks[stream, promise][int(table[0])].terms
+        first, last = int(terms.first[mark[0]]), int(terms.last[mark[0]])
+        return (
+            f"{shown} {_CLOSED[type(promise)]} in {f'batch {last}' if first == last else f'batches {first} to {last}'}"
+        )
+
+
+_CLOSED = {
+    Key: "was seen before (key),",
+    Clustered: "was over: the last of its run came",
+    Punctuated: "was closed by a punctuation",
+}
+
+
+def fields_of(promise: Promise) -> tuple[int, ...]:
+    """Return the columns that a promise is about."""
+    match promise:
+        case Key(fields):
+            return fields
+        case Punctuated(_, patterns):
+            return tuple(pattern.field for pattern in patterns)
+        case Clustered(field) | Ordered(field) | ForeignKey(field):
+            return (field,)
+
+
+def shape_of(query: Query, source: Source) -> Shape:
+    """Return what the marks of a promise look like."""
+    stream, promise = source
+    fields = fields_of(promise)
+    ranges = (
+        tuple(not pattern.constant for pattern in promise.patterns)
+        if isinstance(promise, Punctuated)
+        else (False,) * len(fields)
+    )
+    return Shape(tuple(query.type_of(Column(stream, at)) for at in fields), ranges)
+
+
+def denied(query: Query, store: Store, watermark: int | None, promises: Promises) -> Denied:
+    """Return what was denied up to a batch.
+
+    Args:
+        query: The join.
+        store: Where tables of marks are.
+        watermark: The join's watermark after the batch.
+        promises: What the promises of its streams have come to.
+    """
+    frontiers: dict[Source, pa.Scalar] = {}
+    marks: dict[Source, list[Marks]] = {}
+    for stream, spec in enumerate(query.streams):
+        for number, promise in enumerate(spec.promises):
+            source, known = (stream, promise), at(promises, stream, number)
+            if isinstance(promise, Ordered):
+                limit = threshold(promise, known.frontier, query.type_of(Column(stream, promise.field)))
+                frontiers |= {} if limit is None else {source: limit}
+            elif known.files:
+                shape = shape_of(query, source)
+                marks[source] = [opened(store, file, shape) for file in known.files]
+    return Denied(query, watermark, times_before(query, watermark), frontiers, marks)
 
 
 def times_before(query: Query, watermark: int | None) -> dict[int, pa.Scalar]:

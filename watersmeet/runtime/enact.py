@@ -23,9 +23,10 @@ from watersmeet.runtime.protocol import (
 from watersmeet.state import history
 from watersmeet.state import manifest as manifests
 from watersmeet.state.chunk import CHUNKS
+from watersmeet.state.promised import MARKS
 from watersmeet.state.store import Store
 
-FOLDERS = (CHUNKS, RESULTS, "sides", manifests.FOLDER, history.FOLDER)
+FOLDERS = (CHUNKS, MARKS, RESULTS, "sides", manifests.FOLDER, history.FOLDER)
 """The folders of a store that a run may leave files in which nobody needs."""
 
 

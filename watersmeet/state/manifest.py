@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from watersmeet.errors import StateError
 from watersmeet.state.chunk import CHUNKS, Chunk
 from watersmeet.state.learned import Learned
+from watersmeet.state.promised import Promised, Promises
 from watersmeet.state.sealed import digest, seal, unseal
 from watersmeet.state.store import Store
 
@@ -60,6 +61,7 @@ class Manifest:
         progress: The progress of this batch.
         input: What identifies the input that Spark gave the batch.
         digest: The digest of its file; empty as long as it has none.
+        promises: What the streams' promises have come to.
         unpurged: How many batches have brought rows since dead tuples were last looked for.
         inner: The state of the joins that are streams of this one, by position; one file holds them all, so that
             they are committed together.
@@ -75,11 +77,13 @@ class Manifest:
     digest: str = ""
     inner: Mapping[int, "Manifest"] = field(default_factory=dict)
     unpurged: int = 0
+    promises: Promises = ()
 
     @property
     def files(self) -> frozenset[str]:
-        """Every chunk file the manifest names."""
+        """Every file of chunks and of marks that the manifest names."""
         own = frozenset(file for chunk in self.chunks.values() for file in chunk.files)
+        own = own.union(*(promised.paths for stream in self.promises for promised in stream))
         return own.union(*(manifest.files for manifest in self.inner.values()))
 
     def follow(self, **changes: Any) -> "Manifest":
@@ -129,6 +133,7 @@ def _body(manifest: Manifest, before: Manifest) -> dict[str, Any]:
         "streams": [stream.to_json() for stream in manifest.streams],
         "watermark": manifest.watermark,
         "unpurged": manifest.unpurged,
+        "promises": [[promised.to_json() for promised in stream] for stream in manifest.promises],
         "learned": manifest.learned.to_json(),
         "progress": manifest.progress,
         "inner": {str(at): _body(inner, before.inner.get(at, inner)) for at, inner in manifest.inner.items()},
@@ -242,6 +247,7 @@ def _manifest(body: Mapping[str, Any], before: Manifest | None) -> Manifest:
         chunks=chunks,
         watermark=body["watermark"],
         unpurged=body["unpurged"],
+        promises=tuple(tuple(map(Promised.from_json, stream)) for stream in body["promises"]),
         learned=Learned.from_json(body["learned"]),
         progress=body["progress"],
         inner=inner,

@@ -181,7 +181,7 @@ class Marks:
         """Tell which spans are linked to later ones by others in effect, with nothing between them."""
         spans, found = self._spans, np.zeros(len(begin), np.bool_)
         rows = np.flatnonzero(spans.touching(begin))
-        if len(rows):  # [!] only neighbours on different terms touch: coalesced marks never come to this
+        if len(rows):  # only spans on different terms touch their neighbours: most tables need not be gone through
             before = np.arange(len(self) - 1)
             broken = ~(spans.touching(before) & self._in_effect(before + 1, watermark))
             breaks = np.append(0, np.cumsum(broken))
@@ -261,9 +261,7 @@ def merged(parts: Sequence[Marks]) -> pa.RecordBatch:
         DefinitionError: If there are no parts, or parts of different shapes.
     """
     if len(shapes := {part.shape for part in parts}) != 1:
-        raise DefinitionError(
-            f"Marks of one shape can be merged; there are {len(shapes)} shapes in {len(parts)} parts."
-        )
+        raise DefinitionError(f"Marks of one shape can be merged; the {len(parts)} parts have {len(shapes)} shapes.")
     shape = parts[0].shape
     columns = [
         pa.concat_arrays([part.table.column(name) for part in parts])

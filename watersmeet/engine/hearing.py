@@ -1,0 +1,141 @@
+"""What intake hears of metadata: values that keys have had, how far orders have come, runs, punctuations.
+
+[!] Every row that isn't a punctuation counts, whatever becomes of it: a late, a denied or a rejected row has the value,
+too. Otherwise partners would wait for ever, and runs end too early.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from watersmeet.engine.plan import BatchPlan
+from watersmeet.model.metadata import Clustered, Key, Ordered, Punctuated
+from watersmeet.predicate.model import Column
+from watersmeet.retention.denied import shape_of
+from watersmeet.retention.frontier import Plain, further, furthest
+from watersmeet.state.marks import ALWAYS, Marks, from_rows, merged
+from watersmeet.state.promised import MarkFile
+from watersmeet.state.rows import TIME
+from watersmeet.state.tables import write_table
+
+Mask = NDArray[np.bool_]
+Number = tuple[int, int]
+"""A promise, by its stream's position and its own among the stream's."""
+
+
+class Heard(NamedTuple):
+    """What a task heard of a promise.
+
+    Attributes:
+        file: The marks that it makes, or the values of runs; None if there are none.
+        frontier: The furthest value of an order.
+    """
+
+    file: MarkFile | None = None
+    frontier: Plain = None
+
+
+@dataclass
+class Hearing:
+    """Listens to the rows of one task attempt.
+
+    Attributes:
+        plan: The batch's plan.
+        name: Unique to the task attempt.
+    """
+
+    plan: BatchPlan
+    name: str
+    _tables: dict[Number, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+    _values: dict[Number, list[pa.Array]] = field(default_factory=lambda: defaultdict(list))
+    _frontiers: dict[Number, Plain] = field(default_factory=dict)
+
+    def punctuations(self, stream: int, rows: pa.RecordBatch) -> Mask:
+        """Tell which rows of a stream are punctuations."""
+        found = np.zeros(rows.num_rows, bool)
+        for promise in self.plan.query.streams[stream].promises:
+            if isinstance(promise, Punctuated):
+                found |= flagged(rows, stream, promise)
+        return found
+
+    def data(self, stream: int, rows: pa.RecordBatch) -> None:
+        """Listen to rows that aren't punctuations, whatever becomes of them."""
+        for number, promise in enumerate(self.plan.query.streams[stream].promises):
+            at = stream, number
+            match promise:
+                case Key(fields):
+                    self._marks(at, [rows.column(f"s{stream}_{field}") for field in fields])
+                case Clustered(field):
+                    self._values[at] = [_distinct(*self._values[at], rows.column(f"s{stream}_{field}"))]
+                case Ordered(field, falling):
+                    kind = self.plan.query.type_of(Column(stream, field))
+                    reached = furthest(rows.column(f"s{stream}_{field}"), falling)
+                    self._frontiers[at] = further(self._frontiers.get(at), reached, kind, falling)
+
+    def incomplete(self, stream: int, rows: pa.RecordBatch) -> Mask:
+        """Tell which punctuations lack a value that their patterns need: NULL is never a wildcard."""
+        found = np.zeros(rows.num_rows, bool)
+        for promise in self.plan.query.streams[stream].promises:
+            if isinstance(promise, Punctuated):
+                ends = {end for pattern in promise.patterns for end in (pattern.low, pattern.high)}
+                nulls = [pc.is_null(rows.column(f"s{stream}_{end}")).to_numpy(zero_copy_only=False) for end in ends]
+                found |= flagged(rows, stream, promise) & np.logical_or.reduce(nulls)
+        return found
+
+    def said(self, stream: int, rows: pa.RecordBatch) -> None:
+        """Listen to punctuations."""
+        for number, promise in enumerate(self.plan.query.streams[stream].promises):
+            if isinstance(promise, Punctuated):
+                mine = rows.filter(pa.array(flagged(rows, stream, promise)))
+                low, high = (
+                    [mine.column(f"s{stream}_{getattr(pattern, end)}") for pattern in promise.patterns]
+                    for end in ("low", "high")
+                )
+                since = mine.column(TIME).to_numpy() if promise.effect == "watermark" else ALWAYS
+                self._marks((stream, number), low, high, since)
+
+    def _marks(
+        self,
+        at: Number,
+        low: list[pa.Array],
+        high: list[pa.Array] | None = None,
+        since: NDArray[np.int64] | int = ALWAYS,
+    ) -> None:
+        shape = shape_of(self.plan.query, (at[0], self.plan.query.streams[at[0]].promises[at[1]]))
+        table = from_rows(shape, low, low if high is None else high, self.plan.batch, since)
+        if table.num_rows:
+            known = [Marks(shape, part) for part in (*self._tables[at], table)]
+            self._tables[at] = [merged(known) if len(known) > 1 else table]
+
+    def finish(self) -> dict[Number, Heard]:
+        """Write what was heard, and say where it is."""
+        found = {at: Heard(frontier=reached) for at, reached in self._frontiers.items() if reached is not None}
+        tables = {at: parts[0] for at, parts in self._tables.items() if parts}
+        tables |= {
+            at: pa.record_batch(values, ["value"]) for at, values in self._values.items() if values and len(values[0])
+        }
+        for at, table in tables.items():
+            name = f"{self.plan.name}-{self.name}-heard-{at[0]}-{at[1]}"
+            found[at] = Heard(write_table(self.plan.store, name, table))
+        return found
+
+
+def flagged(rows: pa.RecordBatch, stream: int, promise: Punctuated) -> Mask:
+    """Tell which rows are punctuations of a kind; a flag that is NULL means data."""
+    flag = rows.column(f"s{stream}_{promise.flag}")
+    mask: Mask = pc.fill_null(flag, False).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _distinct(*parts: pa.Array) -> pa.Array:
+    """Return the values of some arrays, each once, without NULL; those that SQL calls equal are one."""
+    together = pa.concat_arrays(parts).drop_null()
+    if pa.types.is_floating(together.type):
+        numbers = together.to_numpy(zero_copy_only=False) + 0.0
+        together = pa.array(np.where(np.isnan(numbers), np.nan, numbers), together.type)
+    return pc.unique(together)
