@@ -40,14 +40,16 @@ NOTES = """
 As in the paper: batch purging is faster than immediate purging, MJoin needs a fraction of XJoin's memory once data have
 grown, and priority with value-oriented scheduling is faster than random with sequential. What makes it so, and where it
 is otherwise:
-- Figure 8. The gain is that of the quotas. Where they are in proportion to the streams, few news are kept that no
-  record has asked for yet, and each purge scans few; with equal quotas priority is no faster than random. While few
-  results are out and news come shuffled it is slower: most records come before their news, and must be kept.
-- Figure 8. Value-oriented scheduling takes no time and gains none. It lets a few punctuations out a little earlier, and
-  only if news come shuffled: else their item was there before them.
+- Figure 8. The gain is that of the quotas, under immediate purging. Where they are in proportion to the streams, few
+  news are kept that no record has asked for yet, and each purge scans few; with equal quotas priority is no faster than
+  random. With batch purging it gains little if news are ordered, and loses if they are shuffled (MJoin in figure 9).
+- Figure 8. While few results are out and news come shuffled it is slower: most records come before their news, and must
+  be kept.
+- Figure 8. Value-oriented scheduling takes hardly any time and gains none. It lets a few punctuations out a little
+  earlier, and only if news come shuffled: else their item was there before them.
 - Figure 9. With shuffled news XJoin is ahead at first, as in the paper, but not because of purging: MJoin that reads as
-  XJoin does is not behind it at any mark. It is the records that priority reads before their news. With ordered news
-  MJoin is ahead from the start.
+  XJoin does is level with it up to some 1,000 results, and ahead after. It is the records that priority reads before
+  their news. With ordered news MJoin is ahead from the start.
 - Figure 9. Where XJoin overflows it falls behind at once, by what it takes to write: all results are out before it
   reads anything again.
 - Figure 10. MJoin keeps about as much as XJoin at first, since records wait for shuffled news, and less and less after.
