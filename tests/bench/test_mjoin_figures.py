@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bench import common, mjoin
-from bench.mjoin_draw import PANELS, Panel
+from bench.mjoin_draw import PANELS, Panel, Traces
 from bench.mjoin_feed import news_feed
 from bench.mjoin_runs import ORDERS, Plan, Trace, by_turns, contenders, fastest, measure
 
@@ -51,8 +51,8 @@ def test_the_least_time_counts() -> None:
 )
 def test_the_verdict_says_where_the_lines_cross(times: tuple[float, ...], said: str) -> None:
     panel, plan = Panel(9, "", "random", ("ours", "theirs")), Plan(1, (10, 20, 30), range(1), 1)
-    found = {("random", "ours"): [trace(*times)], ("random", "theirs"): [trace(2, 2, 2)]}
-    assert mjoin.verdict(panel, plan, found) == f"Figure 9, news random: {said}"  # type: ignore[arg-type]
+    found: Traces = {("random", "ours"): [trace(*times)], ("random", "theirs"): [trace(2, 2, 2)]}
+    assert mjoin.verdict(panel, plan, found) == f"Figure 9, news random: {said}"
 
 
 def test_the_bench_writes_table_runs_and_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
