@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from watersmeet.workload.auctions import Batch
+from watersmeet.workload.poisson import SECOND
 
 Integers = NDArray[np.int64]
 
@@ -151,6 +152,14 @@ def differences(folder: Path, results: Path) -> tuple[int, int]:
         sides = [JOIN, f"SELECT auction, seller, bid_ts, price, bidder, amount FROM ({_written(results)})"]
         one, other = (_number(connection, sides[i], sides[1 - i]) for i in (0, 1))
         return one, other
+
+
+def lost_to_ttl(folder: Path, seconds: float) -> int:
+    """Return how many results have a payment more than `seconds` after the auction opened: a TTL that is exact."""
+    with duckdb.connect() as connection:
+        _define(connection, folder)
+        late = f"{JOIN} AND epoch_us(p.ts) - epoch_us(a.ts) > {round(seconds * SECOND)}"
+        return _outcome(connection, late).count
 
 
 def _define(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
