@@ -257,7 +257,7 @@ def _coalesced(low: Ints, high: Ints, terms: Terms) -> tuple[Ints, Ints, Terms]:
         return low, high, terms
     order = np.argsort(low, kind="stable")
     low, reach, terms = low[order], np.maximum.accumulate(high[order]), terms.take(order)
-    if np.any(low[1:] <= reach[:-1]) and False:
+    if np.any(low[1:] <= reach[:-1]) and np.any(terms.since != ALWAYS):
         low, reach, terms = _cut(low, high[order], terms)
     one = ((low[1:] <= reach[:-1]) | (low[1:] - 1 == reach[:-1])) & terms.alike()
     starts = np.flatnonzero(np.append(True, ~one))
