@@ -428,6 +428,7 @@ def test_results_stay_the_same_whatever_is_chosen(case: dict[str, Any], seed: in
         assert run.results == wanted.results
 
 
+@pytest.mark.long
 @FEW
 @given(case=scattered(), seed=st.integers(0, 10_000))
 def test_results_stay_the_same_where_many_meet(case: dict[str, Any], seed: int) -> None:

@@ -379,6 +379,7 @@ def test_one_ordering_from_batch_to_batch_gives_the_oracles_results(case: dict[s
         assert run.results == wanted.results
 
 
+@pytest.mark.long
 @FEW
 @given(case=scattered())
 def test_classes_with_orders_of_their_own_give_the_oracles_results(case: dict[str, Any]) -> None:

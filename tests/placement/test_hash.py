@@ -271,6 +271,7 @@ def test_hash_gives_the_oracles_results(case: dict[str, Any]) -> None:
         assert run.results == wanted.results
 
 
+@pytest.mark.long
 @FEW
 @given(case=scattered(), nodes=st.lists(st.integers(1, 5), min_size=4, max_size=4), exchange=st.booleans())
 def test_no_strays_on_a_shared_attribute(case: dict[str, Any], nodes: list[int], exchange: bool) -> None:
