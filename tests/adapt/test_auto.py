@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 
 from tests.budget import FEW
-from tests.scatter import Restless
-from tests.test_engine import SCHEMA, cases, run_case, scattered
+from tests.engine.scatter import Restless
+from tests.engine.test_engine import SCHEMA, cases, run_case, scattered
 from watersmeet.adapt.auto import Auto, AutoPlacement, Choice
 from watersmeet.adapt.controller import PATIENCE, Option
 from watersmeet.adapt.pricing import Pricing

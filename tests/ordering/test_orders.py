@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 
 from tests.budget import FEW
-from tests.scatter import Scatter, ScatterOrdering
-from tests.test_engine import SCHEMA, cases, near, run_case, scattered
+from tests.engine.scatter import Scatter, ScatterOrdering
+from tests.engine.test_engine import SCHEMA, cases, near, run_case, scattered
 from watersmeet.kernel.histogram import EquiWidth, as_values, evaluated, merged
 from watersmeet.kernel.hop import HopWork
 from watersmeet.kernel.steps import Hop

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 
 from tests.budget import FEW
-from tests.scatter import Scatter, ScatterOrdering
-from tests.test_engine import SCHEMA, cases, run_case, scattered
+from tests.engine.scatter import Scatter, ScatterOrdering
+from tests.engine.test_engine import SCHEMA, cases, run_case, scattered
 from watersmeet.errors import DefinitionError
 from watersmeet.model import windows as windows
 from watersmeet.model.query import Query, StreamSpec
