@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from bench.common import listing
-from watersmeet.state.chunk import Place, encode, read_batch
+from watersmeet.state.chunk import Place
+from watersmeet.state.ipc import encode, read_batch
 from watersmeet.state.marks import Marks, Shape, from_rows, merged
 
 MARKS, ASKED, PARTS, ROUNDS = 1_000_000, 60_000, 8, 7

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.limits import limited
 from watersmeet.state import spans
-from watersmeet.state.chunk import Place, encode, read_batch
+from watersmeet.state.chunk import Place
+from watersmeet.state.ipc import encode, read_batch
 from watersmeet.state.marks import ALWAYS, Marks, Shape, from_rows, merged
 
 NAN, INF = math.nan, math.inf
