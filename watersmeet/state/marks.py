@@ -182,10 +182,8 @@ class Marks:
         """Return the same for values that were made ready, for this table and others of its shape."""
         found = np.full(asked.size, -1)
         if len(self) and len(asked.rows):
-            matched = (
-                self._spanned(asked.values[0], watermark) if self.shape.spanned else self._matched(asked, watermark)
-            )
-            found[asked.rows] = matched
+            ask = self._spanned if self.shape.spanned else self._matched
+            found[asked.rows] = ask(asked, watermark)
         return found
 
     def holds(self, low: Values, high: Values, watermark: int | None = None) -> Mask:
