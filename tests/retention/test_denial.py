@@ -14,7 +14,7 @@ from watersmeet.model import metadata
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import Sliding, Window
 from watersmeet.placement import Central, Hash
-from watersmeet.predicate.model import Dialect
+from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.state.store import Store
 from watersmeet.testing import oracle
@@ -35,6 +35,7 @@ SCHEMA = pa.schema(
 NAMES = SCHEMA.names
 NAN = float("nan")
 
+FOREIGN = metadata.ForeignKey(2, Column(0, 2)), oracle.ForeignKey("k", "a", "k")
 PROMISES: dict[str, tuple[Any, oracle.Promise]] = {
     "key": (metadata.Key((2,)), oracle.Key(("k",))),
     "key of two": (metadata.Key((2, 4)), oracle.Key(("k", "t"))),
@@ -128,6 +129,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "windows": [draw(st.sampled_from([None, None, 8])) for _ in names],
         "strategies": [draw(strategies_of) for _ in batches],
         "exchanges": [draw(st.sampled_from(["local", "shuffle"])) for _ in batches],
+        "foreign": draw(st.booleans()),
         "extremes": draw(st.sampled_from(EXTREMES)) | draw(st.sampled_from([{}, {"purge_pairs": 0}])),
     }
 
@@ -141,7 +143,10 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
             1,
             Window() if window is None else Sliding(window),
             delay,
-            promises=tuple(PROMISES[found][0] for found in case["promises"][name]),
+            promises=(
+                *(PROMISES[found][0] for found in case["promises"][name]),
+                *([FOREIGN[0]] if name == "b" and case["foreign"] else []),
+            ),
         )
         for name, delay, window in named
     )
@@ -166,11 +171,17 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
             name,
             oracle.Unbounded() if window is None else oracle.Sliding(window),
             delay,
-            promises=[PROMISES[found][1] for found in case["promises"][name]],
+            promises=[
+                *(PROMISES[found][1] for found in case["promises"][name]),
+                *([FOREIGN[1]] if name == "b" and case["foreign"] else []),
+            ],
         )
         for name, delay, window in named
     ]
     parts = [WHERE[case["where"][0]], *([THIRD[case["where"][1]]] if case["where"][1] else [])]
+    with limited(**case["extremes"]):
+        run.step(Central(), [])  # orphans are told, and punctuations put out, a batch after they could be
+        run.step(Central(), [])
     return run, oracle.join(specs, arrivals, lambda r: all(part(r) for part in parts))
 
 
@@ -180,8 +191,9 @@ def test_promises_true_and_false(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
         run, wanted = run_case(case, folder)
     assert run.results == wanted.results
-    shown = ("lateRows", "rejectedRows", "deniedRows", "punctuations")
+    shown = ("lateRows", "rejectedRows", "deniedRows", "punctuations", "orphanRows")
     found = [sum(p[name] for p in run.progress) for name in shown]
-    assert found == [len(wanted.late), len(wanted.rejected), len(wanted.denied), len(wanted.punctuations)]
+    told: list[list[Any]] = [wanted.late, wanted.rejected, [*wanted.denied], wanted.punctuations, [*wanted.orphans]]
+    assert found == [len(rows) for rows in told]
     for p in run.progress:
         assert p["watermark"] == wanted.watermarks.get(p["batchId"], p["watermark"])

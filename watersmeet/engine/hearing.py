@@ -14,10 +14,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.model.metadata import Clustered, Key, Ordered, Punctuated
+from watersmeet.model.metadata import Clustered, ForeignKey, Key, Ordered, Punctuated
 from watersmeet.predicate.model import Column
 from watersmeet.retention.denied import shape_of
 from watersmeet.retention.frontier import Plain, further, furthest
+from watersmeet.retention.orphans import children
+from watersmeet.retention.propagation import propagates, said
 from watersmeet.state.marks import ALWAYS, Marks, from_rows, merged
 from watersmeet.state.promised import MarkFile
 from watersmeet.state.rows import TIME
@@ -34,10 +36,12 @@ class Heard(NamedTuple):
     Attributes:
         file: The marks that it makes, or the values of runs; None if there are none.
         frontier: The furthest value of an order.
+        waiting: Rows that are to wait: punctuations that may go to the output, rows whose parent may still come.
     """
 
     file: MarkFile | None = None
     frontier: Plain = None
+    waiting: MarkFile | None = None
 
 
 @dataclass
@@ -54,6 +58,7 @@ class Hearing:
     _tables: dict[Number, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
     _values: dict[Number, list[pa.Array]] = field(default_factory=lambda: defaultdict(list))
     _frontiers: dict[Number, Plain] = field(default_factory=dict)
+    _waiting: dict[Number, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
 
     def punctuations(self, stream: int, rows: pa.RecordBatch) -> Mask:
         """Tell which rows of a stream are punctuations."""
@@ -98,6 +103,17 @@ class Hearing:
                 )
                 since = mine.column(TIME).to_numpy() if promise.effect == "watermark" else ALWAYS
                 self._marks((stream, number), low, high, since)
+                if mine.num_rows and propagates(self.plan.query, stream, promise):
+                    self._waiting[stream, number].append(said(promise, stream, mine, since))
+
+    def accepted(self, stream: int, rows: pa.RecordBatch) -> None:
+        """Listen to rows that are accepted: they are parents of others, or wait for their own."""
+        for child, number, column in children(self.plan.query, stream):
+            self._marks((child, number), [rows.column(column.name)])
+        for number, promise in enumerate(self.plan.query.streams[stream].promises):
+            if isinstance(promise, ForeignKey) and rows.num_rows:
+                known = pc.is_valid(rows.column(f"s{stream}_{promise.field}"))
+                self._waiting[stream, number].append(rows.filter(known))
 
     def _marks(
         self,
@@ -120,9 +136,15 @@ class Hearing:
             at: pa.record_batch(values, ["value"]) for at, values in self._values.items() if values and len(values[0])
         }
         for at, table in tables.items():
-            name = f"{self.plan.name}-{self.name}-heard-{at[0]}-{at[1]}"
-            found[at] = Heard(write_table(self.plan.store, name, table))
+            found[at] = Heard(self._written(at, "heard", table))
+        for at, parts in self._waiting.items():
+            table = pa.Table.from_batches(parts).combine_chunks().to_batches()
+            if table:
+                found[at] = found.get(at, Heard())._replace(waiting=self._written(at, "waiting", table[0]))
         return found
+
+    def _written(self, at: Number, what: str, table: pa.RecordBatch) -> MarkFile:
+        return write_table(self.plan.store, f"{self.plan.name}-{self.name}-{what}-{at[0]}-{at[1]}", table)
 
 
 def flagged(rows: pa.RecordBatch, stream: int, promise: Punctuated) -> Mask:

@@ -12,22 +12,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from watersmeet.engine.hearing import Heard, Hearing, Number
 from watersmeet.engine.plan import BatchPlan
+from watersmeet.engine.sides import SAMPLES, original, shown, write
 from watersmeet.limits import limits
 from watersmeet.model.duration import spelled
 from watersmeet.model.windows import within_horizon
-from watersmeet.show import plain
 from watersmeet.state.buckets import bucket
 from watersmeet.state.chunk import WHOLE, Bucket, Chunk
 from watersmeet.state.rows import HASH, TIME
 from watersmeet.state.write import Writer
 
-SAMPLES = 3
-"""How many rows are shown for each reason."""
-SIDES = ("late", "rejected", "denied")
 FRESH = 1 << 36
 """Numbers given in this batch begin here; below it are the positions of earlier chunks in the plan."""
 ATTEMPTS, PER_ATTEMPT = 1 << 16, 1 << 20
@@ -125,6 +121,8 @@ class Judge:
         if self._plan.watermark is not None:
             rows = self._split(stream, rows, pa.array(ts >= self._plan.watermark), "late", "before the watermark")
         rows = self._undenied(stream, rows)
+        if self._promised:
+            self._hearing.accepted(stream, rows)
         seen.accepted += rows.num_rows
         return self._admitted(stream, rows)
 
@@ -194,32 +192,19 @@ class Judge:
         seen = self.report.streams[stream]
         setattr(seen, kind, getattr(seen, kind) + rows.num_rows)
         if self._plan.samples is None or self._plan.samples:
-            what = {"kind": kind, "stream": self._plan.query.streams[stream].name}
+            spec = self._plan.query.streams[stream]
+            what = {"kind": kind, "stream": spec.name}
             for at in range(min(rows.num_rows, SAMPLES - self._sampled[cause])):
                 self._sampled[cause] += 1
-                self.report.samples.append({**what, "reason": reason(rows, at), "row": self._shown(stream, rows, at)})
+                self.report.samples.append(
+                    {**what, "reason": reason(rows, at), "row": shown(spec, stream, rows, at, self._plan.samples)}
+                )
         if self._plan.sides:
             self._side(stream, rows, kind)
 
-    def _shown(self, stream: int, rows: pa.RecordBatch, at: int) -> dict[str, str]:
-        spec, wanted = self._plan.query.streams[stream], self._plan.samples
-        names = {f"s{stream}_{field}": name for field, name in enumerate(spec.schema.names)}
-        names[TIME] = spec.schema.field(spec.time).name
-        columns = [c for c in rows.schema.names if c in names and (wanted is None or names[c].lower() in wanted)]
-        row = {column: str(plain(rows.column(column), at))[:60] for column in columns}
-        return {"event time (µs)" if column == TIME else names[column]: value for column, value in row.items()}
-
     def _side(self, stream: int, rows: pa.RecordBatch, kind: str) -> None:
-        schema = self._plan.query.streams[stream].schema
-        time = self._plan.query.streams[stream].time
-        columns = [
-            rows.column(TIME).cast(schema.field(at).type) if at == time else rows.column(f"s{stream}_{at}")
-            for at in range(len(schema))
-        ]
         path = f"sides/{self._name}-{len(self.report.files)}-{kind}-{stream}.parquet"
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_arrays(columns, schema=schema), sink)
-        self._plan.store.write(path, sink.getvalue())
+        write(self._plan.store, path, original(self._plan.query.streams[stream], stream, rows))
         self.report.files.append((kind, stream, path))
 
     def _admitted(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:

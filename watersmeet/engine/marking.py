@@ -1,82 +1,191 @@
-"""At the end of a batch, what was heard of metadata becomes what is denied from the next one on."""
+"""At the end of a batch, what was heard of metadata becomes what is denied from the next one on.
+
+What waited is looked at, too: punctuations that may go to the output, and rows that have turned out to be orphans.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.engine.hearing import Heard, Number
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.model.metadata import Clustered, Ordered
+from watersmeet.engine.sides import SAMPLES, original, write
+from watersmeet.engine.sides import shown as row_shown
+from watersmeet.kernel.duck import Duck
+from watersmeet.model.metadata import Clustered, ForeignKey, Ordered, Punctuated
 from watersmeet.predicate.model import Column
-from watersmeet.retention.denied import Source, shape_of
+from watersmeet.retention.denied import Denied, Source, shape_of
 from watersmeet.retention.frontier import further
+from watersmeet.retention.orphans import judged, parent_denied
+from watersmeet.retention.propagation import Ints, ready, shown
+from watersmeet.retention.stored import Stored
+from watersmeet.show import plain
 from watersmeet.state.marks import Marks, from_rows
 from watersmeet.state.promised import MarkFile, Promised, Promises, at
-from watersmeet.state.tables import coalesced, read_table, write_table
+from watersmeet.state.tables import coalesced, opened, read_table, write_table
 
 
-def marked(plan: BatchPlan, heard: Sequence[dict[Number, Heard]], name: str) -> Promises:
-    """Return what the promises of all streams have come to after a batch.
+@dataclass
+class Marking:
+    """Makes the promises' new state of what all intake tasks heard; done by one task of a batch.
 
-    Args:
+    Attributes:
         plan: The batch's plan.
-        heard: What each intake task heard.
         name: Unique to the task attempt.
+        duck: What looks for tuples that match.
+        sides: The files that it wrote to be put out: (what they are, stream, file).
+        counts: How many rows of each kind.
+        samples: Some of the orphans.
     """
-    return tuple(
-        tuple(
-            _after(plan, (stream, promise), at(plan.promises, stream, number), found, f"{name}-{stream}-{number}")
-            for number, promise in enumerate(spec.promises)
-            for found in [[part[stream, number] for part in heard if (stream, number) in part]]
+
+    plan: BatchPlan
+    name: str
+    duck: Duck
+    sides: list[tuple[str, int, str]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=lambda: {"punctuation": 0, "orphan": 0})
+    samples: list[dict[str, Any]] = field(default_factory=list)
+
+    def marked(self, heard: Sequence[dict[Number, Heard]]) -> Promises:
+        """Return what the promises of all streams have come to after a batch.
+
+        Args:
+            heard: What each intake task heard.
+        """
+        denied = self.plan.denied()
+        return tuple(
+            tuple(
+                self._after((stream, at), denied, [part[stream, at] for part in heard if (stream, at) in part])
+                for at in range(len(spec.promises))
+            )
+            for stream, spec in enumerate(self.plan.query.streams)
         )
-        for stream, spec in enumerate(plan.query.streams)
-    )
 
+    def _after(self, number: Number, denied: Denied, heard: Sequence[Heard]) -> Promised:
+        stream, promise = number[0], self.plan.query.streams[number[0]].promises[number[1]]
+        before, files = at(self.plan.promises, *number), tuple(part.file for part in heard if part.file is not None)
+        waiting = tuple(part.waiting for part in heard if part.waiting is not None)
+        match promise:
+            case Ordered():
+                return self._ordered(stream, promise, before, heard)
+            case Clustered():
+                return self._clustered(number, promise, before, files) if files else before
+            case Punctuated():
+                left = self._put_out(number, promise, before.waiting, denied)
+            case ForeignKey():
+                left = self._orphaned(number, promise, before, denied)
+            case _:
+                left = ()
+        return replace(self._with(number, before, files), waiting=(*left, *waiting))
 
-def _after(plan: BatchPlan, source: Source, before: Promised, heard: Sequence[Heard], name: str) -> Promised:
-    stream, promise = source
-    files = tuple(part.file for part in heard if part.file is not None)
-    if isinstance(promise, Ordered):
-        kind, reached = plan.query.type_of(Column(stream, promise.field)), before.frontier
+    def _ordered(self, stream: int, promise: Ordered, before: Promised, heard: Sequence[Heard]) -> Promised:
+        kind, reached = self.plan.query.type_of(Column(stream, promise.field)), before.frontier
         for part in heard:
             reached = further(reached, part.frontier, kind, promise.falling)
-        return before if reached == before.frontier else Promised(frontier=reached, batch=plan.batch)
-    if isinstance(promise, Clustered):
-        return _clustered(plan, source, promise, before, files, name) if files else before
-    return _with(plan, source, before, files, name) if files else before
+        return before if reached == before.frontier else Promised(frontier=reached, batch=self.plan.batch)
+
+    def _with(self, number: Number, before: Promised, files: tuple[MarkFile, ...]) -> Promised:
+        """Return a promise with more tables of marks; of the earlier ones those of a size are merged.
+
+        [!] Not the new ones: no manifest names them yet, so that nobody would remove them.
+        """
+        if not files:
+            return before
+        shape = shape_of(self.plan.query, self._source(number))
+        return replace(
+            before, files=(*coalesced(self.plan.store, self._named(number, ""), before.files, shape), *files)
+        )
+
+    def _clustered(self, number: Number, promise: Clustered, before: Promised, files: tuple[MarkFile, ...]) -> Promised:
+        """Return a promise of clusters after a batch that brought some values.
+
+        A value is over at the end of the (slack + 1)-th later batch that lacks it; batches that bring none don't count.
+        """
+        runs = (*before.runs, files)
+        if len(runs) <= promise.slack + 1:
+            return replace(before, runs=runs)
+        shape, (oldest, *later) = shape_of(self.plan.query, self._source(number)), runs
+        values = self._read(oldest)[0].column(0)
+        for run in later:
+            seen = self._read(run)[0].column(0)
+            known = Marks(shape, from_rows(shape, [seen], [seen], self.plan.batch))
+            values = values.take(pa.array(np.flatnonzero(known.find([values]) < 0)))
+        over = replace(before, runs=tuple(later))
+        table = from_rows(shape, [values], [values], self.plan.batch)
+        return self._with(number, over, (self._written(number, "over", table),)) if len(values) else over
+
+    # -- what waits
+
+    def _put_out(
+        self, number: Number, promise: Punctuated, waiting: tuple[MarkFile, ...], denied: Denied
+    ) -> tuple[MarkFile, ...]:
+        """Write the punctuations that may go to the output; return the files of those that wait on."""
+        if not waiting:
+            return ()
+        rows, plan, stream = self._read(waiting)[0], self.plan, number[0]
+        stored = Stored(plan.query, plan.store, [c for c in plan.chunks if c.bucket.first and c.stream == stream])
+        go = ready(promise, stream, rows, stored, denied.watermark, self.duck)
+        if not len(go):
+            return waiting if len(waiting) < MANY else (self._written(number, "left", rows),)
+        self._side("punctuation", stream, shown(plan.query, stream, promise, rows.take(pa.array(go))))
+        return self._kept(number, rows, np.delete(np.arange(rows.num_rows), go))
+
+    def _orphaned(self, number: Number, promise: ForeignKey, before: Promised, denied: Denied) -> tuple[MarkFile, ...]:
+        """Write the rows that have turned out to be orphans; return the files of those that may yet find a parent."""
+        if not before.waiting:
+            return ()
+        rows, plan = self._read(before.waiting)[0], self.plan
+        values, shape = rows.column(f"s{number[0]}_{promise.field}"), shape_of(plan.query, self._source(number))
+        accepted = np.zeros(len(values), bool)
+        for file in before.files:
+            accepted |= opened(plan.store, file, shape).find([values]) >= 0
+        found = judged(values, accepted, parent_denied(plan.query, promise, values, denied))
+        if found.orphans.any():
+            orphans = rows.take(pa.array(np.flatnonzero(found.orphans)))
+            self._side("orphan", number[0], original(plan.query.streams[number[0]], number[0], orphans))
+            self._sampled(number[0], promise, orphans)
+        return self._kept(number, rows, np.flatnonzero(found.waiting))
+
+    def _kept(self, number: Number, rows: pa.RecordBatch, left: Ints) -> tuple[MarkFile, ...]:
+        return (self._written(number, "left", rows.take(pa.array(left))),) if len(left) else ()
+
+    def _side(self, kind: str, stream: int, rows: pa.Table) -> None:
+        """Count rows to be put out, and write them if anybody wants them."""
+        self.counts[kind] += rows.num_rows
+        if self.plan.sides:
+            path = f"sides/{self.plan.name}-{self.name}-{len(self.sides)}-{kind}-{stream}.parquet"
+            write(self.plan.store, path, rows)
+            self.sides.append((kind, stream, path))
+
+    def _sampled(self, stream: int, promise: ForeignKey, rows: pa.RecordBatch) -> None:
+        spec, wanted = self.plan.query.streams[stream], self.plan.samples
+        if wanted is not None and not wanted:
+            return
+        parent = self.plan.query.name_of(promise.parent)
+        for number in range(min(rows.num_rows, SAMPLES)):
+            value = plain(rows.column(f"s{stream}_{promise.field}"), number)
+            reason = f"no {parent} = {value} came, and none can come any more"
+            row = row_shown(spec, stream, rows, number, wanted)
+            self.samples.append({"kind": "orphan", "stream": spec.name, "reason": reason, "row": row})
+
+    # -- files
+
+    def _source(self, number: Number) -> Source:
+        return number[0], self.plan.query.streams[number[0]].promises[number[1]]
+
+    def _named(self, number: Number, what: str) -> str:
+        return f"{self.plan.name}-{self.name}-{number[0]}-{number[1]}{what}"
+
+    def _written(self, number: Number, what: str, table: pa.RecordBatch) -> MarkFile:
+        return write_table(self.plan.store, self._named(number, f"-{what}"), table)
+
+    def _read(self, files: Sequence[MarkFile]) -> list[pa.RecordBatch]:
+        """Return the rows of some files as one block."""
+        table = pa.concat_tables([pa.Table.from_batches([read_table(self.plan.store, file)]) for file in files])
+        return table.combine_chunks().to_batches() or [read_table(self.plan.store, files[0])]
 
 
-def _with(plan: BatchPlan, source: Source, before: Promised, files: tuple[MarkFile, ...], name: str) -> Promised:
-    """Return a promise with more tables of marks; of the earlier ones those of a size are merged.
-
-    [!] Not the new ones: no manifest names them yet, so that nobody would remove them.
-    """
-    shape, unique = shape_of(plan.query, source), f"{plan.name}-{name}"
-    return Promised((*coalesced(plan.store, unique, before.files, shape), *files), before.runs)
-
-
-def _clustered(
-    plan: BatchPlan, source: Source, promise: Clustered, before: Promised, files: tuple[MarkFile, ...], name: str
-) -> Promised:
-    """Return a promise of clusters after a batch that brought some values.
-
-    A value is over at the end of the (slack + 1)-th later batch that lacks it; batches that bring none don't count.
-    """
-    runs = (*before.runs, files)
-    if len(runs) <= promise.slack + 1:
-        return Promised(before.files, runs)
-    shape, (oldest, *later) = shape_of(plan.query, source), runs
-    values, batch = _values(plan, oldest), plan.batch
-    for run in later:
-        known = Marks(shape, from_rows(shape, [seen := _values(plan, run)], [seen], batch))
-        values = values.take(pa.array(np.flatnonzero(known.find([values]) < 0)))
-    over = Promised(before.files, tuple(later))
-    if not len(values):
-        return over
-    table = from_rows(shape, [values], [values], batch)
-    return _with(plan, source, over, (write_table(plan.store, f"{plan.name}-{name}-over", table),), name)
-
-
-def _values(plan: BatchPlan, run: Sequence[MarkFile]) -> pa.Array:
-    return pa.concat_arrays([read_table(plan.store, file).column(0) for file in run])
+MANY = 8
+"""As many files of rows that wait become one."""

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watersmeet.engine.feedback import added, held
-from watersmeet.engine.intake import SAMPLES, IntakeReport, StreamIntake
+from watersmeet.engine.intake import IntakeReport, StreamIntake
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
+from watersmeet.engine.sides import SAMPLES
 from watersmeet.engine.watermark import held_back_by, watermarks
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.promised import counted
@@ -36,7 +37,9 @@ def progress(
         "rejectedRows": sum(seen.rejected for seen in taken),
         "deniedRows": sum(seen.denied for seen in taken),
         "punctuations": sum(seen.punctuations for seen in taken),
-        "samples": _samples(intakes),
+        "orphanRows": sum(task.told.get("orphan", 0) for task in tasks),
+        "punctuationsOut": sum(task.told.get("punctuation", 0) for task in tasks),
+        "samples": _samples([sample for told in (*intakes, *tasks) for sample in told.samples]),
         "outputRows": sum(task.rows for task in tasks),
         "stateRows": sum(chunk.live * len(chunk.owners) for chunk in chunks),
         "distinctRows": sum(chunk.live for chunk in chunks if chunk.bucket.first),
@@ -58,11 +61,11 @@ def progress(
     }
 
 
-def _samples(intakes: Sequence[IntakeReport]) -> list[dict[str, Any]]:
+def _samples(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a few of the rows that were not taken, of each reason as many; what was denied, of each stream."""
     alike: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for sample in (sample for report in intakes for sample in report.samples):
-        alike[sample["stream"] if sample["kind"] == "denied" else sample["reason"]].append(sample)
+    for sample in found:
+        alike[sample["stream"] if sample["kind"] in ("denied", "orphan") else sample["reason"]].append(sample)
     return [sample for samples in alike.values() for sample in samples[:SAMPLES]]
 
 

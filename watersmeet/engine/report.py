@@ -1,6 +1,7 @@
 """What a task tells the driver: its work, the results it wrote and the chunks it made."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from watersmeet.engine.intake import IntakeReport
 from watersmeet.kernel.calls import CallCost
@@ -27,7 +28,10 @@ class TaskReport:
         chunks: The batch's fresh chunks; only from that task.
         merged: Chunks this task made, each with the ids of those it replaces.
         purged: Chunks with rows found dead, each with the file that names them.
-        promises: What the streams' promises have come to; only from one task.
+        promises: What the streams' promises have come to; only from one task, as what follows:
+        sides: Files to be put out: (what they are, stream, file).
+        told: How many rows of each kind those are.
+        samples: Some of them.
         seconds: CPU seconds used.
         shipping: Those of them that it took to send rows to other tasks and to receive them.
         tasks: How many tasks did it, one after the other; none in the driver.
@@ -46,6 +50,9 @@ class TaskReport:
     merged: list[tuple[Chunk, tuple[str, ...]]] = field(default_factory=list)
     purged: list[Chunk] = field(default_factory=list)
     promises: Promises = ()
+    sides: list[tuple[str, int, str]] = field(default_factory=list)
+    told: dict[str, int] = field(default_factory=dict)
+    samples: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     shipping: float = 0.0
     tasks: int = 0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from watersmeet.engine.arrival import Arrivals, arrivals, as_of_all
 from watersmeet.engine.intake import IntakeReport, writer
-from watersmeet.engine.marking import marked
+from watersmeet.engine.marking import Marking
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.route import Routes
@@ -235,7 +235,9 @@ class JoinTask:
             numbers = self._ordinals
             report.chunks = [write.write_ordinals(c, numbers[c.id]) if c.id in numbers else c for c in fresh]
             if self._plan.query.promised:
-                report.promises = marked(self._plan, [intake.heard for intake in self._intakes], name)
+                marking = Marking(self._plan, name, self._worker.duck(self._plan.query.dialect))
+                report.promises = marking.marked([intake.heard for intake in self._intakes])
+                report.sides, report.told, report.samples = marking.sides, marking.counts, marking.samples
 
     def _purged(self, node: int, name: str) -> list[Chunk]:
         """Return the chunks of a node with the rows that are dead; not those that are merged in this batch."""

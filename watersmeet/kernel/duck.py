@@ -99,6 +99,16 @@ class Duck:
             for block in _blocks(cursor, f"SELECT i, j FROM l, r WHERE {_all(conditions)}"):
                 yield block.column(0).to_numpy(), block.column(1).to_numpy()
 
+    def unmatched(self, left: Table, right: Table, conditions: Sequence[str], sizes: tuple[int, int]) -> Ints:
+        """Return the rows on the left for which no row on the right makes every condition TRUE."""
+        if not sizes[0] or not sizes[1]:
+            return np.arange(sizes[0])
+        with self._connection.cursor() as cursor:
+            _register(cursor, "l", left, "i", sizes[0])
+            _register(cursor, "r", right, "j", sizes[1])
+            query = f"SELECT i FROM l WHERE NOT EXISTS (SELECT 1 FROM r WHERE {_all(conditions)}) ORDER BY i"
+            return np.asarray(cursor.execute(query).fetchnumpy()["i"], dtype=np.int64)
+
     def check(self, columns: Table, conjunct: Conjunct, rows: int, names: Mapping[str, str]) -> Ints:
         """Return the positions for which a conjunct that may raise is TRUE.
 

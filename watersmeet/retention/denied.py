@@ -64,7 +64,7 @@ class Denied:
                 limit = self.frontiers.get(source)
                 if limit is not None:
                     yield beyond(values[0], promise, limit), promise
-            elif self.marks.get(source):
+            elif not isinstance(promise, ForeignKey) and self.marks.get(source):
                 yield self.find(source, values)[1] >= 0, promise
 
     def reason(self, stream: int, promise: Promise, rows: pa.RecordBatch, row: int) -> str:

@@ -110,6 +110,9 @@ class JoinTree:
         """Return the files of rows that were not taken, by kind and stream; streams of two joins may share a name."""
         found: dict[str, dict[str, list[str]]] = {}
         for tree in self.walk():
-            for kind, stream, file in (side for intake in jobs[tree.path].intakes for side in intake.files):
+            job = jobs[tree.path]
+            sides = [side for intake in job.intakes for side in intake.files]
+            sides += [side for report in job.reports for side in report.sides]
+            for kind, stream, file in sides:
                 found.setdefault(kind, {}).setdefault(tree.operator.query.streams[stream].name, []).append(file)
         return found

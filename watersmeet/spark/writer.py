@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watersmeet.cost.parameters import Parameters
-from watersmeet.engine.intake import SIDES
+from watersmeet.engine.sides import SIDES
 from watersmeet.errors import DefinitionError, PredicateError, StateError, WatersmeetError
 from watersmeet.model.duration import microseconds
 from watersmeet.spark import checks

@@ -25,27 +25,30 @@ class Promised:
         runs: Of a promise of clusters, the values of the last batches that brought some, the oldest first.
         frontier: Of a promised order, the furthest value so far, as JSON can hold it; None before the first.
         batch: The batch that brought that value.
+        waiting: Rows that wait for their turn: punctuations to be put out, rows whose partner may still come.
     """
 
     files: tuple[MarkFile, ...] = ()
     runs: tuple[tuple[MarkFile, ...], ...] = ()
     frontier: int | str | None = None
     batch: int = -1
+    waiting: tuple[MarkFile, ...] = ()
 
     @property
     def paths(self) -> frozenset[str]:
         """The files that it consists of."""
-        return frozenset(file.path for file in (*self.files, *(file for run in self.runs for file in run)))
+        runs = (file for run in self.runs for file in run)
+        return frozenset(file.path for file in (*self.files, *runs, *self.waiting))
 
     def to_json(self) -> list[Any]:
         """Return it as the manifest writes it."""
-        return [self.files, self.runs, self.frontier, self.batch]
+        return [self.files, self.runs, self.frontier, self.batch, self.waiting]
 
     @staticmethod
     def from_json(plain: Sequence[Any]) -> "Promised":
         """Return what `to_json` was given."""
-        files, runs, frontier, batch = plain
-        return Promised(_files(files), tuple(map(_files, runs)), frontier, batch)
+        files, runs, frontier, batch, waiting = plain
+        return Promised(_files(files), tuple(map(_files, runs)), frontier, batch, _files(waiting))
 
 
 def _files(plain: Sequence[Sequence[Any]]) -> tuple[MarkFile, ...]:

@@ -1,0 +1,53 @@
+"""Side outputs: rows that are not joined but told of, counted, sampled and written to folders of their own."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from watersmeet.model.query import StreamSpec
+from watersmeet.show import plain
+from watersmeet.state.rows import TIME
+from watersmeet.state.store import Store
+
+SIDES = ("late", "rejected", "denied", "orphan", "punctuation")
+"""What is told of: three kinds of rows that are not taken, those without a partner, and punctuations of the output."""
+SAMPLES = 3
+"""How many rows are shown for each reason."""
+
+
+def original(spec: StreamSpec, stream: int, rows: pa.RecordBatch) -> pa.Table:
+    """Return rows of a stream with the columns that they came with; those that were left behind are NULL."""
+    names = rows.schema.names
+
+    def column(at: int) -> pa.Array:
+        kind, name = spec.schema.field(at).type, f"s{stream}_{at}"
+        if at == spec.time:
+            return rows.column(TIME).cast(kind)
+        return rows.column(name) if name in names else pa.nulls(rows.num_rows, kind)
+
+    return pa.Table.from_arrays([column(at) for at in range(len(spec.schema))], schema=spec.schema)
+
+
+def shown(
+    spec: StreamSpec, stream: int, rows: pa.RecordBatch, at: int, wanted: frozenset[str] | None
+) -> dict[str, str]:
+    """Return a row as samples show it.
+
+    Args:
+        spec: Its stream.
+        stream: The stream's position.
+        rows: Rows of the stream.
+        at: Which of them.
+        wanted: The columns to show, in small letters; None for all.
+    """
+    names = {f"s{stream}_{field}": name for field, name in enumerate(spec.schema.names)}
+    names[TIME] = spec.schema.field(spec.time).name
+    columns = [c for c in rows.schema.names if c in names and (wanted is None or names[c].lower() in wanted)]
+    row = {column: str(plain(rows.column(column), at))[:60] for column in columns}
+    return {"event time (µs)" if column == TIME else names[column]: value for column, value in row.items()}
+
+
+def write(store: Store, path: str, rows: pa.Table) -> None:
+    """Write rows as Parquet."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink)
+    store.write(path, sink.getvalue())

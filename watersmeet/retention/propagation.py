@@ -1,0 +1,74 @@
+"""Propagation: a punctuation goes to the output once no stored tuple of its stream matches it.
+
+Ding, Rundensteiner and Heineman, "MJoin", section 4: from then on no result can have a member that it speaks of. It is
+judged by the state before a batch, so that it may come one batch later than it could.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from watersmeet.kernel.duck import Duck
+from watersmeet.model.metadata import Punctuated
+from watersmeet.model.query import Query
+from watersmeet.predicate.model import Column
+from watersmeet.retention.stored import Stored
+from watersmeet.state.marks import ALWAYS
+
+SINCE = "since"
+Ints = NDArray[np.int64]
+
+
+def propagates(query: Query, stream: int, promise: Punctuated) -> bool:
+    """Tell whether the output shows every column that a punctuation speaks of."""
+    return all(Column(stream, pattern.field) in query.shown for pattern in promise.patterns)
+
+
+def said(promise: Punctuated, stream: int, rows: pa.RecordBatch, since: Ints | int) -> pa.RecordBatch:
+    """Return punctuations as they wait: the ends of their patterns, and since when they are in effect."""
+    columns = {
+        f"{end}{at}": rows.column(f"s{stream}_{getattr(pattern, end)}")
+        for at, pattern in enumerate(promise.patterns)
+        for end in ("low", "high")
+    }
+    return pa.record_batch({**columns, SINCE: pa.array(np.broadcast_to(np.asarray(since, np.int64), rows.num_rows))})
+
+
+def ready(
+    promise: Punctuated, stream: int, waiting: pa.RecordBatch, stored: Stored, watermark: int | None, duck: Duck
+) -> Ints:
+    """Return which of the punctuations that wait may go to the output.
+
+    Args:
+        promise: The kind of punctuation.
+        stream: Its stream.
+        waiting: The punctuations, as `said` returns them.
+        stored: The tuples that are stored.
+        watermark: The join's watermark; None for minus infinity.
+        duck: What looks for tuples that match.
+    """
+    since = waiting.column(SINCE).to_numpy()
+    effective = np.flatnonzero((since == ALWAYS) | (False if watermark is None else since < watermark))
+    asked = waiting.take(pa.array(effective))
+    live = {f"c{at}": stored.column(Column(stream, pattern.field)) for at, pattern in enumerate(promise.patterns)}
+    conditions = [
+        f"c{at} = low{at}" if pattern.constant else f"c{at} BETWEEN low{at} AND high{at}"
+        for at, pattern in enumerate(promise.patterns)
+    ]
+    ends = {name: asked.column(name) for name in asked.schema.names if name != SINCE}
+    return effective[duck.unmatched(ends, live, conditions, (len(effective), stored.rows(stream)))]
+
+
+def shown(query: Query, stream: int, promise: Punctuated, rows: pa.RecordBatch) -> pa.Table:
+    """Return punctuations as they are written: a column for each constant, two for each range."""
+    names = query.streams[stream].schema.names
+    columns: dict[str, pa.Array] = {}
+    for at, pattern in enumerate(promise.patterns):
+        name = names[pattern.field]
+        ends: Sequence[tuple[str, str]] = (
+            [(name, f"low{at}")] if pattern.constant else [(f"{name}_low", f"low{at}"), (f"{name}_high", f"high{at}")]
+        )
+        columns |= {shown: rows.column(end) for shown, end in ends}
+    return pa.table(columns)
