@@ -39,7 +39,7 @@ def progress(
         "punctuations": sum(seen.punctuations for seen in taken),
         "orphanRows": sum(task.told.get("orphan", 0) for task in tasks),
         "punctuationsOut": sum(task.told.get("punctuation", 0) for task in tasks),
-        "samples": _samples([sample for told in (*intakes, *tasks) for sample in told.samples]),
+        "samples": _samples([*_told(intakes), *_told(tasks)]),
         "outputRows": sum(task.rows for task in tasks),
         "stateRows": sum(chunk.live * len(chunk.owners) for chunk in chunks),
         "distinctRows": sum(chunk.live for chunk in chunks if chunk.bucket.first),
@@ -59,6 +59,10 @@ def progress(
         "strays": sum(task.strays for task in tasks),
         "promises": counted(dict(zip(names, manifest.promises, strict=False))),
     }
+
+
+def _told(reports: Sequence[IntakeReport | TaskReport]) -> list[dict[str, Any]]:
+    return [sample for report in reports for sample in report.samples]
 
 
 def _samples(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
