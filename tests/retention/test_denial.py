@@ -1,5 +1,6 @@
 """Promises of streams, true and false, on the engine against the oracle: the same results, the same rows denied."""
 
+from collections import Counter
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -134,7 +135,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
+def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome, list[oracle.Arrival]]:
     named = list(zip(case["names"], case["delays"], case["windows"], strict=True))
     streams = tuple(
         StreamSpec(
@@ -182,18 +183,54 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
     with limited(**case["extremes"]):
         run.step(Central(), [])  # orphans are told, and punctuations put out, a batch after they could be
         run.step(Central(), [])
-    return run, oracle.join(specs, arrivals, lambda r: all(part(r) for part in parts))
+    return run, oracle.join(specs, arrivals, lambda r: all(part(r) for part in parts)), arrivals
 
 
 @settings(max_examples=120, deadline=None)
 @given(cases())
 def test_promises_true_and_false(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
-        run, wanted = run_case(case, folder)
+        run, wanted, arrivals = run_case(case, folder)
     assert run.results == wanted.results
     shown = ("lateRows", "rejectedRows", "deniedRows", "punctuations", "orphanRows")
     found = [sum(p[name] for p in run.progress) for name in shown]
     told: list[list[Any]] = [wanted.late, wanted.rejected, [*wanted.denied], wanted.punctuations, [*wanted.orphans]]
     assert found == [len(rows) for rows in told]
+    assert_denied_alike(run, wanted)
+    assert_nothing_after_its_punctuation(case, run, arrivals)
     for p in run.progress:
         assert p["watermark"] == wanted.watermarks.get(p["batchId"], p["watermark"])
+
+
+def assert_denied_alike(run: Run, wanted: oracle.Outcome) -> None:
+    """The very rows that the oracle denies, rejects and finds late, or orphaned, are written."""
+    for kind, arrivals in (
+        ("late", wanted.late),
+        ("rejected", wanted.rejected),
+        ("denied", [arrival for arrival, _ in wanted.denied]),
+        ("orphan", [arrival for _, arrival in wanted.orphans]),
+    ):
+        found = Counter(row["id"] for (side, _), rows in run.sides.items() if side == kind for _, row in rows)
+        assert found == Counter(arrival.row["id"] for arrival in arrivals), kind
+
+
+def assert_nothing_after_its_punctuation(case: dict[str, Any], run: Run, arrivals: list[oracle.Arrival]) -> None:
+    """No result of a later batch has a member that a punctuation of the output speaks of."""
+    batch_of = {arrival.row["id"]: arrival for arrival in arrivals}
+    put_out = {name: rows for (kind, name), rows in run.sides.items() if kind == "punctuation"}
+    for ids, _ in run.results:
+        made = max(batch_of[member].batch for member in ids)
+        for name, member in zip(case["names"], ids, strict=True):
+            row = batch_of[member].row
+            for batch, said in put_out.get(name, []):
+                assert batch > made or not _spoken_of(row, said)
+
+
+def _spoken_of(row: Any, said: dict[str, Any]) -> bool:
+    names = {name.removesuffix("_low").removesuffix("_high") for name in said}
+    return all(
+        _equal(row[name], said[name])
+        if name in said
+        else row[name] is not None and said[f"{name}_low"] <= row[name] <= said[f"{name}_high"]
+        for name in names
+    )

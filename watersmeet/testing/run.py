@@ -47,6 +47,7 @@ class Run(Runtime):
     progress: list[Mapping[str, Any]] = field(default_factory=list)
     batch: int = -1
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
+    sides: dict[tuple[str, str], list[tuple[int, dict[str, Any]]]] = field(default_factory=dict)
     _arrivals: Rows = ()
     _exchange: str = "local"
 
@@ -59,7 +60,7 @@ class Run(Runtime):
         now: int | None = None,
     ) -> None:
         """Run one batch of (stream, row), committing through the stored manifest."""
-        tree = JoinTree(Operator(self.query, strategy, self.store, self.name, ordering))
+        tree = JoinTree(Operator(self.query, strategy, self.store, self.name, ordering, sides=True))
         before = tree.start() if self.batch < 0 else manifests.load(self.store, self.batch)
         if before is None:
             raise StateError(f"There is no manifest of batch {self.batch}.")
@@ -81,12 +82,19 @@ class Run(Runtime):
         return inline(given, plan, {1: 1, 2: 3}.get(plan.placement.nodes, TASKS))  # as many as nodes, more, or fewer
 
     def publish(self, action: Publish) -> Published:
-        """Note the results."""
+        """Note the results, and the rows of side outputs by kind and stream."""
         for file in action.files:
-            for rows in pq.read_table(pa.BufferReader(self.store.read(file))).to_batches():
+            for rows in self._read(file).to_batches():
                 self.add(rows)
+        for kind, found in action.sides.items():
+            for stream, files in found.items():
+                told = self.sides.setdefault((kind, stream), [])
+                told += [(action.batch, row) for file in files for row in self._read(file).to_pylist()]
         self.store.remove(action.files)
         return Published()
+
+    def _read(self, file: str) -> pa.Table:
+        return pq.read_table(pa.BufferReader(self.store.read(file)))
 
     def retract(self, action: Retract) -> None:
         """Refuse a batch that was done already."""
