@@ -135,11 +135,13 @@ class Hidden:
         text: What it holds, as the user wrote it.
         type: Its type.
         failed: Whether it is the flag of the column before it, TRUE where computing that raised.
+        moved: If it is a timestamp of the stream moved by a fixed time, that column's position and the microseconds.
     """
 
     text: str
     type: pa.DataType
     failed: bool = False
+    moved: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

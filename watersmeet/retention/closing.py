@@ -6,7 +6,7 @@ out conjuncts only enlarges what could match, so every way is sound by itself. S
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +18,7 @@ from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.ranges import columns_of, ranges
 from watersmeet.model.metadata import Clustered, Key, Ordered, Punctuated
 from watersmeet.model.query import Query
+from watersmeet.model.windows import FOREVER, NEVER
 from watersmeet.predicate.model import Bound, Column
 from watersmeet.retention.denied import Denied, Source, fields_of
 from watersmeet.state.numbers import numbers
@@ -66,15 +67,18 @@ class Frontier:
         column: The column.
         falling: Whether what is denied lies above the frontier.
         source: The promise that denies; None for the watermark.
+        moved: By how many microseconds the column lies after the one that the frontier is of.
     """
 
     column: Column
     falling: bool = False
     source: Source | None = None
+    moved: int = 0
 
     def value(self, denied: Denied) -> pa.Scalar | None:
         """Return the frontier; None before there is one."""
-        return denied.times.get(self.column.stream) if self.source is None else denied.frontiers.get(self.source)
+        found = denied.times.get(self.column.stream) if self.source is None else denied.frontiers.get(self.source)
+        return found if found is None or not self.moved else _later(found, self.moved)
 
     def describe(self, query: Query) -> str:
         """Return what moves it, for people."""
@@ -218,10 +222,14 @@ class Closings:
 
     def _frontiers(self, stream: int) -> Iterator[Frontier]:
         spec = self._query.streams[stream]
-        yield Frontier(Column(stream, spec.time))
-        for promise in spec.promises:
-            if isinstance(promise, Ordered):
-                yield Frontier(Column(stream, promise.field), promise.falling, (stream, promise))
+        own = [Frontier(Column(stream, spec.time))]
+        orders = [promise for promise in spec.promises if isinstance(promise, Ordered)]
+        own += [Frontier(Column(stream, order.field), order.falling, (stream, order)) for order in orders]
+        yield from own
+        for at, hidden in enumerate(spec.hidden, len(spec.schema)):
+            for frontier in own if hidden.moved is not None else ():
+                if hidden.moved is not None and frontier.column.field == hidden.moved[0]:
+                    yield replace(frontier, column=Column(stream, at), moved=hidden.moved[1])
 
     def _limiting(self, stream: int) -> Iterator[Way]:
         """Yield the ways that rest on limits of a column."""
@@ -283,6 +291,12 @@ class _Classes:
     def among(self, column: Column, streams: Collection[int]) -> tuple[Column, str] | None:
         """Return a column of some streams that must equal one, and by which conjuncts; None if there is none."""
         return next((found for found in self.others(column) if found[0].stream in streams), None)
+
+
+def _later(time: pa.Scalar, micros: int) -> pa.Scalar | None:
+    """Return a timestamp moved by some microseconds; None where there are no such times."""
+    moved = time.cast(pa.int64()).as_py() + micros
+    return pa.scalar(moved, pa.int64()).cast(time.type) if NEVER <= moved <= FOREVER else None
 
 
 def _quoted(texts: tuple[str, ...]) -> str:

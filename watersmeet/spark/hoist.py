@@ -12,6 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.model.query import StreamSpec
+from watersmeet.predicate.bounds import FIXED_ZONES
+from watersmeet.predicate.datetimes import DAY
 from watersmeet.predicate.expr import Expr, Refusal, fail
 from watersmeet.predicate.model import Column, Hidden
 from watersmeet.predicate.types import from_arrow
@@ -111,7 +113,7 @@ class Hoist:
     ) -> None:
         self._names, self._text, self._streams, self._spark, self._calm = names, text, streams, spark, calm
         self._sizes = sizes
-        self._builder = Builder(spark)
+        self._builder, self._zone = Builder(spark), spark.conf.get("spark.sql.session.timeZone")
         self._empty = [spark.createDataFrame([], numbered(kind)) for kind in kinds]
         self.computed: list[list[Computed]] = [[] for _ in streams]
         self.hidden: dict[Part, Computed] = {}
@@ -215,10 +217,31 @@ class Hoist:
     def _numbered(self, part: Part) -> Any:
         return self._raising.get(part) or self._names.numbered(part, self._builder)
 
+    def _moved(self, part: Part) -> tuple[int, int] | None:
+        """Return the timestamp column that a part is a fixed time away from, and by how many microseconds.
+
+        [!] A day is 24 hours only where clocks are never changed, and a month has no length at all.
+        """
+        if part.kind not in ("Add", "Subtract") or len(part.children) != 2:
+            return None
+        one, two = part.children
+        if part.kind == "Add" and self._names.is_bare(two):
+            one, two = two, one
+        if two.kind != "Literal" or not self._names.is_bare(one):
+            return None
+        (column,) = self._names.reads(one)
+        kind = self._streams[column.stream].schema.field(column.field).type
+        name = str(two.handle.dataType().simpleString())
+        if not pa.types.is_timestamp(kind) or not name.startswith("interval") or "year" in name or "month" in name:
+            return None
+        micros = int(two.handle.value()) * (-1 if part.kind == "Subtract" else 1)
+        fixed = kind.tz is None or self._zone in FIXED_ZONES or abs(micros) < DAY
+        return (column.field, micros) if fixed else None
+
     def _compute(self, part: Part, stream: int, value: SparkColumn, kind: T.DataType) -> Computed:
         text, type_ = self._text.of(part), arrow_type(kind)
         column = Column(stream, len(self._streams[stream].schema) + len(self.computed[stream]))
-        made = Computed(part, Hidden(text, type_), kind, column, value)
+        made = Computed(part, Hidden(text, type_, moved=self._moved(part)), kind, column, value)
         if self._calm(part):
             self.computed[stream].append(made)
             return made
