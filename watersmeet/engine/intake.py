@@ -113,6 +113,7 @@ class Judge:
         seen = self.report.streams[stream]
         seen.rows += rows.num_rows
         if stream in self._promised:
+            rows = self._hearing.timed(stream, rows)
             said = self._hearing.punctuations(stream, rows)
             self._hearing.data(stream, rows.filter(pa.array(~said)))
         rows = self._split(stream, rows, pc.is_valid(rows.column(TIME)), "rejected", "no event time")
@@ -146,7 +147,7 @@ class Judge:
             return rows
         left = np.ones(rows.num_rows, bool)
         for found, promise in self._denied.judged(stream, rows):
-            reason = partial(self._denied.reason, stream, promise)
+            reason = partial(self._denied.reason, stream, promise, wanted=self._plan.samples)
             self._turn_away(stream, rows.filter(pa.array(found & left)), "denied", (stream, promise), reason)
             left &= ~found
         return rows if left.all() else rows.filter(pa.array(left))
@@ -203,7 +204,7 @@ class Judge:
 
     def _shown(self, stream: int, rows: pa.RecordBatch, at: int) -> dict[str, str]:
         spec, wanted = self._plan.query.streams[stream], self._plan.samples
-        names = {f"s{stream}_{field}": name for field, name in enumerate(spec.schema.names)}
+        names = {f"s{stream}_{field}": name for field, name in enumerate(spec.schema.names) if field != spec.time}
         names[TIME] = spec.schema.field(spec.time).name
         columns = [c for c in rows.schema.names if c in names and (wanted is None or names[c].lower() in wanted)]
         row = {column: str(plain(rows.column(column), at))[:60] for column in columns}

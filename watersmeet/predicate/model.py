@@ -135,11 +135,13 @@ class Hidden:
         text: What it holds, as the user wrote it.
         type: Its type.
         failed: Whether it is the flag of the column before it, TRUE where computing that raised.
+        told: Whether it holds what punctuations from a frame of their own say; it is NULL for tuples.
     """
 
     text: str
     type: pa.DataType
     failed: bool = False
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from watersmeet.state.store import Store
 if TYPE_CHECKING:
     from watersmeet.spark.join import Join
 
-OWN_OPTIONS = {"checkpointLocation", "path", "latePath", "rejectedPath", "exchange", "durable", "samples"}
+OWN_OPTIONS = {"checkpointLocation", "path", *(f"{kind}Path" for kind in SIDES), "exchange", "durable", "samples"}
 Consume = Callable[[DataFrame, int], None]
 
 
@@ -185,11 +185,11 @@ class JoinWriter:
         return reached(place(self.join.spark, given, what), what)
 
     def _sides(self) -> dict[str, Folder]:
-        """Return the folders for late and rejected rows."""
+        """Return the folders for late, rejected and denied rows."""
         named = {kind: f"{kind}Path" for kind in SIDES if f"{kind}Path" in self._options}
         if named:
             columns = [(name, frame.columns) for name, frame in self.join.leaves]
-            checks.alike(columns, "late and rejected rows are written with every column: rename one")
+            checks.alike(columns, "rows that are not taken are written with every column: rename one")
         return {kind: Folder(self._place(self._options[option], option)) for kind, option in named.items()}
 
     def _due(self) -> float | None:
