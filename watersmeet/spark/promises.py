@@ -266,7 +266,7 @@ class Resolver:
         fields, ends = self._patterns(stream, said, theirs)
         needed = sorted({end for found in ends for end in found})
         place = {end: first + 1 + order for order, end in enumerate(needed)}
-        hidden = [Hidden("flag", pa.bool_(), told=True)]
+        hidden = [Hidden("a frame of their own", pa.bool_(), told=True)]
         hidden += [Hidden(theirs.kind.names[end], _arrow(theirs.type_of(end)), told=True) for end in needed]
         patterns = [Pattern(at, place[low], place[high]) for at, (low, high) in zip(fields, ends, strict=True)]
         time = F.col(column_name(theirs.at(said, str(said.time))))
