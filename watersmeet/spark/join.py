@@ -596,7 +596,8 @@ def sql(
 
     Args:
         text: The statement. Windows are `[RANGE size]`, `[RANGE size SLIDE step]`, `[ROWS n]`, or none for unbounded;
-            `WATTR column` inside a window names the stream's time column.
+            `WATTR column` inside a window names the stream's time column. Promises may follow, each after a comma:
+            `[KEY (id), ORDERED BY seq SLACK 100, PUNCTUATED BY is_end ON auction]`; see docs/metadata.md.
         streams: The frames, by the names the statement uses.
         time: The time column of streams without WATTR.
         delay: See `wm.stream`.
@@ -625,6 +626,7 @@ def sql(
         if column is None:
             raise DefinitionError(f"Stream '{source.name}' has no time column: pass time='...' or write WATTR.")
         options: dict[str, Any] = {"time": column, "window": source.window, "delay": delay, "ahead": ahead}
+        options |= {"punctuations": source.punctuations, "constraints": source.constraints}
         made.append(stream(source.name, streams[source.name], **options))
     return join(
         *made,
