@@ -1,8 +1,6 @@
 """What streams promise, from the names that people give to the positions that the core knows, and checked."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -24,9 +22,8 @@ from watersmeet.model.query import StreamSpec
 from watersmeet.predicate.model import Column, Hidden
 from watersmeet.predicate.scope import same
 from watersmeet.retention.frontier import slack_of
-from watersmeet.spark.frames import Told, arrow_type, check_frame, column_name, is_odd
-from watersmeet.spark.hoist import collation
-from watersmeet.state.spans import exact_type
+from watersmeet.spark.columns import Columns, compared_as
+from watersmeet.spark.frames import Told, check_frame, column_name, is_odd
 
 Given = TypeVar("Given", bound=Constraint | Punctuations)
 
@@ -68,68 +65,6 @@ def declared(stream: str, constraints: object, punctuations: object) -> Declared
                 f"Stream '{stream}': {said!r} says nothing of punctuations; use wm.punctuations(flag=..., on=...)."
             )
     return Declared(tuple(constraints), tuple(found))
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The columns of a stream, or of a frame of punctuations.
-
-    Attributes:
-        owner: Whose they are, for people.
-        kind: The columns.
-    """
-
-    owner: str
-    kind: T.StructType
-
-    def at(self, what: object, name: str) -> int:
-        """Return the position of a column.
-
-        Args:
-            what: What names it, for people.
-            name: Its name.
-
-        Raises:
-            DefinitionError: If there is none, or more than one.
-        """
-        names = self.kind.names
-        found = [at for at, known in enumerate(names) if same(known, name)]
-        if len(found) > 1:
-            alike = " and ".join(names[at] for at in found)
-            raise DefinitionError(f"{self.owner}, {what}: it has two columns called {alike}; rename one.")
-        if not found:
-            close = get_close_matches(name, names, n=3) or names
-            raise DefinitionError(f"{self.owner}, {what}: there is no column '{name}'; choose from {', '.join(close)}.")
-        return found[0]
-
-    def type_of(self, at: int) -> T.DataType:
-        """Return a column's type."""
-        return self.kind.fields[at].dataType
-
-    def comparable(self, what: object, name: str) -> int:
-        """Return the position of a column whose values can be compared exactly.
-
-        Raises:
-            DefinitionError: If they can't.
-        """
-        at = self.at(what, name)
-        kind = self.type_of(at)
-        if collation(kind):
-            raise DefinitionError(
-                f"{self.owner}, {what}: '{name}' is of type {kind.simpleString()}; only text that is compared byte by "
-                "byte (UTF8_BINARY) can be promised: cast the column to string."
-            )
-        if is_odd(kind) or exact_type(_arrow(kind)) is None:
-            raise DefinitionError(
-                f"{self.owner}, {what}: '{name}' is of type {kind.simpleString()}, whose values can't be promised; "
-                "booleans, numbers, texts, binaries, dates and timestamps can."
-            )
-        return at
-
-
-def _arrow(kind: T.DataType) -> pa.DataType:
-    known = not isinstance(kind, T.ArrayType | T.MapType | T.StructType | T.VariantType)
-    return arrow_type(kind) if known else pa.null()
 
 
 class Resolver:
@@ -193,7 +128,7 @@ class Resolver:
         return tuple(positions)
 
     def _slack(self, columns: Columns, given: OrderedBy, at: int) -> Any:
-        found = slack_of(given.slack, _arrow(columns.type_of(at)))
+        found = slack_of(given.slack, compared_as(columns.type_of(at)))
         if found is None:
             kind = columns.type_of(at)
             raise DefinitionError(
@@ -218,7 +153,7 @@ class Resolver:
 
     def _check_type(self, columns: Columns, what: object, at: int, kind: T.DataType, other: str) -> None:
         own = columns.type_of(at)
-        if _arrow(own) != _arrow(kind) or is_odd(kind):
+        if compared_as(own) != compared_as(kind) or is_odd(kind):
             raise DefinitionError(
                 f"{columns.owner}, {what}: '{columns.kind.names[at]}' is of type {own.simpleString()} and '{other}' of "
                 f"type {kind.simpleString()}; cast one to the type of the other."
@@ -267,7 +202,7 @@ class Resolver:
         needed = sorted({end for found in ends for end in found})
         place = {end: first + 1 + order for order, end in enumerate(needed)}
         hidden = [Hidden("a frame of their own", pa.bool_(), told=True)]
-        hidden += [Hidden(theirs.kind.names[end], _arrow(theirs.type_of(end)), told=True) for end in needed]
+        hidden += [Hidden(theirs.kind.names[end], compared_as(theirs.type_of(end)), told=True) for end in needed]
         patterns = [Pattern(at, place[low], place[high]) for at, (low, high) in zip(fields, ends, strict=True)]
         time = F.col(column_name(theirs.at(said, str(said.time))))
         values = {spec.time: time, first: F.lit(True), **{at: F.col(column_name(end)) for end, at in place.items()}}
@@ -288,7 +223,7 @@ class Resolver:
             )
         columns = Columns(owner, frame.schema)
         time = columns.type_of(columns.at(said, str(said.time)))
-        if not isinstance(time, T.TimestampType | T.TimestampNTZType) or _arrow(time) != spec.time_type:
+        if not isinstance(time, T.TimestampType | T.TimestampNTZType) or compared_as(time) != spec.time_type:
             wanted = "timestamp_ntz" if spec.time_type.tz is None else "timestamp"
             raise DefinitionError(
                 f"{owner}: their time column '{said.time}' is of type {time.simpleString()}, and the stream's event "
