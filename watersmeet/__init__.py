@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from watersmeet.adapt.auto import Auto
 from watersmeet.errors import DefinitionError, PredicateError, SqlError, StateError, WatersmeetError
+from watersmeet.model.declared import between, clustered, foreign_key, key, ordered, punctuations
 from watersmeet.model.windows import count, hopping
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash
 from watersmeet.predicate.python import predicate
@@ -30,10 +31,16 @@ __all__ = [
     "StateError",
     "WatersmeetError",
     "advise",
+    "between",
+    "clustered",
     "count",
+    "foreign_key",
     "hopping",
     "join",
+    "key",
+    "ordered",
     "predicate",
+    "punctuations",
     "sql",
     "stream",
 ]

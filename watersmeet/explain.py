@@ -6,10 +6,12 @@ from typing import Any
 from watersmeet.engine.plan import UNKNOWN, Host, led, start, view
 from watersmeet.kernel.steps import Step, entry_conjuncts, steps
 from watersmeet.model.duration import seconds
+from watersmeet.model.metadata import Punctuated
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.predicate.model import Conjunct
+from watersmeet.retention.outlook import Outlook
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.view import HopView
 
@@ -34,12 +36,14 @@ def explain(
     lines = [f"Watersmeet join of {len(query.streams)} streams, {strategy.describe()}"]
     lines += _facts(layout.facts(state))
     lines += [f"  decided before {told}" for told in strategy.history(state)]
-    for stream in query.streams:
+    outlook = Outlook(query)
+    for at, stream in enumerate(query.streams):
         time = stream.schema.field(stream.time).name
         own = stream.nested is not None and not stream.nested.delayed
         delay = "a join with a watermark of its own" if own else f"delay {seconds(stream.delay)}"
         lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, {delay}")
         lines += _computed(stream)
+        lines += _retained(query, outlook, at)
     for origin, stream in enumerate(query.streams):
         for course in order.orders(origin):
             course = led(course, layout.placement.lead(origin))
@@ -59,8 +63,20 @@ def _computed(stream: StreamSpec) -> Iterator[str]:
     for at, hidden in enumerate(stream.hidden, first):
         if at in tests:
             yield f"    only where {hidden.text}, tested by Spark when a tuple comes in"
-        elif not hidden.failed:
+        elif not (hidden.failed or hidden.told):
             yield f"    {hidden.text}, computed by Spark when a tuple comes in"
+
+
+def _retained(query: Query, outlook: Outlook, stream: int) -> Iterator[str]:
+    """Yield what a stream promises, what closes it for the tuples of others, and whether its own are kept for ever."""
+    for promise in query.streams[stream].promises:
+        kind = "punctuations" if isinstance(promise, Punctuated) else "promises"
+        yield f"    {kind}: {query.described(stream, promise)}"
+    yield from (f"    closed by {way}" for way in outlook.closing(stream))
+    if outlook.open(stream):
+        yield "    nothing ever closes it"
+    if outlook.endless(stream):
+        yield "    its tuples are kept for ever"
 
 
 def _left_to_spark(query: Query) -> Iterator[str]:

@@ -1,7 +1,10 @@
 """Joins as text."""
 
+from decimal import Decimal
+
 import pytest
 
+import watersmeet as wm
 from watersmeet.errors import SqlError
 from watersmeet.model.statement import SourceStream, parse_statement
 from watersmeet.model.windows import Count, Hopping, Sliding, Window
@@ -26,6 +29,30 @@ def test_every_window() -> None:
         SourceStream("d", Window(), None),
         SourceStream("e", Count(5), "seen"),
     )
+
+
+def test_every_promise() -> None:
+    text = """SELECT * FROM
+        a [PUNCTUATED BY is_end ON auction, KEY (id), ordered by seq slack 100, ORDERED BY t2 DESC SLACK 10 SECONDS],
+        b [RANGE 10 SECONDS WATTR at, CLUSTERED BY zone SLACK 2, CLUSTERED BY `odd, name`, ORDERED BY p ASC SLACK 1.5],
+        c [FOREIGN  KEY (auction) REFERENCES a (id), KEY x, KEY (x, `end`), WATTR seen],
+        d [PUNCTUATED BY end ON (x, y = z, seq BETWEEN lo AND hi) AT WATERMARK, ROWS 5, PUNCTUATED BY f ON y AT BATCH]
+    """
+    a, b, c, d = parse_statement(text, dict.fromkeys("abcd")).streams
+    assert a == SourceStream(
+        "a",
+        Window(),
+        None,
+        (wm.key("id"), wm.ordered("seq", 100), wm.ordered("t2", "10 seconds", falling=True)),
+        (wm.punctuations(flag="is_end", on="auction"),),
+    )
+    clusters = (wm.clustered("zone", 2), wm.clustered("odd, name"), wm.ordered("p", Decimal("1.5")))
+    assert b == SourceStream("b", Sliding(10 * SECOND), "at", clusters)
+    keys = (wm.foreign_key("auction", "a.id"), wm.key("x"), wm.key("x", "end"))
+    assert c == SourceStream("c", Window(), "seen", keys)
+    on = {"x": "x", "y": "z", "seq": wm.between("lo", "hi")}
+    ends = wm.punctuations(flag="end", on=on, effect="watermark"), wm.punctuations(flag="f", on="y")
+    assert d == SourceStream("d", Count(5), None, (), ends)
 
 
 def test_star_is_one_struct_a_stream() -> None:
@@ -72,6 +99,10 @@ def test_clauses_that_a_join_has_not(before: str, rest: str, problem: str, under
     test_what_is_wrong_is_underlined(f"{before} {rest}", problem, underlined)
 
 
+CHOICES = (
+    "choose from KEY (id); ORDERED BY seq [DESC] [SLACK 100]; CLUSTERED BY zone [SLACK 2]; "
+    "FOREIGN KEY (auction) REFERENCES auctions (id); PUNCTUATED BY is_end ON auction [AT WATERMARK]"
+)
 WINDOW = (
     "A window is [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS] or [ROWS 100], optionally with WATTR column."
 )
@@ -122,6 +153,50 @@ WINDOW = (
             "SELECT * FROM a, (SELECT 1)",
             "A subquery can't be a stream: make it a frame, and give it a name in streams.",
             "(SELECT 1)",
+        ),
+        ("SELECT * FROM a [], b", WINDOW, "[]"),
+        ("SELECT * FROM a [KEY (id),, ROWS 5], b", "Something is missing between two commas.", "KEY (id),, ROWS 5"),
+        ("SELECT * FROM a [KEYS (id)], b", f"This is no promise of a stream; {CHOICES}.", "KEYS (id)"),
+        ("SELECT * FROM a [ROWS 5, `KEY` (id)], b", f"This is no promise of a stream; {CHOICES}.", "`KEY` (id)"),
+        ("SELECT * FROM a [KEY (id) AND (x)], b", "This was not expected here; write it like KEY (id).", "AND (x)"),
+        ("SELECT * FROM a [KEY ()], b", "a name was expected here.", ")"),
+        ("SELECT * FROM a [KEY (id, 5)], b", "a name was expected here.", "5"),
+        ("SELECT * FROM a [KEY], b", "a name was expected behind this.", "KEY"),
+        ("SELECT * FROM a [KEY (id x)], b", ") was expected here.", "x"),
+        (
+            "SELECT * FROM a [ORDERED BY x SLACK], b",
+            "a number or a duration such as 10 SECONDS was expected behind this.",
+            "SLACK",
+        ),
+        (
+            "SELECT * FROM a [ORDERED BY x SLACK -1], b",
+            "wm.ordered('x'): slack=-1 must be zero or more, and finite.",
+            "ORDERED BY x SLACK -1",
+        ),
+        (
+            "SELECT * FROM a [ORDERED BY x SLACK some], b",
+            "slack of wm.ordered('x'): 'some' is not a duration; write it like '10 seconds', '500 ms' or "
+            "'1 hour 30 minutes'.",
+            "ORDERED BY x SLACK some",
+        ),
+        (
+            "SELECT * FROM a [CLUSTERED BY x SLACK 1.5], b",
+            "SLACK 1.5: a slack of runs is a whole number of batches, such as 2.",
+            "CLUSTERED BY x SLACK 1.5",
+        ),
+        ("SELECT * FROM a [FOREIGN KEY (x) b (y)], b", "REFERENCES was expected here.", "b"),
+        (
+            "SELECT * FROM a [FOREIGN KEY (x, z) REFERENCES b (y)], b",
+            "FOREIGN KEY has one column; write several keys for several columns.",
+            "FOREIGN KEY (x, z) REFERENCES b (y)",
+        ),
+        ("SELECT * FROM a [PUNCTUATED BY end], b", "ON was expected behind this.", "end"),
+        ("SELECT * FROM a [PUNCTUATED BY end ON x AT once], b", "WATERMARK was expected here.", "once"),
+        ("SELECT * FROM a [PUNCTUATED BY e ON x BETWEEN y], b", "AND was expected behind this.", "y"),
+        (
+            "SELECT * FROM a [PUNCTUATED BY e ON (x, x = y)], b",
+            "ON names x twice.",
+            "PUNCTUATED BY e ON (x, x = y)",
         ),
         ("SELECT * FROM a [ROWS 5 RANGE 10 SECONDS], b", WINDOW, "[ROWS 5 RANGE 10 SECONDS]"),
         ("SELECT * FROM a [RANGE 10 SECONDS RANGE 2 SECONDS], b", WINDOW, "[RANGE 10 SECONDS RANGE 2 SECONDS]"),

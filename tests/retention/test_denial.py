@@ -1,6 +1,7 @@
 """Promises of streams, true and false, on the engine against the oracle: the same results, the same rows denied."""
 
 from collections import Counter
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -234,3 +235,25 @@ def _spoken_of(row: Any, said: dict[str, Any]) -> bool:
         else row[name] is not None and said[f"{name}_low"] <= row[name] <= said[f"{name}_high"]
         for name in names
     )
+
+
+def test_a_promise_about_the_event_time(tmp_path: Path) -> None:
+    key, order = metadata.Key((2, 1)), metadata.Ordered(1, slack=2)
+    streams = (
+        StreamSpec("a", SCHEMA, 1, Window(), 100, promises=(key,)),
+        StreamSpec("b", SCHEMA, 1, Window(), 100, promises=(order,)),
+    )
+    text = "a.k = b.k AND a.ts = b.ts"
+    conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
+    run = Run(Query(streams, conjuncts, text), Store(str(tmp_path)))
+    batches = [[(0, 1, 5), (1, 1, 5)], [(0, 1, 5), (0, 2, 5), (1, 1, 2), (1, 1, 3)], [(1, 2, 9)]]
+    number = 0
+    for rows in batches:
+        blank = dict.fromkeys(NAMES)
+        run.step(Central(), [(at, blank | {"id": (number := number + 1), "ts": ts, "k": k}) for at, k, ts in rows])
+    assert run.results == {((1, 2), 5): 1}
+    assert [p["deniedRows"] for p in run.progress] == [0, 2, 0]
+    reasons = [sample["reason"] for sample in run.progress[1]["samples"]]
+    assert reasons[0].startswith("k 1, ts 1970-01-01 00:00:00.000005") and "seen before (key), in batch 0" in reasons[0]
+    assert "which the order had reached" in reasons[1]
+    assert run.progress[1]["purgedRows"] == 1  # the row of b whose key a has had

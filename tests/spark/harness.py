@@ -44,6 +44,8 @@ class Case:
         predicates: The Python predicates that `where` calls.
         strategy: Where tuples are kept.
         order: In which order streams are probed.
+        schema: The columns of all streams.
+        promises: What streams promise, as `wm.stream` takes it, by stream; told the frames of all inputs.
     """
 
     streams: Sequence[oracle.Stream]
@@ -53,6 +55,8 @@ class Case:
     predicates: Sequence[Any] = ()
     strategy: Strategy = field(default_factory=lambda: wm.PSP(2))
     order: str = "given"
+    schema: pa.Schema = SCHEMA
+    promises: Callable[[Mapping[str, DataFrame]], Mapping[str, Mapping[str, Any]]] = lambda inputs: {}
 
     @property
     def names(self) -> list[str]:
@@ -103,10 +107,10 @@ def table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema = SCHEMA) -> pa.T
     return made.set_column(at, schema.field(at), pa.array(times, pa.int64()).cast(schema.field(at).type))
 
 
-def write(folder: Path, batches: Batches) -> None:
+def write(folder: Path, batches: Batches, schema: pa.Schema = SCHEMA) -> None:
     """Write a case's batches, one folder a stream."""
     for name in batches[0]:
-        write_batches(folder / name, [table(batch[name]) for batch in batches])
+        write_batches(folder / name, [table(batch[name], schema) for batch in batches])
 
 
 def frames(spark: SparkSession, folder: Path, names: Sequence[str]) -> dict[str, DataFrame]:
@@ -124,9 +128,15 @@ _WINDOWS: dict[type, Callable[[Any], str | Window | None]] = {
 
 def join_of(case: Case, inputs: Mapping[str, DataFrame], **options: Any) -> wm.Join:
     """Return the case's join."""
+    promises = case.promises(inputs)
     streams = [
         wm.stream(
-            s.name, inputs[s.name], time="ts", window=_WINDOWS[type(s.window)](s.window), delay=f"{s.delay} seconds"
+            s.name,
+            inputs[s.name],
+            time="ts",
+            window=_WINDOWS[type(s.window)](s.window),
+            delay=f"{s.delay} seconds",
+            **promises.get(s.name, {}),
         )
         for s in case.streams
     ]
@@ -159,16 +169,16 @@ def read(folder: Path, format: str = "parquet") -> pa.Table:
 
 
 def side_ids(folder: Path, names: Sequence[str]) -> Counter[Any]:
-    """Return the ids of late or rejected rows in a side folder, by stream."""
+    """Return the ids of late, rejected or denied rows in a side folder, by stream."""
     return Counter((name, row["id"]) for name in names for row in read(folder / name).to_pylist())
 
 
 def expected(case: Case, spark: SparkSession | None = None) -> oracle.Outcome:
     """Return the oracle's outcome; with a session, ties are broken by Spark's hash of the rows' content."""
-    streams = [oracle.Stream(s.name, _scaled(s.window), s.delay * SECOND) for s in case.streams]
+    streams = [oracle.Stream(s.name, _scaled(s.window), s.delay * SECOND, promises=s.promises) for s in case.streams]
     hashed = content_hashes(spark, case.batches) if spark is not None else {}
     arrivals = [
-        oracle.Arrival(at, name, micros(row["ts"]), hashed.get(row["id"], row["id"]), row)
+        oracle.Arrival(at, name, micros(row["ts"]), hashed.get(row["id"], row["id"] or 0), row)
         for at, batch in enumerate(case.batches)
         for name, rows in batch.items()
         for row in rows

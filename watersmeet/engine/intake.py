@@ -109,6 +109,7 @@ class Judge:
         seen = self.report.streams[stream]
         seen.rows += rows.num_rows
         if stream in self._promised:
+            rows = self._hearing.timed(stream, rows)
             said = self._hearing.punctuations(stream, rows)
             self._hearing.data(stream, rows.filter(pa.array(~said)))
         rows = self._split(stream, rows, pc.is_valid(rows.column(TIME)), "rejected", "no event time")
@@ -144,7 +145,7 @@ class Judge:
             return rows
         left = np.ones(rows.num_rows, bool)
         for found, promise in self._denied.judged(stream, rows):
-            reason = partial(self._denied.reason, stream, promise)
+            reason = partial(self._denied.reason, stream, promise, wanted=self._plan.samples)
             self._turn_away(stream, rows.filter(pa.array(found & left)), "denied", (stream, promise), reason)
             left &= ~found
         return rows if left.all() else rows.filter(pa.array(left))

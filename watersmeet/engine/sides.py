@@ -39,7 +39,7 @@ def shown(
         at: Which of them.
         wanted: The columns to show, in small letters; None for all.
     """
-    names = {f"s{stream}_{field}": name for field, name in enumerate(spec.schema.names)}
+    names = {f"s{stream}_{field}": name for field, name in enumerate(spec.schema.names) if field != spec.time}
     names[TIME] = spec.schema.field(spec.time).name
     columns = [c for c in rows.schema.names if c in names and (wanted is None or names[c].lower() in wanted)]
     row = {column: str(plain(rows.column(column), at))[:60] for column in columns}

@@ -94,3 +94,14 @@ class Punctuated:
 
 
 Promise = Key | Clustered | Ordered | ForeignKey | Punctuated
+
+
+def read_by(promise: Promise) -> frozenset[int]:
+    """Return the columns of its stream, by position, that a promise needs to see in new rows."""
+    match promise:
+        case Key(fields):
+            return frozenset(fields)
+        case Punctuated(flag, patterns):
+            return frozenset({flag, *(at for pattern in patterns for at in (pattern.field, pattern.low, pattern.high))})
+        case Clustered(field) | Ordered(field) | ForeignKey(field):
+            return frozenset({field})

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import DefinitionError
+from watersmeet.model.described import described
 from watersmeet.model.duration import seconds
-from watersmeet.model.metadata import Promise
+from watersmeet.model.metadata import Promise, Punctuated
 from watersmeet.model.windows import Sliding, Window
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Hidden, PythonPredicate
 from watersmeet.state.buckets import hashable
@@ -307,10 +308,18 @@ class Query:
         parts["where, as Spark reads it"] = self.meaning
         parts["streams"] = [stream.name for stream in self.streams]
         parts["select"] = self.select
-        for stream in self.streams:
+        for at, stream in enumerate(self.streams):
             parts[f"window of '{stream.name}'"] = stream.window.describe()
             parts[f"delay of '{stream.name}'"] = seconds(stream.delay)
             parts[f"time column of '{stream.name}'"] = stream.schema.field(stream.time).name
             parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in stream.schema]
-            parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in stream.hidden]
+            computed = [hidden for hidden in stream.hidden if not hidden.told]
+            parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in computed]
+            for promise in stream.promises:
+                kind = "punctuations" if isinstance(promise, Punctuated) else "constraints"
+                parts.setdefault(f"{kind} of '{stream.name}'", []).append(self.described(at, promise))
         return parts
+
+    def described(self, stream: int, promise: Promise) -> str:
+        """Return what a stream promises, in words."""
+        return described(stream, promise, self.name_of, self.type_of)

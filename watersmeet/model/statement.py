@@ -1,4 +1,4 @@
-"""A join as text: `SELECT .. FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE ..`, the streaming SQL of the papers."""
+"""A join as text: `SELECT .. FROM a [RANGE 10 SECONDS], b [ROWS 100, KEY (id)] WHERE ..`, the papers' streaming SQL."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,18 +8,22 @@ from itertools import zip_longest
 from sqlglot.tokenizer_core import Token, TokenType
 
 from watersmeet.errors import DefinitionError, SqlError
+from watersmeet.model.declared import Constraint, Punctuations
 from watersmeet.model.duration import microseconds
+from watersmeet.model.promise_words import parse_promise
 from watersmeet.model.windows import Count, Hopping, Sliding, Window
 from watersmeet.predicate.source import Source
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStream:
-    """A stream of the FROM list: its name, its window, and its time column if WATTR names one."""
+    """A stream of the FROM list: its name, its window, its time column if WATTR names one, and what it promises."""
 
     name: str
     window: Window
     time: str | None
+    constraints: tuple[Constraint, ...] = ()
+    punctuations: tuple[Punctuations, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class Statement:
 
 
 def parse_statement(text: str, streams: Mapping[str, object]) -> Statement:
-    """Parse `SELECT list FROM stream [window], ... [WHERE condition]`.
+    """Parse `SELECT list FROM stream [window, promises], ... [WHERE condition]`.
 
     Args:
         text: The statement; `SELECT *` gives one struct column per stream.
@@ -47,7 +51,8 @@ def parse_statement(text: str, streams: Mapping[str, object]) -> Statement:
     clauses = _clauses(text, tokens)
     select = _between(text, clauses["SELECT"])
     where = _between(text, clauses["WHERE"]) if "WHERE" in clauses else None
-    found = tuple(_stream(text, part, streams) for part in _commas(text, clauses["FROM"]))
+    listed = _commas(text, clauses["FROM"], "A stream is missing between two commas.")
+    found = tuple(_stream(text, part, streams) for part in listed)
     return Statement(None if select == "*" else select, found, where)
 
 
@@ -121,15 +126,18 @@ def _between(text: str, tokens: Sequence[Token]) -> str | None:
     return text[tokens[0].start : tokens[-1].end + 1] if tokens else None
 
 
-def _commas(text: str, tokens: Sequence[Token]) -> list[list[Token]]:
+def _commas(text: str, tokens: Sequence[Token], missing: str) -> list[list[Token]]:
+    """Return what stands between the commas that are in no brackets of their own."""
     parts: list[list[Token]] = [[]]
+    depth = 0
     for token in tokens:
-        if token.token_type is TokenType.COMMA:
+        depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+        if token.token_type is TokenType.COMMA and depth == 0:
             parts.append([])
         else:
             parts[-1].append(token)
     if not all(parts):
-        raise SqlError("A stream is missing between two commas.", text, tokens[0].start, tokens[-1].end + 1)
+        raise SqlError(missing, text, tokens[0].start, tokens[-1].end + 1)
     return parts
 
 
@@ -148,7 +156,7 @@ def _stream(text: str, tokens: Sequence[Token], streams: Mapping[str, object]) -
     _refuse_joins(text, rest)
     if rest[0].token_type is not TokenType.L_BRACKET or rest[-1].token_type is not TokenType.R_BRACKET:
         raise _bad_window(text, rest)
-    return _window(text, name, rest)
+    return _bracketed(text, name, rest)
 
 
 JOINS = ("NATURAL", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "OUTER", "SEMI", "ANTI", "JOIN", "ON", "USING")
@@ -174,12 +182,33 @@ def _refuse_joins(text: str, tokens: Sequence[Token]) -> None:
         raise SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)
 
 
-def _window(text: str, name: str, tokens: Sequence[Token]) -> SourceStream:
+def _bracketed(text: str, name: str, tokens: Sequence[Token]) -> SourceStream:
+    """Parse what stands in a stream's brackets: its window, and promises, with commas between them."""
+    if len(tokens) == 2:
+        raise _bad_window(text, tokens)
+    parts = _commas(text, tokens[1:-1], "Something is missing between two commas.")
+    windows = [part for part in parts if part[0].text.upper() in WINDOW or part[0].token_type is TokenType.NUMBER]
+    promises = [parse_promise(text, part) for part in parts if part not in windows]
+    window, time = _window(text, tokens, [token for part in windows for token in part]) if windows else (Window(), None)
+    return SourceStream(
+        name,
+        window,
+        time,
+        tuple(promise for promise in promises if not isinstance(promise, Punctuations)),
+        tuple(promise for promise in promises if isinstance(promise, Punctuations)),
+    )
+
+
+WINDOW = ("RANGE", "SLIDE", "WATTR", "ROWS")
+
+
+def _window(text: str, tokens: Sequence[Token], inside: Sequence[Token]) -> tuple[Window, str | None]:
+    """Return a window, and the time column if WATTR names one."""
     parts: dict[str, list[Token]] = {}
     current = ""
-    for token in tokens[1:-1]:
+    for token in inside:
         word = token.text.upper()
-        if word in ("RANGE", "SLIDE", "WATTR", "ROWS"):
+        if word in WINDOW:
             if word in parts:
                 raise _bad_window(text, tokens)
             current = word
@@ -192,11 +221,13 @@ def _window(text: str, name: str, tokens: Sequence[Token]) -> SourceStream:
     time = words.get("WATTR") or None
     try:
         if set(words) <= {"ROWS", "WATTR"} and words.get("ROWS", "").isdigit():
-            return SourceStream(name, Count(int(words["ROWS"])), time)
+            return Count(int(words["ROWS"])), time
+        if set(words) == {"WATTR"} and time:
+            return Window(), time
         if "RANGE" in words and "ROWS" not in words:
             size = microseconds(words["RANGE"], "RANGE")
             window = Hopping(size, microseconds(words["SLIDE"], "SLIDE")) if "SLIDE" in words else Sliding(size)
-            return SourceStream(name, window, time)
+            return window, time
     except DefinitionError as error:
         raise SqlError(str(error), text, tokens[0].start, tokens[-1].end + 1) from None
     raise _bad_window(text, tokens)

@@ -136,12 +136,14 @@ class Hidden:
         type: Its type.
         failed: Whether it is the flag of the column before it, TRUE where computing that raised.
         moved: If it is a timestamp of the stream moved by a fixed time, that column's position and the microseconds.
+        told: Whether it holds what punctuations from a frame of their own say; it is NULL for tuples.
     """
 
     text: str
     type: pa.DataType
     failed: bool = False
     moved: tuple[int, int] | None = None
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ class Bounded(Way):
         asked = ranges(duck, table, [self.bound], rows)
         if frontier is None or not asked:
             return np.zeros(rows, bool)
-        at = float(numbers(pa.array([frontier.as_py()], frontier.type))[0])
+        at = float(numbers(pa.repeat(frontier, 1))[0])
         if self.frontier.falling:
             return np.asarray(asked[0].low > np.nextafter(at, np.inf))
         return np.asarray(asked[0].high < np.nextafter(at, -np.inf))

@@ -4,7 +4,7 @@
 Otherwise results would depend on what had been purged by then.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -67,14 +67,27 @@ class Denied:
             elif not isinstance(promise, ForeignKey) and self.marks.get(source):
                 yield self.find(source, values)[1] >= 0, promise
 
-    def reason(self, stream: int, promise: Promise, rows: pa.RecordBatch, row: int) -> str:
-        """Return why a promise denies a row, for people."""
-        names = self.query.streams[stream].schema.names
-        shown = ", ".join(f"{names[at]} {plain(rows.column(f's{stream}_{at}'), row)}" for at in fields_of(promise))
+    def reason(
+        self, stream: int, promise: Promise, rows: pa.RecordBatch, row: int, wanted: Collection[str] | None = None
+    ) -> str:
+        """Return why a promise denies a row, for people.
+
+        Args:
+            stream: The row's stream.
+            promise: The promise.
+            rows: Some rows.
+            row: Which of them it is.
+            wanted: The columns whose values may be shown, in small letters; None for all.
+        """
+        names, fields = self.query.streams[stream].schema.names, fields_of(promise)
+        values = [rows.column(f"s{stream}_{at}").slice(row, 1) for at in fields]
+        open_to_all = wanted is None or all(names[at].lower() in wanted for at in fields)
+        told = [f" {plain(value, 0)}" if open_to_all else "" for value in values]
+        shown = ", ".join(f"{names[at]}{value}" for at, value in zip(fields, told, strict=True))
         if isinstance(promise, Ordered):
-            limit = plain(pa.array([self.frontiers[stream, promise].as_py()]), 0)
-            return f"{shown} lies {'above' if promise.falling else 'below'} {limit}, which the order had reached"
-        values = [rows.column(f"s{stream}_{at}").slice(row, 1) for at in fields_of(promise)]
+            side, limit = "above" if promise.falling else "below", self.frontiers[stream, promise]
+            reached = f"{plain(pa.repeat(limit, 1), 0)}, which the order had reached"
+            return f"{shown} lies {side} {reached if open_to_all else 'what the order had reached'}"
         table, mark = self.find((stream, promise), values)
         terms = self.marks[stream, promise][int(table[0])].terms
         first, last = int(terms.first[mark[0]]), int(terms.last[mark[0]])

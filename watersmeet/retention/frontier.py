@@ -5,7 +5,7 @@ NULL is neither.
 """
 
 from datetime import timedelta
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,8 @@ def furthest(values: pa.Array, falling: bool) -> Plain:
 
 def further(one: Plain, two: Plain, kind: pa.DataType, falling: bool) -> Plain:
     """Return the further of two frontiers, either of which may be missing."""
-    known = [scalar(found, kind) for found in (one, two) if found is not None]
-    return furthest(pa.array([value.as_py() for value in known], kind), falling) if known else None
+    known = [pa.repeat(scalar(found, kind), 1) for found in (one, two) if found is not None]
+    return furthest(pa.concat_arrays(known), falling) if known else None
 
 
 def plain(value: pa.Scalar) -> Plain:
@@ -75,14 +75,19 @@ def threshold(promise: Ordered, frontier: Plain, kind: pa.DataType) -> pa.Scalar
     if pa.types.is_floating(kind):
         at, slack = float.fromhex(str(frontier)), float(promise.slack)
         return pa.scalar(at + slack if promise.falling else at - slack, pa.float64())
-    if pa.types.is_decimal(kind):
-        value, room = Decimal(frontier), Decimal(promise.slack)
-        return pa.scalar(value + room if promise.falling else value - room)
-    moved = int(frontier) + (1 if promise.falling else -1) * int(promise.slack)
     try:
-        return scalar(moved, kind)
+        if pa.types.is_decimal(kind):
+            return pa.scalar(_moved(promise, Decimal(frontier), kind.scale), kind)
+        return scalar(int(frontier) + (1 if promise.falling else -1) * int(promise.slack), kind)
     except (pa.ArrowInvalid, OverflowError):  # beyond all values of the type
         return None
+
+
+def _moved(promise: Ordered, frontier: Decimal, scale: int) -> Decimal:
+    """Return a frontier less the slack, towards it at the first value that has as many digits as the column's."""
+    with localcontext(prec=200):  # [!] by default Python rounds to 28 digits, and Spark's decimals have up to 38
+        moved = frontier + Decimal(promise.slack) * (1 if promise.falling else -1)
+        return moved.quantize(Decimal(1).scaleb(-scale), ROUND_FLOOR if promise.falling else ROUND_CEILING)
 
 
 def beyond(values: pa.Array, promise: Ordered, limit: pa.Scalar) -> Mask:

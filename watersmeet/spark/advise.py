@@ -109,7 +109,7 @@ def _frames(join: Join, samples: Mapping[str, DataFrame]) -> list[DataFrame]:
 
 
 def _frame(name: str, columns: Sequence[str], frame: DataFrame | None) -> DataFrame:
-    if frame is None or check_frame(name, frame).isStreaming:
+    if frame is None or check_frame(f"Stream '{name}'", frame).isStreaming:
         raise DefinitionError(
             f"Stream '{name}' is streaming: advise reads a static sample, "
             f'such as samples={{"{name}": spark.read.parquet(...)}}.'

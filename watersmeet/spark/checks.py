@@ -121,6 +121,12 @@ def switch(name: str, given: str) -> bool:
     return given.lower() == "true"
 
 
+def purge_every(given: object) -> None:
+    """Refuse anything but a number of batches."""
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+        raise DefinitionError(f"purge_every={given!r} must be a whole number of batches, 1 or more.")
+
+
 def samples(given: str | None, columns: Sequence[str]) -> frozenset[str] | None:
     """Return the columns that samples of late and rejected rows show, in small letters; None for all of them.
 

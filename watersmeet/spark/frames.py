@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arro
 from watersmeet.engine.plan import Host
 from watersmeet.errors import DefinitionError
 from watersmeet.exchange.tasks import CONTENT, STREAM
+from watersmeet.model.metadata import read_by
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column as ColumnOf
 from watersmeet.spark.content import content_hash
@@ -39,19 +40,37 @@ class Computing(NamedTuple):
     values: Sequence[Column] = ()
 
 
-def check_frame(name: str, frame: Any) -> DataFrame:
+class Told(NamedTuple):
+    """Punctuations from a frame of their own, which come in as rows of a stream.
+
+    Attributes:
+        stream: The stream's position.
+        frame: The frame, its columns by their numbers.
+        values: The values of the stream's columns, hidden ones included, by position; all others are NULL.
+    """
+
+    stream: int
+    frame: DataFrame
+    values: Mapping[int, Column]
+
+
+def check_frame(what: str, frame: Any) -> DataFrame:
     """Return a classic Spark frame.
+
+    Args:
+        what: How an error calls it.
+        frame: What was given.
 
     Raises:
         DefinitionError: If it is something else, a Spark Connect frame among them.
     """
     if type(frame).__module__.startswith("pyspark.sql.connect"):
         raise DefinitionError(
-            f"Stream '{name}' is a Spark Connect frame; Watersmeet needs a classic session for now "
+            f"{what} is a Spark Connect frame; Watersmeet needs a classic session for now "
             "(SparkSession.builder.master(...), without remote(...))."
         )
     if not isinstance(frame, DataFrame):
-        raise DefinitionError(f"Stream '{name}' needs a Spark DataFrame, static or streaming; got {_kind(frame)}.")
+        raise DefinitionError(f"{what} needs a Spark DataFrame, static or streaming; got {_kind(frame)}.")
     return frame
 
 
@@ -134,7 +153,11 @@ def _nullable(kind: Any) -> Any:
 
 
 def union(
-    query: Query, frames: Sequence[DataFrame | None], everything: bool, computed: Sequence[Computing]
+    query: Query,
+    frames: Sequence[DataFrame | None],
+    everything: bool,
+    computed: Sequence[Computing],
+    told: Sequence[Told] = (),
 ) -> DataFrame:
     """Return all inputs as one frame: the stream's position, a content hash, each stream's columns by generated name.
 
@@ -145,12 +168,14 @@ def union(
         frames: One per stream; None where the stream is an inner join.
         everything: Whether late and rejected rows are written, which takes every column.
         computed: For each stream what computes its hidden columns.
+        told: Punctuations from frames of their own.
     """
     parts = [
         tagged(query, position, frame, everything, computed[position])
         for position, frame in enumerate(frames)
         if frame is not None
     ]
+    parts += [_rows(query, said.stream, said.frame, everything, said.values) for said in told]
     one = parts[0]
     for other in parts[1:]:
         one = one.union(other)
@@ -158,10 +183,11 @@ def union(
 
 
 def _needed(query: Query, position: int, everything: bool) -> list[int]:
-    """Return the columns of a stream that its tuples are joined or tested by, hidden ones included."""
+    """Return the columns of a stream that its tuples are joined, tested or judged by, hidden ones included."""
     stream = query.streams[position]
     tested = {at for test in stream.tests for at in (test.holds, test.failed) if at is not None}
-    kept = {stream.time, *(column.field for column in query.kept[position]), *tested}
+    judged = {at for promise in stream.promises for at in read_by(promise)}
+    kept = {stream.time, *(column.field for column in query.kept[position]), *tested, *judged}
     return sorted(kept | set(range(len(stream.schema))) if everything else kept)
 
 
@@ -169,23 +195,46 @@ def tagged(query: Query, position: int, frame: DataFrame, everything: bool, comp
     """Return a frame as rows of one stream of a join, with the columns of the others NULL."""
     names = [column_name(at) for at in range(len(frame.columns))]
     given = zip(names, frame.schema, strict=True)
-    own = [*(stored(F.col(name), field.dataType) for name, field in given), *computed.values]
+    own = [stored(F.col(name), field.dataType) for name, field in given]
+    numbered = frame.toDF(*names)
+    if computed.tried:
+        numbered = numbered.select("*", *(value.alias(name) for name, value in computed.tried.items()))
+    content = None
+    if position in query.counted:  # [!] which rows are the last n must not depend on what is asked of them
+        content = list(zip(own, (stored_as(field.dataType) for field in frame.schema), strict=True))
+    return _rows(query, position, numbered, everything, dict(enumerate([*own, *computed.values])), content)
+
+
+def _rows(
+    query: Query,
+    position: int,
+    frame: DataFrame,
+    everything: bool,
+    values: Mapping[int, Column],
+    content: Sequence[tuple[Column, T.DataType]] | None = None,
+) -> DataFrame:
+    """Return a frame as rows of one stream of a join.
+
+    Args:
+        query: The join.
+        position: The stream.
+        frame: The frame.
+        everything: Whether rows that are not taken are written, which takes every column.
+        values: The values of the stream's columns, by position; those of all other columns are NULL.
+        content: What is hashed; by default all values that are needed.
+    """
     made, mine = [], list[tuple[Column, T.DataType]]()
     for other in range(len(query.streams)):
         for field in _needed(query, other, everything):
             column = ColumnOf(other, field)
             kind = from_arrow_type(query.type_of(column), prefer_timestamp_ntz=True)
-            value = own[field].cast(kind) if other == position else F.lit(None).cast(kind)
+            given = values.get(field) if other == position else None
+            value = (F.lit(None) if given is None else given).cast(kind)
             made.append(value.alias(column.name))
-            mine += [(value, kind)] if other == position else []
-    if position in query.counted:  # [!] which rows are the last n must not depend on what is asked of them
-        mine = list(zip(own, (stored_as(field.dataType) for field in frame.schema), strict=False))
+            mine += [] if given is None else [(value, kind)]
     # The hash stands last: before the columns it reads, Spark's constraints would double with each of them.
     tag = F.lit(position).cast("byte").alias(STREAM)
-    numbered = frame.toDF(*names)
-    if computed.tried:
-        numbered = numbered.select("*", *(value.alias(name) for name, value in computed.tried.items()))
-    return numbered.select(tag, *made, content_hash(mine).alias(CONTENT))
+    return frame.select(tag, *made, content_hash(mine if content is None else content).alias(CONTENT))
 
 
 def column_name(at: int) -> str:

@@ -23,6 +23,7 @@ from watersmeet.engine.plan import start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.exchange.stages import told
 from watersmeet.explain import explain
+from watersmeet.model.declared import Constraint, Punctuations
 from watersmeet.model.duration import microseconds
 from watersmeet.model.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
 from watersmeet.model.statement import parse_statement
@@ -36,6 +37,7 @@ from watersmeet.spark.exchange import SparkStage
 from watersmeet.spark.frames import (
     OURS,
     Computing,
+    Told,
     arrow_schema,
     check_frame,
     hidden_name,
@@ -48,6 +50,7 @@ from watersmeet.spark.frames import (
     tried_name,
     union,
 )
+from watersmeet.spark.promises import Declared, Resolver, declared
 from watersmeet.spark.select import Selection, check, check_untrusted, parse_select
 from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.where import Where, read_where
@@ -67,6 +70,12 @@ class Stream:
     delay: int | None
     idle: int | None
     ahead: int | None
+    declared: Declared
+
+    @property
+    def streaming(self) -> bool:
+        """Whether it is a stream, not a static frame."""
+        return isinstance(self.frame, Join) or self.frame.isStreaming
 
 
 def stream(
@@ -78,6 +87,8 @@ def stream(
     delay: str | timedelta | None = None,
     idle: str | timedelta | None = None,
     ahead: str | timedelta | None = "1 day",
+    punctuations: Punctuations | Sequence[Punctuations] | None = None,
+    constraints: Sequence[Constraint] = (),
 ) -> Stream:
     """Name a frame as a stream of a join.
 
@@ -91,6 +102,8 @@ def stream(
         idle: After what silence the stream no longer holds the watermark; by default never.
         ahead: How far an event time may lie ahead of the clock and of all streams of the join; a row beyond is
             rejected. None for no limit. Results of a join and static frames have none.
+        punctuations: What says that some rows no longer come: `wm.punctuations(...)`, or several. See docs/metadata.md.
+        constraints: What else is promised: `wm.key`, `wm.ordered`, `wm.clustered`, `wm.foreign_key`.
 
     Raises:
         DefinitionError: If the time column is missing, a duration is none, or the frame isn't a classic Spark frame.
@@ -105,7 +118,7 @@ def stream(
         frame = frame.with_time()
         schema = frame.schema
     else:
-        frame = check_frame(name, frame.toDF() if isinstance(frame, Join) else frame)
+        frame = check_frame(f"Stream '{name}'", frame.toDF() if isinstance(frame, Join) else frame)
         schema = arrow_schema(frame)
     column = _time_column(name, schema.names, time)
     if isinstance(frame, Join) and delay is None and frame.times(column) is None:
@@ -123,6 +136,7 @@ def stream(
         None if delay is None else microseconds(delay, f"delay of stream '{name}'"),
         None if idle is None else microseconds(idle, f"idle timeout of stream '{name}'"),
         None if ahead is None else microseconds(ahead, f"ahead of stream '{name}'"),
+        declared(name, constraints, punctuations),
     )
 
 
@@ -168,6 +182,8 @@ class Join:
         select: A SELECT list that Spark computes over the results; None if the engine's own output is it.
         inner: The joins that are streams of this one, by position.
         where: What Spark computes of the tuples and decides of their combinations.
+        told: Punctuations from frames of their own.
+        purge_every: After how many batches tuples that can no longer join anything are looked for.
     """
 
     query: Query
@@ -177,6 +193,8 @@ class Join:
     select: Selection | None = None
     inner: Mapping[int, "Join"] = field(default_factory=dict)
     where: Where = field(default_factory=Where)
+    told: tuple[Told, ...] = ()
+    purge_every: int = 1
 
     @property
     def leaves(self) -> list[tuple[str, DataFrame]]:
@@ -259,7 +277,8 @@ class Join:
         streams = tuple(replace(s, idle=None) if never_idle else s for s in self.query.streams)
         query = replace(self.query, streams=streams)
         reads = (self.read_results, self.decide)
-        return FrameTree(query, self.frames, self.strategy, self.ordering, *reads, self.computed(), inner, path)
+        how = (self.strategy, self.ordering, *reads, self.computed(), inner, path)
+        return FrameTree(query, self.frames, *how, self.told, self.purge_every)
 
     def computed(self) -> list[Computing]:
         """Return for each stream what computes its hidden columns."""
@@ -385,7 +404,7 @@ class Join:
         operator = Operator(self.query, self.strategy, store, run, self.ordering, where)
         batch = replace(operator.plan(operator.start()), again=True)
         shares = max(batch.placement.nodes, self.spark.sparkContext.defaultParallelism)
-        rows = SparkStage(union(self.query, self.frames, False, self.computed()))
+        rows = SparkStage(union(self.query, self.frames, False, self.computed(), self.told))
         found = self.query.pending_schema if self.query.deferred else self.query.output_schema
         error = tasks.error_column(found.names)
         columns = T.StructType([*spark_schema(found), T.StructField(error, T.StringType())])
@@ -415,6 +434,7 @@ def join(
     predicates: Sequence[PythonPredicate] = (),
     strategy: Strategy | None = None,
     order: str = "given",
+    purge_every: int = 1,
     untrusted: bool = False,
 ) -> Join:
     """Join streams under any predicate.
@@ -426,6 +446,8 @@ def join(
         predicates: The Python predicates that `where` calls.
         strategy: Where tuples are kept; by default `wm.Auto()`.
         order: In which order streams are probed: `given`, `selectivity` or `histogram`.
+        purge_every: After how many batches tuples are looked for that can no longer join anything, by what streams
+            promise or by conditions on event times: 1 takes the least memory, more take less time.
         untrusted: Whether `where` and `select` come from people, who may not do what the program may: then they hold
             only Spark's own functions that compute and nothing else. See docs/semantics.md.
 
@@ -440,6 +462,7 @@ def join(
     predicates = checked(predicates)
     if strategy is not None and not isinstance(strategy, Strategy):
         raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
+    checks.purge_every(purge_every)
     frames = tuple(None if isinstance(given.frame, Join) else given.frame for given in streams)
     inner = {at: given.frame for at, given in enumerate(streams) if isinstance(given.frame, Join)}
     specs = _specs(streams)
@@ -448,8 +471,9 @@ def join(
     dialect = dialect_of(draft.spark)
     read = read_where(draft.spark, where, specs, draft.kinds, tuple(predicates), dialect, untrusted)
     outputs, computed = _outputs(select, draft, untrusted)
+    promised, told = _promised(_with_hidden(specs, read), streams, draft.kinds)
     full = Query(
-        _with_hidden(specs, read),
+        promised,
         read.conjuncts,
         where or "",
         outputs,
@@ -460,7 +484,8 @@ def join(
         read.careful,
         read.flags,
     )
-    return Join(full, frames, _checked(strategy or Auto(), full), ordering(order), computed, inner, read)
+    chosen = _checked(strategy or Auto(), full)
+    return Join(full, frames, chosen, ordering(order), computed, inner, read, told, purge_every)
 
 
 def _with_hidden(specs: Sequence[StreamSpec], read: Where) -> tuple[StreamSpec, ...]:
@@ -469,6 +494,19 @@ def _with_hidden(specs: Sequence[StreamSpec], read: Where) -> tuple[StreamSpec, 
         replace(spec, hidden=tuple(made.hidden for made in computed), tests=tests)
         for spec, computed, tests in zip(specs, read.computed, read.tests, strict=True)
     )
+
+
+def _promised(
+    specs: Sequence[StreamSpec], streams: Sequence[Stream], kinds: Sequence[T.StructType]
+) -> tuple[tuple[StreamSpec, ...], tuple[Told, ...]]:
+    """Return the streams with what they promise, and the punctuations from frames of their own."""
+    resolver = Resolver(specs, kinds, [given.streaming for given in streams])
+    found = [resolver.resolved(at, given.declared) for at, given in enumerate(streams)]
+    full = tuple(
+        replace(spec, hidden=spec.hidden + made.hidden, promises=made.promises)
+        for spec, made in zip(specs, found, strict=True)
+    )
+    return full, tuple(told for made in found for told in made.told)
 
 
 def _checked(strategy: Strategy, query: Query) -> Strategy:
@@ -551,13 +589,15 @@ def sql(
     predicates: Sequence[PythonPredicate] = (),
     strategy: Strategy | None = None,
     order: str = "given",
+    purge_every: int = 1,
     untrusted: bool = False,
 ) -> Join:
     """Join streams as text: `SELECT a.id, b.id AS other FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y`.
 
     Args:
         text: The statement. Windows are `[RANGE size]`, `[RANGE size SLIDE step]`, `[ROWS n]`, or none for unbounded;
-            `WATTR column` inside a window names the stream's time column.
+            `WATTR column` inside a window names the stream's time column. Promises may follow, each after a comma:
+            `[KEY (id), ORDERED BY seq SLACK 100, PUNCTUATED BY is_end ON auction]`; see docs/metadata.md.
         streams: The frames, by the names the statement uses.
         time: The time column of streams without WATTR.
         delay: See `wm.stream`.
@@ -565,6 +605,7 @@ def sql(
         predicates: See `wm.join`.
         strategy: See `wm.join`.
         order: See `wm.join`.
+        purge_every: See `wm.join`.
         untrusted: Whether the text comes from people; see `wm.join`.
 
     Raises:
@@ -585,6 +626,7 @@ def sql(
         if column is None:
             raise DefinitionError(f"Stream '{source.name}' has no time column: pass time='...' or write WATTR.")
         options: dict[str, Any] = {"time": column, "window": source.window, "delay": delay, "ahead": ahead}
+        options |= {"punctuations": source.punctuations, "constraints": source.constraints}
         made.append(stream(source.name, streams[source.name], **options))
     return join(
         *made,
@@ -593,5 +635,6 @@ def sql(
         predicates=predicates,
         strategy=strategy,
         order=order,
+        purge_every=purge_every,
         untrusted=untrusted,
     )

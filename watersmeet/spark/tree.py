@@ -12,7 +12,7 @@ from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.runtime.tree import JoinTree
-from watersmeet.spark.frames import Computing, tagged, union
+from watersmeet.spark.frames import Computing, Told, tagged, union
 from watersmeet.state.store import Store
 
 JOIN = "_join"
@@ -33,6 +33,8 @@ class FrameTree:
         computed: For each stream what computes its hidden columns.
         inner: The joins that are streams of this one, by position.
         path: Where the join stands in the tree; part of the names of its files.
+        told: Punctuations from frames of their own.
+        purge_every: After how many batches dead tuples are looked for again.
     """
 
     query: Query
@@ -44,6 +46,8 @@ class FrameTree:
     computed: Sequence[Computing]
     inner: Mapping[int, "FrameTree"] = field(default_factory=dict)
     path: str = "j"
+    told: Sequence[Told] = ()
+    purge_every: int = 1
 
     def walk(self) -> Iterator["FrameTree"]:
         """Yield the joins of the tree, this one first."""
@@ -57,16 +61,21 @@ class FrameTree:
         """Return the joins of the tree as a run works at them; see `Operator`."""
         inner = {at: child.operators(store, run, host, sides, samples) for at, child in self.inner.items()}
         own = (self.query, self.strategy, store, f"{run}{self.path}", self.ordering)
-        return JoinTree(Operator(*own, host, sides, samples), inner, self.path)
+        return JoinTree(Operator(*own, host, sides, samples, purge_every=self.purge_every), inner, self.path)
+
+    @property
+    def fed(self) -> bool:
+        """Whether it has inputs beside its inner joins."""
+        return any(self.frames) or bool(self.told)
 
     def input(self, everything: bool) -> DataFrame:
         """Return all inputs of the tree as one frame, for Spark to cut into batches."""
         if not self.inner:
-            return union(self.query, self.frames, everything, self.computed)
+            return union(self.query, self.frames, everything, self.computed, self.told)
         parts = {
-            node.path: union(node.query, node.frames, everything, node.computed)
+            node.path: union(node.query, node.frames, everything, node.computed, node.told)
             for node in self.walk()
-            if any(node.frames)
+            if node.fed
         }
         wrapped = [
             frame.select(F.lit(path).alias(JOIN), *(_struct(other, at, at == path) for at, other in parts.items()))
@@ -85,7 +94,7 @@ class FrameTree:
             tagged(self.query, position, frame, everything, self.computed[position])
             for position, frame in results.items()
         ]
-        if any(self.frames):
+        if self.fed:
             parts.append(batch.where(F.col(JOIN) == self.path).select(f"{self.path}.*"))
         one = parts[0]
         for other in parts[1:]:

@@ -1,5 +1,6 @@
 """`join.writeStream`: Spark's writer, as users know it, and the handle of a running join."""
 
+import logging
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from watersmeet.cost.parameters import Parameters
 from watersmeet.engine.sides import SIDES
 from watersmeet.errors import DefinitionError, PredicateError, StateError, WatersmeetError
 from watersmeet.model.duration import microseconds
+from watersmeet.retention.outlook import Outlook
 from watersmeet.spark import checks
 from watersmeet.spark.batch import DATA_ERROR, BatchRunner, Checkpoint, Outputs, description
 from watersmeet.spark.catalyst import said
@@ -27,6 +29,7 @@ from watersmeet.spark.lease import Stopped, take
 from watersmeet.spark.offsets import Offsets
 from watersmeet.spark.paths import Place, absolute, place, reached
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
+from watersmeet.spark.tree import FrameTree
 from watersmeet.state import manifest as manifests
 from watersmeet.state.claim import claim
 from watersmeet.state.store import Store
@@ -34,7 +37,7 @@ from watersmeet.state.store import Store
 if TYPE_CHECKING:
     from watersmeet.spark.join import Join
 
-OWN_OPTIONS = {"checkpointLocation", "path", "latePath", "rejectedPath", "exchange", "durable", "samples"}
+OWN_OPTIONS = {"checkpointLocation", "path", *(f"{kind}Path" for kind in SIDES), "exchange", "durable", "samples"}
 Consume = Callable[[DataFrame, int], None]
 
 
@@ -153,6 +156,7 @@ class JoinWriter:
             joins = tree.operators(store, run, host(spark, shared=chosen != "shuffle"), bool(sides), samples)
             runner = BatchRunner(tree, joins, Checkpoint(kept, store, lease, offsets), outputs, chosen, self._due())
             runner.open()
+            _warn(tree)
             return JoinQuery(self._stream(tree.input(bool(sides)), location).foreachBatch(runner).start(), runner)
         except BaseException:
             lease.end()
@@ -185,11 +189,11 @@ class JoinWriter:
         return reached(place(self.join.spark, given, what), what)
 
     def _sides(self) -> dict[str, Folder]:
-        """Return the folders for late and rejected rows."""
+        """Return the folders for late, rejected and denied rows."""
         named = {kind: f"{kind}Path" for kind in SIDES if f"{kind}Path" in self._options}
         if named:
             columns = [(name, frame.columns) for name, frame in self.join.leaves]
-            checks.alike(columns, "late and rejected rows are written with every column: rename one")
+            checks.alike(columns, "rows that are not taken are written with every column: rename one")
         return {kind: Folder(self._place(self._options[option], option)) for kind, option in named.items()}
 
     def _due(self) -> float | None:
@@ -254,6 +258,13 @@ class JoinWriter:
             spark.createDataFrame(pa.concat_tables(kept), frame.schema).createOrReplaceTempView(name)
 
         return consume
+
+
+def _warn(tree: FrameTree) -> None:
+    """Log what people are to look at before a join runs for long."""
+    for node in tree.walk():
+        for says in Outlook(node.query).warnings():
+            logging.getLogger("watersmeet").warning(says)
 
 
 _CONSUMERS: dict[str, Callable[[JoinWriter, str], Consume]] = {

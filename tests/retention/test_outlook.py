@@ -1,0 +1,115 @@
+"""What lets state go and what never will, as people are told; and promises in words."""
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from watersmeet.explain import explain
+from watersmeet.model.metadata import Clustered, ForeignKey, Key, Ordered, Pattern, Promise, Punctuated
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.model.windows import Count, Sliding, Window
+from watersmeet.ordering import Given
+from watersmeet.placement import PSP
+from watersmeet.predicate.model import Column, Dialect, Hidden
+from watersmeet.predicate.parse import parse_where
+from watersmeet.retention.outlook import Outlook
+
+TIME = pa.timestamp("us", "UTC")
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("ts", TIME), ("k", pa.int64()), ("n", pa.int32()), ("end", pa.bool_()), ("d", pa.date32())]
+)
+HIDDEN = (Hidden("a frame of their own", pa.bool_(), told=True), Hidden("lo", pa.int64(), told=True))
+
+
+def query(where: str, window: Window | None = None, **promises: tuple[Promise, ...]) -> Query:
+    streams = tuple(
+        StreamSpec(name, SCHEMA, 1, window or Window(), 5, hidden=HIDDEN, promises=promises.get(name, ()))
+        for name in "ab"
+    )
+    return Query(streams, parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect()), where)
+
+
+def warned(where: str, window: Window | None = None, **promises: tuple[Promise, ...]) -> list[str]:
+    return list(Outlook(query(where, window, **promises)).warnings())
+
+
+GROWS = "has no window, and nothing ever lets its tuples go: state will grow for as long as the join runs."
+
+
+def test_state_that_nothing_lets_go() -> None:
+    assert warned("a.k = b.k") == [
+        f"Stream 'a' {GROWS} Give it a window, or promise a key of, or punctuations on, b.k.",
+        f"Stream 'b' {GROWS} Give it a window, or promise a key of, or punctuations on, a.k.",
+    ]
+    assert warned("a.k < b.id") == [
+        f"Stream 'a' {GROWS} Give it a window, or promise that b.id falls.",
+        f"Stream 'b' {GROWS} Give it a window, or promise that a.k rises.",
+    ]
+    assert warned("a.k % 2 = b.k % 3") == [f"Stream '{name}' {GROWS} Give it a window." for name in "ab"]
+
+
+@pytest.mark.parametrize("window", [Sliding(5), Count(5)])
+def test_windows_end_by_themselves(window: Window) -> None:
+    assert warned("a.k = b.k", window) == []
+
+
+def test_promises_that_let_all_go() -> None:
+    assert warned("a.k = b.k", a=(Key((2,)),), b=(Punctuated(4, (Pattern(2, 2, 2),)),)) == []
+    assert warned("a.ts <= b.ts AND b.ts <= a.ts + INTERVAL 1 HOUR") == []
+    assert len(warned("a.k = b.k", a=(Clustered(2),))) == 1
+
+
+@pytest.mark.parametrize(
+    ("promise", "said"),
+    [
+        (Key((0,)), "key (a.id), which lets no state go: `where` equates a.id with no column"),
+        (
+            Key((2, 3)),
+            "key (a.k, a.n), which lets no state go: `where` equates a.n with no column of another stream of ",
+        ),
+        (Ordered(0), "a.id rising, slack 0, which lets no state go: `where` bounds a.id with no column"),
+        (Ordered(1, slack=2_500_000), "a.ts rising, slack 2.5 s, which lets no state go"),
+        (Clustered(5, 2), "a.d clustered, slack 2, which lets no state go: `where` equates a.d"),
+        (
+            Punctuated(4, (Pattern(2, 2, 2), Pattern(0, 0, 2))),
+            "a.end on a.k and a.id between a.id and a.k, effect by batch",
+        ),
+    ],
+)
+def test_promises_that_let_nothing_go(promise: Promise, said: str) -> None:
+    found = warned("a.k = b.k", Sliding(5), a=(promise,))
+    assert len(found) == 1 and found[0].startswith(f"Stream 'a' promises {said}")
+    assert found[0].endswith("It only turns rows away.")
+
+
+def test_a_foreign_key_lets_nothing_go_and_that_is_known() -> None:
+    assert warned("a.k = b.k", Sliding(5), a=(ForeignKey(2, Column(1, 2)),)) == []
+
+
+def test_what_closes_a_stream_is_explained() -> None:
+    told = explain(query("a.k = b.k", a=(Key((2,)),), b=(Ordered(0, True),)), PSP(1), Given()).splitlines()
+    assert told[told.index("  a: unbounded on ts, delay 0.000005 s") + 1 :][:3] == [
+        "    promises: key (a.k)",
+        "    closed by `a.k = b.k` and the key of a.k",
+        "    its tuples are kept for ever",
+    ]
+    assert told[told.index("  b: unbounded on ts, delay 0.000005 s") + 1 :][:2] == [
+        "    promises: b.id falling, slack 0",
+        "    nothing ever closes it",
+    ]
+
+
+def test_promises_belong_to_the_description() -> None:
+    frame = Punctuated(6, (Pattern(2, 7, 7),), "watermark")
+    given = (Key((0,)), Ordered(5, slack=3), Ordered(2, True, Decimal("0.5")), ForeignKey(2, Column(1, 0)), frame)
+    found = query("a.k = b.k", a=given).description()
+    assert found["constraints of 'a'"] == [
+        "key (a.id)",
+        "a.d rising, slack 3 days",
+        "a.k falling, slack 0.5",
+        "foreign key (a.k) references b.id",
+    ]
+    assert found["punctuations of 'a'"] == ["a frame of their own on a.k = lo, effect by watermark"]
+    assert found["computed of 'a'"] == []
+    assert "constraints of 'b'" not in found

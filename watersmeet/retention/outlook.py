@@ -1,0 +1,102 @@
+"""What will let a join's state go, and what never will, for people; nothing is decided by it."""
+
+from collections.abc import Iterator
+
+from watersmeet.model.metadata import ForeignKey, Ordered, Promise
+from watersmeet.model.query import Query
+from watersmeet.predicate.model import Column
+from watersmeet.retention.closing import Bounded, Closings, Limited, Pinned, Way
+from watersmeet.retention.denied import Source, fields_of
+
+
+class Outlook:
+    """What closes the streams of a join.
+
+    Args:
+        query: The join.
+    """
+
+    def __init__(self, query: Query) -> None:
+        self._query, self._closings = query, Closings(query)
+
+    def closing(self, stream: int) -> list[str]:
+        """Return what closes a stream for some partial result, each way in words."""
+        return list(dict.fromkeys(way.describe(self._query) for way in self._ways(stream)))
+
+    def endless(self, stream: int) -> bool:
+        """Tell whether tuples of a stream are kept for ever: no window ends, and no other stream is closed for them."""
+        return self._unbounded(stream) and not self._closings.possible(stream)
+
+    def open(self, stream: int) -> bool:
+        """Tell whether nothing ever closes a stream, though tuples without a window wait for it."""
+        others = [at for at in range(len(self._query.streams)) if at != stream]
+        return any(map(self._unbounded, others)) and not self._ways(stream)
+
+    def _unbounded(self, stream: int) -> bool:
+        window = self._query.streams[stream].window
+        return window.span is None and window.rows is None
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what to look at before a join starts, a sentence each."""
+        for at, stream in enumerate(self._query.streams):
+            if self.endless(at):
+                yield (
+                    f"Stream '{stream.name}' has no window, and nothing ever lets its tuples go: state will grow for "
+                    f"as long as the join runs. {self._remedy(at)}"
+                )
+        for at, stream in enumerate(self._query.streams):
+            used = {source for way in self._ways(at) if (source := _source(way)) is not None}
+            for promise in stream.promises:
+                if (at, promise) not in used and not isinstance(promise, ForeignKey):
+                    yield self._idle(at, promise)
+
+    def _ways(self, stream: int) -> list[Way]:
+        """Return all ways in which a stream is closed for partial results over all others."""
+        return self._closings.ways(stream, [at for at in range(len(self._query.streams)) if at != stream])
+
+    def _idle(self, stream: int, promise: Promise) -> str:
+        """Return why a promise lets no state go."""
+        name = self._query.streams[stream].name
+        free = [Column(stream, at) for at in fields_of(promise) if not self._compared(Column(stream, at), promise)]
+        columns = " and ".join(self._query.name_of(column) for column in free)
+        how = "bounds" if isinstance(promise, Ordered) else "equates"
+        kinds = " and ".join(dict.fromkeys(str(self._query.type_of(column)) for column in free))
+        return (
+            f"Stream '{name}' promises {self._query.described(stream, promise)}, which lets no state go: `where` {how} "
+            f"{columns} with no column of another stream of the same type ({kinds}). It only turns rows away."
+        )
+
+    def _compared(self, column: Column, promise: Promise) -> bool:
+        return not isinstance(promise, Ordered) and any(column in pair for pair in self._equalities)
+
+    @property
+    def _equalities(self) -> list[tuple[Column, Column]]:
+        """The pairs of columns of two streams and one type that must be equal."""
+        pairs = [conjunct.equality for conjunct in self._query.conjuncts if conjunct.equality is not None]
+        return [
+            (one, two)
+            for one, two in pairs
+            if one.stream != two.stream and self._query.type_of(one) == self._query.type_of(two)
+        ]
+
+    def _remedy(self, stream: int) -> str:
+        """Return what would let a stream's tuples go."""
+        found = [self._partner(stream, pair) for pair in self._equalities if stream in {c.stream for c in pair}]
+        said = [f"a key of, or punctuations on, {name}" for name in map(self._query.name_of, found)]
+        orders = [order for conjunct in self._query.conjuncts for order in conjunct.orders]
+        said += [f"that {self._query.name_of(order.less)} rises" for order in orders if order.more.stream == stream]
+        said += [f"that {self._query.name_of(order.more)} falls" for order in orders if order.less.stream == stream]
+        return f"Give it a window{''.join(f', or promise {each}' for each in dict.fromkeys(said))}."
+
+    def _partner(self, stream: int, pair: tuple[Column, Column]) -> Column:
+        return pair[1] if pair[0].stream == stream else pair[0]
+
+
+def _source(way: Way) -> Source | None:
+    """Return the promise that a way rests on; None for the watermark."""
+    match way:
+        case Limited(frontier=frontier) | Bounded(frontier=frontier):
+            return frontier.source
+        case Pinned(source=source):
+            return source
+    return None
