@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 
 from tests.budget import FEW
-from tests.scatter import Restless
-from tests.test_engine import SCHEMA, cases, run_case, scattered
+from tests.engine.scatter import Restless
+from tests.engine.test_engine import SCHEMA, cases, run_case, scattered
 from watersmeet import placement
 from watersmeet.adapt.auto import Auto, AutoNotes, Choice
 from watersmeet.adapt.controller import PATIENCE, Option
@@ -440,6 +440,7 @@ def test_results_stay_the_same_whatever_is_chosen(case: dict[str, Any], seed: in
         assert run.results == wanted.results
 
 
+@pytest.mark.long
 @FEW
 @given(case=scattered(), seed=st.integers(0, 10_000))
 def test_results_stay_the_same_where_many_meet(case: dict[str, Any], seed: int) -> None:

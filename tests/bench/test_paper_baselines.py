@@ -14,7 +14,7 @@ from hypothesis import given
 from bench.common import band_files
 from bench.paper_baselines import CtrUnoptimised, RandomHeld, atr_unoptimised, diffuse, unaware
 from tests.budget import FEW
-from tests.test_engine import cases, run_case
+from tests.engine.test_engine import cases, run_case
 from watersmeet.placement.cover import Load
 from watersmeet.state.view import StateView, StreamView
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.engine import ALWAYS_SCAN, NEVER_SCAN
+from tests.engine.extremes import ALWAYS_SCAN, NEVER_SCAN
 from watersmeet.errors import PredicateError
 from watersmeet.kernel import candidates, search
 from watersmeet.kernel.duck import Duck

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 
 from tests.budget import FEW
-from tests.scatter import Scatter, ScatterOrdering
-from tests.test_engine import SCHEMA, cases, near, run_case, scattered
+from tests.engine.scatter import Scatter, ScatterOrdering
+from tests.engine.test_engine import SCHEMA, cases, near, run_case, scattered
 from watersmeet.kernel.histogram import EquiWidth, as_values, evaluated, merged
 from watersmeet.kernel.steps import Hop
 from watersmeet.kernel.work import HopWork
@@ -381,6 +381,7 @@ def test_one_ordering_from_batch_to_batch_gives_the_oracles_results(case: dict[s
         assert run.results == wanted.results
 
 
+@pytest.mark.long
 @FEW
 @given(case=scattered())
 def test_classes_with_orders_of_their_own_give_the_oracles_results(case: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 
 from tests.budget import FEW
-from tests.test_engine import cases, run_case
+from tests.engine.test_engine import cases, run_case
 from watersmeet.cost.diffusion import ctr_overhead
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import ATR

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 
 from tests.budget import FEW
-from tests.scatter import Scatter
-from tests.test_engine import cases, run_case, scattered
+from tests.engine.scatter import Scatter
+from tests.engine.test_engine import cases, run_case, scattered
 from watersmeet.cost.slices import buffer_bound, slices_needed
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import PSP

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 
 from tests.budget import FEW
-from tests.scatter import Scatter, ScatterOrdering
-from tests.test_engine import SCHEMA, cases, run_case, scattered
+from tests.engine.scatter import Scatter, ScatterOrdering
+from tests.engine.test_engine import SCHEMA, cases, run_case, scattered
 from watersmeet.errors import DefinitionError
 from watersmeet.model import windows as windows
 from watersmeet.model.query import Query, StreamSpec
@@ -268,6 +268,7 @@ def test_hash_gives_the_oracles_results(case: dict[str, Any]) -> None:
         assert run.results == wanted.results
 
 
+@pytest.mark.long
 @FEW
 @given(case=scattered(), nodes=st.lists(st.integers(1, 5), min_size=4, max_size=4), exchange=st.booleans())
 def test_no_strays_on_a_shared_attribute(case: dict[str, Any], nodes: list[int], exchange: bool) -> None:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 
 from tests.budget import FEW
-from tests.scatter import Forgetful
-from tests.test_engine import SCHEMA, cases, run_case, scattered, strategies_of
+from tests.engine.scatter import Forgetful
+from tests.engine.test_engine import SCHEMA, cases, run_case, scattered, strategies_of
 from watersmeet.adapt.auto import Auto, AutoNotes
 from watersmeet.engine.operator import Operator
 from watersmeet.model.query import Query, StreamSpec

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 
 from tests.budget import FEW
-from tests.scatter import Scatter
-from tests.test_engine import band_case, cases, run_case, scattered
+from tests.engine.scatter import Scatter
+from tests.engine.test_engine import band_case, cases, run_case, scattered
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import DSJ, PSP, Central, psp
 from watersmeet.placement.curve import curve, probed

@@ -8,8 +8,8 @@ import hypothesis.strategies as st
 import pyarrow as pa
 from hypothesis import given, settings
 
-from tests.engine import EXTREMES
-from tests.test_engine import strategies_of
+from tests.engine.extremes import EXTREMES
+from tests.engine.test_engine import strategies_of
 from watersmeet.limits import limited
 from watersmeet.model import metadata
 from watersmeet.model.query import Query, StreamSpec

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from tests.engine import EXTREMES
-from tests.test_engine import strategies_of
+from tests.engine.extremes import EXTREMES
+from tests.engine.test_engine import strategies_of
 from watersmeet.limits import limited
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import Window

@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.scatter import Restless
+from tests.engine.scatter import Restless
 from tests.spark.harness import Case, cuts, frames, join_of
 from watersmeet.spark import lease
 from watersmeet.spark.batch import BatchRunner

@@ -184,7 +184,7 @@ def test_a_nested_join_on_another_time_needs_a_delay_and_has_it(spark: SparkSess
     with pytest.raises(wm.DefinitionError, match=r"Stream 'ab': its 'at' is neither the results' _time nor the event"):
         wm.stream("ab", inner, time="at", window="10 seconds")
     unbounded = wm.join(wm.stream("a", frames["a"], time="ts"), b, select="a.ts AS at, _time")
-    with pytest.raises(wm.DefinitionError, match=r"say with delay='...' how far behind the latest one they may come"):
+    with pytest.raises(wm.DefinitionError, match=r"give delay='...', how far behind the latest one a result may come"):
         wm.stream("ab", unbounded, time="at", window="10 seconds")
     outer = wm.join(
         wm.stream("ab", inner, time="at", window="40 seconds", delay="50 seconds"), c, select="ab.l, ab.r, c.id AS c"

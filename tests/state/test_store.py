@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 import pytest
 from obstore.store import LocalStore
 
-from tests.test_engine import SCHEMA
+from tests.engine.test_engine import SCHEMA
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.limits import limited
 from watersmeet.model.query import Query, StreamSpec

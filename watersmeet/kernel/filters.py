@@ -47,9 +47,7 @@ class Filter(ABC):
 
     def through(self, blocks: Iterable[Partials]) -> Iterator[Partials]:
         """Yield what passes of blocks, none of which is empty."""
-        for block in blocks:
-            if len(passed := self.passing(block)):
-                yield passed
+        return filter(len, map(self.passing, blocks))
 
     def alone(self, conjunct: Conjunct) -> "Filter":
         """Return the same filter for one of its conjuncts."""
@@ -68,17 +66,31 @@ class PlainSql(Filter):
 
     def through(self, blocks: Iterable[Partials]) -> Iterator[Partials]:
         """See Filter; what a scan has found has passed already."""
-        waiting: list[Partials] = []
-        for block in blocks:
-            if block.scanned:
-                yield block
-                continue
-            waiting.append(block)
-            if is_full(waiting):
-                yield from Filter.through(self, [concat(waiting)])
-                waiting = []
-        if waiting:
-            yield from Filter.through(self, [concat(waiting)])
+        return filter(len, map(self._tested, _gathered(blocks)))
+
+    def _tested(self, block: Partials) -> Partials:
+        return block if block.scanned else self.passing(block)
+
+
+def _gathered(blocks: Iterable[Partials]) -> Iterator[Partials]:
+    """Yield what scans have found as it comes, all else in large blocks."""
+    waiting: list[Partials] = []
+    for block in blocks:
+        if block.scanned:
+            yield block
+            continue
+        waiting.append(block)
+        if is_full(waiting):
+            yield _emptied(waiting)
+    if waiting:
+        yield _emptied(waiting)
+
+
+def _emptied(waiting: list[Partials]) -> Partials:
+    """Return blocks as one, and let go of them: what is found in it takes as much again."""
+    block = concat(waiting)
+    waiting.clear()
+    return block
 
 
 class Near(Filter):

@@ -76,10 +76,11 @@ class Probe:
         """The hop."""
         return self.sought.step
 
-    def longer(self, partial: Ints, row: Ints) -> Partials:
+    def longer(self, partial: Ints, row: Ints, *, scanned: bool = False) -> Partials:
         """Return pairs of a partial result and a row of the chunk as longer partial results."""
         stream, ts, index = self.step.target, self.rows.ts[row], pa.array(row)
         made = self.block.only(self.sought.carried).take(partial)
+        made.scanned = scanned
         made.joined = (*self.block.joined, stream)
         made.rows[stream] = references(self.target.number, row)
         made.here = np.full(len(row), self.seat) if isinstance(self.seat, int) else self.seat[partial]

@@ -85,9 +85,7 @@ class Search:
         for partial, row in found:
             partial, row = admitted(probe, None if in_time else times, partial, row)
             if len(partial):
-                made = probe.longer(partial, row)
-                made.scanned = path is None
-                yield made
+                yield probe.longer(partial, row, scanned=path is None)
 
     def _scan(self, probe: Probe) -> Iterator[tuple[Ints, Ints]]:
         """Let DuckDB join the block with the chunk: a hash join for equalities, a vectorised loop otherwise."""

@@ -7,6 +7,7 @@ out conjuncts only enlarges what could match, so every way is sound by itself. S
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -206,6 +207,14 @@ class Closings:
     def possible(self, stream: int) -> bool:
         """Tell whether a tuple of a stream can ever be dead: some other stream may be closed for it alone."""
         return any(self.ways(other, (stream,)) for other in self._limits if other != stream)
+
+    @cached_property
+    def relevant(self) -> tuple[frozenset[Column], ...]:
+        """For each stream the columns by which its tuples are shown to be dead: those alike in them are dead alike."""
+        read = {column for ways in self._limits.values() for way in ways for column in way.reads}
+        plain = {c for conjunct in self._query.conjuncts if not conjunct.calls for c in conjunct.columns}
+        streams = range(len(self._query.streams))
+        return tuple(frozenset(c for c in read | plain if c.stream == at) for at in streams)
 
     def _frontiers(self, stream: int) -> Iterator[Frontier]:
         spec = self._query.streams[stream]

@@ -72,9 +72,10 @@ class DeadRule:
         self._query, self._closings, self._denied, self._duck = query, closings, denied, duck
         self._own, self._stored = own, stored
 
-    def dead(self, stream: int, rows: Ints) -> Mask:
-        """Tell which stored tuples of a stream are shown to be dead."""
-        return self._dead(Members({stream: rows}))
+    def dead(self, stream: int) -> Mask:
+        """Tell which of the tuples in question of a stream are shown to be dead; those alike are dead alike."""
+        kinds = self._own[stream].distinct(stream, self._closings.relevant[stream])
+        return self._dead(Members({stream: kinds.rows}))[kinds.kind]
 
     def _dead(self, members: Members) -> Mask:
         dead = np.zeros(len(members), bool)
@@ -117,16 +118,18 @@ class DeadRule:
             return None
         columns = {column for conjunct in conjuncts for column in conjunct.columns}
         left = self._values(members, [column for column in columns if column.stream != stream])
-        right = {c.name: self._stored.column(c) for c in columns if c.stream == stream}
+        kinds = self._stored.distinct(stream, self._closings.relevant[stream]).rows
+        right = {c.name: self._stored.column(c).take(pa.array(kinds)) for c in columns if c.stream == stream}
         conditions = [conjunct.condition for conjunct in conjuncts]
-        sizes = len(members), self._stored.rows(stream)
+        sizes = len(members), len(kinds)
         pairs, total = [], 0
         for pair in self._duck.join({c.name: v for c, v in left.items()}, right, conditions, sizes):
             pairs.append(pair)
             total += len(pair[0])
             if total > limits().purge_pairs:
                 return None
-        return _together(pairs)
+        of, rows = _together(pairs)
+        return of, kinds[rows]
 
     def _values(self, members: Members, columns: Iterable[Column]) -> dict[Column, pa.Array]:
         return {c: self._column(c).take(pa.array(members.rows[c.stream])) for c in columns}

@@ -46,11 +46,13 @@ class Denied:
 
     def find(self, source: Source, values: Sequence[pa.Array]) -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
         """Return for each row the table, and the mark in it, by which its values are denied; -1 if by none."""
+        tables = self.marks.get(source, ())
         table, mark = (np.full(len(values[0]), -1) for _ in "tm")
-        for number, marks in enumerate(self.marks.get(source, ())):
-            rows = np.flatnonzero(mark < 0)
-            found = marks.find([column.take(pa.array(rows)) for column in values], self.watermark)
-            table[rows[found >= 0]], mark[rows] = number, found
+        asked = tables[0].shape.asked(values) if tables else None
+        for number, marks in enumerate(tables):
+            found = marks.found(asked, self.watermark) if asked is not None else mark
+            new = np.flatnonzero((found >= 0) & (mark < 0))
+            table[new], mark[new] = number, found[new]
         return table, mark
 
     def judged(self, stream: int, rows: pa.RecordBatch) -> "Iterator[tuple[Mask, Promise]]":

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from watersmeet.kernel.duck import Duck
 from watersmeet.model.query import Query
 from watersmeet.retention.closing import Closings
@@ -38,9 +40,9 @@ def purged(
     known = {chunk.id: chunk for chunk in mine}
     found: list[Chunk] = []
     for stream in range(len(query.streams)):
-        rows = own.numbered(stream, known)
-        if not len(rows) or not closings.possible(stream):
+        if not own.rows(stream) or not closings.possible(stream):
             continue
-        dead = rows[DeadRule(query, closings, denied, {stream: own}, stored, duck).dead(stream, rows)]
-        found += [with_dead(store, known[key], name, at) for key, at in own.located(stream, dead).items()]
+        dead = np.flatnonzero(DeadRule(query, closings, denied, {stream: own}, stored, duck).dead(stream))
+        located = own.located(stream, dead).items()
+        found += [with_dead(store, known[key], name, at) for key, at in located if key in known]
     return found

@@ -1,6 +1,7 @@
 """The tuples that are stored, as the dead rule reads them: columns of a stream over all its chunks."""
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,18 @@ from watersmeet.state.deleted import live_rows
 from watersmeet.state.store import Store
 
 Ints = NDArray[np.int64]
+
+
+class Distinct(NamedTuple):
+    """Rows with those that are alike counted as one.
+
+    Attributes:
+        rows: One row of each kind.
+        kind: For each row which of these is its own.
+    """
+
+    rows: Ints
+    kind: Ints
 
 
 class Stored:
@@ -29,6 +42,7 @@ class Stored:
         self._chunks = [[chunk for chunk in chunks if chunk.stream == at] for at in range(len(query.streams))]
         self._live = [[live_rows(store, chunk) for chunk in found] for found in self._chunks]
         self._columns: dict[Column, pa.Array] = {}
+        self._distinct: dict[tuple[int, tuple[Column, ...]], Distinct] = {}
 
     def rows(self, stream: int) -> int:
         """Return how many rows a stream has."""
@@ -45,13 +59,12 @@ class Stored:
             self._columns[column] = pa.concat_arrays(parts) if parts else pa.array([], self._query.type_of(column))
         return self._columns[column]
 
-    def numbered(self, stream: int, chunks: Collection[str]) -> Ints:
-        """Return the numbers of the rows of some of a stream's chunks, given by their ids."""
-        ends = np.cumsum([0, *map(len, self._live[stream])])
-        found = [
-            np.arange(ends[at], ends[at + 1]) for at, chunk in enumerate(self._chunks[stream]) if chunk.id in chunks
-        ]
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
+    def distinct(self, stream: int, columns: Collection[Column]) -> "Distinct":
+        """Return the rows of a stream with those that are alike in some columns counted as one."""
+        key = stream, tuple(sorted(columns))
+        if key not in self._distinct:
+            self._distinct[key] = distinct([self.column(column) for column in key[1]], self.rows(stream))
+        return self._distinct[key]
 
     def located(self, stream: int, rows: Ints) -> dict[str, Ints]:
         """Return where rows are: their row numbers in each chunk, by the chunk's id."""
@@ -65,3 +78,26 @@ class Stored:
 
 def _taken(values: pa.Array, rows: Ints) -> pa.Array:
     return values if len(values) == len(rows) else values.take(pa.array(rows))
+
+
+def distinct(columns: Sequence[pa.Array], rows: int) -> Distinct:
+    """Return rows with those whose values are alike in all columns counted as one."""
+    kind, kinds = np.zeros(rows, np.int64), 1
+    for values in columns:
+        codes, count = _codes(values)
+        if kinds * count > rows:  # so that the product stays small
+            _, kind = np.unique(kind * count + codes, return_inverse=True)
+            kinds = int(kind.max(initial=-1)) + 1
+        else:
+            kind, kinds = kind * count + codes, kinds * count
+    _, first, kind = np.unique(kind, return_index=True, return_inverse=True)
+    return Distinct(first, kind)
+
+
+def _codes(values: pa.Array) -> tuple[Ints, int]:
+    """Return a number for each value, the same for those that are alike; of types that can't be compared all differ."""
+    try:
+        found = values.dictionary_encode(null_encoding="encode")
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        return np.arange(len(values)), max(1, len(values))
+    return found.indices.to_numpy().astype(np.int64), max(1, len(found.dictionary))

@@ -8,7 +8,7 @@ proposes, and then compared.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -91,6 +91,34 @@ class Shape:
             raise DefinitionError(f"The marks are of {_listed(self.types)}; what was given is of {_listed(given)}.")
         return [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in values]
 
+    def asked(self, values: Sequence[Values]) -> "Asked":
+        """Return values made ready to be asked about.
+
+        Raises:
+            DefinitionError: If they are not of the types of the marks.
+        """
+        columns = self.checked(values)
+        rows = np.flatnonzero(_complete(columns))
+        ready = [exact(_taken(column, rows)) for column in columns]
+        hashes = None if self.spanned else hashed(_constants(self, ready), len(rows))
+        return Asked(len(columns[0]), rows, ready, hashes)
+
+
+class Asked(NamedTuple):
+    """Values that marks are to be asked about, made ready once for all tables.
+
+    Attributes:
+        size: How many rows they are of.
+        rows: Those of them that have no NULL.
+        values: Their columns, as marks hold them.
+        hashes: The hashes by which marks are proposed; none where they are spans.
+    """
+
+    size: int
+    rows: Ints
+    values: list[pa.Array]
+    hashes: Any
+
 
 @dataclass(frozen=True, slots=True)
 class Marks:
@@ -148,12 +176,14 @@ class Marks:
         Raises:
             DefinitionError: If the values are not of the types of the marks.
         """
-        columns = self.shape.checked(values)
-        found = np.full(len(columns[0]), -1)
-        rows = np.flatnonzero(_complete(columns))
-        if len(self) and len(rows):
-            asked = [exact(_taken(column, rows)) for column in columns]
-            found[rows] = self._spanned(asked[0], watermark) if self.shape.spanned else self._matched(asked, watermark)
+        return self.found(self.shape.asked(values), watermark)
+
+    def found(self, asked: "Asked", watermark: int | None = None) -> Ints:
+        """Return the same for values that were made ready, for this table and others of its shape."""
+        found = np.full(asked.size, -1)
+        if len(self) and len(asked.rows):
+            ask = self._spanned if self.shape.spanned else self._matched
+            found[asked.rows] = ask(asked, watermark)
         return found
 
     def holds(self, low: Values, high: Values, watermark: int | None = None) -> Mask:
@@ -196,19 +226,17 @@ class Marks:
         since = self.terms.since[at]
         return np.asarray((since == ALWAYS) if watermark is None else (since == ALWAYS) | (since < watermark))
 
-    def _spanned(self, asked: pa.Array, watermark: int | None) -> Ints:
-        at = self._spans.at(asked)
+    def _spanned(self, asked: "Asked", watermark: int | None) -> Ints:
+        at = self._spans.at(asked.values[0])
         return np.where(self._in_effect(at, watermark), at, -1)
 
-    def _matched(self, asked: Sequence[pa.Array], watermark: int | None) -> Ints:
+    def _matched(self, asked: "Asked", watermark: int | None) -> Ints:
         """Return the first mark in effect that covers each row, of those that its hash proposes."""
-        rows, known = len(asked[0]), self.table.column(_HASH).to_numpy()
-        sought = hashed(_constants(self.shape, asked), rows)
-        begin, end = search(known, sought)
-        found = np.full(rows, -1)
+        begin, end = search(self.table.column(_HASH).to_numpy(), asked.hashes)
+        found = np.full(len(asked.rows), -1)
         for row, at in _pairs(begin, end - begin):
             fits = np.flatnonzero((found[row] < 0) & self._in_effect(at, watermark))
-            row, at = self._covered(asked, row[fits], at[fits])
+            row, at = self._covered(asked.values, row[fits], at[fits])
             found[row[::-1]] = at[::-1]  # of several for one row the first is written last
         return found
 

@@ -24,7 +24,6 @@ ALWAYS = int(np.iinfo(np.int64).min)
 """The `since` of marks that are in effect at once."""
 _LAST = int(np.iinfo(np.int64).max)
 _SHORT_BYTES = int(np.iinfo(np.int32).max)
-_LOW_OPEN, _HIGH_OPEN = 1, 2
 _WHOLE: dict[pa.DataType, type[np.generic]] = {
     pa.int8(): np.int8,
     pa.int16(): np.int16,
@@ -184,7 +183,8 @@ class Spans:
     Attributes:
         low: Where each begins.
         high: Where it ends.
-        open: Flags of ends that are not part of it; None where neighbours differ by one, so that none are needed.
+        open: 1 where it begins after that value, not at it; None where neighbours differ by one, so that none does.
+            Ends need no such flag: where a span ends before its high, the next one begins at it.
     """
 
     low: pa.Array
@@ -195,23 +195,13 @@ class Spans:
         """Return for each exact value the position of the span that holds it, -1 if there is none."""
         at = _count(self.low, asked) - 1
         if self.open is not None:
-            at -= self._flagged(_LOW_OPEN, at) & equal(self.low.take(_from_zero(at)), asked)
-        ends = self.high.take(_from_zero(at))
-        held = (at >= 0) & at_most(asked, ends)
-        if self.open is not None:
-            held &= ~(self._flagged(_HIGH_OPEN, at) & equal(ends, asked))
-        return np.where(held, at, -1)
+            at -= self.open[at] & equal(self.low.take(_from_zero(at)), asked)
+        return np.where((at >= 0) & at_most(asked, self.high.take(_from_zero(at))), at, -1)
 
     def touching(self, at: Ints) -> Mask:
         """Tell for the spans at some positions whether nothing lies between each and the next one."""
         ends, starts = self.high.take(pa.array(at)), self.low.take(pa.array(at + 1))
-        if self.open is None:
-            return ends.to_numpy() + 1 == starts.to_numpy()  # type: ignore[no-any-return]
-        return equal(ends, starts) & np.not_equal(self._flagged(_HIGH_OPEN, at), self._flagged(_LOW_OPEN, at + 1))
-
-    def _flagged(self, flag: int, at: Ints) -> Mask:
-        assert self.open is not None
-        return np.asarray((self.open[at] & flag) > 0)
+        return equal(ends, starts) if self.open is not None else np.equal(ends.to_numpy() + 1, starts.to_numpy())
 
     def coalesced(self, terms: Terms) -> "tuple[Spans, Terms]":
         """Return disjoint spans that hold what any of these hold, which may overlap here, and their terms.
@@ -222,16 +212,16 @@ class Spans:
         if self.open is None:
             low, high, terms = _coalesced(self.low.to_numpy(), self.high.to_numpy(), terms)
             return Spans(pa.array(low), pa.array(high)), terms
-        # The n-th distinct value becomes 2n, and all that lies between it and the next becomes 2n + 1.
+        # The n-th distinct value becomes 2n, and all that lies between it and the next becomes 2n + 1. Open ends may be
+        # taken as closed: a mark, which has closed ones, holds what is next to a value only if it holds the value.
         values = pa.concat_arrays([self.low, self.high])
         places = ranks(values)
         low, high = 2 * places[: len(terms.since)], 2 * places[len(terms.since) :]
-        low, high, terms = _coalesced(low + (self.open & _LOW_OPEN), high - (self.open // _HIGH_OPEN), terms)
+        low, high, terms = _coalesced(low, high, terms)
         where = np.empty(len(values), np.int64)
         where[places] = np.arange(len(values))
-        flags = (_LOW_OPEN * (low % 2) + _HIGH_OPEN * (high % 2)).astype(np.int8)
         ends = [values.take(pa.array(where[place])) for place in (low // 2, (high + 1) // 2)]
-        return Spans(ends[0], ends[1], flags), terms
+        return Spans(ends[0], ends[1], (low % 2).astype(np.int8)), terms
 
 
 def _from_zero(at: Ints) -> pa.Array:
@@ -257,7 +247,7 @@ def _coalesced(low: Ints, high: Ints, terms: Terms) -> tuple[Ints, Ints, Terms]:
         return low, high, terms
     order = np.argsort(low, kind="stable")
     low, reach, terms = low[order], np.maximum.accumulate(high[order]), terms.take(order)
-    if np.any(low[1:] <= reach[:-1]) and False:
+    if np.any(low[1:] <= reach[:-1]) and np.any(terms.since != ALWAYS):
         low, reach, terms = _cut(low, high[order], terms)
     one = ((low[1:] <= reach[:-1]) | (low[1:] - 1 == reach[:-1])) & terms.alike()
     starts = np.flatnonzero(np.append(True, ~one))

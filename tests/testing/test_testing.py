@@ -60,6 +60,7 @@ def test_a_strategy_that_loses_results_is_found() -> None:
         check_strategy(Mistaken(), rounds=6)
 
 
+@pytest.mark.long
 def test_a_strategy_that_serves_nothing_was_not_checked() -> None:
     with pytest.raises(ValueError, match="refused all joins"):
         check_strategy(Hash(2), rounds=1, seed=next(at for at in range(20) if not _equal(at)))

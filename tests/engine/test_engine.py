@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.engine import ALWAYS_SCAN, EXTREMES, NEVER_SCAN
-from tests.scatter import Scatter, ScatterOrdering
+from tests.engine.extremes import ALWAYS_SCAN, EXTREMES, NEVER_SCAN
+from tests.engine.scatter import Scatter, ScatterOrdering
 from watersmeet.adapt.auto import Auto
 from watersmeet.engine.plan import GIVEN
 from watersmeet.limits import limited

@@ -1,0 +1,112 @@
+"""A news feed as XML: which keywords do readers look at?
+
+One stream tells of news items, the other of who reads them. An item is watched while it is among the ten latest; then
+the access stream says that no more records of it will come. The feed is that of Ding, Rundensteiner and Heineman,
+"MJoin: A Metadata-Aware Stream Join Operator" (2003), section 2.
+
+Run it with `.venv/bin/python examples/news.py`. It makes its own data in a temporary folder, and Spark's own source
+reads them.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+
+import watersmeet as wm
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+ITEMS, LATEST, RECORDS = 40, 10, 6
+"""News, one a minute; how many of them are watched; how often they are read in a minute."""
+KEYWORDS = ("smart cards", "rivers", "chess", "cinema", "weather")
+ENDS = "punct:record"
+"""The tag of a punctuation: no record with this `sno` follows."""
+MINUTES_PER_FILE = 10
+
+Element = tuple[str, dict[str, object]]
+"""A tag and its content."""
+
+
+def news(minute: int) -> Iterator[Element]:
+    """The news item of a minute."""
+    keyword = KEYWORDS[minute % len(KEYWORDS)]
+    yield "info", {"sno": minute, "posted": at(minute), "title": f"Story {minute}", "keyword": keyword}
+
+
+def access(minute: int) -> Iterator[Element]:
+    """Who reads what in a minute, and the punctuation of the item that is no longer watched then."""
+    dice, oldest = np.random.default_rng(minute), minute - LATEST + 1
+    for second in sorted(dice.choice(60, RECORDS, replace=False).tolist()):
+        sno = dice.integers(max(0, oldest), minute + 1)
+        yield "record", {"sno": sno, "read": at(minute, second), "ipaddr": f"192.0.2.{dice.integers(256)}"}
+    if oldest >= 0:
+        yield ENDS, {"sno": oldest, "read": at(minute + 1), "ipaddr": "*"}
+
+
+def at(minute: int, second: int = 0) -> str:
+    """A time of the feed, as XML writes it."""
+    return (START + timedelta(minutes=minute, seconds=second)).isoformat()
+
+
+def write(folder: Path, name: str, elements: Callable[[int], Iterator[Element]]) -> None:
+    """Write a stream as XML documents, a file for some minutes."""
+    folder.mkdir()
+    for start in range(0, ITEMS, MINUTES_PER_FILE):
+        root = ElementTree.Element(f"stream:{name}", {"xmlns:stream": "urn:stream", "xmlns:punct": "urn:punct"})
+        for minute in range(start, min(start + MINUTES_PER_FILE, ITEMS)):
+            for tag, content in elements(minute):
+                element = ElementTree.SubElement(root, tag)
+                for field, value in content.items():
+                    ElementTree.SubElement(element, field).text = str(value)
+        ElementTree.indent(root)
+        file = folder / f"{start}.xml"
+        ElementTree.ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
+        os.utime(file, (START.timestamp() + start,) * 2)  # Spark reads files in the order of their times
+
+
+def main(spark: SparkSession) -> None:
+    """Write the feed, join it, show what was read most."""
+    folder = Path(tempfile.mkdtemp())
+    write(folder / "news", "NewsGeneral", news)
+    write(folder / "access", "AccessRecord", access)
+
+    def rows(stream: str, tag: str, schema: str) -> DataFrame:
+        reader = spark.readStream.format("xml").option("rowTag", tag).option("maxFilesPerTrigger", 1)
+        return reader.schema(schema).load(str(folder / stream))
+
+    join = wm.join(
+        wm.stream(
+            "news",
+            rows("news", "info", "sno long, posted timestamp, keyword string"),
+            time="posted",
+            window=f"{LATEST} minutes",
+        ),
+        wm.stream(
+            "access",
+            rows("access", "record", "sno long, read timestamp, ipaddr string"),
+            time="read",
+            window="1 minute",
+        ),
+        where="news.sno = access.sno",
+        select="news.keyword AS keyword, access.ipaddr AS ipaddr",
+    )
+    writer = join.writeStream.option("path", f"{folder}/readers").option("checkpointLocation", f"{folder}/state")
+    writer.trigger(availableNow=True).start().awaitTermination()
+    readers = spark.read.parquet(f"{folder}/readers")
+    readers.groupBy("keyword").count().orderBy("count", "keyword", ascending=False).show()
+
+
+if __name__ == "__main__":
+    session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    main(session)
+    session.stop()
