@@ -30,6 +30,7 @@ class TaskReport:
         promises: What the streams' promises have come to; only from one task.
         seconds: CPU seconds used.
         shipping: Those of them that it took to send rows to other tasks and to receive them.
+        purging: Those of them that it took to look for dead rows.
         tasks: How many tasks did it, one after the other; none in the driver.
     """
 
@@ -48,6 +49,7 @@ class TaskReport:
     promises: Promises = ()
     seconds: float = 0.0
     shipping: float = 0.0
+    purging: float = 0.0
     tasks: int = 0
 
     def add(self, earlier: "TaskReport") -> None:

@@ -27,6 +27,9 @@ from watersmeet.predicate.model import Dialect
 from watersmeet.retention.purge import purged
 from watersmeet.state.chunk import Chunk
 
+Clock = Callable[[], float]
+"""Returns seconds."""
+
 
 class Worker:
     """What a worker process keeps between tasks: its DuckDB connections and the answers of Python predicates.
@@ -36,7 +39,7 @@ class Worker:
         folder: Where it shares these answers with other processes; None if it doesn't.
     """
 
-    def __init__(self, clock: Callable[[], float], folder: Path | None = None) -> None:
+    def __init__(self, clock: Clock, folder: Path | None = None) -> None:
         self._clock = clock
         self._cache = AnswerCache(folder)
         self._ducks: dict[Dialect, Duck] = {}
@@ -200,27 +203,29 @@ class JoinTask:
         work = self._hops.work
         return TaskReport(node, dict(work.hops), dict(work.node_pairs), dict(work.costs), work.strays)
 
-    def reports(self, share: int, shares: int, name: str) -> list[TaskReport]:
+    def reports(self, share: int, shares: int, name: str, cpu: Clock) -> list[TaskReport]:
         """Do the merges of the nodes that fall to one of several tasks, and return their reports; the first says all.
 
         Args:
             share: Which task.
             shares: How many there are; more than nodes, or fewer.
             name: Unique to the task attempt.
+            cpu: Returns the CPU seconds that the process has used.
         """
         nodes = self._plan.placement.nodes
         mine = range(share, nodes, shares)
         found = [self.report(share % nodes), *(TaskReport(node) for node in mine[1:])]
         for report in found if mine else ():
-            self.keep(report, f"{name}n{report.node}")
+            self.keep(report, f"{name}n{report.node}", cpu)
         return found
 
-    def keep(self, report: TaskReport, name: str) -> None:
+    def keep(self, report: TaskReport, name: str, cpu: Clock) -> None:
         """Do a node's merges and purge its chunks; as node 0, also say what the batch wrote.
 
         Args:
             report: The node's report, to be added to.
             name: Unique to the task attempt.
+            cpu: Returns the CPU seconds that the process has used.
         """
         write = writer(self._plan, name)
         mine = [merge for merge in self._plan.merges if merge.node == report.node]
@@ -228,7 +233,9 @@ class JoinTask:
             (write.merge(merge, at), tuple(chunk.id for chunk in merge.chunks)) for at, merge in enumerate(mine)
         ]
         if self._plan.purge:
+            began = cpu()
             report.purged = self._purged(report.node, name)
+            report.purging += cpu() - began
         if report.node == 0:
             report.intakes = list(self._intakes)
             fresh = [target.chunk for target in self._fresh]
