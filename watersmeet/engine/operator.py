@@ -148,8 +148,8 @@ class Operator:
         after = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
         after = replace(after, unpurged=unpurged, promises=promises)
         used = usage(plan, live.values(), tasks)
-        dead = sum(chunk.dead for task in tasks for chunk in task.purged) - _dead(plan, tasks)
-        shown = progress(after, plan, intakes, taken, tasks, dead + sum(chunks[key].live for key in gone), used)
+        dead = _newly_dead(plan, tasks) + sum(chunks[key].live for key in gone)
+        shown = progress(after, plan, intakes, taken, tasks, dead, used)
         seen = self.view(after)
         shown["placement"] = plan.layout.facts(seen)
         shown["changes"] = changes(before.progress, shown)
@@ -180,7 +180,9 @@ def _merged(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[str, Chunk]:
     return chunks
 
 
-def _dead(plan: BatchPlan, tasks: Sequence[TaskReport]) -> int:
-    """Return how many rows of the chunks that were purged had been dead before."""
-    known = {chunk.id: chunk.dead for chunk in plan.chunks if chunk.dead}
-    return sum(known.get(chunk.id, 0) for task in tasks for chunk in task.purged)
+def _newly_dead(plan: BatchPlan, tasks: Sequence[TaskReport]) -> int:
+    """Return how many rows were found dead in a batch, those left out by its merges included."""
+    live = {chunk.id: chunk.live for chunk in plan.chunks}
+    purged = sum(live[chunk.id] - chunk.live for task in tasks for chunk in task.purged)
+    merged = (sum(live[key] for key in parts) - chunk.rows for task in tasks for chunk, parts in task.merged)
+    return purged + sum(merged)

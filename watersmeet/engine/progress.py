@@ -46,6 +46,7 @@ def progress(
         "stateBytes": sum(chunk.bytes * len(chunk.owners) for chunk in chunks),
         "stateChunks": len(manifest.chunks),
         "purgedRows": purged,
+        "purgeMs": round(1000 * sum(task.purging for task in tasks), 1),
         "movedRows": plan.moved,
         "process": "task" if any(task.tasks for task in tasks) else "driver",
         "nodes": _nodes(manifest, tasks, used),

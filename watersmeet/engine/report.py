@@ -34,6 +34,7 @@ class TaskReport:
         samples: Some of them.
         seconds: CPU seconds used.
         shipping: Those of them that it took to send rows to other tasks and to receive them.
+        purging: Those of them that it took to look for dead rows.
         tasks: How many tasks did it, one after the other; none in the driver.
     """
 
@@ -55,6 +56,7 @@ class TaskReport:
     samples: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     shipping: float = 0.0
+    purging: float = 0.0
     tasks: int = 0
 
     def add(self, earlier: "TaskReport") -> None:

@@ -2,7 +2,7 @@
 
 import atexit
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +24,11 @@ from watersmeet.kernel.steps import Step, entry_conjuncts
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Dialect
-from watersmeet.retention.purge import purged
-from watersmeet.state.chunk import Chunk
+from watersmeet.retention.purge import newly_dead
+from watersmeet.state.deleted import with_dead
+
+Clock = Callable[[], float]
+"""Returns seconds."""
 
 
 class Worker:
@@ -36,7 +39,7 @@ class Worker:
         folder: Where it shares these answers with other processes; None if it doesn't.
     """
 
-    def __init__(self, clock: Callable[[], float], folder: Path | None = None) -> None:
+    def __init__(self, clock: Clock, folder: Path | None = None) -> None:
         self._clock = clock
         self._cache = AnswerCache(folder)
         self._ducks: dict[Dialect, Duck] = {}
@@ -200,35 +203,37 @@ class JoinTask:
         work = self._hops.work
         return TaskReport(node, dict(work.hops), dict(work.node_pairs), dict(work.costs), work.strays)
 
-    def reports(self, share: int, shares: int, name: str) -> list[TaskReport]:
+    def reports(self, share: int, shares: int, name: str, cpu: Clock) -> list[TaskReport]:
         """Do the merges of the nodes that fall to one of several tasks, and return their reports; the first says all.
 
         Args:
             share: Which task.
             shares: How many there are; more than nodes, or fewer.
             name: Unique to the task attempt.
+            cpu: Returns the CPU seconds that the process has used.
         """
         nodes = self._plan.placement.nodes
         mine = range(share, nodes, shares)
         found = [self.report(share % nodes), *(TaskReport(node) for node in mine[1:])]
         for report in found if mine else ():
-            self.keep(report, f"{name}n{report.node}")
+            self.keep(report, f"{name}n{report.node}", cpu)
         return found
 
-    def keep(self, report: TaskReport, name: str) -> None:
+    def keep(self, report: TaskReport, name: str, cpu: Clock) -> None:
         """Do a node's merges and purge its chunks; as node 0, also say what the batch wrote.
 
         Args:
             report: The node's report, to be added to.
             name: Unique to the task attempt.
+            cpu: Returns the CPU seconds that the process has used.
         """
-        write = writer(self._plan, name)
+        write, began = writer(self._plan, name), cpu()
+        dead = self._dead(report.node) if self._plan.purge else {}
+        report.purging += cpu() - began
         mine = [merge for merge in self._plan.merges if merge.node == report.node]
-        report.merged = [
-            (write.merge(merge, at), tuple(chunk.id for chunk in merge.chunks)) for at, merge in enumerate(mine)
-        ]
-        if self._plan.purge:
-            report.purged = self._purged(report.node, name)
+        made = [(write.merge(merge, at, dead), merge.chunks) for at, merge in enumerate(mine)]
+        report.merged = [(chunk, tuple(old.id for old in parts)) for chunk, parts in made if chunk is not None]
+        self._bury(report, dead, name, cpu)
         if report.node == 0:
             report.intakes = list(self._intakes)
             fresh = [target.chunk for target in self._fresh]
@@ -239,9 +244,16 @@ class JoinTask:
                 report.promises = marking.marked([intake.heard for intake in self._intakes])
                 report.sides, report.told, report.samples = marking.sides, marking.counts, marking.samples
 
-    def _purged(self, node: int, name: str) -> list[Chunk]:
-        """Return the chunks of a node with the rows that are dead; not those that are merged in this batch."""
-        plan, merged = self._plan, {chunk.id for merge in self._plan.merges for chunk in merge.chunks}
-        mine = [chunk for chunk in plan.chunks if chunk.owners[0] == node and chunk.id not in merged]
-        duck = self._worker.duck(plan.query.dialect)
-        return purged(plan.query, plan.store, plan.chunks, mine, plan.denied(), duck, f"{plan.name}-{name}")
+    def _dead(self, node: int) -> dict[str, NDArray[np.int64]]:
+        """Return the rows of a node's chunks that are dead from now on, by the chunks' ids."""
+        plan, duck = self._plan, self._worker.duck(self._plan.query.dialect)
+        mine = [chunk for chunk in plan.chunks if chunk.owners[0] == node]
+        return newly_dead(plan.query, plan.store, plan.chunks, mine, plan.denied(), duck)
+
+    def _bury(self, report: TaskReport, dead: Mapping[str, NDArray[np.int64]], name: str, cpu: Clock) -> None:
+        """Write down which rows are dead, but of chunks that were merged: these were left out there."""
+        began, store, unique = cpu(), self._plan.store, f"{self._plan.name}-{name}"
+        replaced = {key for _, parts in report.merged for key in parts}
+        rest = [chunk for chunk in self._plan.chunks if chunk.id in dead and chunk.id not in replaced]
+        report.purged = [with_dead(store, chunk, unique, dead[chunk.id]) for chunk in rest]
+        report.purging += cpu() - began

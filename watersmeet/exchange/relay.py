@@ -17,7 +17,7 @@ import pyarrow as pa
 from watersmeet.engine.intake import IntakeReport
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
-from watersmeet.engine.task import JoinTask, Worker
+from watersmeet.engine.task import Clock, JoinTask, Worker
 from watersmeet.exchange.wire import Wire
 from watersmeet.kernel.partials import Partials, regroup
 from watersmeet.kernel.steps import Step
@@ -140,8 +140,12 @@ class Relay:
         report.tasks += 1
         return self._wire.messages([self._node], pickle.dumps(News(self._news.intakes, report)))
 
-    def closing(self) -> TaskReport:
-        """Do the node's merges and return its report."""
+    def closing(self, cpu: Clock) -> TaskReport:
+        """Do the node's merges and return its report.
+
+        Args:
+            cpu: Returns the CPU seconds that the process has used.
+        """
         report = self._report()
-        self.task.keep(report, self._name)
+        self.task.keep(report, self._name, cpu)
         return report

@@ -1,7 +1,7 @@
 """What runs in a task: input is stored, hops are run, results are written; reports come out."""
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +10,7 @@ from watersmeet.engine.fuse import ResultWriter, output, pending
 from watersmeet.engine.intake import Intake, IntakeReport
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
-from watersmeet.engine.task import JoinTask
+from watersmeet.engine.task import Clock, JoinTask
 from watersmeet.errors import WatersmeetError
 from watersmeet.exchange.message import Attempt, Blocks, Failure, Task, guarded, messages, received
 from watersmeet.exchange.relay import Relay
@@ -84,7 +84,7 @@ def joined(plan: BatchPlan, taken: list[IntakeReport], attempt: Attempt, share: 
     """Run all hops of a share, write the results to the store, and return what was done."""
     task = JoinTask(plan, taken, attempt.worker)
     done, later = write(plan, attempt, task, task.results(share, shares))
-    first, *others = task.reports(share, shares, attempt.name)
+    first, *others = task.reports(share, shares, attempt.name, attempt.cpu)
     first.rows, first.files, first.pending = done.rows, done.files, later.files
     return [first, *others]
 
@@ -147,7 +147,7 @@ def relay(plan: BatchPlan, hop: int) -> Task:
     return _wired(run, plan)
 
 
-def _timed(blocks: Iterator[pa.RecordBatch], spent: list[float], cpu: Callable[[], float]) -> Iterator[pa.RecordBatch]:
+def _timed(blocks: Iterator[pa.RecordBatch], spent: list[float], cpu: Clock) -> Iterator[pa.RecordBatch]:
     """Yield blocks, noting the CPU seconds that making each took."""
     while True:
         begun = cpu()
@@ -168,7 +168,7 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
         relaying.take(blocks)
         took = attempt.cpu() - started
         done, later = write(plan, attempt, relaying.task, (block for _, block in relaying.found()))
-        report = relaying.closing()
+        report = relaying.closing(attempt.cpu)
         report.rows, report.files, report.pending = done.rows, done.files, later.files
         report.shipping += took
         finish(report, attempt, started)

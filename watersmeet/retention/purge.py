@@ -1,4 +1,4 @@
-"""Purging by the dead rule: reads what is stored, and returns the chunks some of whose rows are dead from now on."""
+"""Purging by the dead rule: reads what is stored, and returns which rows are dead from now on."""
 
 from collections.abc import Sequence
 
@@ -11,20 +11,14 @@ from watersmeet.retention.dead import DeadRule
 from watersmeet.retention.denied import Denied
 from watersmeet.retention.stored import Stored
 from watersmeet.state.chunk import Chunk
-from watersmeet.state.deleted import with_dead
+from watersmeet.state.deleted import Ints
 from watersmeet.state.store import Store
 
 
-def purged(
-    query: Query,
-    store: Store,
-    chunks: Sequence[Chunk],
-    mine: Sequence[Chunk],
-    denied: Denied,
-    duck: Duck,
-    name: str,
-) -> list[Chunk]:
-    """Return those of some chunks of which more rows are dead than before, each with a file that names them.
+def newly_dead(
+    query: Query, store: Store, chunks: Sequence[Chunk], mine: Sequence[Chunk], denied: Denied, duck: Duck
+) -> dict[str, Ints]:
+    """Return the numbers of the rows that are dead and were not before, by the ids of their chunks.
 
     Args:
         query: The join.
@@ -33,16 +27,14 @@ def purged(
         mine: Those to be purged.
         denied: What was denied up to the batch before.
         duck: What evaluates conjuncts.
-        name: Unique to the task attempt.
     """
     closings, stored = Closings(query), Stored(query, store, [chunk for chunk in chunks if chunk.bucket.first])
     own = stored if all(chunk.bucket.first for chunk in mine) else Stored(query, store, mine)
-    known = {chunk.id: chunk for chunk in mine}
-    found: list[Chunk] = []
+    known = {chunk.id for chunk in mine}
+    found: dict[str, Ints] = {}
     for stream in range(len(query.streams)):
         if not own.rows(stream) or not closings.possible(stream):
             continue
         dead = np.flatnonzero(DeadRule(query, closings, denied, {stream: own}, stored, duck).dead(stream))
-        located = own.located(stream, dead).items()
-        found += [with_dead(store, known[key], name, at) for key, at in located if key in known]
+        found |= {key: rows for key, rows in own.located(stream, dead).items() if key in known}
     return found

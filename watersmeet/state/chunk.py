@@ -121,8 +121,8 @@ class Chunk:
         """Thousands of chunks travel to every task; to pickle them as dataclasses do takes twice as long."""
         return Chunk, _parts(self)
 
-    def without(self, deleted: str, dead: int) -> "Chunk":
-        """Return the chunk with the file that names its dead rows, and how many they are."""
+    def without(self, deleted: str | None, dead: int) -> "Chunk":
+        """Return the chunk with the file that names its dead rows, None if all are dead, and how many they are."""
         return replace(self, deleted=deleted, dead=dead)
 
     def owned_by(self, nodes: Sequence[int]) -> "Chunk":

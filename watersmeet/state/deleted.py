@@ -19,6 +19,8 @@ Ints = NDArray[np.int64]
 def with_dead(store: Store, chunk: Chunk, name: str, rows: Ints) -> Chunk:
     """Write which rows of a chunk are dead, besides those that were; return the chunk that names the file.
 
+    [!] Where all are dead nothing is written: no manifest names such a chunk, so nobody would remove the file.
+
     Args:
         store: Where to.
         chunk: The chunk.
@@ -26,6 +28,8 @@ def with_dead(store: Store, chunk: Chunk, name: str, rows: Ints) -> Chunk:
         rows: The numbers of the rows.
     """
     rows = np.union1d(dead_rows(store, chunk), rows)
+    if len(rows) == chunk.rows:
+        return chunk.without(None, len(rows))
     data, _ = encode([pa.record_batch([pa.array(rows.astype(np.uint32))], names=["row"])])
     path = f"{CHUNKS}/{name}-{chunk.id.replace('/', '-')}-{digest(data)}.deleted"
     store.write(path, data)
@@ -45,6 +49,13 @@ def dead_rows(store: Store, chunk: Chunk) -> Ints:
     return found
 
 
-def live_rows(store: Store, chunk: Chunk) -> Ints:
-    """Return the numbers of a chunk's rows that are not dead."""
-    return np.delete(np.arange(chunk.rows), dead_rows(store, chunk))
+def live_rows(store: Store, chunk: Chunk, dead: Ints | None = None) -> Ints:
+    """Return the numbers of a chunk's rows that are not dead.
+
+    Args:
+        store: Where it is.
+        chunk: The chunk.
+        dead: More rows that are dead, besides those that it names.
+    """
+    found = np.delete(np.arange(chunk.rows), dead_rows(store, chunk))
+    return found if dead is None else np.setdiff1d(found, dead, assume_unique=True)

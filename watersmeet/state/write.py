@@ -1,6 +1,6 @@
 """Writing chunks: rows of one stream, sorted canonically, cut into cells, one file for many cells."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -79,19 +79,31 @@ class Writer:
         ]
         return self._save(stream, cells, part, sealed=False)
 
-    def merge(self, merge: Merge, part: int) -> Chunk:
-        """Write several chunks of one stream as one, in canonical order: by time, then arrival."""
+    def merge(self, merge: Merge, part: int, dead: Mapping[str, Ints]) -> Chunk | None:
+        """Write several chunks of one stream as one, in canonical order: by time, then arrival.
+
+        Args:
+            merge: The chunks.
+            part: A number that this attempt uses once.
+            dead: Rows found dead in this batch, by the ids of chunks; they are left out, as those dead before are.
+
+        Returns:
+            The chunk; None if no row is left.
+        """
         first = merge.chunks[0]
-        table = pa.Table.from_batches([self._live(chunk) for chunk in merge.chunks])
+        table = pa.Table.from_batches([self._live(chunk, dead.get(chunk.id)) for chunk in merge.chunks])
+        if not table.num_rows:
+            return None
         keys = [(name, "ascending") for name in (TIME, ORDINAL) if name in table.schema.names]
         rows = table.sort_by(keys).combine_chunks().to_batches()[0]
         start, end = min(chunk.start for chunk in merge.chunks), max(chunk.end for chunk in merge.chunks)
         cell = _Cell(rows, start, end, first.bucket, first.owners)
         return self._save(first.stream, [cell], part, merge.sealed)[0]
 
-    def _live(self, chunk: Chunk) -> pa.RecordBatch:
+    def _live(self, chunk: Chunk, dead: Ints | None) -> pa.RecordBatch:
         rows = self.store.open(chunk, pa.int64()).to_merge()
-        return rows.take(pa.array(live_rows(self.store, chunk))) if chunk.dead else rows
+        whole = not chunk.dead and dead is None
+        return rows if whole else rows.take(pa.array(live_rows(self.store, chunk, dead)))
 
     def write_ordinals(self, chunk: Chunk, ordinals: Ints) -> Chunk:
         """Write the arrival ordinals of a chunk's rows beside it; return the chunk that names them."""
