@@ -28,13 +28,13 @@ def newly_dead(
         denied: What was denied up to the batch before.
         duck: What evaluates conjuncts.
     """
-    closings, stored = Closings(query), Stored(query, store, [chunk for chunk in chunks if chunk.bucket.first])
-    own = stored if all(chunk.bucket.first for chunk in mine) else Stored(query, store, mine)
-    known = {chunk.id for chunk in mine}
+    once = [chunk for chunk in chunks if chunk.bucket.first]
+    closings, stored = Closings(query), Stored(query, store, once)
+    own = stored if len(mine) == len(once) == len(chunks) else Stored(query, store, mine)
     found: dict[str, Ints] = {}
     for stream in range(len(query.streams)):
         if not own.rows(stream) or not closings.possible(stream):
             continue
         dead = np.flatnonzero(DeadRule(query, closings, denied, {stream: own}, stored, duck).dead(stream))
-        found |= {key: rows for key, rows in own.located(stream, dead).items() if key in known}
+        found |= own.located(stream, dead)
     return found

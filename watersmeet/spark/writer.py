@@ -37,7 +37,10 @@ from watersmeet.state.store import Store
 if TYPE_CHECKING:
     from watersmeet.spark.join import Join
 
-OWN_OPTIONS = {"checkpointLocation", "path", *(f"{kind}Path" for kind in SIDES), "exchange", "durable", "samples"}
+OWN_OPTIONS = {
+    *("checkpointLocation", "path", "exchange", "durable", "samples"),
+    *(f"{kind}Path" for kind in SIDES),
+}
 Consume = Callable[[DataFrame, int], None]
 
 
