@@ -11,10 +11,10 @@ SECONDS ?= 600
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 export SPARK_LOCAL_IP := 127.0.0.1
 
-.PHONY: help setup java demo test test-core test-slow fuzz chaos check bench lock clean
+.PHONY: help setup java demo demo-auctions test test-core test-slow fuzz chaos check bench lock clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 $(STAMP): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) scripts/venv.py .venv
@@ -33,6 +33,9 @@ setup: java $(STAMP)  ## make .venv with the pinned dependencies, find or instal
 
 demo: setup  ## three camera streams joined by image similarity, under two minutes
 	$(BIN)/python examples/demo.py
+
+demo-auctions: setup  ## a join with no window whose streams say what can no longer come, about three minutes
+	$(BIN)/python examples/auctions.py
 
 check: $(STAMP)  ## lint, types and the layering contracts
 	$(BIN)/ruff check .
@@ -56,7 +59,7 @@ chaos: setup  ## kills, damage and neighbours for SECONDS=900 seconds; SEED=n ru
 	$(BIN)/python -m tests.chaos --seconds $(if $(filter file,$(origin SECONDS)),900,$(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 bench: setup  ## every bench, with tables, CSV and PNG under bench/results/
-	for b in band3 images3 overhead state placements orders auto adapt decide cost_model similarity mjoin metadata; do $(BIN)/python bench/$$b.py || exit 1; done
+	for b in band3 images3 overhead state placements orders auto adapt decide cost_model similarity mjoin; do $(BIN)/python bench/$$b.py || exit 1; done
 
 lock:  ## write requirements.lock anew from pyproject.toml
 	$(PYTHON) scripts/lock.py
