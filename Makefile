@@ -43,7 +43,7 @@ check: $(STAMP)  ## lint, types and the layering contracts
 test: setup check  ## everything CI runs: check, core tests, Spark tests
 	$(BIN)/python -m pytest $(PARALLEL)
 
-test-core: $(STAMP)  ## the tests that need no JVM, without long ones: under a minute
+test-core: $(STAMP)  ## the tests that need no JVM, without the long ones
 	$(BIN)/python -m pytest $(PARALLEL) -m "not spark and not long and not slow"
 
 test-slow: setup $(REMOTE)  ## the exhaustive variants
