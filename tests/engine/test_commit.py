@@ -10,7 +10,7 @@ from watersmeet.engine.watermark import advanced, held_back_by, join_watermark
 from watersmeet.kernel.work import HopWork
 from watersmeet.model.query import Nested, Query, StreamSpec
 from watersmeet.model.windows import Hopping, Sliding, Window
-from watersmeet.runtime.report import noted
+from watersmeet.runtime.timing import noted
 from watersmeet.state.manifest import Manifest, StreamState
 from watersmeet.state.view import HopView, Usage
 

@@ -30,7 +30,7 @@ from watersmeet.runtime.protocol import (
     Warn,
     Withdraw,
 )
-from watersmeet.runtime.report import latency, timed
+from watersmeet.runtime.timing import latency, timed
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.state import manifest as manifests
 from watersmeet.state.chunk import WHOLE, Chunk, Place

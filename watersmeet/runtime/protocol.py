@@ -15,7 +15,7 @@ from typing import Any
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.warnings import news
 from watersmeet.errors import StateError
-from watersmeet.runtime.report import late_or_not, latency, timed
+from watersmeet.runtime.timing import late_or_not, latency, timed
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.state import history
 from watersmeet.state import manifest as manifests
