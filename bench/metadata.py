@@ -53,6 +53,7 @@ class Verdict:
         most_live: The largest ratio of live rows to needed ones, once settled.
         usual_live: The median of these ratios.
         slower: How many times as long batches took at the end as after half of the run.
+        slower_cpu: The same of the join's CPU time, which others on the machine disturb less; nothing is wanted of it.
         purge_of_cpu: The share of the join's CPU time that purging took in the second half of the run.
         purge_of_batch: The same against how long batches took: too low where others share the machine.
         same: Whether the results are those of the finished files.
@@ -62,6 +63,7 @@ class Verdict:
     most_live: float | None
     usual_live: float | None
     slower: float | None
+    slower_cpu: float | None
     purge_of_cpu: float
     purge_of_batch: float
     same: bool
@@ -90,7 +92,8 @@ def judged(found: Sequence[Figures], wanted: Sequence[int], without: Sequence[Fi
     return Verdict(
         most_live=max(live, default=None),
         usual_live=median(live) if live else None,
-        slower=slower(found),
+        slower=slower([one.ms for one in found]),
+        slower_cpu=slower([one.cpu_ms for one in found]),
         purge_of_cpu=purging / max(1e-9, sum(one.cpu_ms for one in later)),
         purge_of_batch=purging / max(1e-9, sum(one.ms for one in later)),
         same=same,
@@ -98,12 +101,12 @@ def judged(found: Sequence[Figures], wanted: Sequence[int], without: Sequence[Fi
     )
 
 
-def slower(found: Sequence[Figures]) -> float | None:
+def slower(times: Sequence[float]) -> float | None:
     """How many times as long batches took at the end as after half of the run; None if these would be the same."""
-    half = len(found) // 2
-    if len(found) - half < 2 * COMPARED:
+    half = len(times) // 2
+    if len(times) - half < 2 * COMPARED:
         return None
-    return median(one.ms for one in found[-COMPARED:]) / median(one.ms for one in found[half : half + COMPARED])
+    return median(times[-COMPARED:]) / median(times[half : half + COMPARED])
 
 
 def by_batch(found: Sequence[Figures], wanted: Sequence[int], without: Sequence[Figures]) -> list[dict[str, Any]]:
@@ -159,9 +162,15 @@ def measure(ids: Ids, given: argparse.Namespace, folder: Path) -> Verdict:
     points = np.unique(np.linspace(0, len(rows) - 1, SHOWN_POINTS).round().astype(int))
     listing(f"Some batches, {ids} ids", f"metadata-{ids}", [rows[point] for point in points])
     verdict = judged(found, wanted, without, outcome(out / "metadata" / "results") == reference(files))
-    draw(RESULTS / f"metadata-{ids}.png", rows, f"{given.rate:g} auctions a second, {ids} ids")
+    title = f"{given.rate:g} auctions a second, {ids} ids; {machine()}"
+    draw(RESULTS / f"metadata-{ids}.png", rows, title)
     tell(ids, verdict, len(without))
     return verdict
+
+
+def machine() -> str:
+    """Return how busy the machine is: times mean little where others share it."""
+    return f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end"
 
 
 def tell(ids: str, verdict: Verdict, compared: int) -> None:
@@ -170,9 +179,10 @@ def tell(ids: str, verdict: Verdict, compared: int) -> None:
     def shown(value: float | None) -> str:
         return "too short to say" if value is None else f"{value:.2f}"
 
-    console.print(f"Machine: {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}.")
+    console.print(f"Machine: {machine()}.")
     console.print(f"Live rows against needed: at most {shown(verdict.most_live)}, usually {shown(verdict.usual_live)}.")
-    console.print(f"Batches at the end against the middle: {shown(verdict.slower)}.")
+    cpu = shown(verdict.slower_cpu)
+    console.print(f"Batches at the end against the middle: {shown(verdict.slower)}, by the join's CPU {cpu}.")
     console.print(f"Purging: {verdict.purge_of_cpu:.0%} of the join's CPU, {verdict.purge_of_batch:.0%} of batch time.")
     console.print(f"Results equal those of the finished files: {'yes' if verdict.same else 'NO'}.")
     console.print(f"Without metadata, {compared} batches: {verdict.differing} with other numbers of results.")

@@ -51,7 +51,7 @@ def test_a_short_run_is_judged_by_its_results_alone() -> None:
 def test_a_long_run_is_judged_once_it_has_settled() -> None:
     early, later = run_of(metadata.SETTLED, live=500), run_of(200, live=60)
     fine = metadata.judged([*early, *later], [50] * 320, run_of(5), same=True)
-    assert (fine.most_live, fine.usual_live, fine.slower, fine.missed) == (1.2, 1.2, 1.0, [])
+    assert (fine.most_live, fine.usual_live, fine.slower, fine.slower_cpu, fine.missed) == (1.2, 1.2, 1.0, 1.0, [])
     slow = [*early, *later[:-50], *run_of(50, ms=50.0, live=70)]
     missed = metadata.judged(slow, [50] * 320, run_of(5, results=6), same=True).missed
     assert len(missed) == 3

@@ -11,7 +11,7 @@ more. [!] A time by which a pair must have met is no deadline for its members: o
 a third that no time binds.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -23,9 +23,10 @@ from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.steps import step
 from watersmeet.limits import limits
 from watersmeet.model.query import Query
-from watersmeet.predicate.model import Column
-from watersmeet.retention.closing import Closings, Mask
+from watersmeet.predicate.model import Column, Conjunct
+from watersmeet.retention.closing import Closings, Mask, Values
 from watersmeet.retention.denied import Denied
+from watersmeet.retention.equal import equal_rows, equalities
 from watersmeet.retention.stored import Stored
 
 Ints = NDArray[np.int64]
@@ -119,17 +120,27 @@ class DeadRule:
         columns = {column for conjunct in conjuncts for column in conjunct.columns}
         left = self._values(members, [column for column in columns if column.stream != stream])
         kinds = self._stored.distinct(stream, self._closings.relevant[stream]).rows
-        right = {c.name: self._stored.column(c).take(pa.array(kinds)) for c in columns if c.stream == stream}
-        conditions = [conjunct.condition for conjunct in conjuncts]
-        sizes = len(members), len(kinds)
+        right = {c: self._stored.column(c).take(pa.array(kinds)) for c in columns if c.stream == stream}
+        equal = equalities(self._query, conjuncts)
+        if equal is None:
+            found = self._joined(left, right, conjuncts, (len(members), len(kinds)))
+        else:
+            sides = [pair if pair[1].stream == stream else pair[::-1] for pair in equal]
+            found = equal_rows([left[one] for one, _ in sides], [right[two] for _, two in sides], limits().purge_pairs)
+        return None if found is None else (found[0], kinds[found[1]])
+
+    def _joined(
+        self, left: Values, right: Values, conjuncts: Sequence[Conjunct], sizes: tuple[int, int]
+    ) -> tuple[Ints, Ints] | None:
+        """Return the pairs of rows that pass some conjuncts; None if there are too many."""
         pairs, total = [], 0
-        for pair in self._duck.join({c.name: v for c, v in left.items()}, right, conditions, sizes):
+        ours, theirs = ({column.name: values for column, values in side.items()} for side in (left, right))
+        for pair in self._duck.join(ours, theirs, [conjunct.condition for conjunct in conjuncts], sizes):
             pairs.append(pair)
             total += len(pair[0])
             if total > limits().purge_pairs:
                 return None
-        of, rows = _together(pairs)
-        return of, kinds[rows]
+        return _together(pairs)
 
     def _values(self, members: Members, columns: Iterable[Column]) -> dict[Column, pa.Array]:
         return {c: self._column(c).take(pa.array(members.rows[c.stream])) for c in columns}

@@ -28,7 +28,6 @@ from watersmeet.state.spans import (
     exact_type,
     grouped,
     hashed,
-    search,
 )
 
 __all__ = ["ALWAYS", "Marks", "Shape", "Terms", "from_rows", "merged"]
@@ -101,7 +100,12 @@ class Shape:
         rows = np.flatnonzero(_complete(columns))
         ready = [exact(_taken(column, rows)) for column in columns]
         hashes = None if self.spanned else hashed(_constants(self, ready), len(rows))
-        return Asked(len(columns[0]), rows, ready, hashes)
+        if hashes is None and ready[0].type != pa.int64():
+            return Asked(len(columns[0]), rows, ready, None)
+        # In rising order neighbours find most of their way in the processor's cache.
+        order = np.argsort(ready[0].to_numpy() if hashes is None else hashes)
+        ready = [column.take(pa.array(order)) for column in ready]
+        return Asked(len(columns[0]), rows[order], ready, None if hashes is None else hashes[order])
 
 
 class Asked(NamedTuple):
@@ -109,7 +113,7 @@ class Asked(NamedTuple):
 
     Attributes:
         size: How many rows they are of.
-        rows: Those of them that have no NULL.
+        rows: Those of them that have no NULL, in the order in which they are best looked up.
         values: Their columns, as marks hold them.
         hashes: The hashes by which marks are proposed; none where they are spans.
     """
@@ -232,7 +236,8 @@ class Marks:
 
     def _matched(self, asked: "Asked", watermark: int | None) -> Ints:
         """Return the first mark in effect that covers each row, of those that its hash proposes."""
-        begin, end = search(self.table.column(_HASH).to_numpy(), asked.hashes)
+        known = self.table.column(_HASH).to_numpy()
+        begin, end = (np.searchsorted(known, asked.hashes, side) for side in ("left", "right"))
         found = np.full(len(asked.rows), -1)
         for row, at in _pairs(begin, end - begin):
             fits = np.flatnonzero((found[row] < 0) & self._in_effect(at, watermark))

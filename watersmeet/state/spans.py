@@ -124,15 +124,6 @@ def ranks(values: pa.Array) -> Ints:
     return pc.rank(values, tiebreaker="dense").to_numpy().astype(np.int64) - 1  # type: ignore[no-any-return]
 
 
-def search(ordered: NDArray[Any], asked: NDArray[Any]) -> tuple[Ints, Ints]:
-    """Return how many of the ordered numbers are below each of those asked, and how many are not above it."""
-    rising = np.argsort(asked)  # neighbours find most of their way in the processor's cache
-    below, up_to = np.empty(len(asked), np.int64), np.empty(len(asked), np.int64)
-    below[rising] = np.searchsorted(ordered, asked[rising])
-    up_to[rising] = np.searchsorted(ordered, asked[rising], side="right")
-    return below, up_to
-
-
 def grouped(columns: Sequence[pa.Array]) -> tuple[Ints, Ints]:
     """Return an order of rows by their hashes, the first column, and then by value, and where equal ones start."""
     keys = columns[0].to_numpy()
@@ -231,7 +222,7 @@ def _from_zero(at: Ints) -> pa.Array:
 def _count(ordered: pa.Array, asked: pa.Array) -> Ints:
     """Return how many of the ordered values are not above each of those asked."""
     if ordered.type == pa.int64():
-        return search(ordered.to_numpy(), asked.to_numpy())[1]
+        return np.asarray(np.searchsorted(ordered.to_numpy(), asked.to_numpy(), side="right"))
     low, high = np.zeros(len(asked), np.int64), np.full(len(asked), len(ordered))
     while len(rows := np.flatnonzero(low < high)):
         middle = (low[rows] + high[rows]) // 2
