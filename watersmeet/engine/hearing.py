@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.model.metadata import Clustered, ForeignKey, Key, Ordered, Punctuated, read_by
+from watersmeet.model.metadata import Clustered, ForeignKey, Key, Ordered, Punctuated
 from watersmeet.predicate.model import Column
 from watersmeet.retention.denied import shape_of
 from watersmeet.retention.frontier import Plain, further, furthest
@@ -61,9 +61,9 @@ class Hearing:
     _waiting: dict[Number, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
 
     def timed(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows with their event time in its own type as well, if a promise of their stream is about it."""
+        """Return rows with their event time in its own type as well, if a promise is about it."""
         spec = self.plan.query.streams[stream]
-        if not any(spec.time in read_by(promise) for promise in spec.promises):
+        if spec.time not in self.plan.query.judged[stream]:
             return rows
         return rows.append_column(f"s{stream}_{spec.time}", rows.column(TIME).cast(spec.time_type))
 

@@ -108,8 +108,8 @@ class Judge:
         """
         seen = self.report.streams[stream]
         seen.rows += rows.num_rows
+        rows = self._hearing.timed(stream, rows)
         if stream in self._promised:
-            rows = self._hearing.timed(stream, rows)
             said = self._hearing.punctuations(stream, rows)
             self._hearing.data(stream, rows.filter(pa.array(~said)))
         rows = self._split(stream, rows, pc.is_valid(rows.column(TIME)), "rejected", "no event time")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from watersmeet.errors import DefinitionError
 from watersmeet.model.described import described
 from watersmeet.model.duration import seconds
-from watersmeet.model.metadata import Promise, Punctuated
+from watersmeet.model.metadata import ForeignKey, Promise, Punctuated, read_by
 from watersmeet.model.windows import Sliding, Window
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Hidden, PythonPredicate
 from watersmeet.state.buckets import hashable
@@ -263,6 +263,15 @@ class Query:
     def promised(self) -> frozenset[int]:
         """The streams that promise something."""
         return frozenset(at for at, stream in enumerate(self.streams) if stream.promises)
+
+    @cached_property
+    def judged(self) -> tuple[frozenset[int], ...]:
+        """For each stream the columns that promises need to see in its new rows, those of other streams among them."""
+        needed = [{at for promise in stream.promises for at in read_by(promise)} for stream in self.streams]
+        for promise in (promise for stream in self.streams for promise in stream.promises):
+            if isinstance(promise, ForeignKey):
+                needed[promise.parent.stream].add(promise.parent.field)
+        return tuple(map(frozenset, needed))
 
     @cached_property
     def counted(self) -> tuple[int, ...]:

@@ -13,7 +13,6 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arro
 from watersmeet.engine.plan import Host
 from watersmeet.errors import DefinitionError
 from watersmeet.exchange.tasks import CONTENT, STREAM
-from watersmeet.model.metadata import read_by
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column as ColumnOf
 from watersmeet.spark.content import content_hash
@@ -186,8 +185,7 @@ def _needed(query: Query, position: int, everything: bool) -> list[int]:
     """Return the columns of a stream that its tuples are joined, tested or judged by, hidden ones included."""
     stream = query.streams[position]
     tested = {at for test in stream.tests for at in (test.holds, test.failed) if at is not None}
-    judged = {at for promise in stream.promises for at in read_by(promise)}
-    kept = {stream.time, *(column.field for column in query.kept[position]), *tested, *judged}
+    kept = {stream.time, *(column.field for column in query.kept[position]), *tested, *query.judged[position]}
     return sorted(kept | set(range(len(stream.schema))) if everything else kept)
 
 
