@@ -6,6 +6,7 @@ too. Otherwise partners would wait for ever, and runs end too early.
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -117,10 +118,15 @@ class Hearing:
         """Listen to rows that are accepted: they are parents of others, or wait for their own."""
         for child, number, column in children(self.plan.query, stream):
             self._marks((child, number), [rows.column(column.name)])
-        for number, promise in enumerate(self.plan.query.streams[stream].promises):
-            if isinstance(promise, ForeignKey) and rows.num_rows:
-                known = pc.is_valid(rows.column(f"s{stream}_{promise.field}"))
-                self._waiting[stream, number].append(rows.filter(known))
+        foreign = self._foreign(stream)
+        if foreign and rows.num_rows:
+            known = [pc.is_valid(rows.column(f"s{stream}_{field}")) for field in foreign.values()]
+            self._waiting[stream, next(iter(foreign))].append(rows.filter(reduce(pc.or_, known)))
+
+    def _foreign(self, stream: int) -> dict[int, int]:
+        """Return the columns of a stream's foreign keys, by their numbers; the first has the rows that wait for all."""
+        promises = enumerate(self.plan.query.streams[stream].promises)
+        return {number: promise.field for number, promise in promises if isinstance(promise, ForeignKey)}
 
     def _marks(
         self,

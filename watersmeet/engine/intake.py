@@ -217,6 +217,8 @@ class Judge:
             if test.failed is not None:  # [!] another conjunct may yet deny it; if none does, the query must stop
                 passed |= _true(rows, f"s{stream}_{test.failed}")
             admitted &= passed
+        for column in self._plan.query.required[stream]:
+            admitted &= pc.is_valid(rows.column(column.name)).to_numpy(zero_copy_only=False)
         return rows if admitted.all() else rows.filter(pa.array(admitted))
 
 

@@ -19,7 +19,7 @@ from watersmeet.model.metadata import Clustered, ForeignKey, Ordered, Punctuated
 from watersmeet.predicate.model import Column
 from watersmeet.retention.denied import Denied, Source, shape_of
 from watersmeet.retention.frontier import further
-from watersmeet.retention.orphans import judged, parent_denied
+from watersmeet.retention.orphans import Judged, judged, parent_denied
 from watersmeet.retention.propagation import Ints, ready, shown
 from watersmeet.retention.stored import Stored
 from watersmeet.show import plain
@@ -75,7 +75,7 @@ class Marking:
             case Punctuated():
                 left = self._put_out(number, promise, before.waiting, denied)
             case ForeignKey():
-                left = self._orphaned(number, promise, before, denied)
+                left = self._orphaned(number, before, denied)
             case _:
                 left = ()
         return replace(self._with(number, before, files), waiting=(*left, *waiting))
@@ -132,21 +132,33 @@ class Marking:
         self._side("punctuation", stream, shown(plan.query, stream, promise, rows.take(pa.array(go))))
         return self._kept(number, rows, np.delete(np.arange(rows.num_rows), go))
 
-    def _orphaned(self, number: Number, promise: ForeignKey, before: Promised, denied: Denied) -> tuple[MarkFile, ...]:
-        """Write the rows that have turned out to be orphans; return the files of those that may yet find a parent."""
+    def _orphaned(self, number: Number, before: Promised, denied: Denied) -> tuple[MarkFile, ...]:
+        """Write the rows that have turned out to be orphans; return the files of those that may yet be some.
+
+        All foreign keys of a stream are looked at together, so that a row is told of once.
+        """
         if not before.waiting:
             return ()
-        rows, plan = self._read(before.waiting)[0], self.plan
-        values, shape = rows.column(f"s{number[0]}_{promise.field}"), shape_of(plan.query, self._source(number))
-        accepted = np.zeros(len(values), bool)
-        for file in before.files:
+        rows, plan, stream = self._read(before.waiting)[0], self.plan, number[0]
+        waiting, orphans = np.zeros(rows.num_rows, bool), np.zeros(rows.num_rows, bool)
+        for at_, promise in enumerate(plan.query.streams[stream].promises):
+            if isinstance(promise, ForeignKey):
+                found = self._judged((stream, at_), promise, rows, denied)
+                waiting |= found.waiting
+                self._sampled(stream, promise, rows.filter(pa.array(found.orphans & ~orphans)))
+                orphans |= found.orphans
+        if orphans.any():
+            told = rows.filter(pa.array(orphans))
+            self._side("orphan", stream, original(plan.query.streams[stream], stream, told))
+        return self._kept(number, rows, np.flatnonzero(waiting & ~orphans))
+
+    def _judged(self, number: Number, promise: ForeignKey, rows: pa.RecordBatch, denied: Denied) -> Judged:
+        """Return what became of rows that waited, by one of their foreign keys."""
+        plan, values = self.plan, rows.column(f"s{number[0]}_{promise.field}")
+        shape, accepted = shape_of(plan.query, self._source(number)), np.zeros(len(values), bool)
+        for file in at(plan.promises, *number).files:
             accepted |= opened(plan.store, file, shape).find([values]) >= 0
-        found = judged(values, accepted, parent_denied(plan.query, promise, values, denied))
-        if found.orphans.any():
-            orphans = rows.take(pa.array(np.flatnonzero(found.orphans)))
-            self._side("orphan", number[0], original(plan.query.streams[number[0]], number[0], orphans))
-            self._sampled(number[0], promise, orphans)
-        return self._kept(number, rows, np.flatnonzero(found.waiting))
+        return judged(values, accepted, parent_denied(plan.query, promise, values, denied))
 
     def _kept(self, number: Number, rows: pa.RecordBatch, left: Ints) -> tuple[MarkFile, ...]:
         return (self._written(number, "left", rows.take(pa.array(left))),) if len(left) else ()

@@ -222,6 +222,17 @@ class Query:
         )
 
     @cached_property
+    def required(self) -> tuple[tuple[Column, ...], ...]:
+        """For each stream the columns whose NULL keeps a tuple out of every result: those of equalities.
+
+        [!] Not those that may lack a value because computing it raised. Tuples of a count window are numbered by what
+        is stored, so that all are.
+        """
+        equal = {column for conjunct in self.conjuncts for column in conjunct.equality or ()} - self._fallible
+        found = self._by_stream(equal)
+        return tuple(() if at in self.counted else columns for at, columns in enumerate(found))
+
+    @cached_property
     def _fallible(self) -> frozenset[Column]:
         """Hidden columns that may lack a value because computing it raised: they stand before their flags."""
         return frozenset(Column(flag.stream, flag.field - 1) for flag in self.flags)

@@ -109,7 +109,10 @@ class Limited(Way):
         limits, frontier = values[self.limit], self.frontier.value(denied)
         if frontier is None:
             return np.zeros(len(limits), bool)
-        return _true(_TESTS[self.frontier.falling, self.strict](limits, frontier))
+        found = _true(_TESTS[self.frontier.falling, self.strict](limits, frontier))
+        if self.frontier.falling and pa.types.is_floating(limits.type):
+            return found | _true(pc.is_nan(limits))  # above every frontier
+        return found
 
     def describe(self, query: Query) -> str:
         """Return what closes the stream, for people."""

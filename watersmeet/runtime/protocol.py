@@ -129,6 +129,12 @@ class Publish:
     sides: Mapping[str, Mapping[str, list[str]]]
     inner: tuple[str, ...] = ()
 
+    @property
+    def written(self) -> list[str]:
+        """All files that are of no use once the batch is published, wanted or not."""
+        sides = [file for streams in self.sides.values() for files in streams.values() for file in files]
+        return [*self.files, *self.inner, *sides]
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:
@@ -261,13 +267,15 @@ class Protocol:
         return [*warnings, Commit(manifest, self.state, tuple(self.history))]
 
     def _committed(self, committed: Committed) -> list[Action]:
-        batch, before, after = self._under_way().offer.batch, self.state, committed.manifest
-        self._doing = None
+        doing, before, after = self._under_way(), self.state, committed.manifest
+        batch, ran, self._doing = doing.offer.batch, doing.ran, None
         if after is None:
             return [Retract(batch)]
         # Still needed if Spark's own commit gets lost; gone once the next batch starts.
         self._garbage = before.files - after.files | manifests.superseded(batch)
         self._garbage |= history.kept(before.batch) - history.kept(batch)
+        written = (job.kept for job in ran.jobs.values()) if ran is not None else ()
+        self._garbage |= frozenset[str]().union(*written) - after.files
         self.state = after
         self.history = [*self.history, after.progress][-history.HISTORY :]
         return []

@@ -29,6 +29,17 @@ class Job(NamedTuple):
         return [file for report in self.reports for file in report.files]
 
     @property
+    def kept(self) -> frozenset[str]:
+        """The files that it wrote for the state; some of it may have left in the same batch."""
+        chunks = (
+            chunk
+            for report in self.reports
+            for chunk in (*report.chunks, *report.purged, *(chunk for chunk, _ in report.merged))
+        )
+        promised = (found for report in self.reports for stream in report.promises for found in stream)
+        return frozenset[str]().union(*(chunk.files for chunk in chunks), *(found.paths for found in promised))
+
+    @property
     def intakes(self) -> list[IntakeReport]:
         """What its intake tasks reported."""
         return [intake for report in self.reports for intake in report.intakes]

@@ -216,7 +216,7 @@ class Trial(Runtime):
 
     def publish(self, action: Publish) -> Published:
         """Throw the results away."""
-        self.store.remove(action.files)
+        self.store.remove(action.written)
         return Published()
 
     def commit(self, action: Commit) -> Manifest:

@@ -202,7 +202,7 @@ class BatchRunner(Runtime):
         for kind, folder in self.outputs.sides.items():
             for name, rows in action.sides.get(kind, {}).items():
                 folder.inside(name).take(jobs.places(rows), action.batch)
-        self.store.remove((*action.files, *action.inner))
+        self.store.remove(action.written)
         self.after("sink")
         return Published(self.clock(), time.time())
 

@@ -39,7 +39,18 @@ def content_key(row: Mapping[str, Any]) -> int:
 
 @dataclass
 class Run(Runtime):
-    """The state of a join and everything it has emitted; every batch is run as if it were the first after a restart."""
+    """The state of a join and everything it has emitted.
+
+    Attributes:
+        query: The join.
+        store: Where its state is kept.
+        results: How often each result was emitted: the ids of its members, and its time.
+        progress: What each batch did.
+        batch: The last batch.
+        name: Unique to the run.
+        sides: The rows of side outputs, by kind and stream, each with its batch.
+        steady: Whether one start runs all batches; if not, each is run as if it were the first after a restart.
+    """
 
     query: Query
     store: Store
@@ -48,6 +59,8 @@ class Run(Runtime):
     batch: int = -1
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     sides: dict[tuple[str, str], list[tuple[int, dict[str, Any]]]] = field(default_factory=dict)
+    steady: bool = False
+    _protocol: Protocol | None = None
     _arrivals: Rows = ()
     _exchange: str = "local"
 
@@ -64,7 +77,10 @@ class Run(Runtime):
         before = tree.start() if self.batch < 0 else manifests.load(self.store, self.batch)
         if before is None:
             raise StateError(f"There is no manifest of batch {self.batch}.")
-        protocol = Protocol(tree, before, exchange=exchange)
+        if self._protocol is None or not self.steady:
+            self._protocol = Protocol(tree, before, exchange=exchange)
+        protocol = self._protocol
+        protocol.tree, protocol.exchange = tree, exchange
         self._arrivals, self._exchange = arrivals, exchange
         self.offer(protocol, Offered(self.batch + 1, (now or 0) / 1e6, now))
         self.batch += 1
@@ -90,7 +106,7 @@ class Run(Runtime):
             for stream, files in found.items():
                 told = self.sides.setdefault((kind, stream), [])
                 told += [(action.batch, row) for file in files for row in self._read(file).to_pylist()]
-        self.store.remove(action.files)
+        self.store.remove(action.written)
         return Published()
 
     def _read(self, file: str) -> pa.Table:
