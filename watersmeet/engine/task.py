@@ -227,13 +227,12 @@ class JoinTask:
             name: Unique to the task attempt.
             cpu: Returns the CPU seconds that the process has used.
         """
-        write, began = writer(self._plan, name), cpu()
-        dead = self._dead(report.node) if self._plan.purge else {}
-        report.purging += cpu() - began
+        write, dead = writer(self._plan, name), self._dead(report, cpu) if self._plan.purge else {}
         mine = [merge for merge in self._plan.merges if merge.node == report.node]
         made = [(write.merge(merge, at, dead), merge.chunks) for at, merge in enumerate(mine)]
         report.merged = [(chunk, tuple(old.id for old in parts)) for chunk, parts in made if chunk is not None]
-        self._bury(report, dead, name, cpu)
+        if dead:
+            self._bury(report, dead, name, cpu)
         if report.node == 0:
             report.intakes = list(self._intakes)
             fresh = [target.chunk for target in self._fresh]
@@ -244,11 +243,13 @@ class JoinTask:
                 report.promises = marking.marked([intake.heard for intake in self._intakes])
                 report.sides, report.told, report.samples = marking.sides, marking.counts, marking.samples
 
-    def _dead(self, node: int) -> dict[str, NDArray[np.int64]]:
+    def _dead(self, report: TaskReport, cpu: Clock) -> dict[str, NDArray[np.int64]]:
         """Return the rows of a node's chunks that are dead from now on, by the chunks' ids."""
-        plan, duck = self._plan, self._worker.duck(self._plan.query.dialect)
-        mine = [chunk for chunk in plan.chunks if chunk.owners[0] == node]
-        return newly_dead(plan.query, plan.store, plan.chunks, mine, plan.denied(), duck)
+        plan, duck, began = self._plan, self._worker.duck(self._plan.query.dialect), cpu()
+        mine = [chunk for chunk in plan.chunks if chunk.owners[0] == report.node]
+        dead = newly_dead(plan.query, plan.store, plan.chunks, mine, plan.denied(), duck)
+        report.purging += cpu() - began
+        return dead
 
     def _bury(self, report: TaskReport, dead: Mapping[str, NDArray[np.int64]], name: str, cpu: Clock) -> None:
         """Write down which rows are dead, but of chunks that were merged: these were left out there."""

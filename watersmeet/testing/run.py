@@ -105,7 +105,7 @@ class Run(Runtime):
         for kind, found in action.sides.items():
             for stream, files in found.items():
                 told = self.sides.setdefault((kind, stream), [])
-                told += [(action.batch, row) for file in files for row in self._read(file).to_pylist()]
+                told += [(action.batch, row) for file in files for row in _plain(self._read(file)).to_pylist()]
         self.store.remove(action.written)
         return Published()
 
@@ -123,6 +123,12 @@ class Run(Runtime):
         ids = [pc.struct_field(rows.column(stream.name), "id").to_pylist() for stream in self.query.streams]
         times = rows.column("_time").cast(pa.int64()).to_pylist()
         self.results.update(zip(zip(*ids, strict=True), times, strict=True))
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """Return rows with timestamps in microseconds: Python has no dates as far off as they may be."""
+    kinds = [pa.int64() if pa.types.is_timestamp(field.type) else field.type for field in rows.schema]
+    return rows.cast(pa.schema(zip(rows.schema.names, kinds, strict=True)))
 
 
 def blocks(query: Query, arrivals: Rows) -> pa.RecordBatch:
