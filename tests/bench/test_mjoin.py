@@ -28,6 +28,8 @@ from bench.mjoin_schedule import (
 from bench.mjoin_state import Memory
 from bench.mjoin_xjoin import XJoin
 
+pytestmark = pytest.mark.long
+
 MANY_CASES = settings(max_examples=300, deadline=None)
 KEYS = 6
 Ending = Literal["some", "both", "many"]

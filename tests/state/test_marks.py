@@ -20,6 +20,8 @@ from watersmeet.state.chunk import Place
 from watersmeet.state.ipc import encode, read_batch
 from watersmeet.state.marks import ALWAYS, Marks, Shape, from_rows, merged
 
+pytestmark = pytest.mark.long
+
 NAN, INF = math.nan, math.inf
 LEAST, MOST = -(2**63), 2**63 - 1
 WHOLE = [LEAST, LEAST + 1, -1, 0, 1, 2, 2**53, 2**53 + 1, 2**53 + 2, 2**62, 2**62 + 1, MOST - 1, MOST]
