@@ -125,3 +125,13 @@ def test_nothing_leaks_where_rows_are_stored_by_two_attributes(tmp_path: Path) -
     step(run, strategy=Hash(3))
     assert run.progress[-1]["distinctRows"] <= 6
     assert leaks(run) == set()
+
+
+def test_an_orphan_by_one_key_is_not_told_of_again_by_the_other(tmp_path: Path) -> None:
+    foreign = ForeignKey(2, Column(0, 2)), ForeignKey(3, Column(2, 3))
+    promises: dict[str, Sequence[Promise]] = {"a": [Ordered(2)], "b": foreign, "c": [Ordered(3)]}
+    run = run_of(tmp_path, "a.k = b.k AND b.j = c.j", promises)
+    step(run, ("b", {"id": 1, "ts": 0, "k": 5, "j": 5}))
+    step(run, ("a", {"id": 2, "ts": 0, "k": 9}))
+    assert step(run, ("c", {"id": 3, "ts": 0, "j": 9}))["orphanRows"] == 1
+    assert [step(run)["orphanRows"] for _ in range(2)] == [0, 0]
