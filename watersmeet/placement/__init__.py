@@ -1,4 +1,7 @@
-"""Where tuples are kept and whom partial results must visit, one strategy a file."""
+"""Where tuples are kept and whom partial results must visit, one strategy a file.
+
+A new one is a file of its own here, and is entered in `strategies.py`; docs/writing-placements.md shows how.
+"""
 
 from watersmeet.placement.atr import ATR
 from watersmeet.placement.base import Layout, Placement, Strategy
