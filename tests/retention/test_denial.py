@@ -132,6 +132,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "strategies": [draw(strategies_of) for _ in batches],
         "exchanges": [draw(st.sampled_from(["local", "shuffle"])) for _ in batches],
         "foreign": draw(st.booleans()),
+        "every": draw(st.sampled_from([1, 1, 2, 4])),
         "extremes": draw(st.sampled_from(EXTREMES)) | draw(st.sampled_from([{}, {"purge_pairs": 0}])),
     }
 
@@ -154,7 +155,7 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome, li
     )
     text = " AND ".join(part for part in case["where"] if part)
     conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
-    run = Run(Query(streams, conjuncts, text), Store(folder))
+    run = Run(Query(streams, conjuncts, text), Store(folder), purge_every=case["every"], remember=case.get("remember"))
     arrivals, number = [], 0
     for batch, rows in enumerate(case["batches"]):
         made = []

@@ -275,15 +275,15 @@ def lives(batches: int) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("every", [1, 4])
+@pytest.mark.parametrize(("every", "remember"), [(1, None), (4, "30 seconds")])
 def test_state_stays_small_without_a_window(
-    spark: SparkSession, tmp_path: Path, every: int, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, tmp_path: Path, every: int, remember: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     batches = lives(9)
     harness.write(tmp_path / "in", batches, PLAIN)
     inputs = harness.frames(spark, tmp_path / "in", "ab")
     text = "SELECT a.id, b.id AS bid FROM a [KEY (k)], b [PUNCTUATED BY `end` ON k] WHERE a.k = b.k"
-    join = wm.sql(text, inputs, time="ts", delay="0 seconds", purge_every=every)
+    join = wm.sql(text, inputs, time="ts", delay="0 seconds", purge_every=every, remember=remember)
     query = harness.run(join.writeStream, tmp_path, "driver")
     assert harness.read(tmp_path / "out").num_rows == 2 * 9 - 1
     kept = [p["distinctRows"] for p in query.progress]

@@ -171,6 +171,12 @@ def test_names_of_two_columns(spark: SparkSession) -> None:
         joined(frame, constraints=[wm.key("x")])
 
 
+@pytest.mark.parametrize("long", ["0 seconds", "a while", 5, True])
+def test_remember(frame: DataFrame, long: Any) -> None:
+    with pytest.raises(wm.DefinitionError, match=r"remember.*duration"):
+        wm.join(wm.stream("a", frame, time="ts"), wm.stream("b", frame, time="ts"), select="a.id", remember=long)
+
+
 @pytest.mark.parametrize("every", [0, -1, 1.5, True, "1"])
 def test_purge_every(frame: DataFrame, every: Any) -> None:
     with pytest.raises(wm.DefinitionError, match="must be a whole number of batches, 1 or more"):

@@ -23,7 +23,7 @@ from watersmeet.retention.orphans import Judged, judged, parent_denied
 from watersmeet.retention.propagation import Ints, ready, shown
 from watersmeet.retention.stored import Stored
 from watersmeet.show import plain
-from watersmeet.state.marks import Marks, from_rows
+from watersmeet.state.marks import ALWAYS, Marks, from_rows
 from watersmeet.state.promised import MarkFile, Promised, Promises, at
 from watersmeet.state.tables import coalesced, opened, read_table, write_table
 
@@ -71,7 +71,7 @@ class Marking:
             case Ordered():
                 return self._ordered(stream, promise, before, heard)
             case Clustered():
-                return self._clustered(number, promise, before, files) if files else before
+                return self._clustered(number, promise, before, files)
             case Punctuated():
                 left = self._put_out(number, promise, before.waiting, denied)
             case ForeignKey():
@@ -87,25 +87,28 @@ class Marking:
         return before if reached == before.frontier else Promised(frontier=reached, batch=self.plan.batch)
 
     def _with(self, number: Number, before: Promised, files: tuple[MarkFile, ...]) -> Promised:
-        """Return a promise with more tables of marks; of the earlier ones those of a size are merged.
+        """Return a promise with more tables of marks; the earlier ones are forgotten in time, or merged by size.
 
         [!] Not the new ones: no manifest names them yet, so that nobody would remove them.
         """
-        if not files:
-            return before
-        shape = shape_of(self.plan.query, self._source(number))
-        return replace(
-            before, files=(*coalesced(self.plan.store, self._named(number, ""), before.files, shape), *files)
-        )
+        recall, shape = self.plan.recall, shape_of(self.plan.query, self._source(number))
+        kept = recall.kept(before.files)
+        if files:
+            kept = (*coalesced(self.plan.store, self._named(number, ""), kept, shape), *files)
+        undated = [opened(self.plan.store, file, shape) for file in kept if file.era is None] if recall.dates else []
+        since = max((int(marks.terms.since.max(initial=ALWAYS)) for marks in undated), default=ALWAYS)
+        return replace(before, files=recall.dated(kept, since))
 
     def _clustered(self, number: Number, promise: Clustered, before: Promised, files: tuple[MarkFile, ...]) -> Promised:
         """Return a promise of clusters after a batch that brought some values.
 
         A value is over at the end of the (slack + 1)-th later batch that lacks it; batches that bring none don't count.
         """
+        if not files:
+            return self._with(number, before, ())
         runs = (*before.runs, files)
         if len(runs) <= promise.slack + 1:
-            return replace(before, runs=runs)
+            return self._with(number, replace(before, runs=runs), ())
         shape, (oldest, *later) = shape_of(self.plan.query, self._source(number)), runs
         values = self._read(oldest)[0].column(0)
         for run in later:
@@ -114,7 +117,7 @@ class Marking:
             values = values.take(pa.array(np.flatnonzero(known.find([values]) < 0)))
         over = replace(before, runs=tuple(later))
         table = from_rows(shape, [values], [values], self.plan.batch)
-        return self._with(number, over, (self._written(number, "over", table),)) if len(values) else over
+        return self._with(number, over, (self._written(number, "over", table),) if len(values) else ())
 
     # -- what waits
 

@@ -20,6 +20,7 @@ from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.retention import ByWindow, Moment, Retention, leaving
 from watersmeet.retention.closing import Closings
+from watersmeet.retention.recall import Recall
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.compact import merges
 from watersmeet.state.kept import Kept
@@ -43,6 +44,7 @@ class Operator:
         samples: The columns that samples of late and rejected rows show; None for all.
         rules: What may leave the state.
         purge_every: After how many batches that brought something dead tuples are looked for again.
+        remember: For how many microseconds of the watermark marks are remembered; None for ever.
     """
 
     query: Query
@@ -55,6 +57,7 @@ class Operator:
     samples: frozenset[str] | None = None
     rules: tuple[Retention, ...] = (ByWindow(),)
     purge_every: int = 1
+    remember: int | None = None
 
     @cached_property
     def _endless(self) -> frozenset[int]:
@@ -89,6 +92,7 @@ class Operator:
         seen = self.view(before)
         layout, live = self.strategy.plan(seen), before.chunks.values()
         chunks = layout.owned(live)
+        purge = self._purgeable and before.unpurged >= self.purge_every
         return BatchPlan(
             batch=before.batch + 1,
             run=self.run,
@@ -105,8 +109,9 @@ class Operator:
             sides=self.sides,
             believed=() if now is None else believed(self.query, before, now),
             samples=self.samples,
-            purge=self._purgeable and before.unpurged >= self.purge_every,
+            purge=purge,
             promises=before.promises,
+            recall=Recall(self.remember, before.watermark, purge or not self._purgeable),
         )
 
     def commit(

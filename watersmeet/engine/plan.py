@@ -12,6 +12,7 @@ from watersmeet.ordering import Given, JoinOrder
 from watersmeet.placement import Layout, Placement
 from watersmeet.predicate.datetimes import local
 from watersmeet.retention.denied import Denied, denied
+from watersmeet.retention.recall import EVERYTHING, Recall
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.compact import Merge
 from watersmeet.state.learned import Learned
@@ -65,6 +66,7 @@ class BatchPlan:
         samples: The columns that samples show, in small letters; None for all. If empty, there are no samples.
         purge: Whether rows are looked for that metadata show to be dead.
         promises: What the streams' promises had come to before the batch.
+        recall: How long their marks are remembered.
     """
 
     batch: int
@@ -86,6 +88,7 @@ class BatchPlan:
     samples: frozenset[str] | None = None
     purge: bool = False
     promises: Promises = ()
+    recall: Recall = EVERYTHING
 
     def denied(self) -> Denied:
         """Return what streams have denied up to the batch before."""

@@ -7,12 +7,14 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import lru_cache
 from typing import get_args
 
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.errors import DefinitionError
+from watersmeet.model.duration import microseconds
 from watersmeet.model.query import Query
 from watersmeet.spark.files import Folder
 from watersmeet.spark.frames import is_local
@@ -125,6 +127,15 @@ def purge_every(given: object) -> None:
     """Refuse anything but a number of batches."""
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
         raise DefinitionError(f"purge_every={given!r} must be a whole number of batches, 1 or more.")
+
+
+def remember(given: object) -> int | None:
+    """Return for how many microseconds marks are remembered; None for ever."""
+    if given is None:
+        return None
+    if not isinstance(given, str | timedelta) or not (found := microseconds(given, "remember")):
+        raise DefinitionError(f"remember={given!r} must be a duration longer than zero, such as '1 day'.")
+    return found
 
 
 def samples(given: str | None, columns: Sequence[str]) -> frozenset[str] | None:

@@ -184,6 +184,7 @@ class Join:
         where: What Spark computes of the tuples and decides of their combinations.
         told: Punctuations from frames of their own.
         purge_every: After how many batches tuples that can no longer join anything are looked for.
+        remember: For how many microseconds of the watermark what streams have said is remembered; None for ever.
     """
 
     query: Query
@@ -195,6 +196,7 @@ class Join:
     where: Where = field(default_factory=Where)
     told: tuple[Told, ...] = ()
     purge_every: int = 1
+    remember: int | None = None
 
     @property
     def leaves(self) -> list[tuple[str, DataFrame]]:
@@ -278,7 +280,7 @@ class Join:
         query = replace(self.query, streams=streams)
         reads = (self.read_results, self.decide)
         how = (self.strategy, self.ordering, *reads, self.computed(), inner, path)
-        return FrameTree(query, self.frames, *how, self.told, self.purge_every)
+        return FrameTree(query, self.frames, *how, self.told, self.purge_every, self.remember)
 
     def computed(self) -> list[Computing]:
         """Return for each stream what computes its hidden columns."""
@@ -435,6 +437,7 @@ def join(
     strategy: Strategy | None = None,
     order: str = "given",
     purge_every: int = 1,
+    remember: str | timedelta | None = None,
     untrusted: bool = False,
 ) -> Join:
     """Join streams under any predicate.
@@ -448,6 +451,8 @@ def join(
         order: In which order streams are probed: `given`, `selectivity` or `histogram`.
         purge_every: After how many batches tuples are looked for that can no longer join anything, by what streams
             promise or by conditions on event times: 1 takes the least memory, more take less time.
+        remember: For how long, by the watermark, values and punctuations are remembered by which rows are denied, such
+            as `"1 day"`; by default for ever. See docs/metadata.md.
         untrusted: Whether `where` and `select` come from people, who may not do what the program may: then they hold
             only Spark's own functions that compute and nothing else. See docs/semantics.md.
 
@@ -463,6 +468,7 @@ def join(
     if strategy is not None and not isinstance(strategy, Strategy):
         raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
     checks.purge_every(purge_every)
+    remembered = checks.remember(remember)
     frames = tuple(None if isinstance(given.frame, Join) else given.frame for given in streams)
     inner = {at: given.frame for at, given in enumerate(streams) if isinstance(given.frame, Join)}
     specs = _specs(streams)
@@ -485,7 +491,7 @@ def join(
         read.flags,
     )
     chosen = _checked(strategy or Auto(), full)
-    return Join(full, frames, chosen, ordering(order), computed, inner, read, told, purge_every)
+    return Join(full, frames, chosen, ordering(order), computed, inner, read, told, purge_every, remembered)
 
 
 def _with_hidden(specs: Sequence[StreamSpec], read: Where) -> tuple[StreamSpec, ...]:
@@ -590,6 +596,7 @@ def sql(
     strategy: Strategy | None = None,
     order: str = "given",
     purge_every: int = 1,
+    remember: str | timedelta | None = None,
     untrusted: bool = False,
 ) -> Join:
     """Join streams as text: `SELECT a.id, b.id AS other FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y`.
@@ -606,6 +613,7 @@ def sql(
         strategy: See `wm.join`.
         order: See `wm.join`.
         purge_every: See `wm.join`.
+        remember: See `wm.join`.
         untrusted: Whether the text comes from people; see `wm.join`.
 
     Raises:
@@ -636,5 +644,6 @@ def sql(
         strategy=strategy,
         order=order,
         purge_every=purge_every,
+        remember=remember,
         untrusted=untrusted,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -35,6 +36,7 @@ class FrameTree:
         path: Where the join stands in the tree; part of the names of its files.
         told: Punctuations from frames of their own.
         purge_every: After how many batches dead tuples are looked for again.
+        remember: For how many microseconds of the watermark marks are remembered; None for ever.
     """
 
     query: Query
@@ -48,6 +50,7 @@ class FrameTree:
     path: str = "j"
     told: Sequence[Told] = ()
     purge_every: int = 1
+    remember: int | None = None
 
     def walk(self) -> Iterator["FrameTree"]:
         """Yield the joins of the tree, this one first."""
@@ -61,7 +64,8 @@ class FrameTree:
         """Return the joins of the tree as a run works at them; see `Operator`."""
         inner = {at: child.operators(store, run, host, sides, samples) for at, child in self.inner.items()}
         own = (self.query, self.strategy, store, f"{run}{self.path}", self.ordering)
-        return JoinTree(Operator(*own, host, sides, samples, purge_every=self.purge_every), inner, self.path)
+        upkeep: dict[str, Any] = {"purge_every": self.purge_every, "remember": self.remember}
+        return JoinTree(Operator(*own, host, sides, samples, **upkeep), inner, self.path)
 
     @property
     def fed(self) -> bool:

@@ -9,11 +9,19 @@ MARKS = "marks"
 
 
 class MarkFile(NamedTuple):
-    """A file of marks, or of values of a run: where it is, how many there are in it, and their bytes."""
+    """A file of marks, or of values of a run.
+
+    Attributes:
+        path: Where it is.
+        rows: How many there are in it.
+        bytes: Its bytes.
+        era: The stretch of the watermark from which marks are dated that are forgotten one day; None before that.
+    """
 
     path: str
     rows: int
     bytes: int
+    era: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,17 +44,17 @@ def opened(store: Store, file: MarkFile, shape: Shape) -> Marks:
 
 
 def coalesced(store: Store, name: str, files: tuple[MarkFile, ...], shape: Shape) -> tuple[MarkFile, ...]:
-    """Return tables of marks with those of a size merged, once there are several of it."""
-    tiers: dict[int, list[MarkFile]] = {}
+    """Return tables of marks with those of a size and an era merged, once there are several of them."""
+    tiers: dict[tuple[int, int | None], list[MarkFile]] = {}
     for file in files:
-        tiers.setdefault(_tier(file.rows), []).append(file)
+        tiers.setdefault((_tier(file.rows), file.era), []).append(file)
     kept: list[MarkFile] = []
-    for number, tier in sorted(tiers.items()):
+    for number, ((_, era), tier) in enumerate(tiers.items()):
         if len(tier) < limits().merged_chunks:
             kept += tier
             continue
         table = merged([opened(store, file, shape) for file in tier])
-        kept.append(write_table(store, f"{name}-t{number}", table))
+        kept.append(write_table(store, f"{name}-t{number}", table)._replace(era=era))
     return tuple(kept)
 
 

@@ -50,6 +50,8 @@ class Run(Runtime):
         name: Unique to the run.
         sides: The rows of side outputs, by kind and stream, each with its batch.
         steady: Whether one start runs all batches; if not, each is run as if it were the first after a restart.
+        purge_every: See `Operator`.
+        remember: See `Operator`.
     """
 
     query: Query
@@ -60,6 +62,8 @@ class Run(Runtime):
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     sides: dict[tuple[str, str], list[tuple[int, dict[str, Any]]]] = field(default_factory=dict)
     steady: bool = False
+    purge_every: int = 1
+    remember: int | None = None
     _protocol: Protocol | None = None
     _arrivals: Rows = ()
     _exchange: str = "local"
@@ -73,7 +77,8 @@ class Run(Runtime):
         now: int | None = None,
     ) -> None:
         """Run one batch of (stream, row), committing through the stored manifest."""
-        tree = JoinTree(Operator(self.query, strategy, self.store, self.name, ordering, sides=True))
+        upkeep: dict[str, Any] = {"purge_every": self.purge_every, "remember": self.remember}
+        tree = JoinTree(Operator(self.query, strategy, self.store, self.name, ordering, sides=True, **upkeep))
         before = tree.start() if self.batch < 0 else manifests.load(self.store, self.batch)
         if before is None:
             raise StateError(f"There is no manifest of batch {self.batch}.")
