@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -21,7 +22,16 @@ from watersmeet.spark.writer import JoinQuery, JoinWriter
 from watersmeet.testing import oracle, stream_batches, write_batches
 
 EXCHANGES = ("driver", "local", "shuffle")
-"""Every join of these tests runs through each of them."""
+"""How partial results travel; results must not depend on it."""
+
+
+def through(*quick: str) -> pytest.MarkDecorator:
+    """Run a test through every exchange, in the slow suite; through some of them in the quick one as well."""
+    slow = pytest.mark.slow
+    return pytest.mark.parametrize(
+        "exchange", [found if found in quick else pytest.param(found, marks=slow) for found in EXCHANGES]
+    )
+
 
 SECOND = 1_000_000
 EPOCH = 1_700_000_000 * SECOND

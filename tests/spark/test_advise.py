@@ -184,8 +184,9 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.spark
-def test_the_command_prints_a_table_and_draws_a_plot(script: Path) -> None:
+def test_the_command_prints_a_table_and_draws_a_plot_in_a_process_of_its_own(script: Path) -> None:
     plot = script.parent / "advice.png"
     command = [sys.executable, "-m", "watersmeet.cli", "advise", str(script), "--max-nodes", "4", "--plot", str(plot)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -226,8 +227,12 @@ def test_the_command_takes_samples_of_streams(
     spark: SparkSession, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     samples = [f"--sample={name}={script.parent}/{name}" for name in "ab"]
-    assert cli.main(["advise", f"{script}:live", *samples, "--rate=a=100", "--goal=throughput"]) == 0
-    assert "goal throughput" in capsys.readouterr().out
+    plot = script.parent / "advice.png"
+    assert cli.main(["advise", f"{script}:live", *samples, "--rate=a=100", "--goal=throughput", f"--plot={plot}"]) == 0
+    said = capsys.readouterr().out
+    assert "goal throughput" in said
+    assert [line.split()[0] for line in said.splitlines() if line.strip()][-4:] == ["1x", "2x", "5x", "10x"]
+    assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_file_that_is_no_python_and_a_command_without_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

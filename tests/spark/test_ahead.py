@@ -8,7 +8,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.spark.harness import EPOCH, EXCHANGES, SECOND, Case, cuts, expected, frames, results, run, side_ids, write
+from tests.spark.harness import (
+    EPOCH,
+    SECOND,
+    Case,
+    cuts,
+    expected,
+    frames,
+    results,
+    run,
+    side_ids,
+    through,
+    write,
+)
 from watersmeet.spark.writer import JoinQuery
 from watersmeet.testing import oracle
 
@@ -43,7 +55,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "watersmeet"]
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@through("local")
 def test_a_row_from_the_year_9999_in_each_stream(
     spark: SparkSession, tmp_path: Path, exchange: str, caplog: pytest.LogCaptureFixture
 ) -> None:

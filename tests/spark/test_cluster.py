@@ -48,6 +48,7 @@ def test_partial_results_are_shuffled_unless_all_tasks_are_on_this_host() -> Non
     assert checks.exchange("local", local=False) == "local"
 
 
+@pytest.mark.slow
 def test_a_fetch_failure_that_runs_hop_1_again_loses_and_doubles_nothing(tmp_path: Path) -> None:
     write(tmp_path / "in", CASE.batches)
     said = processes.run(tmp_path, name="losing_join", exchanges=EXCHANGES[1:], nodes=4)

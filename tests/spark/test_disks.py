@@ -8,7 +8,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.spark.harness import EXCHANGES, Case, cuts, expected, frames, join_of, results, run, write
+from tests.spark.harness import (
+    Case,
+    cuts,
+    expected,
+    frames,
+    join_of,
+    results,
+    run,
+    through,
+    write,
+)
 from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark
@@ -45,7 +55,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     subprocess.run(["umount", "-l", str(made.folder)], check=True)
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@through("shuffle")
 @pytest.mark.parametrize("small", ["sink", "checkpoint"])
 def test_a_full_disk(spark: SparkSession, tmp_path: Path, disk: Disk, small: str, exchange: str) -> None:
     write(tmp_path / "in", WIDE.batches)

@@ -15,7 +15,20 @@ from hypothesis import HealthCheck, given, settings
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.spark.harness import EXCHANGES, Case, check, cuts, expected, frames, join_of, read, results, run, write
+from tests.spark.harness import (
+    EXCHANGES,
+    Case,
+    check,
+    cuts,
+    expected,
+    frames,
+    join_of,
+    read,
+    results,
+    run,
+    through,
+    write,
+)
 from watersmeet.exchange.tasks import CONTENT
 from watersmeet.placement import Strategy
 from watersmeet.spark.frames import union
@@ -148,8 +161,17 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("exchange", ["driver", pytest.param("local", marks=pytest.mark.slow), "shuffle"])
-@pytest.mark.parametrize("name", CASES)
+def by_turns() -> list[Any]:
+    """Return each case with each exchange; in the quick suite they take turns."""
+    quick = {name: EXCHANGES[at % len(EXCHANGES)] for at, name in enumerate(CASES)}
+    return [
+        pytest.param(name, exchange, marks=() if quick[name] == exchange else pytest.mark.slow)
+        for name in CASES
+        for exchange in EXCHANGES
+    ]
+
+
+@pytest.mark.parametrize(("name", "exchange"), by_turns())
 def test_the_results_are_the_oracles(spark: SparkSession, tmp_path: Path, name: str, exchange: str) -> None:
     query = check(spark, CASES[name], tmp_path, exchange)
     assert sum(p["outputRows"] for p in query.progress) > 0
@@ -350,7 +372,7 @@ PAIR = Case(
 )
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@through("driver")
 def test_select_gives_flat_columns(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     write(tmp_path / "in", PAIR.batches)
     joined = join_of(PAIR, frames(spark, tmp_path / "in", "ab"), select="b.id AS other, a.id, A.K")
@@ -362,7 +384,7 @@ def test_select_gives_flat_columns(spark: SparkSession, tmp_path: Path, exchange
     assert Counter(zip(*(column.to_pylist() for column in found.columns), strict=True)) == wanted
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@through("local")
 def test_select_computes_expressions(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     write(tmp_path / "in", PAIR.batches)
     chosen = "a.id * 1000 + b.id AS both, upper(a.k) AS loud, b.x - a.x AS gap"
@@ -424,7 +446,7 @@ def of_every_type(number: int) -> dict[str, Any]:
     return {"ts": moment, **(dict.fromkeys(row) | {"i32": number} if number == 2 else row)}
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@through("shuffle")
 @pytest.mark.parametrize(
     ("zone", "columns"), [("UTC", slice(None, 10)), ("UTC", slice(10, None)), ("America/New_York", slice(8, None))]
 )
@@ -458,7 +480,7 @@ def test_every_type_passes_through_unchanged(
         assert by_number[number]["_time"] == wanted["ts"]
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@through("driver")
 def test_sql_speaks_of_times_in_the_sessions_zone(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     """01:30 UTC is the evening before in New York; hopping windows stay those of UTC."""
     rows = pa.Table.from_pylist([of_every_type(number) for number in range(4)], TYPES).select(["ts", "i32"])
@@ -481,7 +503,7 @@ def test_sql_speaks_of_times_in_the_sessions_zone(spark: SparkSession, tmp_path:
     assert {tuple(row.values()) for row in read(tmp_path / "out").to_pylist()} == wanted
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@through("local")
 def test_event_times_without_a_zone(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     times = [datetime(2024, 3, 31, 2, 30, second) for second in (0, 4, 9)]  # a wall time that Berlin skips
     rows = pa.table({"ts": pa.array(times, pa.timestamp("us")), "id": [0, 1, 2]})

@@ -9,7 +9,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.spark.harness import EXCHANGES, Batches, Case, cuts, expected, frames, join_of, results, run, side_ids, write
+from tests.spark.harness import (
+    Batches,
+    Case,
+    cuts,
+    expected,
+    frames,
+    join_of,
+    results,
+    run,
+    side_ids,
+    through,
+    write,
+)
 from tests.spark.harness import table as to_table
 from watersmeet.testing import write_batches
 from watersmeet.testing.oracle import Sliding, Stream
@@ -27,7 +39,7 @@ PAIR = Case(
 )
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@through("driver", "shuffle")
 def test_nodes_and_strategy_may_change_between_runs(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     history: list[int] = []
     for at, strategy in enumerate([wm.PSP(3), wm.PSP(1), wm.Central(), wm.PSP(4)]):

@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 import watersmeet as wm
 from tests.spark.harness import (
     EPOCH,
-    EXCHANGES,
     SECOND,
     Case,
     cuts,
@@ -21,6 +20,7 @@ from tests.spark.harness import (
     results,
     run,
     table,
+    through,
     write,
 )
 from watersmeet.limits import Limits, limited
@@ -102,7 +102,7 @@ def test_structs_in_json(spark: SparkSession, inputs: dict[str, DataFrame], tmp_
     assert got == Counter(ids for ids, _ in expected(CASE).results.elements())
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@through("driver", "shuffle")
 def test_each_batch_is_materialised_before_user_code_sees_it(flat: wm.Join, tmp_path: Path, exchange: str) -> None:
     """[!] A lazy frame would lose state: take runs one node, filter(false) none, orderBy and count each twice."""
     rows, batches = list[Any](), list[int]()
@@ -195,7 +195,7 @@ def test_a_running_join_explains_what_it_measured(
     assert shown.count(" estimated, ") == shown.count(" measured") == 2  # one hop for each of two streams
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@through("driver", "shuffle")
 def test_progress(inputs: dict[str, DataFrame], tmp_path: Path, exchange: str) -> None:
     query = run(join_of(CASE, inputs, strategy=wm.PSP(2)).writeStream, tmp_path, exchange)
     assert [p["batchId"] for p in query.progress] == [0, 1]

@@ -14,7 +14,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
 
 import watersmeet as wm
-from tests.spark.harness import EXCHANGES, read, run
+from tests.spark.harness import (
+    read,
+    run,
+    through,
+)
 from watersmeet.spark.catalyst import said
 from watersmeet.testing import stream_batches, write_batches
 
@@ -222,7 +226,7 @@ MIXED = (
 )
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@through("shuffle")
 def test_streams(spark: SparkSession, tmp_path: Path, frames: tuple[DataFrame, DataFrame], exchange: str) -> None:
     given = streams(spark, tmp_path, frames, 3)
     query = run(joined(given, MIXED, "1 hour").writeStream, tmp_path, exchange)
