@@ -5,9 +5,6 @@ python -m bench.auctions_run TTL --files FOLDER --out FOLDER --ttl 120 --pace 3
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,9 +16,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from bench.auctions_reference import outcome
+from bench import measured
 from bench.baselines import session
-from bench.common import UsageSampler
 from watersmeet.workload import auctions, write_batches
 
 SECONDS_PER_BATCH = 5
@@ -217,10 +213,8 @@ def batch_figures(progress: Mapping[str, Any], setting: Setting) -> dict[str, fl
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line, run, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = measured.arguments(__doc__)
     parser.add_argument("name", choices=list(COMPETITORS))
-    parser.add_argument("--files", type=Path, required=True, help="files of watersmeet.workload.write_batches")
-    parser.add_argument("--out", type=Path, required=True, help="empty folder for results and checkpoint")
     parser.add_argument("--ttl", type=float, default=120, help="seconds of event time")
     parser.add_argument("--pace", type=float, default=3, help="seconds of the clock a batch")
     parser.add_argument("--files-per-trigger", type=int, default=1)
@@ -230,20 +224,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.numRecentProgressUpdates": "100000"}
     spark = session({**settings, **competitor.settings})
     warm_up(competitor, spark, setting)
-    with UsageSampler() as usage:
-        start = time.perf_counter()
-        query = run(competitor, spark, setting, given.out)
-        seconds = time.perf_counter() - start
-    figures = [batch_figures(progress, setting) for progress in query.recentProgress if progress["numInputRows"]]
-    (given.out / "batches.json").write_text(json.dumps(figures))
-    result = {
-        "seconds": round(seconds, 3),
-        "rows": outcome(given.out / "results").count,
-        "cpu_seconds": round(usage.cpu_seconds, 2),
-        "peak_rss_mb": round(usage.peak_rss_mb),
-        "workers_rss_mb": round(usage.workers_rss_mb),
-    }
-    print(json.dumps(result))
+
+    def batches() -> list[dict[str, float]]:
+        told = run(competitor, spark, setting, given.out).recentProgress
+        return [batch_figures(progress, setting) for progress in told if progress["numInputRows"]]
+
+    measured.measure(given.out, batches)
 
 
 if __name__ == "__main__":

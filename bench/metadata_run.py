@@ -5,8 +5,6 @@ python -m bench.metadata_run metadata --files FOLDER --out FOLDER --seconds 600
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,9 +14,9 @@ from typing import Any, Literal, get_args
 from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
-from bench.auctions_reference import STREAMS, outcome
+from bench import measured
+from bench.auctions_reference import STREAMS
 from bench.baselines import session
-from bench.common import UsageSampler
 
 Kind = Literal["metadata", "none", "windows"]
 """What lets state go: what the streams promise, nothing, or one-hour windows."""
@@ -122,28 +120,18 @@ def follow(query: wm.JoinQuery, seconds: float) -> Iterator[Figures]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line, run, write and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = measured.arguments(__doc__)
     parser.add_argument("kind", choices=get_args(Kind))
-    parser.add_argument("--files", type=Path, required=True, help="files of watersmeet.workload.write_batches")
-    parser.add_argument("--out", type=Path, required=True, help="empty folder for results and checkpoint")
     parser.add_argument("--seconds", type=float, required=True, help="of the clock, after which it is stopped")
     parser.add_argument("--purge-every", type=int, default=1, help="batches")
     given = parser.parse_args(arguments)
     spark = session({})
-    with UsageSampler() as usage:
-        began = time.perf_counter()
+
+    def batches() -> list[dict[str, Any]]:
         query = start(spark, given.files, given.out, given.kind, given.purge_every)
-        found = [asdict(batch) for batch in follow(query, given.seconds)]
-        seconds = time.perf_counter() - began
-    (given.out / "batches.json").write_text(json.dumps(found))
-    result = {
-        "seconds": round(seconds, 3),
-        "rows": outcome(given.out / "results").count,
-        "cpu_seconds": round(usage.cpu_seconds, 2),
-        "peak_rss_mb": round(usage.peak_rss_mb),
-        "workers_rss_mb": round(usage.workers_rss_mb),
-    }
-    print(json.dumps(result))
+        return [asdict(batch) for batch in follow(query, given.seconds)]
+
+    measured.measure(given.out, batches)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ with one-hour windows. At the end a plain join over all that was fed says which 
 
 from __future__ import annotations
 
-import argparse
 import math
 import shutil
 import sys
@@ -27,7 +26,7 @@ import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 import watersmeet as wm
-from examples.demo import FAINT, INK, PAPER, start_spark
+from examples.demo import FAINT, INK, PAPER, can_show, command_line, start_spark
 from watersmeet.workload import START, auctions, feed
 
 if TYPE_CHECKING:
@@ -322,17 +321,11 @@ def run(settings: Settings) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and run."""
-    parser = argparse.ArgumentParser(description="Join auctions, bids and payments with no window.")
-    parser.add_argument("--rate", type=float, default=Settings.rate, help="auctions a second of event time")
-    parser.add_argument("--seconds", type=float, default=Settings.seconds, help="length of event time")
-    parser.add_argument("--output", type=Path, default=Settings.folder, help="folder for results and picture")
-    given = parser.parse_args(arguments)
-    for module in ("rich", "matplotlib"):
-        try:
-            __import__(module)
-        except ImportError:
-            print(f"The demo needs {module}: run `make demo-auctions`, or pip install 'watersmeet[demo]'.")
-            return 2
+    about = "Join auctions, bids and payments with no window."
+    rate = Settings.rate, "auctions a second of event time"
+    given = command_line(about, rate, Settings.seconds, Settings.folder).parse_args(arguments)
+    if not can_show("make demo-auctions"):
+        return 2
     return run(Settings(folder=given.output, rate=given.rate, seconds=given.seconds))
 
 

@@ -505,20 +505,42 @@ def run(settings: Settings) -> int:
     return 0 if equal else 1
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the command line and run."""
-    parser = argparse.ArgumentParser(description="Join three camera streams by image similarity.")
-    parser.add_argument("--rate", type=float, default=Settings.rate, help="images a second and camera")
-    parser.add_argument("--seconds", type=float, default=Settings.seconds, help="length of event time")
-    parser.add_argument("--nodes", type=int, default=Settings.nodes, help="nodes of the ring")
-    parser.add_argument("--output", type=Path, default=Settings.folder, help="folder for results and picture")
-    given = parser.parse_args(arguments)
+def command_line(about: str, rate: tuple[float, str], seconds: float, folder: Path) -> argparse.ArgumentParser:
+    """Return a parser of what any demo can be told.
+
+    Args:
+        about: What the demo does.
+        rate: Its rate by default, and what it is of.
+        seconds: The length of event time by default.
+        folder: Where results and picture go by default.
+    """
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--rate", type=float, default=rate[0], help=rate[1])
+    parser.add_argument("--seconds", type=float, default=seconds, help="length of event time")
+    parser.add_argument("--output", type=Path, default=folder, help="folder for results and picture")
+    return parser
+
+
+def can_show(target: str) -> bool:
+    """Tell whether what a demo draws with is installed; if not, say how to get it."""
     for module in ("rich", "matplotlib"):
         try:
             __import__(module)
         except ImportError:
-            print(f"The demo needs {module}: run `make demo`, or pip install 'watersmeet[demo]'.", file=sys.stderr)
-            return 2
+            print(f"The demo needs {module}: run `{target}`, or pip install 'watersmeet[demo]'.", file=sys.stderr)
+            return False
+    return True
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the command line and run."""
+    rate = Settings.rate, "images a second and camera"
+    about = "Join three camera streams by image similarity."
+    parser = command_line(about, rate, Settings.seconds, Settings.folder)
+    parser.add_argument("--nodes", type=int, default=Settings.nodes, help="nodes of the ring")
+    given = parser.parse_args(arguments)
+    if not can_show("make demo"):
+        return 2
     return run(Settings(folder=given.output, rate=given.rate, seconds=given.seconds, nodes=given.nodes))
 
 

@@ -1,8 +1,9 @@
 """A news feed as XML: which keywords do readers look at?
 
 One stream tells of news items, the other of who reads them. An item is watched while it is among the ten latest; then
-the access stream says that no more records of it will come. The feed is that of Ding, Rundensteiner and Heineman,
-"MJoin: A Metadata-Aware Stream Join Operator" (2003), section 2.
+the access stream says that no more records of it will come. An item comes once. With these two promises the join needs
+no window: an item is let go after its punctuation, a record once its item has come. The feed is that of Ding,
+Rundensteiner and Heineman, "MJoin: A Metadata-Aware Stream Join Operator" (2003), section 2.
 
 Run it with `.venv/bin/python examples/news.py`. It makes its own data in a temporary folder, and Spark's own source
 reads them.
@@ -31,6 +32,8 @@ KEYWORDS = ("smart cards", "rivers", "chess", "cinema", "weather")
 ENDS = "punct:record"
 """The tag of a punctuation: no record with this `sno` follows."""
 MINUTES_PER_FILE = 10
+
+HEADINGS = "batch  items  records  punctuations  let go  kept"
 
 Element = tuple[str, dict[str, object]]
 """A tag and its content."""
@@ -73,36 +76,44 @@ def write(folder: Path, name: str, elements: Callable[[int], Iterator[Element]])
         os.utime(file, (START.timestamp() + start,) * 2)  # Spark reads files in the order of their times
 
 
-def main(spark: SparkSession) -> None:
-    """Write the feed, join it, show what was read most."""
-    folder = Path(tempfile.mkdtemp())
-    write(folder / "news", "NewsGeneral", news)
-    write(folder / "access", "AccessRecord", access)
+def joined(spark: SparkSession, folder: Path) -> wm.Join:
+    """Return the join of the two streams, as Spark's XML source reads them."""
 
     def rows(stream: str, tag: str, schema: str) -> DataFrame:
         reader = spark.readStream.format("xml").option("rowTag", tag).option("maxFilesPerTrigger", 1)
         return reader.schema(schema).load(str(folder / stream))
 
-    join = wm.join(
-        wm.stream(
-            "news",
-            rows("news", "info", "sno long, posted timestamp, keyword string"),
-            time="posted",
-            window=f"{LATEST} minutes",
-        ),
-        wm.stream(
-            "access",
-            rows("access", "record", "sno long, read timestamp, ipaddr string"),
-            time="read",
-            window="1 minute",
-        ),
+    records = "sno long, read timestamp, ipaddr string"
+    items = rows("news", "info", "sno long, posted timestamp, keyword string")
+    ends = wm.punctuations(frame=rows("access", ENDS, records), on="sno", time="read")
+    return wm.join(
+        wm.stream("news", items, time="posted", constraints=[wm.key("sno")]),
+        wm.stream("access", rows("access", "record", records), time="read", punctuations=ends),
         where="news.sno = access.sno",
         select="news.keyword AS keyword, access.ipaddr AS ipaddr",
     )
-    writer = join.writeStream.option("path", f"{folder}/readers").option("checkpointLocation", f"{folder}/state")
-    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def show(query: wm.JoinQuery) -> None:
+    """Show what each batch took in, and what the promises let go."""
+    print(HEADINGS)
+    for done in query.progress:
+        items, records = done["inputRows"]["news"], done["inputRows"]["access"] - done["punctuations"]
+        counts = done["punctuations"], done["purgedRows"], done["distinctRows"]
+        print(f"{done['batchId']:5}  {items:5}  {records:7}  {counts[0]:12}  {counts[1]:6}  {counts[2]:4}")
+
+
+def main(spark: SparkSession) -> None:
+    """Write the feed, join it, show what was read most and what was let go."""
+    folder = Path(tempfile.mkdtemp())
+    write(folder / "news", "NewsGeneral", news)
+    write(folder / "access", "AccessRecord", access)
+    writer = joined(spark, folder).writeStream.option("checkpointLocation", f"{folder}/state")
+    query = writer.trigger(availableNow=True).start(f"{folder}/readers")
+    query.awaitTermination()
     readers = spark.read.parquet(f"{folder}/readers")
     readers.groupBy("keyword").count().orderBy("count", "keyword", ascending=False).show()
+    show(query)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The demo's own parts, on a few images: its brute force, its verdict, its picture, and one tiny run."""
 
 import io
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from examples import demo
+from examples import auctions, demo
 from watersmeet.workload import START
 
 TINY = demo.Settings(rate=3.0, seconds=4.0, pixels=100, nodes=2)
@@ -90,3 +91,12 @@ def test_a_tiny_run_equals_the_brute_force(spark: SparkSession, tmp_path: Path) 
     cameras = [demo.Camera.read(tmp_path / "cameras" / name) for name in demo.CAMERAS]
     equal, sentence = demo.verdict(demo.read_results(tmp_path / "results"), demo.brute_force(cameras))
     assert equal, sentence
+
+
+@pytest.mark.parametrize(("main", "target"), [(demo.main, "make demo"), (auctions.main, "make demo-auctions")])
+def test_what_a_demo_draws_with_may_be_missing(
+    main: Any, target: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    assert main(["--rate", "2"]) == 2
+    assert capsys.readouterr().err.startswith(f"The demo needs rich: run `{target}`, or pip install")

@@ -57,6 +57,11 @@ PROMISES: dict[str, tuple[Any, oracle.Promise]] = {
         metadata.Punctuated(5, (metadata.Pattern(2, 2, 2), metadata.Pattern(4, 4, 4))),
         oracle.Punctuated("end", {"k": "k", "t": "t"}, "batch"),
     ),
+    "key of number": (metadata.Key((2, 3)), oracle.Key(("k", "x"))),
+    "ends of number": (
+        metadata.Punctuated(5, (metadata.Pattern(3, 3, 3),)),
+        oracle.Punctuated("end", {"x": "x"}, "batch"),
+    ),
     "ranges": (
         metadata.Punctuated(5, (metadata.Pattern(2, 6, 7),)),
         oracle.Punctuated("end", {"k": ("low", "high")}, "batch"),
@@ -92,6 +97,15 @@ WHERE: dict[str, Any] = {
     ),
     "": lambda r: True,
 }
+CONSTANTS: dict[str, Any] = {
+    "a.k = b.k AND b.t = 'p'": lambda r: _equal(r["a"]["k"], r["b"]["k"]) and r["b"]["t"] == "p",
+    "'pq' = a.t AND a.k = b.k": lambda r: _equal(r["a"]["k"], r["b"]["k"]) and r["a"]["t"] == "pq",
+    "a.k = b.k AND b.k = 2 AND a.t = b.t": lambda r: (
+        r["b"]["k"] == 2 and _equal(r["a"]["k"], r["b"]["k"]) and _equal(r["a"]["t"], r["b"]["t"])
+    ),
+    "a.x = 0e0 AND b.t = 'p'": lambda r: r["a"]["x"] == 0.0 and r["b"]["t"] == "p",
+    "a.k = b.k AND b.x = 1e0": lambda r: _equal(r["a"]["k"], r["b"]["k"]) and r["b"]["x"] == 1.0,
+}
 THIRD: dict[str, Any] = {
     "b.k = c.k": lambda r: _equal(r["b"]["k"], r["c"]["k"]),
     "a.k = c.k": lambda r: _equal(r["a"]["k"], r["c"]["k"]),
@@ -122,7 +136,10 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     return {
         "names": names,
         "promises": promises,
-        "where": [draw(st.sampled_from(sorted(WHERE))), draw(st.sampled_from(sorted(THIRD))) if names == "abc" else ""],
+        "where": [
+            draw(st.sampled_from(sorted(WHERE | CONSTANTS))),
+            draw(st.sampled_from(sorted(THIRD))) if names == "abc" else "",
+        ],
         "batches": [
             [(n, r | {"ts": None if r["ts"] is None else 5 * b + r["ts"]}) for n, r in rows]
             for b, rows in enumerate(batches)
@@ -181,7 +198,7 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome, li
         )
         for name, delay, window in named
     ]
-    parts = [WHERE[case["where"][0]], *([THIRD[case["where"][1]]] if case["where"][1] else [])]
+    parts = [(WHERE | CONSTANTS)[case["where"][0]], *([THIRD[case["where"][1]]] if case["where"][1] else [])]
     with limited(**case["extremes"]):
         run.step(Central(), [])  # orphans are told, and punctuations put out, a batch after they could be
         run.step(Central(), [])

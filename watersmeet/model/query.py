@@ -13,7 +13,7 @@ from watersmeet.model.described import described
 from watersmeet.model.duration import seconds
 from watersmeet.model.metadata import ForeignKey, Promise, Punctuated, read_by
 from watersmeet.model.windows import Sliding, Window
-from watersmeet.predicate.model import Column, Conjunct, Dialect, Hidden, PythonPredicate
+from watersmeet.predicate.model import Column, Conjunct, Dialect, Fixed, Hidden, PythonPredicate
 from watersmeet.state.buckets import hashable
 from watersmeet.state.numbers import has_numbers
 
@@ -106,10 +106,12 @@ class Test:
     Attributes:
         holds: The position of the answer.
         failed: The position of the column that is TRUE where computing it raised; None if it can't.
+        fixed: The column and its one value, where it asks for nothing but that.
     """
 
     holds: int
     failed: int | None = None
+    fixed: Fixed | None = None
 
 
 RESULT_TIME = Column(-1, 0)
@@ -220,6 +222,13 @@ class Query:
             and not (self.is_time(one) or self.is_time(two))
             and hashable(self.type_of(one), self.type_of(two))
         )
+
+    @cached_property
+    def fixed(self) -> tuple[Fixed, ...]:
+        """The columns that have one value in every result."""
+        tests = (test.fixed for stream in self.streams for test in stream.tests)
+        found = (*tests, *(conjunct.fixed for conjunct in self.conjuncts))
+        return tuple(fixed for fixed in found if fixed is not None)
 
     @cached_property
     def required(self) -> tuple[tuple[Column, ...], ...]:

@@ -156,6 +156,21 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Fixed:
+    """That a column has one value in every result.
+
+    Attributes:
+        column: The column.
+        value: The value; a date or a timestamp as Spark counts it, in days or microseconds.
+        text: The condition that says so, as the user wrote it.
+    """
+
+    column: Column
+    value: Any
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Conjunct:
     """One of the conditions that `where` joins by AND.
 
@@ -169,6 +184,7 @@ class Conjunct:
         raises: Whether evaluating it may raise (1/0 in ANSI mode); such conjuncts run after the others, as written.
         equality: The two columns, where it asks for nothing but that they be equal.
         orders: What it says of the order of two columns, where it compares nothing but columns.
+        fixed: The column and its one value, where it asks for nothing but that.
         unsure: A DuckDB condition; where it is TRUE the answer of `sql` can't be trusted, and Spark decides.
         near: Comparisons that together are the conjunct, if floating point may differ from Spark's in the last bits;
             Spark decides the closest.
@@ -184,6 +200,7 @@ class Conjunct:
     raises: bool = False
     equality: tuple[Column, Column] | None = None
     orders: tuple[Order, ...] = ()
+    fixed: Fixed | None = None
     unsure: str | None = None
     near: "tuple[Comparison, ...]" = ()
     why: str = ""

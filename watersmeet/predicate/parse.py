@@ -7,6 +7,7 @@ from sqlglot import exp
 
 from watersmeet.predicate.bounds import bounds_of
 from watersmeet.predicate.conditions import flat
+from watersmeet.predicate.constants import fixed_by
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Order, PythonPredicate
@@ -70,6 +71,7 @@ def conjunct(translator: Translator, node: SqlNode, text: str) -> Conjunct:
         raises=made.raises,
         equality=_equality(node.unnest(), translator),
         orders=tuple(_orders(node.unnest(), translator)),
+        fixed=fixed_by(node.unnest(), translator, text),
         unsure=made.unsure,
     )
 

@@ -19,6 +19,7 @@ from watersmeet.kernel.ranges import columns_of, ranges
 from watersmeet.model.metadata import Clustered, Key, Ordered, Punctuated
 from watersmeet.model.query import Query
 from watersmeet.model.windows import FOREVER, NEVER
+from watersmeet.predicate.constants import value_of
 from watersmeet.predicate.model import Bound, Column
 from watersmeet.retention.denied import Denied, Source, fields_of
 from watersmeet.state.numbers import numbers
@@ -45,11 +46,12 @@ class Way(ABC):
         """The members' columns that it looks at."""
 
     @abstractmethod
-    def closed(self, values: Values, denied: Denied, duck: Duck) -> Mask:
+    def closed(self, values: Values, rows: int, denied: Denied, duck: Duck) -> Mask:
         """Tell for which partial results the stream is closed.
 
         Args:
             values: The members' columns that it reads.
+            rows: How many partial results there are.
             denied: What was denied so far.
             duck: What evaluates expressions.
         """
@@ -104,11 +106,11 @@ class Limited(Way):
         """The limit."""
         return (self.limit,)
 
-    def closed(self, values: Values, denied: Denied, duck: Duck) -> Mask:
+    def closed(self, values: Values, rows: int, denied: Denied, duck: Duck) -> Mask:
         """[!] A frontier denies what is below it, never what is at it: y <= limit needs limit < frontier."""
         limits, frontier = values[self.limit], self.frontier.value(denied)
         if frontier is None:
-            return np.zeros(len(limits), bool)
+            return np.zeros(rows, bool)
         found = _true(_TESTS[self.frontier.falling, self.strict](limits, frontier))
         if self.frontier.falling and pa.types.is_floating(limits.type):
             return found | _true(pc.is_nan(limits))  # above every frontier
@@ -145,9 +147,9 @@ class Bounded(Way):
         """The columns that the bound is computed from."""
         return tuple(sorted(columns_of([self.bound])))
 
-    def closed(self, values: Values, denied: Denied, duck: Duck) -> Mask:
+    def closed(self, values: Values, rows: int, denied: Denied, duck: Duck) -> Mask:
         """[!] Both ends were rounded outwards, and the frontier is rounded inwards: what is close is not closed."""
-        rows, frontier = len(next(iter(values.values()))), self.frontier.value(denied)
+        frontier = self.frontier.value(denied)
         table = {column.name: values[column] for column in self.reads}
         asked = ranges(duck, table, [self.bound], rows)
         if frontier is None or not asked:
@@ -164,26 +166,26 @@ class Bounded(Way):
 
 @dataclass(frozen=True, slots=True)
 class Pinned(Way):
-    """Members' columns say which values a row must have, and these are denied.
+    """Members' columns and constants say which values a row must have, and these are denied.
 
     Attributes:
-        pins: The member's column for each column of the promise.
+        pins: For each column of the promise the constant or the member's column that it must equal.
         source: The promise.
     """
 
-    pins: tuple[Column, ...]
+    pins: tuple[Column | pa.Scalar, ...]
     source: Source
 
     @property
     def reads(self) -> tuple[Column, ...]:
-        """The pins."""
-        return tuple(dict.fromkeys(self.pins))
+        """The pins that are columns."""
+        return tuple(dict.fromkeys(pin for pin in self.pins if isinstance(pin, Column)))
 
-    def closed(self, values: Values, denied: Denied, duck: Duck) -> Mask:
+    def closed(self, values: Values, rows: int, denied: Denied, duck: Duck) -> Mask:
         """Look the values up in all tables of marks."""
-        given = [values[pin] for pin in self.pins]
         if not denied.marks.get(self.source):
-            return np.zeros(len(given[0]), bool)
+            return np.zeros(rows, bool)
+        given = [values[pin] if isinstance(pin, Column) else pa.repeat(pin, rows) for pin in self.pins]
         return np.asarray(denied.find(self.source, given)[1] >= 0)
 
     def describe(self, query: Query) -> str:
@@ -210,6 +212,10 @@ class Closings:
         """Return the ways in which a stream is closed for partial results over some others."""
         found: list[Way] = [way for way in self._limits[stream] if all(column.stream in joined for column in way.reads)]
         return [*found, *self._pinned(stream, joined)]
+
+    def fixed(self, column: Column) -> bool:
+        """Tell whether a constant pins a column."""
+        return self._equal.constant(column) is not None
 
     def possible(self, stream: int) -> bool:
         """Tell whether a tuple of a stream can ever be dead: some other stream may be closed for it alone."""
@@ -261,11 +267,15 @@ class Closings:
     def _pinned(self, stream: int, joined: Collection[int]) -> Iterator[Way]:
         for promise in self._query.streams[stream].promises:
             fields = fields_of(promise) if isinstance(promise, Key | Clustered | Punctuated) else ()
-            found = [self._equal.among(Column(stream, field), joined) for field in fields]
+            found = [self._pin(Column(stream, field), joined) for field in fields]
             known = [pin for pin in found if pin is not None]
             if fields and len(known) == len(fields):
                 texts = tuple(dict.fromkeys(text for _, text in known))
-                yield Pinned(stream, texts, tuple(column for column, _ in known), (stream, promise))
+                yield Pinned(stream, texts, tuple(pin for pin, _ in known), (stream, promise))
+
+    def _pin(self, column: Column, joined: Collection[int]) -> "tuple[Column | pa.Scalar, str] | None":
+        """Return the constant that a column must equal, or else a member's column; None if there is neither."""
+        return self._equal.constant(column) or self._equal.among(column, joined)
 
 
 class _Classes:
@@ -274,6 +284,7 @@ class _Classes:
     def __init__(self, query: Query) -> None:
         self._class: dict[Column, frozenset[Column]] = {}
         self._texts: dict[frozenset[Column], str] = {}
+        self._constants = {f.column: (value_of(f, query.type_of(f.column)), f.text) for f in query.fixed}
         for conjunct in query.conjuncts:
             pair = conjunct.equality
             if pair is None or query.type_of(pair[0]) != query.type_of(pair[1]):
@@ -294,6 +305,18 @@ class _Classes:
     def among(self, column: Column, streams: Collection[int]) -> tuple[Column, str] | None:
         """Return a column of some streams that must equal one, and by which conjuncts; None if there is none."""
         return next((found for found in self.others(column) if found[0].stream in streams), None)
+
+    def constant(self, column: Column) -> tuple[pa.Scalar, str] | None:
+        """Return the constant that a column must equal, and by which conjuncts; None if there is none.
+
+        A constant of any column of its class is one of its own.
+        """
+        if column in self._constants:
+            return self._constants[column]
+        same = self._class.get(column, frozenset())
+        for value, text in (self._constants[other] for other in sorted(same & self._constants.keys())):
+            return value, f"{self._texts[same]} AND {text}"
+        return None
 
 
 def _later(time: pa.Scalar, micros: int) -> pa.Scalar | None:

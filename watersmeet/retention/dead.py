@@ -92,7 +92,7 @@ class DeadRule:
         """Tell for which partial results a stream is closed."""
         none = np.zeros(len(members), bool)
         ways = self._closings.ways(stream, members.joined) if len(members) else []
-        found = (way.closed(self._values(members, way.reads), self._denied, self._duck) for way in ways)
+        found = (way.closed(self._values(members, way.reads), len(members), self._denied, self._duck) for way in ways)
         return reduce(np.logical_or, found, none)
 
     def _extended(self, members: Members, stream: int) -> Mask:

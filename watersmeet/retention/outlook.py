@@ -60,14 +60,17 @@ class Outlook:
         free = [Column(stream, at) for at in fields_of(promise) if not self._compared(Column(stream, at), promise)]
         columns = " and ".join(self._query.name_of(column) for column in free)
         how = "bounds" if isinstance(promise, Ordered) else "equates"
+        nor = "" if isinstance(promise, Ordered) else ", and with no constant"
         kinds = " and ".join(dict.fromkeys(str(self._query.type_of(column)) for column in free))
         return (
             f"Stream '{name}' promises {self._query.described(stream, promise)}, which lets no state go: `where` {how} "
-            f"{columns} with no column of another stream of the same type ({kinds}). It only turns rows away."
+            f"{columns} with no column of another stream of the same type ({kinds}){nor}. It only turns rows away."
         )
 
     def _compared(self, column: Column, promise: Promise) -> bool:
-        return not isinstance(promise, Ordered) and any(column in pair for pair in self._equalities)
+        if isinstance(promise, Ordered):
+            return False
+        return self._closings.fixed(column) or any(column in pair for pair in self._equalities)
 
     @property
     def _equalities(self) -> list[tuple[Column, Column]]:

@@ -18,8 +18,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.model.query import StreamSpec, Test
+from watersmeet.predicate.constants import fixed_by
 from watersmeet.predicate.expr import Expr, Refusal, fail
-from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
+from watersmeet.predicate.model import Column, Conjunct, Dialect, Fixed, PythonPredicate
 from watersmeet.predicate.parse import conjunct
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import SqlNode
@@ -120,6 +121,7 @@ class _Reader:
         self._spark, self._text, self._streams = spark, Text(text), streams
         self._predicates, self._dialect, self._untrusted = predicates, dialect, untrusted
         self._scope = Scope([(stream.name, stream.schema) for stream in streams], _collated(kinds))
+        self._padded = _padded(kinds)
         purity.refuse_variables(text)
         self._tree = parse(spark, text)
         self._names = Names(self._tree, self._text, streams, self._scope, predicates)
@@ -183,8 +185,22 @@ class _Reader:
         self._hoist.prepare(part)
         text, found = self._text.of(part), self._hoist.hidden.get(part)
         if found is not None and self._streams[found.column.stream].window.rows is None:
-            return _Tested.of(found, text)
-        return _Made((self._carried(part, text, careful=False),), (self._carried(part, text, careful=True),))
+            return _Tested.of(found, text, self._fixed(part, text))
+        calm = replace(self._carried(part, text, careful=False), fixed=self._fixed(part, text))
+        return _Made((calm,), (self._carried(part, text, careful=True),))
+
+    def _fixed(self, part: Part, text: str) -> Fixed | None:
+        """Return the column that a conjunct gives one value.
+
+        [!] By a literal as it stands: what Spark computes or casts is its own affair, and beside a CHAR it pads it.
+        """
+        sides = [*self._names.reads(part)] if part.kind == "EqualTo" else []
+        if len(sides) != 1 or sides[0] in self._padded or "Literal" not in [child.kind for child in part.children]:
+            return None
+        try:
+            return fixed_by(self._node(part, hoisted=False), self._translator(), text)
+        except Refusal:
+            return None
 
     def _carried(self, part: Part, text: str, *, careful: bool) -> Conjunct:
         """Return a conjunct carried over to DuckDB, or left to Spark."""
@@ -275,10 +291,10 @@ class _Tested(_Made):
     test: Test
 
     @staticmethod
-    def of(made: Computed, text: str) -> "_Tested":
-        """Return the test by a hidden column."""
+    def of(made: Computed, text: str, fixed: Fixed | None) -> "_Tested":
+        """Return the test by a hidden column, and what it fixes."""
         if made.flag is None:
-            return _Tested((), (), made.column.stream, Test(made.column.field))
+            return _Tested((), (), made.column.stream, Test(made.column.field, fixed=fixed))
         flag = made.flag.column
         sql = f"(CASE WHEN {flag.name} THEN {fail(made.reason, BOOLEAN)} ELSE TRUE END)"
         late = Conjunct(text, sql, (flag,), raises=True)
@@ -293,6 +309,20 @@ def _collated(kinds: Sequence[T.StructType]) -> dict[Column, str]:
         for at, field in enumerate(kind.fields)
     }
     return {column: name for column, name in found.items() if name is not None}
+
+
+def _padded(kinds: Sequence[T.StructType]) -> frozenset[Column]:
+    """Return the columns of a fixed length, CHAR(n), which Spark compares by rules of their own."""
+    return frozenset(
+        Column(stream, at)
+        for stream, kind in enumerate(kinds)
+        for at, field in enumerate(kind.fields)
+        if _LENGTH in field.metadata or isinstance(field.dataType, T.CharType)
+    )
+
+
+_LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
+"""Where Spark notes that a text has a length."""
 
 
 def _flat(part: Part) -> list[Part]:
