@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from bench.common import STREAMS, WINDOW, Task
 from bench.references import numpy_band
 from watersmeet import ATR, CTR
-from watersmeet.placement.cover import Held, Load
 from watersmeet.placement.ctr import CtrLayout, CtrPlacement
 from watersmeet.placement.owners import Owners
+from watersmeet.placement.set_cover import Held, Load
 from watersmeet.state.view import ANYWHERE, Ints, StateView
 
 

@@ -15,7 +15,7 @@ from bench.common import band_files
 from bench.paper_baselines import CtrUnoptimised, RandomHeld, atr_unoptimised, diffuse, unaware
 from tests.budget import FEW
 from tests.engine.test_engine import cases, run_case
-from watersmeet.placement.cover import Load
+from watersmeet.placement.set_cover import Load
 from watersmeet.state.view import StateView, StreamView
 
 SECOND = 1_000_000

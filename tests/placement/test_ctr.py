@@ -18,10 +18,10 @@ from tests.engine.test_engine import cases, run_case
 from watersmeet.cost.diffusion import ctr_overhead
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import ATR
-from watersmeet.placement.cover import Held, Load
 from watersmeet.placement.ctr import CTR, CtrLayout, CtrNotes, CtrPlacement
 from watersmeet.placement.psp import PSP
 from watersmeet.placement.routes import Route, routes
+from watersmeet.placement.set_cover import Held, Load
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 from watersmeet.state.kept import Kept
 from watersmeet.state.view import ANYWHERE, HopView, StateView, StreamView, Usage

@@ -25,7 +25,6 @@ from watersmeet.cost.load import loads
 from watersmeet.cost.model import ctr
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.base import Layout, Placement
-from watersmeet.placement.cover import Held, Load
 from watersmeet.placement.notes import Notes
 from watersmeet.placement.options import check_load, check_nodes, segment_length
 from watersmeet.placement.owners import Owners
@@ -33,6 +32,7 @@ from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, T
 from watersmeet.placement.routes import Route, routes
 from watersmeet.placement.routing_table import Entries, Table, on_nodes, owners_at, stretch
 from watersmeet.placement.segments import LOWEST
+from watersmeet.placement.set_cover import Held, Load
 from watersmeet.state.chunk import Bucket
 from watersmeet.state.kept import Kept
 from watersmeet.state.view import LONGEST_SLICE, Ints, StateView, StreamView

@@ -7,8 +7,8 @@ from operator import mul
 from typing import NamedTuple
 
 from watersmeet.cost.diffusion import ctr_overhead
-from watersmeet.placement.cover import Held, Load
 from watersmeet.placement.owners import Owners
+from watersmeet.placement.set_cover import Held, Load
 from watersmeet.state.view import StateView
 
 ALL_ORDERS, BEAM = 24, 4

@@ -9,8 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.predicate.model import Column
-from watersmeet.state.index import SortedColumn, sorted_column, without_orders
 from watersmeet.state.numbers import is_text
+from watersmeet.state.sorted_index import SortedColumn, sorted_column, without_orders
 
 TIME = "ts"
 HASH = "hash"

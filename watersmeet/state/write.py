@@ -12,10 +12,10 @@ from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import CHUNKS, WHOLE, Bucket, Chunk, Place
 from watersmeet.state.compact import Merge
 from watersmeet.state.deleted import live_rows
-from watersmeet.state.index import with_orders
 from watersmeet.state.ipc import encode
 from watersmeet.state.rows import HASH, ORDINAL, TIME
 from watersmeet.state.sealed import digest
+from watersmeet.state.sorted_index import with_orders
 from watersmeet.state.store import Store
 from watersmeet.state.zones import zone_of
 
