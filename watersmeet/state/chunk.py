@@ -1,7 +1,7 @@
 """Chunks: immutable Arrow rows of one cell, sorted by time; here is what the manifest knows of one.
 
 Its rows (`rows.py`) are a record batch of an Arrow IPC stream (`ipc.py`). It has zone maps (`zones.py`), and a sorted
-index (`index.py`).
+index (`sorted_index.py`).
 """
 
 from collections.abc import Mapping, Sequence
