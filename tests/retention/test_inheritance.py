@@ -96,7 +96,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
             "high": st.integers(0, 3),
         }
     )
-    batches = draw(
+    batches: list[list[tuple[str, dict[str, Any]]]] = draw(
         st.lists(st.lists(st.tuples(st.sampled_from(names), row), min_size=2, max_size=12), min_size=4, max_size=6)
     )
     where = [draw(st.sampled_from(["k", "k and t"]))]

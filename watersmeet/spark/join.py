@@ -277,10 +277,11 @@ class Join:
     @property
     def shows(self) -> dict[Column, list[int]]:
         """The positions at which results show a column as it is."""
-        names, found = [name.lower() for name in self.schema.names], dict[Column, list[int]]()
+        schema, found = self.schema, dict[Column, list[int]]()
+        names = [name.lower() for name in schema.names]
         for name, column in self._sources.items():
             same = [at for at, known in enumerate(names) if known == name]
-            if len(same) == 1 and self.schema.field(same[0]).type == self.query.type_of(column):
+            if len(same) == 1 and schema.field(same[0]).type == self.query.type_of(column):
                 found.setdefault(column, []).append(same[0])
         return found
 
