@@ -17,7 +17,7 @@ from tests.engine.test_engine import strategies_of
 from tests.retention.test_denial import PROMISES, SCHEMA
 from watersmeet.explain import explain
 from watersmeet.limits import limited
-from watersmeet.model.metadata import Inherited, Key, Pattern, Promise, Punctuated
+from watersmeet.model.metadata import ForeignKey, Inherited, Key, Pattern, Promise, Punctuated
 from watersmeet.model.query import RESULT_TIME, Output, Query, StreamSpec
 from watersmeet.model.windows import Sliding, Window
 from watersmeet.ordering import Given
@@ -25,7 +25,7 @@ from watersmeet.placement import PSP, Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.retention.outlook import Outlook
-from watersmeet.retention.propagation import inherited
+from watersmeet.retention.propagation import inherited, without_useless
 from watersmeet.state import manifest as manifests
 from watersmeet.state.store import Store
 from watersmeet.testing import oracle
@@ -289,6 +289,21 @@ def test_only_what_results_show_is_inherited() -> None:
     assert not [*inherited(inner, {Column(0, 3): [0]})]
     apart = joined(spec("a", ENDS), spec("b", two), "{left}.k < {right}.k")
     assert [promise.source for promise in inherited(apart, shown(apart))] == [(0, 0)]
+
+
+def test_what_is_of_no_use_is_not_kept() -> None:
+    two = Punctuated(5, (Pattern(2, 6, 7), Pattern(4, 4, 4)))
+    inner = joined(spec("a", ENDS), spec("b", two, ENDS), WHERE["k"][0])
+
+    def left(outer: Query) -> list[Any]:
+        return [promise.source for promise in without_useless(outer).streams[0].promises]  # type: ignore[union-attr]
+
+    assert left(joined(as_stream("ab", inner), spec("c"), WHERE["k"][0], flat=False)) == [(0, 0), (1, 1)]
+    assert left(joined(as_stream("ab", inner), spec("c"), "{left}.id = {right}.id", flat=False)) == []
+    assert left(joined(as_stream("ab", inner), spec("c"), "{left}.id = {right}.id")) == [(0, 0), (1, 1)]  # goes on
+    child = spec("c", ForeignKey(2, Column(0, 2)))
+    orphans = joined(as_stream("ab", inner), child, "{left}.id = {right}.id", flat=False)
+    assert left(orphans) == [(0, 0), (1, 0), (1, 1)] and without_useless(orphans).streams[1] == child
 
 
 def test_people_are_told() -> None:

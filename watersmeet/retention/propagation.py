@@ -5,6 +5,7 @@ judged by the state before a batch, so that it may come one batch later than it 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -12,10 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.kernel.duck import Duck
-from watersmeet.model.metadata import Inherited, Punctuated
+from watersmeet.model.metadata import ForeignKey, Inherited, Promise, Punctuated
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
-from watersmeet.retention.closing import Classes
+from watersmeet.retention.closing import Classes, Closings, Pinned
 from watersmeet.retention.denied import fields_of, ranges_of
 from watersmeet.retention.stored import Stored
 from watersmeet.state.marks import ALWAYS
@@ -49,6 +50,26 @@ def inherited(query: Query, shown: Mapping[Column, Sequence[int]]) -> Iterator[I
                 places = [[at for column in found for at in shown.get(column, ())] for found in alike]
                 for fields in product(*places):
                     yield Inherited((stream, number), fields, ranges_of(promise))
+
+
+def without_useless(query: Query) -> Query:
+    """Return a join without what it would inherit in vain: marks are kept for ever, and nobody asked for these.
+
+    A promise is of use if it closes its stream, can be handed on, or tells of orphans.
+    """
+    closings, streams = Closings(query), range(len(query.streams))
+    ways = [way for at in streams for way in closings.ways(at, [other for other in streams if other != at])]
+    used = {way.source for way in ways if isinstance(way, Pinned)}
+    goes_on = {promise.source for promise in inherited(query, {output.column: [0] for output in query.outputs})}
+    parents = {p.parent for stream in query.streams for p in stream.promises if isinstance(p, ForeignKey)}
+
+    def wanted(at: int, number: int, promise: Promise) -> bool:
+        told = any(Column(at, field) in parents for field in fields_of(promise))
+        return not isinstance(promise, Inherited) or told or (at, promise) in used or (at, number) in goes_on
+
+    kept = [[p for n, p in enumerate(stream.promises) if wanted(at, n, p)] for at, stream in enumerate(query.streams)]
+    named = zip(query.streams, kept, strict=True)
+    return replace(query, streams=tuple(replace(stream, promises=tuple(promises)) for stream, promises in named))
 
 
 def said(promise: Punctuated, stream: int, rows: pa.RecordBatch, since: Ints | int) -> pa.RecordBatch:

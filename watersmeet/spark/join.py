@@ -33,7 +33,7 @@ from watersmeet.ordering import Given, Ordering, ordering
 from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.model import Column, Dialect, PythonPredicate
 from watersmeet.predicate.python import checked
-from watersmeet.retention.propagation import inherited
+from watersmeet.retention.propagation import inherited, without_useless
 from watersmeet.spark import checks, tasks
 from watersmeet.spark.exchange import SparkStage
 from watersmeet.spark.frames import (
@@ -491,7 +491,7 @@ def join(
     read = read_where(draft.spark, where, specs, draft.kinds, tuple(predicates), dialect, untrusted)
     outputs, computed = _outputs(select, draft, untrusted)
     promised, told = _promised(_with_hidden(specs, read), streams, draft.kinds)
-    full = Query(
+    whole = Query(
         promised,
         read.conjuncts,
         where or "",
@@ -503,6 +503,7 @@ def join(
         read.careful,
         read.flags,
     )
+    full = without_useless(whole)
     chosen = _checked(strategy or Auto(), full)
     return Join(full, frames, chosen, ordering(order), computed, inner, read, told, purge_every)
 
