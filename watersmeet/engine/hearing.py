@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from watersmeet.engine.plan import BatchPlan
+from watersmeet.engine.plan import BatchPlan, Number
 from watersmeet.model.metadata import Clustered, ForeignKey, Key, Ordered, Punctuated
 from watersmeet.predicate.model import Column
 from watersmeet.retention.denied import shape_of
@@ -27,8 +27,6 @@ from watersmeet.state.rows import TIME
 from watersmeet.state.tables import write_table
 
 Mask = NDArray[np.bool_]
-Number = tuple[int, int]
-"""A promise, by its stream's position and its own among the stream's."""
 
 
 class Heard(NamedTuple):
@@ -111,8 +109,11 @@ class Hearing:
                 )
                 since = mine.column(TIME).to_numpy() if promise.effect == "watermark" else ALWAYS
                 self._marks((stream, number), low, high, since)
-                if mine.num_rows and propagates(self.plan.query, stream, promise):
+                if mine.num_rows and self._goes_on((stream, number), promise):
                     self._waiting[stream, number].append(said(promise, stream, mine, since))
+
+    def _goes_on(self, at: Number, promise: Punctuated) -> bool:
+        return at in self.plan.hands or propagates(self.plan.query, at[0], promise)
 
     def accepted(self, stream: int, rows: pa.RecordBatch) -> None:
         """Listen to rows that are accepted: they are parents of others, or wait for their own."""

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.engine.hearing import Heard, Hearing, Number
-from watersmeet.engine.plan import BatchPlan
+from watersmeet.engine.hearing import Heard, Hearing
+from watersmeet.engine.plan import BatchPlan, Number
 from watersmeet.engine.sides import SAMPLES, original, shown, write
 from watersmeet.limits import limits
 from watersmeet.model.duration import spelled

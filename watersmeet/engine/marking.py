@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.engine.hearing import Heard, Number
-from watersmeet.engine.plan import BatchPlan
+from watersmeet.engine.hearing import Heard
+from watersmeet.engine.plan import BatchPlan, Number
 from watersmeet.engine.sides import SAMPLES, original, write
 from watersmeet.engine.sides import shown as row_shown
 from watersmeet.kernel.duck import Duck
-from watersmeet.model.metadata import Clustered, ForeignKey, Ordered, Punctuated
+from watersmeet.model.metadata import Clustered, ForeignKey, Inherited, Ordered, Punctuated
 from watersmeet.predicate.model import Column
 from watersmeet.retention.denied import Denied, Source, shape_of
 from watersmeet.retention.frontier import further
 from watersmeet.retention.orphans import Judged, judged, parent_denied
-from watersmeet.retention.propagation import Ints, ready, shown
+from watersmeet.retention.propagation import Ints, Speaking, handed, propagates, ready, shown
 from watersmeet.retention.stored import Stored
 from watersmeet.show import plain
 from watersmeet.state.marks import ALWAYS, Marks, from_rows
@@ -37,7 +37,8 @@ class Marking:
         name: Unique to the task attempt.
         duck: What looks for tuples that match.
         sides: The files that it wrote to be put out: (what they are, stream, file).
-        counts: How many rows of each kind.
+        handed: The punctuations that it wrote for an outer join.
+        counts: How many rows of each kind; those that inner joins handed on are `inherited`.
         samples: Some of the orphans.
     """
 
@@ -45,7 +46,8 @@ class Marking:
     name: str
     duck: Duck
     sides: list[tuple[str, int, str]] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=lambda: {"punctuation": 0, "orphan": 0})
+    handed: list[tuple[Number, MarkFile]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=lambda: {"punctuation": 0, "orphan": 0, "inherited": 0})
     samples: list[dict[str, Any]] = field(default_factory=list)
 
     def marked(self, heard: Sequence[dict[Number, Heard]]) -> Promises:
@@ -72,6 +74,8 @@ class Marking:
                 return self._ordered(stream, promise, before, heard)
             case Clustered():
                 return self._clustered(number, promise, before, files)
+            case Inherited():
+                return self._inherited(number, promise, before, denied)
             case Punctuated():
                 left = self._put_out(number, promise, before.waiting, denied)
             case ForeignKey():
@@ -119,10 +123,22 @@ class Marking:
         table = from_rows(shape, [values], [values], self.plan.batch)
         return self._with(number, over, (self._written(number, "over", table),) if len(values) else ())
 
+    def _inherited(self, number: Number, promise: Inherited, before: Promised, denied: Denied) -> Promised:
+        """Return an inherited promise after a batch in which the stream's join may have put punctuations out."""
+        new, files = self.plan.handed.get(number, ()), tuple[MarkFile, ...]()
+        left = self._put_out(number, promise, before.waiting, denied)
+        if new:
+            rows, shape = self._read(new)[0], shape_of(self.plan.query, self._source(number))
+            self.counts["inherited"] += rows.num_rows
+            low, high = ([rows.column(f"{end}{at}") for at in range(len(promise.fields))] for end in ("low", "high"))
+            table = from_rows(shape, low, high, self.plan.batch)
+            files = (self._written(number, "heard", table),) if table.num_rows else ()
+        return replace(self._with(number, before, files), waiting=(*left, *(new if number in self.plan.hands else ())))
+
     # -- what waits
 
     def _put_out(
-        self, number: Number, promise: Punctuated, waiting: tuple[MarkFile, ...], denied: Denied
+        self, number: Number, promise: Speaking, waiting: tuple[MarkFile, ...], denied: Denied
     ) -> tuple[MarkFile, ...]:
         """Write the punctuations that may go to the output; return the files of those that wait on."""
         if not waiting:
@@ -132,8 +148,16 @@ class Marking:
         go = ready(promise, stream, rows, stored, denied.watermark, self.duck)
         if not len(go):
             return waiting if len(waiting) < MANY else (self._written(number, "left", rows),)
-        self._side("punctuation", stream, shown(plan.query, stream, promise, rows.take(pa.array(go))))
+        self._on(number, promise, rows.take(pa.array(go)))
         return self._kept(number, rows, np.delete(np.arange(rows.num_rows), go))
+
+    def _on(self, number: Number, promise: Speaking, rows: pa.RecordBatch) -> None:
+        """Write punctuations to the output, but for those that an inner join has put out, and for an outer join."""
+        query, stream = self.plan.query, number[0]
+        if isinstance(promise, Punctuated) and propagates(query, stream, promise):
+            self._side("punctuation", stream, shown(query, stream, promise, rows))
+        if number in self.plan.hands:
+            self.handed.append((number, self._written(number, "handed", handed(rows))))
 
     def _orphaned(self, number: Number, before: Promised, denied: Denied) -> tuple[MarkFile, ...]:
         """Write the rows that have turned out to be orphans; return the files of those that may yet be some.

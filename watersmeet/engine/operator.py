@@ -149,7 +149,8 @@ class Operator:
         gone = leaving(self.rules, chunks, Moment(self.query, streams, watermark))
         live = {key: chunk for key, chunk in chunks.items() if key not in gone and chunk.live}
         promises = next((task.promises for task in tasks if task.promises), before.promises)
-        unpurged = (0 if plan.purge else before.unpurged) + any(seen.rows for seen in taken)
+        brought = any(seen.rows for seen in taken) or any(task.told.get("inherited") for task in tasks)
+        unpurged = (0 if plan.purge else before.unpurged) + brought
         after = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
         after = replace(after, unpurged=unpurged, promises=promises)
         used = usage(plan, live.values(), tasks)

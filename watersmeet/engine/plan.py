@@ -1,5 +1,6 @@
 """The plan of a batch: all that tasks need to know, made on the driver before the batch's rows are seen."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, NamedTuple
@@ -17,11 +18,13 @@ from watersmeet.state.chunk import Chunk
 from watersmeet.state.compact import Merge
 from watersmeet.state.learned import Learned
 from watersmeet.state.manifest import Manifest, StreamState
-from watersmeet.state.promised import Promises
+from watersmeet.state.promised import MarkFile, Promises
 from watersmeet.state.store import Store
 from watersmeet.state.view import Machine, StateView, StreamView
 
 GIVEN = Given()
+Number = tuple[int, int]
+"""A promise, by its stream's position and its own among the stream's."""
 
 
 class Host(NamedTuple):
@@ -67,6 +70,8 @@ class BatchPlan:
         purge: Whether rows are looked for that metadata show to be dead.
         promises: What the streams' promises had come to before the batch.
         recall: How long their marks are remembered.
+        hands: The punctuations that an outer join is told of.
+        handed: The punctuations that inner joins put out in the same batch, by what they are a promise of here.
     """
 
     batch: int
@@ -89,6 +94,8 @@ class BatchPlan:
     purge: bool = False
     promises: Promises = ()
     recall: Recall = EVERYTHING
+    hands: frozenset[Number] = frozenset()
+    handed: Mapping[Number, tuple[MarkFile, ...]] = field(default_factory=dict)
 
     def denied(self) -> Denied:
         """Return what streams have denied up to the batch before."""

@@ -4,11 +4,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watersmeet.engine.intake import IntakeReport
+from watersmeet.engine.plan import Number
 from watersmeet.kernel.calls import CallCost
 from watersmeet.kernel.steps import Hop
 from watersmeet.kernel.work import HopWork
 from watersmeet.state.chunk import Chunk
-from watersmeet.state.promised import Promises
+from watersmeet.state.promised import MarkFile, Promises
 
 
 @dataclass(slots=True)
@@ -31,6 +32,7 @@ class TaskReport:
         promises: What the streams' promises have come to; only from one task, as what follows:
         sides: Files to be put out: (what they are, stream, file).
         told: How many rows of each kind those are.
+        handed: Punctuations for an outer join, by what they are a promise of.
         samples: Some of them.
         seconds: CPU seconds used.
         shipping: Those of them that it took to send rows to other tasks and to receive them.
@@ -53,6 +55,7 @@ class TaskReport:
     promises: Promises = ()
     sides: list[tuple[str, int, str]] = field(default_factory=list)
     told: dict[str, int] = field(default_factory=dict)
+    handed: list[tuple[Number, MarkFile]] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     shipping: float = 0.0

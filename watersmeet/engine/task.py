@@ -242,6 +242,7 @@ class JoinTask:
                 marking = Marking(self._plan, name, self._worker.duck(self._plan.query.dialect))
                 report.promises = marking.marked([intake.heard for intake in self._intakes])
                 report.sides, report.told, report.samples = marking.sides, marking.counts, marking.samples
+                report.handed = marking.handed
 
     def _dead(self, report: TaskReport, cpu: Clock) -> dict[str, NDArray[np.int64]]:
         """Return the rows of a node's chunks that are dead from now on, by the chunks' ids."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from watersmeet.model.duration import seconds
-from watersmeet.model.metadata import Clustered, ForeignKey, Key, Ordered, Pattern, Promise, Punctuated
+from watersmeet.model.metadata import Clustered, ForeignKey, Inherited, Key, Ordered, Pattern, Promise, Punctuated
 from watersmeet.predicate.model import Column
 
 Name = Callable[[Column], str]
@@ -33,6 +33,9 @@ def described(stream: int, promise: Promise, name: Name, type_of: Callable[[Colu
         case Punctuated(flag, patterns, effect):
             on = " and ".join(_pattern(stream, pattern, name) for pattern in patterns)
             return f"{name(Column(stream, flag))} on {on}, effect by {effect}"
+        case Inherited(_, fields, ranges):
+            named = zip((name(Column(stream, field)) for field in fields), ranges, strict=True)
+            return f"those of the join itself on {' and '.join(f'ranges of {n}' if r else n for n, r in named)}"
 
 
 def _slack(promise: Ordered, kind: pa.DataType) -> str:

@@ -93,13 +93,28 @@ class Punctuated:
     effect: Effect = "batch"
 
 
-Promise = Key | Clustered | Ordered | ForeignKey | Punctuated
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """The stream is a join, which puts punctuations out: no result of it that matches them comes after them.
+
+    Attributes:
+        source: The punctuations of that join: the position of their stream, and theirs among its promises.
+        fields: The columns that they speak of.
+        ranges: For each of these whether they give a range, both ends included, or else one value.
+    """
+
+    source: tuple[int, int]
+    fields: tuple[int, ...]
+    ranges: tuple[bool, ...]
+
+
+Promise = Key | Clustered | Ordered | ForeignKey | Punctuated | Inherited
 
 
 def read_by(promise: Promise) -> frozenset[int]:
     """Return the columns of its stream, by position, that a promise needs to see in new rows."""
     match promise:
-        case Key(fields):
+        case Key(fields) | Inherited(_, fields):
             return frozenset(fields)
         case Punctuated(flag, patterns):
             return frozenset({flag, *(at for pattern in patterns for at in (pattern.field, pattern.low, pattern.high))})

@@ -11,7 +11,7 @@ import pyarrow as pa
 from watersmeet.errors import DefinitionError
 from watersmeet.model.described import described
 from watersmeet.model.duration import seconds
-from watersmeet.model.metadata import ForeignKey, Promise, Punctuated, read_by
+from watersmeet.model.metadata import ForeignKey, Inherited, Promise, Punctuated, read_by
 from watersmeet.model.windows import Sliding, Window
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Fixed, Hidden, PythonPredicate
 from watersmeet.state.buckets import hashable
@@ -92,6 +92,11 @@ class StreamSpec:
             return own
         known = [self.nested.bound(inner), own if self.nested.delayed else None]
         return max((mark for mark in known if mark is not None), default=None)
+
+    @property
+    def inherits(self) -> frozenset[tuple[int, int]]:
+        """Which punctuations of the join that the stream is are told of; see `Inherited`."""
+        return frozenset(promise.source for promise in self.promises if isinstance(promise, Inherited))
 
     @property
     def time_type(self) -> pa.DataType:
@@ -345,7 +350,7 @@ class Query:
             computed = [hidden for hidden in stream.hidden if not hidden.told]
             parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in computed]
             for promise in stream.promises:
-                kind = "punctuations" if isinstance(promise, Punctuated) else "constraints"
+                kind = "punctuations" if isinstance(promise, Punctuated | Inherited) else "constraints"
                 parts.setdefault(f"{kind} of '{stream.name}'", []).append(self.described(at, promise))
         return parts
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.ranges import columns_of, ranges
-from watersmeet.model.metadata import Clustered, Key, Ordered, Punctuated
+from watersmeet.model.metadata import Clustered, Inherited, Key, Ordered, Punctuated
 from watersmeet.model.query import Query
 from watersmeet.model.windows import FOREVER, NEVER
 from watersmeet.predicate.constants import value_of
@@ -190,7 +190,12 @@ class Pinned(Way):
 
     def describe(self, query: Query) -> str:
         """Return what closes the stream, for people."""
-        names = {Key: "the key", Clustered: "the runs", Punctuated: "punctuations"}
+        names = {
+            Key: "the key",
+            Clustered: "the runs",
+            Punctuated: "punctuations",
+            Inherited: "the join's punctuations",
+        }
         columns = ", ".join(query.name_of(Column(self.stream, at)) for at in fields_of(self.source[1]))
         return f"{_quoted(self.because)} and {names[type(self.source[1])]} of {columns}"
 
@@ -204,7 +209,7 @@ class Closings:
 
     def __init__(self, query: Query) -> None:
         self._query = query
-        self._equal = _Classes(query)
+        self._equal = Classes(query)
         streams = range(len(query.streams))
         self._limits = {at: [*self._limiting(at)] for at in streams}
 
@@ -266,7 +271,7 @@ class Closings:
 
     def _pinned(self, stream: int, joined: Collection[int]) -> Iterator[Way]:
         for promise in self._query.streams[stream].promises:
-            fields = fields_of(promise) if isinstance(promise, Key | Clustered | Punctuated) else ()
+            fields = fields_of(promise) if isinstance(promise, Key | Clustered | Punctuated | Inherited) else ()
             found = [self._pin(Column(stream, field), joined) for field in fields]
             known = [pin for pin in found if pin is not None]
             if fields and len(known) == len(fields):
@@ -278,7 +283,7 @@ class Closings:
         return self._equal.constant(column) or self._equal.among(column, joined)
 
 
-class _Classes:
+class Classes:
     """Columns that must be equal, in classes; of one type only, since 2^53 and 2^53 + 1 equal the same double."""
 
     def __init__(self, query: Query) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.model.metadata import Clustered, ForeignKey, Key, Ordered, Promise, Punctuated
+from watersmeet.model.metadata import Clustered, ForeignKey, Inherited, Key, Ordered, Promise, Punctuated
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
 from watersmeet.retention.frontier import beyond, threshold
@@ -100,13 +100,14 @@ _CLOSED = {
     Key: "was seen before (key),",
     Clustered: "was over: the last of its run came",
     Punctuated: "was closed by a punctuation",
+    Inherited: "was closed by a punctuation of the join",
 }
 
 
 def fields_of(promise: Promise) -> tuple[int, ...]:
     """Return the columns that a promise is about."""
     match promise:
-        case Key(fields):
+        case Key(fields) | Inherited(_, fields):
             return fields
         case Punctuated(_, patterns):
             return tuple(pattern.field for pattern in patterns)
@@ -114,16 +115,20 @@ def fields_of(promise: Promise) -> tuple[int, ...]:
             return (field,)
 
 
+def ranges_of(promise: Promise) -> tuple[bool, ...]:
+    """Return for each column that a promise is about whether it speaks of ranges, not of values."""
+    match promise:
+        case Punctuated(_, patterns):
+            return tuple(not pattern.constant for pattern in patterns)
+        case Inherited(_, _, ranges):
+            return ranges
+    return (False,) * len(fields_of(promise))
+
+
 def shape_of(query: Query, source: Source) -> Shape:
     """Return what the marks of a promise look like."""
     stream, promise = source
-    fields = fields_of(promise)
-    ranges = (
-        tuple(not pattern.constant for pattern in promise.patterns)
-        if isinstance(promise, Punctuated)
-        else (False,) * len(fields)
-    )
-    return Shape(tuple(query.type_of(Column(stream, at)) for at in fields), ranges)
+    return Shape(tuple(query.type_of(Column(stream, at)) for at in fields_of(promise)), ranges_of(promise))
 
 
 def denied(query: Query, store: Store, watermark: int | None, promises: Promises) -> Denied:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from watersmeet.model.metadata import ForeignKey, Ordered, Promise
+from watersmeet.model.metadata import ForeignKey, Inherited, Ordered, Promise
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
 from watersmeet.retention.closing import Bounded, Closings, Limited, Pinned, Way
@@ -47,7 +47,7 @@ class Outlook:
         for at, stream in enumerate(self._query.streams):
             used = {source for way in self._ways(at) if (source := _source(way)) is not None}
             for promise in stream.promises:
-                if (at, promise) not in used and not isinstance(promise, ForeignKey):
+                if (at, promise) not in used and not isinstance(promise, ForeignKey | Inherited):
                     yield self._idle(at, promise)
 
     def _ways(self, stream: int) -> list[Way]:

@@ -1,15 +1,17 @@
 """A plan of joins: a join whose streams may be joins, planned and committed together. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from watersmeet.engine.intake import IntakeReport
 from watersmeet.engine.operator import Operator
-from watersmeet.engine.plan import BatchPlan
+from watersmeet.engine.plan import BatchPlan, Number
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.warnings import Notice
+from watersmeet.model.metadata import Inherited
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.promised import MarkFile
 
 
 class Job(NamedTuple):
@@ -37,7 +39,13 @@ class Job(NamedTuple):
             for chunk in (*report.chunks, *report.purged, *(chunk for chunk, _ in report.merged))
         )
         promised = (found for report in self.reports for stream in report.promises for found in stream)
-        return frozenset[str]().union(*(chunk.files for chunk in chunks), *(found.paths for found in promised))
+        handed = (file.path for _, file in self.handed)
+        return frozenset(handed).union(*(chunk.files for chunk in chunks), *(found.paths for found in promised))
+
+    @property
+    def handed(self) -> list[tuple[Number, MarkFile]]:
+        """The punctuations for an outer join, by what they are a promise of."""
+        return [found for report in self.reports for found in report.handed]
 
     @property
     def intakes(self) -> list[IntakeReport]:
@@ -48,6 +56,22 @@ class Job(NamedTuple):
     def read(self) -> list[tuple[float, int]]:
         """When blocks of input were read, by the clocks of the hosts, and their rows."""
         return [block for intake in self.intakes for block in intake.read]
+
+
+def hearing(plan: BatchPlan, inner: Mapping[int, Job]) -> BatchPlan:
+    """Return the plan of a join that hears the punctuations its inner joins put out in the same batch.
+
+    Args:
+        plan: The plan.
+        inner: What came of the joins that are streams of it, by position.
+    """
+    handed = {
+        (at, number): tuple(file for source, file in job.handed if source == promise.source)
+        for at, job in inner.items()
+        for number, promise in enumerate(plan.query.streams[at].promises)
+        if isinstance(promise, Inherited)
+    }
+    return replace(plan, handed={number: files for number, files in handed.items() if files})
 
 
 @dataclass(frozen=True)
@@ -87,7 +111,11 @@ class JoinTree:
             before: The state.
             now: The driver's clock, in microseconds; None for a batch in which every event time is believed.
         """
+        outer = {
+            child.path: tree.operator.query.streams[at] for tree in self.walk() for at, child in tree.inner.items()
+        }
         planned = {tree.path: tree.operator.plan(part, now) for tree, part in self.states(before)}
+        planned |= {path: replace(planned[path], hands=stream.inherits) for path, stream in outer.items()}
         return dict(reversed(planned.items()))
 
     def commit(self, before: Manifest, plans: Mapping[str, BatchPlan], jobs: Mapping[str, Job], now: int) -> Manifest:

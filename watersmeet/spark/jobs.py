@@ -12,7 +12,7 @@ from watersmeet.engine.report import TaskReport
 from watersmeet.errors import PredicateError
 from watersmeet.exchange.message import REPORT, outcome
 from watersmeet.exchange.tasks import decided
-from watersmeet.runtime.tree import Job
+from watersmeet.runtime.tree import Job, hearing
 from watersmeet.spark.catalyst import quiet, said
 from watersmeet.spark.exchange import EXCHANGES
 from watersmeet.spark.frames import spark_schema
@@ -67,7 +67,7 @@ class Jobs:
         results = {at: self.read(child, done[child.path].files) for at, child in node.inner.items()}
         rows = node.rows(self.batch, results, self.everything)
         began = self.clock()
-        reports = self._exchanged(rows, plan)
+        reports = self._exchanged(rows, hearing(plan, {at: done[child.path] for at, child in node.inner.items()}))
         self._decide(node, plan, reports)
         return Job(reports, self.clock() - began)
 

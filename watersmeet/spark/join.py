@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import uuid
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -25,6 +25,7 @@ from watersmeet.exchange.stages import told
 from watersmeet.explain import explain
 from watersmeet.model.declared import Constraint, Punctuations
 from watersmeet.model.duration import microseconds
+from watersmeet.model.metadata import Inherited
 from watersmeet.model.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
 from watersmeet.model.statement import parse_statement
 from watersmeet.model.windows import Sliding, Window
@@ -32,6 +33,7 @@ from watersmeet.ordering import Given, Ordering, ordering
 from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.model import Column, Dialect, PythonPredicate
 from watersmeet.predicate.python import checked
+from watersmeet.retention.propagation import inherited, without_useless
 from watersmeet.spark import checks, tasks
 from watersmeet.spark.exchange import SparkStage
 from watersmeet.spark.frames import (
@@ -261,12 +263,29 @@ class Join:
         Args:
             name: An output column of timestamps.
         """
-        sources = {output.name.lower(): output.column for output in self.query.outputs} or {"_time": RESULT_TIME}
-        column = (sources if self.select is None else self.select.sources).get(name.lower())
+        column = self._sources.get(name.lower())
         if column is None or column == RESULT_TIME:
             return None if column is None else OWN_TIME
         window = self.query.streams[column.stream].window
         return window if self.query.is_time(column) and window.span is not None else None
+
+    @property
+    def _sources(self) -> Mapping[str, Column]:
+        """The output columns that are nothing but a column, by their names in small letters."""
+        if self.select is not None:
+            return self.select.sources
+        return {output.name.lower(): output.column for output in self.query.outputs} or {"_time": RESULT_TIME}
+
+    @property
+    def shows(self) -> dict[Column, list[int]]:
+        """The positions at which results show a column as it is."""
+        schema, found = self.schema, dict[Column, list[int]]()
+        names = [name.lower() for name in schema.names]
+        for name, column in self._sources.items():
+            same = [at for at, known in enumerate(names) if known == name]
+            if len(same) == 1 and schema.field(same[0]).type == self.query.type_of(column):
+                found.setdefault(column, []).append(same[0])
+        return found
 
     def tree(self, path: str = "j", never_idle: bool = False) -> FrameTree:
         """Return the join and its inner joins as the runtime takes them.
@@ -478,7 +497,7 @@ def join(
     read = read_where(draft.spark, where, specs, draft.kinds, tuple(predicates), dialect, untrusted)
     outputs, computed = _outputs(select, draft, untrusted)
     promised, told = _promised(_with_hidden(specs, read), streams, draft.kinds)
-    full = Query(
+    whole = Query(
         promised,
         read.conjuncts,
         where or "",
@@ -490,6 +509,7 @@ def join(
         read.careful,
         read.flags,
     )
+    full = without_useless(whole)
     chosen = _checked(strategy or Auto(), full)
     return Join(full, frames, chosen, ordering(order), computed, inner, read, told, purge_every, remembered)
 
@@ -509,10 +529,15 @@ def _promised(
     resolver = Resolver(specs, kinds, [given.streaming for given in streams])
     found = [resolver.resolved(at, given.declared) for at, given in enumerate(streams)]
     full = tuple(
-        replace(spec, hidden=spec.hidden + made.hidden, promises=made.promises)
-        for spec, made in zip(specs, found, strict=True)
+        replace(spec, hidden=spec.hidden + made.hidden, promises=(*made.promises, *_inherited(given)))
+        for spec, made, given in zip(specs, found, streams, strict=True)
     )
     return full, tuple(told for made in found for told in made.told)
+
+
+def _inherited(given: Stream) -> Iterator[Inherited]:
+    """Return what a stream that is a join promises by the punctuations of its own streams."""
+    return inherited(given.frame.query, given.frame.shows) if isinstance(given.frame, Join) else iter(())
 
 
 def _checked(strategy: Strategy, query: Query) -> Strategy:

@@ -23,7 +23,7 @@ from watersmeet.placement import Strategy
 from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.protocol import Offered, Protocol, Publish, Published, Ran, Retract
 from watersmeet.runtime.protocol import Run as RunJobs
-from watersmeet.runtime.tree import Job, JoinTree
+from watersmeet.runtime.tree import Job, JoinTree, hearing
 from watersmeet.state import manifest as manifests
 from watersmeet.state.store import Store
 from watersmeet.testing.stages import Here
@@ -39,7 +39,7 @@ def content_key(row: Mapping[str, Any]) -> int:
 
 @dataclass
 class Run(Runtime):
-    """The state of a join and everything it has emitted.
+    """The state of a join and everything it has emitted; streams of it may be joins that show flat columns.
 
     Attributes:
         query: The join.
@@ -52,6 +52,8 @@ class Run(Runtime):
         steady: Whether one start runs all batches; if not, each is run as if it were the first after a restart.
         purge_every: See `Operator`.
         remember: See `Operator`.
+        inner: The joins within it, by path: `j_0` is its first stream, `j_0_1` the second stream of that.
+        within: What each of them put out: its batch, and the row.
     """
 
     query: Query
@@ -64,8 +66,10 @@ class Run(Runtime):
     steady: bool = False
     purge_every: int = 1
     remember: int | None = None
+    inner: Mapping[str, Query] = field(default_factory=dict)
+    within: dict[str, list[tuple[int, dict[str, Any]]]] = field(default_factory=dict)
     _protocol: Protocol | None = None
-    _arrivals: Rows = ()
+    _arrivals: Mapping[str, Rows] = field(default_factory=dict)
     _exchange: str = "local"
 
     def step(
@@ -75,10 +79,10 @@ class Run(Runtime):
         exchange: str = "local",
         ordering: Ordering = GIVEN,
         now: int | None = None,
+        within: Mapping[str, Rows] | None = None,
     ) -> None:
-        """Run one batch of (stream, row), committing through the stored manifest."""
-        upkeep: dict[str, Any] = {"purge_every": self.purge_every, "remember": self.remember}
-        tree = JoinTree(Operator(self.query, strategy, self.store, self.name, ordering, sides=True, **upkeep))
+        """Run one batch of (stream, row), those of inner joins by path; commit through the stored manifest."""
+        tree = self._tree("j", strategy, ordering)
         before = tree.start() if self.batch < 0 else manifests.load(self.store, self.batch)
         if before is None:
             raise StateError(f"There is no manifest of batch {self.batch}.")
@@ -86,18 +90,41 @@ class Run(Runtime):
             self._protocol = Protocol(tree, before, exchange=exchange)
         protocol = self._protocol
         protocol.tree, protocol.exchange = tree, exchange
-        self._arrivals, self._exchange = arrivals, exchange
+        self._arrivals, self._exchange = {**(within or {}), tree.path: arrivals}, exchange
         self.offer(protocol, Offered(self.batch + 1, (now or 0) / 1e6, now))
         self.batch += 1
         self.progress.append(protocol.state.progress)
 
-    def run(self, action: RunJobs) -> Ran:
-        """Run the one join there is, task by task."""
-        return Ran({path: Job(self.exchanged(plan)) for path, plan in action.plans.items()})
+    def _tree(self, path: str, strategy: Strategy, ordering: Ordering) -> JoinTree:
+        inner = {at: self._tree(f"{path}_{at}", strategy, ordering) for at in self._inside(path)}
+        query = self.inner.get(path, self.query)
+        upkeep: dict[str, Any] = {"purge_every": self.purge_every, "remember": self.remember}
+        own = (query, strategy, self.store, f"{self.name}{path}", ordering)
+        return JoinTree(Operator(*own, sides=True, **upkeep), inner, path)
 
-    def exchanged(self, plan: BatchPlan) -> list[TaskReport]:
+    def _inside(self, path: str) -> list[int]:
+        """Return the streams of a join that are joins."""
+        streams = self.inner.get(path, self.query).streams
+        return [at for at in range(len(streams)) if f"{path}_{at}" in self.inner]
+
+    def run(self, action: RunJobs) -> Ran:
+        """Run the joins, those within others first, task by task."""
+        done: dict[str, Job] = {}
+        for path, plan in action.plans.items():
+            inner = {at: done[f"{path}_{at}"] for at in self._inside(path)}
+            results = [(at, row) for at, job in inner.items() for row in self._rows(job)]
+            rows = [*self._arrivals.get(path, ()), *results]
+            done[path] = Job(self.exchanged(hearing(plan, inner), rows))
+            if path in self.inner:
+                self.within.setdefault(path, []).extend((plan.batch, row) for row in self._rows(done[path]))
+        return Ran(done)
+
+    def _rows(self, job: Job) -> list[dict[str, Any]]:
+        return [row for file in job.files for row in _plain(self._read(file)).to_pylist()]
+
+    def exchanged(self, plan: BatchPlan, rows: Rows) -> list[TaskReport]:
         """Run the batch's job, its rows read by two tasks in turn."""
-        given = Here([[blocks(self.query, self._arrivals[task::TASKS])] for task in range(TASKS)])
+        given = Here([[blocks(plan.query, rows[task::TASKS])] for task in range(TASKS)])
         if self._exchange == "shuffle":
             return hops(given, plan)
         return inline(given, plan, {1: 1, 2: 3}.get(plan.placement.nodes, TASKS))  # as many as nodes, more, or fewer
