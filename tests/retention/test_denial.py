@@ -136,8 +136,9 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome, list[oracle.Arrival]]:
-    named = list(zip(case["names"], case["delays"], case["windows"], strict=True))
+def query_of(case: dict[str, Any]) -> Query:
+    """Return a case's join."""
+    named = zip(case["names"], case["delays"], case["windows"], strict=True)
     streams = tuple(
         StreamSpec(
             name,
@@ -145,46 +146,53 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome, li
             1,
             Window() if window is None else Sliding(window),
             delay,
-            promises=(
-                *(PROMISES[found][0] for found in case["promises"][name]),
-                *([FOREIGN[0]] if name == "b" and case["foreign"] else []),
-            ),
+            promises=tuple(mine for mine, _ in promises_of(case, name)),
         )
         for name, delay, window in named
     )
     text = " AND ".join(part for part in case["where"] if part)
-    conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
-    run = Run(Query(streams, conjuncts, text), Store(folder))
-    arrivals, number = [], 0
-    for batch, rows in enumerate(case["batches"]):
-        made = []
-        for name, values in rows:
-            row = {"id": number, **values}
-            number += 1
-            made.append((case["names"].index(name), row))
-            arrivals.append(oracle.Arrival(batch, name, row["ts"], content_key(row), row))
-        strategy = case["strategies"][batch]
-        if isinstance(strategy, Hash) and "=" not in text.replace("<=", "").replace(">=", ""):
-            strategy = Central()
-        with limited(**case["extremes"]):
-            run.step(strategy, made, case["exchanges"][batch])
-    specs = [
+    return Query(streams, parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect()), text)
+
+
+def promises_of(case: dict[str, Any], name: str) -> list[tuple[Any, oracle.Promise]]:
+    """Return what a stream promises, to the engine and to the oracle."""
+    return [PROMISES[found] for found in case["promises"][name]] + [FOREIGN] * (name == "b" and case["foreign"])
+
+
+def expected(case: dict[str, Any], arrivals: list[oracle.Arrival]) -> oracle.Outcome:
+    """Return what the oracle makes of a case."""
+    streams = [
         oracle.Stream(
             name,
             oracle.Unbounded() if window is None else oracle.Sliding(window),
             delay,
-            promises=[
-                *(PROMISES[found][1] for found in case["promises"][name]),
-                *([FOREIGN[1]] if name == "b" and case["foreign"] else []),
-            ],
+            promises=[theirs for _, theirs in promises_of(case, name)],
         )
-        for name, delay, window in named
+        for name, delay, window in zip(case["names"], case["delays"], case["windows"], strict=True)
     ]
     parts = [WHERE[case["where"][0]], *([THIRD[case["where"][1]]] if case["where"][1] else [])]
+    return oracle.join(streams, arrivals, lambda r: all(part(r) for part in parts))
+
+
+def arrivals_of(case: dict[str, Any]) -> list[oracle.Arrival]:
+    """Return a case's rows, numbered."""
+    rows = [(batch, name, values) for batch, found in enumerate(case["batches"]) for name, values in found]
+    numbered = [(batch, name, {"id": number, **values}) for number, (batch, name, values) in enumerate(rows)]
+    return [oracle.Arrival(batch, name, row["ts"], content_key(row), row) for batch, name, row in numbered]
+
+
+def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome, list[oracle.Arrival]]:
+    run, arrivals = Run(query_of(case), Store(folder)), arrivals_of(case)
+    for batch, strategy in enumerate(case["strategies"]):
+        if isinstance(strategy, Hash) and "=" not in run.query.where.replace("<=", "").replace(">=", ""):
+            strategy = Central()
+        rows = [(case["names"].index(a.stream), a.row) for a in arrivals if a.batch == batch]
+        with limited(**case["extremes"]):
+            run.step(strategy, rows, case["exchanges"][batch])
     with limited(**case["extremes"]):
         run.step(Central(), [])  # orphans are told, and punctuations put out, a batch after they could be
         run.step(Central(), [])
-    return run, oracle.join(specs, arrivals, lambda r: all(part(r) for part in parts)), arrivals
+    return run, expected(case, arrivals), arrivals
 
 
 @settings(max_examples=120, deadline=None)
