@@ -15,7 +15,7 @@ from watersmeet.limits import limited
 from watersmeet.model.metadata import Clustered, Key, Ordered, Pattern, Promise, Punctuated
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import Count, Window
-from watersmeet.placement import Central
+from watersmeet.placement import Central, Strategy
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.state.store import Store
@@ -53,12 +53,11 @@ def join(
     return Run(Query(streams, conjuncts, where), Store(str(folder)), steady=True)
 
 
-def step(run: Run, **rows: list[dict[str, Any]]) -> dict[str, Any]:
+def step(run: Run, strategy: Strategy | None = None, **rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Run a batch of rows by stream; those without an event time given come at 0."""
     names, blank = [stream.name for stream in run.query.streams], dict.fromkeys(SCHEMA.names)
-    run.step(
-        Central(), [(names.index(name), {**blank, "ts": 0, **row}) for name, found in rows.items() for row in found]
-    )
+    made = [(names.index(name), {**blank, "ts": 0, **row}) for name, found in rows.items() for row in found]
+    run.step(strategy or Central(), made)
     return dict(run.progress[-1])
 
 
