@@ -10,6 +10,7 @@ from tests.retention.test_traps import END, ENDS, SCHEMA, K, T, X, join, step, t
 from watersmeet.engine.hearing import Hearing
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import start
+from watersmeet.limits import limited
 from watersmeet.model.metadata import Clustered, ForeignKey, Key, Ordered, Pattern, Promise, Punctuated
 from watersmeet.model.query import Output, Query, StreamSpec
 from watersmeet.model.windows import FOREVER, NEVER, Window
@@ -85,13 +86,25 @@ def test_tuples_alike_in_what_closes_them_but_not_in_what_they_match_are_told_ap
     assert {ids for ids, _ in run.results} == {(1, 3, 4), (2, 3, 5)}
 
 
-def test_a_stream_that_no_condition_binds_yet_matches_all(tmp_path: Path) -> None:
-    """c is joined with both others together only: for a alone, every stored c may be a partner."""
-    run = join(tmp_path, "a.k = b.k AND a.x + b.x = c.x", "abc", b=[ENDS], c=[Key((X,))])
-    step(run, a=[{"id": 1, "k": 1, "x": 1.0}], b=[{"id": 2, "k": 1, "x": 1.0}, {"id": 0, "k": 1, "end": True}])
-    assert [step(run, c=[{"id": 3, "x": 5.0}])["purgedRows"], step(run)["purgedRows"]] == [0, 0]
-    step(run, c=[{"id": 4, "x": 2.0}])
-    assert {ids for ids, _ in run.results} == {(1, 2, 4)}
+def test_a_stream_tied_only_through_another_may_have_partners(tmp_path: Path) -> None:
+    """By equal columns c is closed for a, but no condition is over these two: which of c would match is not known."""
+    run = join(tmp_path, "a.k = b.k AND b.k = c.k", "abc", c=[Key((K,))])
+    step(run, a=[{"id": 1, "k": 1}], c=[{"id": 2, "k": 1}])
+    assert [step(run, c=[{"id": 3, "k": 9}])["purgedRows"], step(run)["purgedRows"]] == [0, 0]
+    step(run, b=[{"id": 4, "k": 1}])
+    assert {ids for ids, _ in run.results} == {(1, 4, 2)}
+
+
+@pytest.mark.parametrize("where", ["a.k = b.k", "a.k = b.k AND a.x <= b.x"])
+@pytest.mark.parametrize(("pairs", "gone"), [(0, 0), (1, 1)])
+def test_where_too_many_partners_would_have_to_be_looked_at_a_tuple_stays(
+    tmp_path: Path, where: str, pairs: int, gone: int
+) -> None:
+    run = join(tmp_path, f"{where} AND b.t = c.t", "abc", b=[ENDS], c=[Key((T,))])
+    with limited(purge_pairs=pairs):
+        step(run, a=[{"id": 1, "k": 1, "x": 1.0}], b=[{"id": 2, "k": 1, "t": "p", "x": 1.0}])
+        step(run, b=[{"id": 0, "k": 1, "end": True}], c=[{"id": 3, "t": "p"}])
+        assert step(run)["purgedRows"] == gone
 
 
 def test_columns_of_two_types_close_nothing(tmp_path: Path) -> None:

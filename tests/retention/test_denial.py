@@ -232,10 +232,11 @@ def assert_nothing_after_its_punctuation(case: dict[str, Any], run: Run, arrival
         for name, member in zip(case["names"], ids, strict=True):
             row = batch_of[member].row
             for batch, said in put_out.get(name, []):
-                assert batch > made or not _spoken_of(row, said)
+                assert batch > made or not spoken_of(row, said)
 
 
-def _spoken_of(row: Any, said: dict[str, Any]) -> bool:
+def spoken_of(row: Any, said: dict[str, Any]) -> bool:
+    """Tell whether a punctuation of the output speaks of a row."""
     names = {name.removesuffix("_low").removesuffix("_high") for name in said}
     return all(
         _equal(row[name], said[name])

@@ -93,6 +93,16 @@ def test_trap_2_nan_is_highest_and_moves_no_frontier(tmp_path: Path, slack: floa
     assert {ids for ids, _ in run.results} == {(1, 3), (1, 7), (2, 4), (5, 3), (5, 7), (6, 4)}
 
 
+def test_trap_2_nan_alone_is_no_frontier(tmp_path: Path) -> None:
+    run = join(tmp_path, "a.x = b.x", a=[Ordered(X)], b=[Ordered(X, True)])
+    for at in (0, 2):
+        step(run, a=[{"id": at, "x": NAN}], b=[{"id": at + 1, "x": NAN}])
+    assert told(run, "denied") == [] and run.results.total() == 4
+    step(run, a=[{"id": 4, "x": 1.0}], b=[{"id": 5, "x": 1.0}])
+    step(run, a=[{"id": 6, "x": NAN}], b=[{"id": 7, "x": NAN}])
+    assert told(run, "denied") == [7]
+
+
 def test_trap_2_null_is_never_denied_and_neither_extends_nor_ends_a_run(tmp_path: Path) -> None:
     run = join(tmp_path, "a.id < b.id", a=[Key((K,)), Ordered(X), ENDS], b=[Clustered(K)])
     step(run, a=[{"id": 1, "k": None, "x": None}, {"id": 2, "k": 1, "x": 5.0}], b=[{"id": 10, "k": 1}])

@@ -3,13 +3,16 @@
 import random
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
+from tests.retention.test_denial import spoken_of
 from tests.spark import harness, processes
 from tests.spark.crashing_join import CASE, Steps, started
 from tests.spark.harness import EXCHANGES, expected, frames, join_of, read, results, side_ids, write
@@ -90,6 +93,21 @@ def test_errors_between_any_two_steps_with_promises(
     for kind in SIDES:
         cut, uncut = (sorted(map(str, read(tmp_path / run / kind / "b").to_pylist())) for run in ("cut", "uncut"))
         assert cut == uncut != [], kind
+    _assert_nothing_after_its_punctuation(tmp_path / "cut")
+
+
+def _assert_nothing_after_its_punctuation(folder: Path) -> None:
+    """From the batch that puts a punctuation out, no result has a member that it speaks of."""
+    made = [*_by_batch(folder / "out")]
+    for batch, said in _by_batch(folder / "punctuation" / "b"):
+        assert not [row for number, row in made if number >= batch and spoken_of(row["b"], said)]
+
+
+def _by_batch(folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of an output folder, each with its batch."""
+    for path in folder.rglob("part-b*"):
+        batch = int(path.name.removeprefix("part-b").split("-")[0])
+        yield from ((batch, row) for row in pq.ParquetFile(path).read().to_pylist())
 
 
 @pytest.mark.slow
