@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.retention.test_traps import END, ENDS, SCHEMA, K, T, X, join, step, told
+from tests.retention.test_traps import END, ENDS, LATER, SCHEMA, K, T, X, join, step, told
 from watersmeet.engine.hearing import Hearing
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import start
@@ -19,6 +19,7 @@ from watersmeet.predicate.model import Column
 from watersmeet.retention.closing import Frontier
 from watersmeet.retention.denied import Denied
 from watersmeet.retention.propagation import propagates
+from watersmeet.state import manifest as manifests
 from watersmeet.state.store import Store
 from watersmeet.state.tables import read_table
 
@@ -205,6 +206,27 @@ def test_a_row_without_one_of_two_parents_is_an_orphan_by_the_other(tmp_path: Pa
     step(run, a=[{"id": 4, "k": 9}], c=[{"id": 5, "x": 9.0}])
     step(run)
     assert told(run, "orphan") == [1, 2]
+    step(run, b=[{"id": 6, "k": None, "x": 9.0}])
+    step(run)
+    state = manifests.load(run.store, run.batch)
+    assert state is not None and state.promises[1][0].waiting == (), "nobody waits for a parent of NULL"
+
+
+def test_punctuations_that_wait_for_the_watermark_go_to_the_output_after_it(tmp_path: Path) -> None:
+    run = join(tmp_path, "a.k = b.k", delay=0, b=[LATER])
+    step(run, b=[{"id": 1, "ts": 10, "k": 1, "end": True}])
+    out = []
+    for ts in (9, 10, 11, 12, 13):
+        done = step(run, a=[{"id": ts, "ts": ts, "k": 5}], b=[{"id": ts, "ts": ts, "k": 6}])
+        out.append((done["watermark"], done["punctuationsOut"]))
+    assert out == [(9, 0), (10, 0), (11, 0), (12, 1), (13, 0)], "by the watermark before the batch"
+
+
+def test_a_frontier_never_goes_back(tmp_path: Path) -> None:
+    run = join(tmp_path, "a.k = b.k", a=[Ordered(K)], b=[Ordered(K, True)])
+    for at, k in enumerate((9, 3, 5, 9)):
+        step(run, a=[{"id": at, "k": k}], b=[{"id": 10 + at, "k": -k}])
+    assert told(run, "denied") == [1, 2, 11, 12]
 
 
 def test_punctuations_go_to_the_output_once_nothing_stored_matches(tmp_path: Path) -> None:
