@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.engine.scatter import Scatter
 from tests.retention.test_traps import END, ENDS, LATER, SCHEMA, K, T, X, join, step, told
 from watersmeet.engine.hearing import Hearing
 from watersmeet.engine.operator import Operator
@@ -117,7 +118,7 @@ def test_columns_of_two_types_close_nothing(tmp_path: Path) -> None:
     assert {ids for ids, _ in run.results} == {(1, 2, 3), (1, 2, 5)}
 
 
-@pytest.mark.parametrize("strategy", [PSP(3), Hash(3)])
+@pytest.mark.parametrize("strategy", [PSP(3), Hash(3), Scatter(5, 1), Scatter(5, 2)])
 def test_partners_that_another_node_keeps_count_too(tmp_path: Path, strategy: Strategy) -> None:
     run = join(tmp_path, "a.k = b.k AND b.x = c.x", "abc", b=[ENDS])
     rows = [[{"id": 10 * at + k, "ts": 50 * at, "k": k, "x": 1.0 + k % 3} for k in range(9)] for at in range(2)]
