@@ -14,7 +14,9 @@ from watersmeet.placement import Central, Hash
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.runtime.enact import FOLDERS
+from watersmeet.state import history
 from watersmeet.state import manifest as manifests
+from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
 from watersmeet.testing.run import Run
 
@@ -57,8 +59,13 @@ def leaks(run: Run) -> set[str]:
     live = manifests.load(run.store, run.batch)
     before = manifests.load(run.store, run.batch - 1)
     assert live is not None and before is not None
-    needed = live.files | before.files | manifests.chain(run.batch)
-    return {name for folder in FOLDERS for name in run.store.names(folder)} - needed
+    return unneeded(run.store, live) - before.files
+
+
+def unneeded(store: Store, live: Manifest) -> set[str]:
+    """Files of a store that the newest manifest does not need."""
+    needed = live.files | manifests.chain(live.batch) | history.kept(live.batch)
+    return {name for folder in FOLDERS for name in store.names(folder)} - needed
 
 
 def test_a_row_with_two_foreign_keys_is_an_orphan_once(tmp_path: Path) -> None:

@@ -154,8 +154,9 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome, list[oracle.Arrival]]:
-    named = list(zip(case["names"], case["delays"], case["windows"], strict=True))
+def query_of(case: dict[str, Any]) -> Query:
+    """Return a case's join."""
+    named = zip(case["names"], case["delays"], case["windows"], strict=True)
     streams = tuple(
         StreamSpec(
             name,
@@ -163,46 +164,55 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome, li
             1,
             Window() if window is None else Sliding(window),
             delay,
-            promises=(
-                *(PROMISES[found][0] for found in case["promises"][name]),
-                *([FOREIGN[0]] if name == "b" and case["foreign"] else []),
-            ),
+            promises=tuple(mine for mine, _ in promises_of(case, name)),
         )
         for name, delay, window in named
     )
     text = " AND ".join(part for part in case["where"] if part)
-    conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
-    run = Run(Query(streams, conjuncts, text), Store(folder), purge_every=case["every"], remember=case.get("remember"))
-    arrivals, number = [], 0
-    for batch, rows in enumerate(case["batches"]):
-        made = []
-        for name, values in rows:
-            row = {"id": number, **values}
-            number += 1
-            made.append((case["names"].index(name), row))
-            arrivals.append(oracle.Arrival(batch, name, row["ts"], content_key(row), row))
-        strategy = case["strategies"][batch]
-        if isinstance(strategy, Hash) and "=" not in text.replace("<=", "").replace(">=", ""):
-            strategy = Central()
-        with limited(**case["extremes"]):
-            run.step(strategy, made, case["exchanges"][batch])
-    specs = [
+    return Query(streams, parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect()), text)
+
+
+def promises_of(case: dict[str, Any], name: str) -> list[tuple[Any, oracle.Promise]]:
+    """Return what a stream promises, to the engine and to the oracle."""
+    return [PROMISES[found] for found in case["promises"][name]] + [FOREIGN] * (name == "b" and case["foreign"])
+
+
+def expected(case: dict[str, Any], arrivals: list[oracle.Arrival]) -> oracle.Outcome:
+    """Return what the oracle makes of a case."""
+    streams = [
         oracle.Stream(
             name,
             oracle.Unbounded() if window is None else oracle.Sliding(window),
             delay,
-            promises=[
-                *(PROMISES[found][1] for found in case["promises"][name]),
-                *([FOREIGN[1]] if name == "b" and case["foreign"] else []),
-            ],
+            promises=[theirs for _, theirs in promises_of(case, name)],
         )
-        for name, delay, window in named
+        for name, delay, window in zip(case["names"], case["delays"], case["windows"], strict=True)
     ]
     parts = [(WHERE | CONSTANTS)[case["where"][0]], *([THIRD[case["where"][1]]] if case["where"][1] else [])]
+    return oracle.join(streams, arrivals, lambda r: all(part(r) for part in parts))
+
+
+def arrivals_of(case: dict[str, Any]) -> list[oracle.Arrival]:
+    """Return a case's rows, numbered."""
+    rows = [(batch, name, values) for batch, found in enumerate(case["batches"]) for name, values in found]
+    numbered = [(batch, name, {"id": number, **values}) for number, (batch, name, values) in enumerate(rows)]
+    return [oracle.Arrival(batch, name, row["ts"], content_key(row), row) for batch, name, row in numbered]
+
+
+def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome, list[oracle.Arrival]]:
+    upkeep: dict[str, Any] = {"purge_every": case.get("every", 1), "remember": case.get("remember")}
+    run, arrivals = Run(query_of(case), Store(folder), **upkeep), arrivals_of(case)
+    for batch in range(len(case["batches"])):
+        strategy = case["strategies"][batch]
+        if isinstance(strategy, Hash) and "=" not in run.query.where.replace("<=", "").replace(">=", ""):
+            strategy = Central()
+        rows = [(case["names"].index(a.stream), a.row) for a in arrivals if a.batch == batch]
+        with limited(**case["extremes"]):
+            run.step(strategy, rows, case["exchanges"][batch])
     with limited(**case["extremes"]):
         run.step(Central(), [])  # orphans are told, and punctuations put out, a batch after they could be
         run.step(Central(), [])
-    return run, oracle.join(specs, arrivals, lambda r: all(part(r) for part in parts)), arrivals
+    return run, expected(case, arrivals), arrivals
 
 
 @settings(max_examples=120, deadline=None)
@@ -242,10 +252,11 @@ def assert_nothing_after_its_punctuation(case: dict[str, Any], run: Run, arrival
         for name, member in zip(case["names"], ids, strict=True):
             row = batch_of[member].row
             for batch, said in put_out.get(name, []):
-                assert batch > made or not _spoken_of(row, said)
+                assert batch > made or not spoken_of(row, said)
 
 
-def _spoken_of(row: Any, said: dict[str, Any]) -> bool:
+def spoken_of(row: Any, said: dict[str, Any]) -> bool:
+    """Tell whether a punctuation of the output speaks of a row."""
     names = {name.removesuffix("_low").removesuffix("_high") for name in said}
     return all(
         _equal(row[name], said[name])

@@ -185,7 +185,7 @@ def expected(case: dict[str, Any], run: Run, paths: list[str]) -> list[oracle.Ou
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(cases())
 def test_results_are_those_without_and_state_is_less(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder, TemporaryDirectory() as other:

@@ -239,7 +239,7 @@ def pinned(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(pinned())
 def test_constants_under_promises_true_and_false(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:

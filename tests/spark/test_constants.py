@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import watersmeet as wm
 from tests.spark import harness
-from tests.spark.harness import EXCHANGES, Case
+from tests.spark.harness import Case, through
 from watersmeet.predicate.constants import value_of
 from watersmeet.testing import oracle
 
@@ -122,7 +122,7 @@ BATCHES = [
 ]
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@through("shuffle")
 def test_a_pattern_closes_by_a_constant(
     spark: SparkSession, tmp_path: Path, exchange: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,21 +2,26 @@
 
 import random
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.spark import processes
+from tests.retention.test_denial import spoken_of
+from tests.spark import harness, processes
 from tests.spark.crashing_join import CASE, Steps, started
-from tests.spark.harness import EXCHANGES, write
+from tests.spark.harness import EXCHANGES, expected, frames, join_of, read, results, side_ids, write
+from tests.spark.test_metadata_joins import promising, punctuated
 from watersmeet.spark.batch import BatchRunner
 
 pytestmark = pytest.mark.spark
 STEPS = ("job", "reports", "sink", "manifest")
+SIDES = ("late", "denied", "orphan", "punctuation")
 STRATEGIES = (3, -1, -1, -2, -2, 0)
 """As `crashing_join` numbers them; what decides anew before each batch also goes on with what it decided itself."""
 
@@ -55,6 +60,54 @@ def test_errors_between_any_two_steps_lose_and_double_nothing(
             run(at, Steps([step, _when(at)], _cut_short))
     run(len(STEPS), Steps(None))
     assert processes.written(tmp_path, "parquet") == processes.wanted(tmp_path / "checkpoint-parquet")
+
+
+def test_errors_between_any_two_steps_with_promises(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Marks, runs, orders, orphans and punctuations as of a run that is never cut, and all of them the oracle's."""
+    case, reference = promising(punctuated(39))
+    write(tmp_path / "in", case.batches, case.schema)
+    claim = BatchRunner.open
+
+    def run(folder: Path, steps: Steps, exchange: str = "driver") -> None:
+        monkeypatch.setattr(BatchRunner, "open", steps.watching(claim))
+        inputs = frames(spark, tmp_path / "in", [*case.batches[0]])
+        paths = {f"{kind}Path": str(folder / kind) for kind in SIDES}
+        harness.run(join_of(case, inputs).writeStream.options(**paths), folder, exchange)
+
+    for at, step in enumerate(STEPS):
+        with pytest.raises(wm.StateError, match=f"CutShort: {step}"):
+            run(tmp_path / "cut", Steps([step, _when(at)], _cut_short), "local" if step == "sink" else "driver")
+    run(tmp_path / "cut", Steps(None))
+    run(tmp_path / "uncut", Steps(None))
+    wanted, last = expected(reference), len(case.batches) - 1
+    assert results(tmp_path / "cut", case.names) == wanted.results
+    orphans = [
+        arrival for batch, arrival in wanted.orphans if batch < last
+    ]  # the others would be told of a batch later
+    told = {"denied": [arrival for arrival, _ in wanted.denied], "late": wanted.late, "orphan": orphans}
+    for kind, arrivals in told.items():
+        found = Counter((arrival.stream, arrival.row["id"]) for arrival in arrivals)
+        assert found and side_ids(tmp_path / "cut" / kind, case.names) == found, kind
+    for kind in SIDES:
+        cut, uncut = (sorted(map(str, read(tmp_path / run / kind / "b").to_pylist())) for run in ("cut", "uncut"))
+        assert cut == uncut != [], kind
+    _assert_nothing_after_its_punctuation(tmp_path / "cut")
+
+
+def _assert_nothing_after_its_punctuation(folder: Path) -> None:
+    """From the batch that puts a punctuation out, no result has a member that it speaks of."""
+    made = [*_by_batch(folder / "out")]
+    for batch, said in _by_batch(folder / "punctuation" / "b"):
+        assert not [row for number, row in made if number >= batch and spoken_of(row["b"], said)]
+
+
+def _by_batch(folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of an output folder, each with its batch."""
+    for path in folder.rglob("part-b*"):
+        batch = int(path.name.removeprefix("part-b").split("-")[0])
+        yield from ((batch, row) for row in pq.ParquetFile(path).read().to_pylist())
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
 from tests.spark import harness
-from tests.spark.harness import EXCHANGES, Case
+from tests.spark.harness import Case, through
 from watersmeet.spark.writer import JoinQuery
 from watersmeet.testing import oracle
 
@@ -224,7 +224,25 @@ def punctuated(seed: int) -> list[dict[str, Any]]:
     return batches
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+def promising(batches: list[dict[str, Any]]) -> tuple[Case, Case]:
+    """The same with all other kinds of promises: a key, an order, runs with slack, and a foreign key."""
+    case, reference = auctions(batches)
+    (a, b), order, runs = case.streams, oracle.Ordered("big", False, 1), oracle.Clustered(TEXT, 1)
+    streams = [
+        replace(a, delay=1, promises=[*a.promises, order]),
+        replace(b, delay=1, promises=[*b.promises, runs, oracle.ForeignKey("big", "a", "big")]),
+    ]
+
+    def promises(inputs: Mapping[str, DataFrame]) -> dict[str, dict[str, Any]]:
+        found = ends_and_keys(inputs)
+        found["a"]["constraints"].append(wm.ordered("big", slack=1))
+        found["b"]["constraints"] = [wm.clustered(TEXT, slack=1), wm.foreign_key("big", "a.big")]
+        return found
+
+    return replace(case, streams=streams, promises=promises), replace(reference, streams=streams)
+
+
+@through("driver", "shuffle")
 def test_punctuations_in_band_and_from_a_frame(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     case, reference = auctions(punctuated(22))
     query = check(spark, case, tmp_path, exchange, reference)

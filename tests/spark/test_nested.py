@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import watersmeet as wm
 from tests.spark import harness
-from tests.spark.harness import EPOCH, EXCHANGES, SECOND, cuts, micros
+from tests.spark.harness import EPOCH, SECOND, cuts, micros, through
 
 pytestmark = pytest.mark.spark
 NAMES = "abcd"
@@ -55,7 +55,7 @@ def _run(join: wm.Join, folder: Path, exchange: str) -> tuple[Counter[Any], list
     return Counter(tuple(row) for row in rows), query.progress
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@through("shuffle")
 def test_a_linear_plan(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     batches = cuts(5, "abc", batches=3)
     harness.write(tmp_path / "in", batches)
