@@ -12,7 +12,9 @@ from watersmeet.predicate.python import predicate
 
 if TYPE_CHECKING:
     from watersmeet.spark.advise import advise
-    from watersmeet.spark.join import Join, join, sql, stream
+    from watersmeet.spark.define import join, sql
+    from watersmeet.spark.join import Join
+    from watersmeet.spark.stream import stream
     from watersmeet.spark.writer import JoinQuery
 
 __all__ = [
@@ -49,9 +51,9 @@ _ON_SPARK = {
     "Join": "join",
     "JoinQuery": "writer",
     "advise": "advise",
-    "join": "join",
-    "sql": "join",
-    "stream": "join",
+    "join": "define",
+    "sql": "define",
+    "stream": "stream",
 }
 """What needs Spark, and where it is: imported when it is first named, so that the core can do without."""
 

@@ -1,15 +1,13 @@
-"""`wm.stream` and `wm.join`: from Spark frames to a checked query, and what can be done with it."""
+"""A join of Spark frames, as users hold it: what it looks like, how it runs, how its results are read."""
 
 import atexit
 import shutil
 import tempfile
 import uuid
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
@@ -17,31 +15,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from watersmeet.adapt.auto import Auto
 from watersmeet.engine.operator import Operator
-from watersmeet.engine.plan import start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.exchange.stages import told
 from watersmeet.explain import explain
-from watersmeet.model.declared import Constraint, Punctuations
-from watersmeet.model.duration import microseconds
-from watersmeet.model.metadata import Inherited
-from watersmeet.model.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
-from watersmeet.model.statement import parse_statement
-from watersmeet.model.windows import Sliding, Window
-from watersmeet.ordering import Given, Ordering, ordering
-from watersmeet.placement import PSP, Strategy
-from watersmeet.predicate.model import Column, Dialect, PythonPredicate
-from watersmeet.predicate.python import checked
-from watersmeet.retention.propagation import inherited, without_useless
+from watersmeet.model.query import OWN_TIME, RESULT_TIME, Output, Query
+from watersmeet.model.windows import Window
+from watersmeet.ordering import Given, Ordering
+from watersmeet.placement import Strategy
+from watersmeet.predicate.model import Column
 from watersmeet.spark import checks, tasks
+from watersmeet.spark.dialect import dialect_of
 from watersmeet.spark.exchange import SparkStage
 from watersmeet.spark.frames import (
-    OURS,
     Computing,
     Told,
     arrow_schema,
-    check_frame,
     hidden_name,
     host,
     is_local,
@@ -52,124 +41,11 @@ from watersmeet.spark.frames import (
     tried_name,
     union,
 )
-from watersmeet.spark.promises import Declared, Resolver, declared
-from watersmeet.spark.select import Selection, check, check_untrusted, parse_select
+from watersmeet.spark.select import Selection
 from watersmeet.spark.tree import FrameTree
-from watersmeet.spark.where import Where, read_where
+from watersmeet.spark.where import Where
 from watersmeet.spark.writer import JoinWriter
 from watersmeet.state.store import Store
-
-
-@dataclass(frozen=True)
-class Stream:
-    """A frame with its part in a join; made by `wm.stream`."""
-
-    name: str
-    frame: "DataFrame | Join"
-    schema: pa.Schema
-    time: str
-    window: Window
-    delay: int | None
-    idle: int | None
-    ahead: int | None
-    declared: Declared
-
-    @property
-    def streaming(self) -> bool:
-        """Whether it is a stream, not a static frame."""
-        return isinstance(self.frame, Join) or self.frame.isStreaming
-
-
-def stream(
-    name: str,
-    frame: "DataFrame | Join",
-    *,
-    time: str = "_time",
-    window: str | timedelta | Window | None = None,
-    delay: str | timedelta | None = None,
-    idle: str | timedelta | None = None,
-    ahead: str | timedelta | None = "1 day",
-    punctuations: Punctuations | Sequence[Punctuations] | None = None,
-    constraints: Sequence[Constraint] = (),
-) -> Stream:
-    """Name a frame as a stream of a join.
-
-    Args:
-        name: Its name in `where`, `select` and the results.
-        frame: A streaming frame of any source, a static one, or a join, whose results are then the tuples.
-        time: The event-time column: timestamp or timestamp_ntz; of a join by default its results' `_time`.
-        window: A duration for a sliding window, `wm.count(n)`, `wm.hopping(size, step)`, or None for unbounded.
-        delay: How far out of order its tuples may come; by default as far as the join's largest time window. Of a join
-            that is known, unless `time` is some other column than `_time` or a member's event time.
-        idle: After what silence the stream no longer holds the watermark; by default never.
-        ahead: How far an event time may lie ahead of the clock and of all streams of the join; a row beyond is
-            rejected. None for no limit. Results of a join and static frames have none.
-        punctuations: What says that some rows no longer come: `wm.punctuations(...)`, or several. See docs/metadata.md.
-        constraints: What else is promised: `wm.key`, `wm.ordered`, `wm.clustered`, `wm.foreign_key`.
-
-    Raises:
-        DefinitionError: If the time column is missing, a duration is none, or the frame isn't a classic Spark frame.
-    """
-    if not isinstance(name, str) or not name.isidentifier():
-        raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")
-    if name.lower() == "_time" or name.lower().startswith(OURS):
-        raise DefinitionError(f"'{name}' can't name a stream: that name is reserved; use another.")
-    if not isinstance(time, str):
-        raise DefinitionError(f"Stream '{name}': time={time!r} is not the name of a column, such as time='ts'.")
-    if isinstance(frame, Join) and any(part.isStreaming for _, part in frame.leaves):
-        frame = frame.with_time()
-        schema = frame.schema
-    else:
-        frame = check_frame(f"Stream '{name}'", frame.toDF() if isinstance(frame, Join) else frame)
-        schema = arrow_schema(frame)
-    column = _time_column(name, schema.names, time)
-    if isinstance(frame, Join) and delay is None and frame.times(column) is None:
-        raise DefinitionError(
-            f"Stream '{name}': its '{column}' is neither the results' _time nor the event time of a member with a time "
-            "window, so its delay is unknown; give delay='...', how far behind the latest one a result may come, or "
-            "use time='_time'."
-        )
-    return Stream(
-        name,
-        frame,
-        schema,
-        column,
-        _window(window, f"window of stream '{name}'"),
-        None if delay is None else microseconds(delay, f"delay of stream '{name}'"),
-        None if idle is None else microseconds(idle, f"idle timeout of stream '{name}'"),
-        None if ahead is None else microseconds(ahead, f"ahead of stream '{name}'"),
-        declared(name, constraints, punctuations),
-    )
-
-
-def check_text(what: str, given: object, example: str) -> None:
-    """Check an argument that is a text, or None.
-
-    Raises:
-        DefinitionError: If it is anything else.
-    """
-    if given is None or isinstance(given, str):
-        return
-    hint = "; to use a Python function, decorate it with @wm.predicate and call it by name" if callable(given) else ""
-    raise DefinitionError(f"{what} must be a string such as '{example}', not a {type(given).__name__}{hint}.")
-
-
-def _time_column(stream: str, columns: Sequence[str], time: str) -> str:
-    found = [column for column in columns if column == time] or [c for c in columns if c.lower() == str(time).lower()]
-    alike = [column for column in columns if found and column.lower() == found[0].lower()]
-    if len(alike) > 1:
-        raise DefinitionError(
-            f"Stream '{stream}' has two columns called {' and '.join(alike)}; rename all but its time."
-        )
-    if not found:
-        raise DefinitionError(f"Stream '{stream}' has no time column '{time}'; it has {', '.join(columns)}.")
-    return found[0]
-
-
-def _window(window: str | timedelta | Window | None, what: str) -> Window:
-    if window is None:
-        return Window()
-    return window if isinstance(window, Window) else Sliding(microseconds(window, what))
 
 
 @dataclass(frozen=True)
@@ -446,229 +322,3 @@ def _files(batch: DataFrame, files: Sequence[str], schema: pa.Schema) -> DataFra
         return session.createDataFrame([], columns)
     # [!] Otherwise a checkpoint in a folder like run[1] is read as a pattern.
     return session.read.option("__globPaths__", "false").schema(columns).parquet(*files)
-
-
-def join(
-    *streams: Stream,
-    where: str | None = None,
-    select: str | None = None,
-    predicates: Sequence[PythonPredicate] = (),
-    strategy: Strategy | None = None,
-    order: str = "given",
-    purge_every: int = 1,
-    remember: str | timedelta | None = None,
-    untrusted: bool = False,
-) -> Join:
-    """Join streams under any predicate.
-
-    Args:
-        *streams: Two or more, each made by `wm.stream`.
-        where: The condition in Spark SQL, with Python predicates mixed in; None for every combination in the windows.
-        select: A SELECT list for flat output columns; by default one struct column per stream, and `_time`.
-        predicates: The Python predicates that `where` calls.
-        strategy: Where tuples are kept; by default `wm.Auto()`.
-        order: In which order streams are probed: `given`, `selectivity` or `histogram`.
-        purge_every: After how many batches tuples are looked for that can no longer join anything, by what streams
-            promise or by conditions on event times: 1 takes the least memory, more take less time.
-        remember: For how long, by the watermark, values and punctuations are remembered by which rows are denied, such
-            as `"1 day"`; by default for ever. See docs/metadata.md.
-        untrusted: Whether `where` and `select` come from people, who may not do what the program may: then they hold
-            only Spark's own functions that compute and nothing else. See docs/semantics.md.
-
-    Raises:
-        DefinitionError: If the join can't be; SQL errors underline the span.
-    """
-    for given in streams:
-        if not isinstance(given, Stream):
-            raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(given).__name__}.")
-    check_text("where", where, "a.x < b.y")
-    check_text("select", select, "a.id, b.x AS other")
-    predicates = checked(predicates)
-    if strategy is not None and not isinstance(strategy, Strategy):
-        raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
-    checks.purge_every(purge_every)
-    remembered = checks.remember(remember)
-    frames = tuple(None if isinstance(given.frame, Join) else given.frame for given in streams)
-    inner = {at: given.frame for at, given in enumerate(streams) if isinstance(given.frame, Join)}
-    specs = _specs(streams)
-    query = Query(specs)
-    draft = Join(query, frames, PSP(1), inner=inner)
-    dialect = dialect_of(draft.spark)
-    read = read_where(draft.spark, where, specs, draft.kinds, tuple(predicates), dialect, untrusted)
-    outputs, computed = _outputs(select, draft, untrusted)
-    promised, told = _promised(_with_hidden(specs, read), streams, draft.kinds)
-    whole = Query(
-        promised,
-        read.conjuncts,
-        where or "",
-        outputs,
-        tuple(predicates),
-        dialect,
-        select or "",
-        read.meaning,
-        read.careful,
-        read.flags,
-    )
-    full = without_useless(whole)
-    chosen = _checked(strategy or Auto(), full)
-    return Join(full, frames, chosen, ordering(order), computed, inner, read, told, purge_every, remembered)
-
-
-def _with_hidden(specs: Sequence[StreamSpec], read: Where) -> tuple[StreamSpec, ...]:
-    """Return the streams with what Spark computes of their tuples."""
-    return tuple(
-        replace(spec, hidden=tuple(made.hidden for made in computed), tests=tests)
-        for spec, computed, tests in zip(specs, read.computed, read.tests, strict=True)
-    )
-
-
-def _promised(
-    specs: Sequence[StreamSpec], streams: Sequence[Stream], kinds: Sequence[T.StructType]
-) -> tuple[tuple[StreamSpec, ...], tuple[Told, ...]]:
-    """Return the streams with what they promise, and the punctuations from frames of their own."""
-    resolver = Resolver(specs, kinds, [given.streaming for given in streams])
-    found = [resolver.resolved(at, given.declared) for at, given in enumerate(streams)]
-    full = tuple(
-        replace(spec, hidden=spec.hidden + made.hidden, promises=(*made.promises, *_inherited(given)))
-        for spec, made, given in zip(specs, found, streams, strict=True)
-    )
-    return full, tuple(told for made in found for told in made.told)
-
-
-def _inherited(given: Stream) -> Iterator[Inherited]:
-    """Return what a stream that is a join promises by the punctuations of its own streams."""
-    return inherited(given.frame.query, given.frame.shows) if isinstance(given.frame, Join) else iter(())
-
-
-def _checked(strategy: Strategy, query: Query) -> Strategy:
-    """Return the strategy for the streams of a join.
-
-    Raises:
-        DefinitionError: If it can't serve them.
-    """
-    named = strategy.named([stream.name for stream in query.streams])
-    refusal = named.refusal(view(query, start(query)))
-    if refusal is not None:
-        raise DefinitionError(f"{named.describe()}: {refusal}")
-    return named
-
-
-def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
-    spans = [given.window.span for given in streams if given.window.span is not None]
-    default = max(spans, default=0)
-    return tuple(
-        StreamSpec(
-            given.name,
-            given.schema,
-            given.schema.names.index(given.time),
-            given.window,
-            default if given.delay is None else given.delay,
-            given.idle,
-            nested=Nested(given.frame.times(given.time), given.delay is not None)
-            if isinstance(given.frame, Join)
-            else None,
-            ahead=None if isinstance(given.frame, Join) else given.ahead,
-        )
-        for given in streams
-    )
-
-
-def dialect_of(spark: SparkSession) -> Dialect:
-    """Return what the session's settings say expressions mean."""
-    ansi = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
-    return Dialect(_zone(spark, str(spark.conf.get("spark.sql.session.timeZone"))), ansi)
-
-
-def _zone(spark: SparkSession, name: str) -> str:
-    """Return a time zone by a name that others know, too: Spark also takes PST, and +1:00 for GMT+01:00."""
-    jvm: Any = spark._jvm
-    known = jvm.java.time.ZoneId.getAvailableZoneIds()
-    if known.contains(name):
-        return name
-    zone = jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(name)
-    if known.contains(zone.getId()):
-        return str(zone.getId())
-    offset = str(zone.normalized().getId())
-    return "UTC" if offset == "Z" else f"GMT{offset}"
-
-
-def _outputs(select: str | None, join: Join, untrusted: bool) -> tuple[tuple[Output, ...], Selection | None]:
-    """Return the engine's output columns, and the SELECT list itself if Spark must compute it from them."""
-    if select is None:
-        columns = [(stream.name, stream.schema.names) for stream in join.query.streams]
-        checks.alike(columns, "results show every column: rename one, or say what to show with select='...'")
-        return (), None
-    parsed = parse_select(select, join.query, join.spark, untrusted)
-    if parsed.plain is not None:
-        return parsed.plain, None
-    outputs = tuple(Output(column.name, column) for column in parsed.computed.columns or (RESULT_TIME,))
-    trial = replace(join, query=replace(join.query, outputs=outputs))
-    none = trial._structs(trial._no_results())
-    if untrusted:
-        return outputs, check_untrusted(parsed.computed, none)
-    check(parsed.computed, none)
-    return outputs, parsed.computed
-
-
-def sql(
-    text: str,
-    streams: Mapping[str, DataFrame],
-    *,
-    time: str | None = None,
-    delay: str | timedelta | None = None,
-    ahead: str | timedelta | None = "1 day",
-    predicates: Sequence[PythonPredicate] = (),
-    strategy: Strategy | None = None,
-    order: str = "given",
-    purge_every: int = 1,
-    remember: str | timedelta | None = None,
-    untrusted: bool = False,
-) -> Join:
-    """Join streams as text: `SELECT a.id, b.id AS other FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y`.
-
-    Args:
-        text: The statement. Windows are `[RANGE size]`, `[RANGE size SLIDE step]`, `[ROWS n]`, or none for unbounded;
-            `WATTR column` inside a window names the stream's time column. Promises may follow, each after a comma:
-            `[KEY (id), ORDERED BY seq SLACK 100, PUNCTUATED BY is_end ON auction]`; see docs/metadata.md.
-        streams: The frames, by the names the statement uses.
-        time: The time column of streams without WATTR.
-        delay: See `wm.stream`.
-        ahead: See `wm.stream`.
-        predicates: See `wm.join`.
-        strategy: See `wm.join`.
-        order: See `wm.join`.
-        purge_every: See `wm.join`.
-        remember: See `wm.join`.
-        untrusted: Whether the text comes from people; see `wm.join`.
-
-    Raises:
-        SqlError: If the statement can't be parsed; the span is underlined.
-        DefinitionError: If the join can't be.
-    """
-    if text is None or not isinstance(streams, Mapping):
-        what = f"text={text!r}" if text is None else f"streams={type(streams).__name__}"
-        raise DefinitionError(
-            f"{what}: wm.sql takes a string and a dict of frames: wm.sql('SELECT ..', {{'a': a, 'b': b}})."
-        )
-    check_text("text", text, "SELECT a.id FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y")
-    check_text("time", time, "ts")
-    statement = parse_statement(text, streams)
-    made = []
-    for source in statement.streams:
-        column = source.time or time
-        if column is None:
-            raise DefinitionError(f"Stream '{source.name}' has no time column: pass time='...' or write WATTR.")
-        options: dict[str, Any] = {"time": column, "window": source.window, "delay": delay, "ahead": ahead}
-        options |= {"punctuations": source.punctuations, "constraints": source.constraints}
-        made.append(stream(source.name, streams[source.name], **options))
-    return join(
-        *made,
-        where=statement.where,
-        select=statement.select,
-        predicates=predicates,
-        strategy=strategy,
-        order=order,
-        purge_every=purge_every,
-        remember=remember,
-        untrusted=untrusted,
-    )

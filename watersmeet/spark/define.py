@@ -1,0 +1,238 @@
+"""`wm.join` and `wm.sql`: from streams and text to a checked join."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from watersmeet.adapt.auto import Auto
+from watersmeet.engine.plan import start, view
+from watersmeet.errors import DefinitionError
+from watersmeet.model.metadata import Inherited
+from watersmeet.model.query import RESULT_TIME, Nested, Output, Query, StreamSpec
+from watersmeet.model.statement import parse_statement
+from watersmeet.ordering import ordering
+from watersmeet.placement import PSP, Strategy
+from watersmeet.predicate.model import PythonPredicate
+from watersmeet.predicate.python import checked
+from watersmeet.retention.propagation import inherited, without_useless
+from watersmeet.spark import checks
+from watersmeet.spark.dialect import dialect_of
+from watersmeet.spark.frames import (
+    Told,
+)
+from watersmeet.spark.join import Join
+from watersmeet.spark.promises import Resolver
+from watersmeet.spark.select import Selection, check, check_untrusted, parse_select
+from watersmeet.spark.stream import Stream, check_text, stream
+from watersmeet.spark.where import Where, read_where
+
+
+def join(
+    *streams: Stream,
+    where: str | None = None,
+    select: str | None = None,
+    predicates: Sequence[PythonPredicate] = (),
+    strategy: Strategy | None = None,
+    order: str = "given",
+    purge_every: int = 1,
+    remember: str | timedelta | None = None,
+    untrusted: bool = False,
+) -> Join:
+    """Join streams under any predicate.
+
+    Args:
+        *streams: Two or more, each made by `wm.stream`.
+        where: The condition in Spark SQL, with Python predicates mixed in; None for every combination in the windows.
+        select: A SELECT list for flat output columns; by default one struct column per stream, and `_time`.
+        predicates: The Python predicates that `where` calls.
+        strategy: Where tuples are kept; by default `wm.Auto()`.
+        order: In which order streams are probed: `given`, `selectivity` or `histogram`.
+        purge_every: After how many batches tuples are looked for that can no longer join anything, by what streams
+            promise or by conditions on event times: 1 takes the least memory, more take less time.
+        remember: For how long, by the watermark, values and punctuations are remembered by which rows are denied, such
+            as `"1 day"`; by default for ever. See docs/metadata.md.
+        untrusted: Whether `where` and `select` come from people, who may not do what the program may: then they hold
+            only Spark's own functions that compute and nothing else. See docs/semantics.md.
+
+    Raises:
+        DefinitionError: If the join can't be; SQL errors underline the span.
+    """
+    for given in streams:
+        if not isinstance(given, Stream):
+            raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(given).__name__}.")
+    check_text("where", where, "a.x < b.y")
+    check_text("select", select, "a.id, b.x AS other")
+    predicates = checked(predicates)
+    if strategy is not None and not isinstance(strategy, Strategy):
+        raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
+    checks.purge_every(purge_every)
+    remembered = checks.remember(remember)
+    frames = tuple(None if isinstance(given.frame, Join) else given.frame for given in streams)
+    inner = {at: given.frame for at, given in enumerate(streams) if isinstance(given.frame, Join)}
+    specs = _specs(streams)
+    query = Query(specs)
+    draft = Join(query, frames, PSP(1), inner=inner)
+    dialect = dialect_of(draft.spark)
+    read = read_where(draft.spark, where, specs, draft.kinds, tuple(predicates), dialect, untrusted)
+    outputs, computed = _outputs(select, draft, untrusted)
+    promised, told = _promised(_with_hidden(specs, read), streams, draft.kinds)
+    whole = Query(
+        promised,
+        read.conjuncts,
+        where or "",
+        outputs,
+        tuple(predicates),
+        dialect,
+        select or "",
+        read.meaning,
+        read.careful,
+        read.flags,
+    )
+    full = without_useless(whole)
+    chosen = _checked(strategy or Auto(), full)
+    return Join(full, frames, chosen, ordering(order), computed, inner, read, told, purge_every, remembered)
+
+
+def _with_hidden(specs: Sequence[StreamSpec], read: Where) -> tuple[StreamSpec, ...]:
+    """Return the streams with what Spark computes of their tuples."""
+    return tuple(
+        replace(spec, hidden=tuple(made.hidden for made in computed), tests=tests)
+        for spec, computed, tests in zip(specs, read.computed, read.tests, strict=True)
+    )
+
+
+def _promised(
+    specs: Sequence[StreamSpec], streams: Sequence[Stream], kinds: Sequence[T.StructType]
+) -> tuple[tuple[StreamSpec, ...], tuple[Told, ...]]:
+    """Return the streams with what they promise, and the punctuations from frames of their own."""
+    resolver = Resolver(specs, kinds, [given.streaming for given in streams])
+    found = [resolver.resolved(at, given.declared) for at, given in enumerate(streams)]
+    full = tuple(
+        replace(spec, hidden=spec.hidden + made.hidden, promises=(*made.promises, *_inherited(given)))
+        for spec, made, given in zip(specs, found, streams, strict=True)
+    )
+    return full, tuple(told for made in found for told in made.told)
+
+
+def _inherited(given: Stream) -> Iterator[Inherited]:
+    """Return what a stream that is a join promises by the punctuations of its own streams."""
+    return inherited(given.frame.query, given.frame.shows) if isinstance(given.frame, Join) else iter(())
+
+
+def _checked(strategy: Strategy, query: Query) -> Strategy:
+    """Return the strategy for the streams of a join.
+
+    Raises:
+        DefinitionError: If it can't serve them.
+    """
+    named = strategy.named([stream.name for stream in query.streams])
+    refusal = named.refusal(view(query, start(query)))
+    if refusal is not None:
+        raise DefinitionError(f"{named.describe()}: {refusal}")
+    return named
+
+
+def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
+    spans = [given.window.span for given in streams if given.window.span is not None]
+    default = max(spans, default=0)
+    return tuple(
+        StreamSpec(
+            given.name,
+            given.schema,
+            given.schema.names.index(given.time),
+            given.window,
+            default if given.delay is None else given.delay,
+            given.idle,
+            nested=Nested(given.frame.times(given.time), given.delay is not None)
+            if isinstance(given.frame, Join)
+            else None,
+            ahead=None if isinstance(given.frame, Join) else given.ahead,
+        )
+        for given in streams
+    )
+
+
+def _outputs(select: str | None, join: Join, untrusted: bool) -> tuple[tuple[Output, ...], Selection | None]:
+    """Return the engine's output columns, and the SELECT list itself if Spark must compute it from them."""
+    if select is None:
+        columns = [(stream.name, stream.schema.names) for stream in join.query.streams]
+        checks.alike(columns, "results show every column: rename one, or say what to show with select='...'")
+        return (), None
+    parsed = parse_select(select, join.query, join.spark, untrusted)
+    if parsed.plain is not None:
+        return parsed.plain, None
+    outputs = tuple(Output(column.name, column) for column in parsed.computed.columns or (RESULT_TIME,))
+    trial = replace(join, query=replace(join.query, outputs=outputs))
+    none = trial._structs(trial._no_results())
+    if untrusted:
+        return outputs, check_untrusted(parsed.computed, none)
+    check(parsed.computed, none)
+    return outputs, parsed.computed
+
+
+def sql(
+    text: str,
+    streams: Mapping[str, DataFrame],
+    *,
+    time: str | None = None,
+    delay: str | timedelta | None = None,
+    ahead: str | timedelta | None = "1 day",
+    predicates: Sequence[PythonPredicate] = (),
+    strategy: Strategy | None = None,
+    order: str = "given",
+    purge_every: int = 1,
+    remember: str | timedelta | None = None,
+    untrusted: bool = False,
+) -> Join:
+    """Join streams as text: `SELECT a.id, b.id AS other FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y`.
+
+    Args:
+        text: The statement. Windows are `[RANGE size]`, `[RANGE size SLIDE step]`, `[ROWS n]`, or none for unbounded;
+            `WATTR column` inside a window names the stream's time column. Promises may follow, each after a comma:
+            `[KEY (id), ORDERED BY seq SLACK 100, PUNCTUATED BY is_end ON auction]`; see docs/metadata.md.
+        streams: The frames, by the names the statement uses.
+        time: The time column of streams without WATTR.
+        delay: See `wm.stream`.
+        ahead: See `wm.stream`.
+        predicates: See `wm.join`.
+        strategy: See `wm.join`.
+        order: See `wm.join`.
+        purge_every: See `wm.join`.
+        remember: See `wm.join`.
+        untrusted: Whether the text comes from people; see `wm.join`.
+
+    Raises:
+        SqlError: If the statement can't be parsed; the span is underlined.
+        DefinitionError: If the join can't be.
+    """
+    if text is None or not isinstance(streams, Mapping):
+        what = f"text={text!r}" if text is None else f"streams={type(streams).__name__}"
+        raise DefinitionError(
+            f"{what}: wm.sql takes a string and a dict of frames: wm.sql('SELECT ..', {{'a': a, 'b': b}})."
+        )
+    check_text("text", text, "SELECT a.id FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y")
+    check_text("time", time, "ts")
+    statement = parse_statement(text, streams)
+    made = []
+    for source in statement.streams:
+        column = source.time or time
+        if column is None:
+            raise DefinitionError(f"Stream '{source.name}' has no time column: pass time='...' or write WATTR.")
+        options: dict[str, Any] = {"time": column, "window": source.window, "delay": delay, "ahead": ahead}
+        options |= {"punctuations": source.punctuations, "constraints": source.constraints}
+        made.append(stream(source.name, streams[source.name], **options))
+    return join(
+        *made,
+        where=statement.where,
+        select=statement.select,
+        predicates=predicates,
+        strategy=strategy,
+        order=order,
+        purge_every=purge_every,
+        remember=remember,
+        untrusted=untrusted,
+    )

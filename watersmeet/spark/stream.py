@@ -1,0 +1,132 @@
+"""`wm.stream`: a frame or a join as a stream of a join, checked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from watersmeet.errors import DefinitionError
+from watersmeet.model.declared import Constraint, Punctuations
+from watersmeet.model.duration import microseconds
+from watersmeet.model.windows import Sliding, Window
+from watersmeet.spark.frames import (
+    OURS,
+    arrow_schema,
+    check_frame,
+)
+from watersmeet.spark.join import Join
+from watersmeet.spark.promises import Declared, declared
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A frame with its part in a join; made by `wm.stream`."""
+
+    name: str
+    frame: "DataFrame | Join"
+    schema: pa.Schema
+    time: str
+    window: Window
+    delay: int | None
+    idle: int | None
+    ahead: int | None
+    declared: Declared
+
+    @property
+    def streaming(self) -> bool:
+        """Whether it is a stream, not a static frame."""
+        return isinstance(self.frame, Join) or self.frame.isStreaming
+
+
+def stream(
+    name: str,
+    frame: "DataFrame | Join",
+    *,
+    time: str = "_time",
+    window: str | timedelta | Window | None = None,
+    delay: str | timedelta | None = None,
+    idle: str | timedelta | None = None,
+    ahead: str | timedelta | None = "1 day",
+    punctuations: Punctuations | Sequence[Punctuations] | None = None,
+    constraints: Sequence[Constraint] = (),
+) -> Stream:
+    """Name a frame as a stream of a join.
+
+    Args:
+        name: Its name in `where`, `select` and the results.
+        frame: A streaming frame of any source, a static one, or a join, whose results are then the tuples.
+        time: The event-time column: timestamp or timestamp_ntz; of a join by default its results' `_time`.
+        window: A duration for a sliding window, `wm.count(n)`, `wm.hopping(size, step)`, or None for unbounded.
+        delay: How far out of order its tuples may come; by default as far as the join's largest time window. Of a join
+            that is known, unless `time` is some other column than `_time` or a member's event time.
+        idle: After what silence the stream no longer holds the watermark; by default never.
+        ahead: How far an event time may lie ahead of the clock and of all streams of the join; a row beyond is
+            rejected. None for no limit. Results of a join and static frames have none.
+        punctuations: What says that some rows no longer come: `wm.punctuations(...)`, or several. See docs/metadata.md.
+        constraints: What else is promised: `wm.key`, `wm.ordered`, `wm.clustered`, `wm.foreign_key`.
+
+    Raises:
+        DefinitionError: If the time column is missing, a duration is none, or the frame isn't a classic Spark frame.
+    """
+    if not isinstance(name, str) or not name.isidentifier():
+        raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")
+    if name.lower() == "_time" or name.lower().startswith(OURS):
+        raise DefinitionError(f"'{name}' can't name a stream: that name is reserved; use another.")
+    if not isinstance(time, str):
+        raise DefinitionError(f"Stream '{name}': time={time!r} is not the name of a column, such as time='ts'.")
+    if isinstance(frame, Join) and any(part.isStreaming for _, part in frame.leaves):
+        frame = frame.with_time()
+        schema = frame.schema
+    else:
+        frame = check_frame(f"Stream '{name}'", frame.toDF() if isinstance(frame, Join) else frame)
+        schema = arrow_schema(frame)
+    column = _time_column(name, schema.names, time)
+    if isinstance(frame, Join) and delay is None and frame.times(column) is None:
+        raise DefinitionError(
+            f"Stream '{name}': its '{column}' is neither the results' _time nor the event time of a member with a time "
+            "window, so its delay is unknown; give delay='...', how far behind the latest one a result may come, or "
+            "use time='_time'."
+        )
+    return Stream(
+        name,
+        frame,
+        schema,
+        column,
+        _window(window, f"window of stream '{name}'"),
+        None if delay is None else microseconds(delay, f"delay of stream '{name}'"),
+        None if idle is None else microseconds(idle, f"idle timeout of stream '{name}'"),
+        None if ahead is None else microseconds(ahead, f"ahead of stream '{name}'"),
+        declared(name, constraints, punctuations),
+    )
+
+
+def check_text(what: str, given: object, example: str) -> None:
+    """Check an argument that is a text, or None.
+
+    Raises:
+        DefinitionError: If it is anything else.
+    """
+    if given is None or isinstance(given, str):
+        return
+    hint = "; to use a Python function, decorate it with @wm.predicate and call it by name" if callable(given) else ""
+    raise DefinitionError(f"{what} must be a string such as '{example}', not a {type(given).__name__}{hint}.")
+
+
+def _time_column(stream: str, columns: Sequence[str], time: str) -> str:
+    found = [column for column in columns if column == time] or [c for c in columns if c.lower() == str(time).lower()]
+    alike = [column for column in columns if found and column.lower() == found[0].lower()]
+    if len(alike) > 1:
+        raise DefinitionError(
+            f"Stream '{stream}' has two columns called {' and '.join(alike)}; rename all but its time."
+        )
+    if not found:
+        raise DefinitionError(f"Stream '{stream}' has no time column '{time}'; it has {', '.join(columns)}.")
+    return found[0]
+
+
+def _window(window: str | timedelta | Window | None, what: str) -> Window:
+    if window is None:
+        return Window()
+    return window if isinstance(window, Window) else Sliding(microseconds(window, what))
