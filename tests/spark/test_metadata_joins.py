@@ -260,7 +260,8 @@ NAMED = pa.schema([("id", pa.int64()), ("ts", TIME), ("auction", pa.string()), (
 
 def named(seed: int, auctions: int = 24, batches: int = 6) -> list[dict[str, Any]]:
     """Auctions named by UUIDs, some of which begin alike, with bids, an end and a payment; some rows are denied."""
-    rng, made = random.Random(seed), [{name: [] for name in "abp"} for _ in range(batches)]
+    rng = random.Random(seed)
+    made: list[dict[str, Any]] = [{name: [] for name in "abp"} for _ in range(batches)]
     names = [str(UUID(int=rng.getrandbits(8) << 120 | rng.getrandbits(64))) for _ in range(auctions)]
     moments = [sorted(rng.choices(range(batches), k=4)) for _ in names]
     for name, (opens, bid, ends, paid) in zip(names, moments, strict=True):
