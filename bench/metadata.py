@@ -6,6 +6,7 @@ take at most 1.2 times as long as those after half of the run. Beside it the sam
 is bearable. The exit code is 1 if something wanted is missed.
 
 python bench/metadata.py --minutes 120 --rate 50 --ids both
+python bench/metadata.py --minutes 120 --core    # without Spark: what the join itself takes
 """
 
 from __future__ import annotations
@@ -148,7 +149,10 @@ def measure(ids: Ids, given: argparse.Namespace, folder: Path) -> Verdict:
     limits: Mapping[str, float] = {"metadata": given.timeout, "none": given.seconds}
     shared = ["--files", str(files)]
     runs = {
-        kind: ("bench.metadata_run", [*shared, "--out", str(out / kind), "--seconds", str(seconds)])
+        kind: (
+            "bench.metadata_core" if given.core else "bench.metadata_run",
+            [*shared, "--out", str(out / kind), "--seconds", str(seconds)],
+        )
         for kind, seconds in limits.items()
         if seconds > 0
     }
@@ -162,7 +166,8 @@ def measure(ids: Ids, given: argparse.Namespace, folder: Path) -> Verdict:
     points = np.unique(np.linspace(0, len(rows) - 1, SHOWN_POINTS).round().astype(int))
     listing(f"Some batches, {ids} ids", f"metadata-{ids}", [rows[point] for point in points])
     verdict = judged(found, wanted, without, outcome(out / "metadata" / "results") == reference(files))
-    title = f"{given.rate:g} auctions a second, {ids} ids; {machine()}"
+    how = ", without Spark" if given.core else ""
+    title = f"{given.rate:g} auctions a second, {ids} ids{how}; {machine()}"
     draw(RESULTS / f"metadata-{ids}.png", rows, title)
     tell(ids, verdict, len(without))
     return verdict
@@ -196,6 +201,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=50, help="auctions a second")
     parser.add_argument("--ids", choices=[*get_args(Ids), "both"], default="both")
     parser.add_argument("--seconds", type=float, default=300, help="of the clock for the run without metadata; 0: none")
+    parser.add_argument("--core", action="store_true", help="run the join without Spark, in one process")
     parser.add_argument("--timeout", type=float, default=7200, help="seconds of the clock for the run with metadata")
     return parser.parse_args(arguments)
 

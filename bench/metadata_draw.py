@@ -44,6 +44,7 @@ def _live(axis: Axes, rows: Rows) -> None:
     _line(axis, rows, "without", color=WITHOUT, label="without metadata, as far as it was run")
     _line(axis, rows, "live", color=WITH, label="with metadata")
     _line(axis, rows, "needed", color=NEEDED, linestyle="--", linewidth=1, label="needed by any join")
+    axis.yaxis.set_major_formatter("{x:,.0f}")
     _from_zero(axis)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from bench import metadata
+from bench import metadata, metadata_core
 from bench.auctions_reference import batches, needed, outcome, reference
 from bench.metadata_draw import draw
 from bench.metadata_run import Figures, Kind, figures, follow, start
@@ -64,6 +64,19 @@ def test_batches_stand_beside_those_without_metadata(tmp_path: Path) -> None:
     assert [row["without"] for row in rows] == [80, 80, ""]
     draw(tmp_path / "metadata.png", rows, "a test")
     assert (tmp_path / "metadata.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("ids", ["integer", "uuid"])
+def test_a_small_run_without_spark_finds_the_same(tmp_path: Path, ids: Any) -> None:
+    files = tmp_path / "files"
+    write_batches(auctions(2, 60, np.random.default_rng(0), bids=3, ids=ids), files)
+    found = {kind: list(metadata_core.run(files, tmp_path / kind, kind, 600)) for kind in get_args(Kind)}
+    assert {kind: outcome(tmp_path / kind / "results") for kind in found} == dict.fromkeys(found, reference(files))
+    wanted = needed(batches(files))
+    assert all(one.live >= rows.total for one, rows in zip(found["metadata"], wanted, strict=True))
+    assert found["metadata"][-1].live < found["none"][-1].live == found["windows"][-1].live
+    assert sum(one.results for one in found["metadata"]) == reference(files).count > 0
+    assert len(list(metadata_core.run(files, tmp_path / "cut", "metadata", 0))) == 1
 
 
 @pytest.mark.spark

@@ -142,3 +142,12 @@ def test_an_orphan_by_one_key_is_not_told_of_again_by_the_other(tmp_path: Path) 
     step(run, ("a", {"id": 2, "ts": 0, "k": 9}))
     assert step(run, ("c", {"id": 3, "ts": 0, "j": 9}))["orphanRows"] == 1
     assert [step(run)["orphanRows"] for _ in range(2)] == [0, 0]
+
+
+def test_a_constant_bounds_an_ordered_column(tmp_path: Path) -> None:
+    """Nothing of another stream says where the bound lies, so it closes nothing."""
+    run = run_of(tmp_path, "a.k < 5 AND a.k = b.k", {"a": (Ordered(2),), "b": (Ordered(2),)})
+    for at in range(4):
+        told = step(run, ("a", {"id": at, "ts": at, "k": at}), ("b", {"id": at, "ts": at, "k": at}))
+    assert told["purgedRows"] == 2
+    assert sum(run.results.values()) == 4

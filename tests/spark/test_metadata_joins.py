@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -267,6 +268,49 @@ def test_promises_survive_a_restart_and_must_not_change(spark: SparkSession, tmp
     )
     with pytest.raises(wm.DefinitionError, match=said):
         harness.run(harness.join_of(other, inputs).writeStream, tmp_path)
+
+
+# -- auctions, bids and payments by UUID
+
+
+NAMED = pa.schema([("id", pa.int64()), ("ts", TIME), ("auction", pa.string()), ("end", pa.bool_())])
+
+
+def named(seed: int, auctions: int = 24, batches: int = 6) -> list[dict[str, Any]]:
+    """Auctions named by UUIDs, some of which begin alike, with bids, an end and a payment; some rows are denied."""
+    rng = random.Random(seed)
+    made: list[dict[str, Any]] = [{name: [] for name in "abp"} for _ in range(batches)]
+    names = [str(UUID(int=rng.getrandbits(8) << 120 | rng.getrandbits(64))) for _ in range(auctions)]
+    moments = [sorted(rng.choices(range(batches), k=4)) for _ in names]
+    for name, (opens, bid, ends, paid) in zip(names, moments, strict=True):
+        said = [("a", opens, None), ("b", opens, None), ("b", bid, None), ("b", ends, True), ("p", paid, None)]
+        again = [(stream, rng.randrange(batches), None) for stream in "abp" if rng.random() < 0.3]
+        for stream, batch, end in [*said, *again]:
+            row = {"id": rng.getrandbits(40), "ts": 10 * batch + rng.randint(0, 9), "auction": name, "end": end}
+            made[batch][stream].append(row)
+    return made
+
+
+@through("local")
+def test_auctions_bids_and_payments_by_uuid(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
+    key, ends = oracle.Key(("auction",)), oracle.Punctuated("end", {"auction": "auction"})
+    keys = {"constraints": [wm.key("auction")]}
+    case = Case(
+        [stream("a", key), stream("b", ends), stream("p", key)],
+        named(5),
+        "a.auction = b.auction AND a.auction = p.auction",
+        lambda a, b, p: a["auction"] == b["auction"] == p["auction"],
+        schema=NAMED,
+        promises=lambda inputs: {
+            "a": keys,
+            "b": {"punctuations": wm.punctuations(flag="end", on="auction")},
+            "p": keys,
+        },
+    )
+    query = check(spark, case, tmp_path, exchange)
+    assert sum(p["outputRows"] for p in query.progress) > 20
+    assert {name for name, _ in harness.side_ids(tmp_path / "denied", "abp")} == {"a", "b", "p"}
+    assert sum(p["purgedRows"] for p in query.progress) > 20
 
 
 # -- what it is for

@@ -257,5 +257,5 @@ class JoinTask:
         began, store, unique = cpu(), self._plan.store, f"{self._plan.name}-{name}"
         replaced = {key for _, parts in report.merged for key in parts}
         rest = [chunk for chunk in self._plan.chunks if chunk.id in dead and chunk.id not in replaced]
-        report.purged = [with_dead(store, chunk, unique, dead[chunk.id]) for chunk in rest]
+        report.purged = with_dead(store, rest, unique, dead)
         report.purging += cpu() - began

@@ -256,7 +256,8 @@ class Closings:
             for conjunct in self._query.conjuncts:
                 for bound in conjunct.bounds if conjunct.text not in exact else ():
                     end = bound.low if frontier.falling else bound.high
-                    if bound.column == frontier.column and end is not None:
+                    # A condition over the stream alone is bound by no member.
+                    if bound.column == frontier.column and end is not None and columns_of([bound]):
                         yield Bounded(stream, (conjunct.text,), frontier, bound)
 
     def _beside(self, frontier: Frontier) -> Iterator[tuple[Column, bool, str]]:

@@ -24,10 +24,10 @@ from watersmeet.kernel.steps import step
 from watersmeet.limits import limits
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column, Conjunct
-from watersmeet.retention.closing import Closings, Mask, Values
+from watersmeet.retention.closing import Closings, Mask, Values, Way
 from watersmeet.retention.denied import Denied
 from watersmeet.retention.equal import equal_rows, equalities
-from watersmeet.retention.stored import Stored
+from watersmeet.retention.stored import Distinct, Stored
 
 Ints = NDArray[np.int64]
 
@@ -62,7 +62,7 @@ class DeadRule:
         query: The join.
         closings: When its streams are closed.
         denied: What was denied so far.
-        own: The tuples in question, by their stream.
+        own: The tuples in question, by their stream, where they are not all that are stored.
         stored: All tuples that are stored.
         duck: What evaluates conjuncts.
     """
@@ -72,10 +72,11 @@ class DeadRule:
     ) -> None:
         self._query, self._closings, self._denied, self._duck = query, closings, denied, duck
         self._own, self._stored = own, stored
+        self._met: dict[Way, Mask] = {}
 
     def dead(self, stream: int) -> Mask:
         """Tell which of the tuples in question of a stream are shown to be dead; those alike are dead alike."""
-        kinds = self._own[stream].distinct(stream, self._closings.relevant[stream])
+        kinds = self._kinds(stream)
         return self._dead(Members({stream: kinds.rows}))[kinds.kind]
 
     def _dead(self, members: Members) -> Mask:
@@ -92,8 +93,27 @@ class DeadRule:
         """Tell for which partial results a stream is closed."""
         none = np.zeros(len(members), bool)
         ways = self._closings.ways(stream, members.joined) if len(members) else []
-        found = (way.closed(self._values(members, way.reads), len(members), self._denied, self._duck) for way in ways)
-        return reduce(np.logical_or, found, none)
+        return reduce(np.logical_or, (self._closed_by(way, members) for way in ways), none)
+
+    def _closed_by(self, way: Way, members: Members) -> Mask:
+        """Tell the same of one way; where it looks at one stream, that is decided once for all its kinds of tuples.
+
+        Members are always one tuple of a kind, and which of the other streams they are found with changes nothing.
+        """
+        streams = {column.stream for column in way.reads}
+        if len(streams) != 1:
+            return way.closed(self._values(members, way.reads), len(members), self._denied, self._duck)
+        stream = streams.pop()
+        if way not in self._met:
+            kinds, stored = self._kinds(stream).rows, self._own.get(stream, self._stored)
+            self._met[way] = np.zeros(stored.rows(stream), bool)
+            values = self._values(Members({stream: kinds}), way.reads)
+            self._met[way][kinds] = way.closed(values, len(kinds), self._denied, self._duck)
+        return self._met[way][members.rows[stream]]
+
+    def _kinds(self, stream: int) -> Distinct:
+        """Return the tuples of a stream, those in question or all, with those that are dead alike counted as one."""
+        return self._own.get(stream, self._stored).distinct(stream, self._closings.relevant[stream])
 
     def _extended(self, members: Members, stream: int) -> Mask:
         """Tell which partial results are dead with each tuple that matches of a stream which is closed for them."""

@@ -48,11 +48,14 @@ class Denied:
         """Return for each row the table, and the mark in it, by which its values are denied; -1 if by none."""
         tables = self.marks.get(source, ())
         table, mark = (np.full(len(values[0]), -1) for _ in "tm")
-        asked = tables[0].shape.asked(values) if tables else None
+        if not tables:
+            return table, mark
+        asked = tables[0].shape.asked(values)
         for number, marks in enumerate(tables):
-            found = marks.found(asked, self.watermark) if asked is not None else mark
-            new = np.flatnonzero((found >= 0) & (mark < 0))
-            table[new], mark[new] = number, found[new]
+            found = marks.found(asked, self.watermark)
+            new = found >= 0
+            table[asked.rows[new]], mark[asked.rows[new]] = number, found[new]
+            asked = asked.take(~new)
         return table, mark
 
     def judged(self, stream: int, rows: pa.RecordBatch) -> "Iterator[tuple[Mask, Promise]]":

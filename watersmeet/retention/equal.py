@@ -43,8 +43,8 @@ def equal_rows(left: Sequence[pa.Array], right: Sequence[pa.Array], most: int) -
     kind = distinct([exact(column) for column in columns], len(valid)).kind
     asked, known = np.flatnonzero(valid[:rows]), np.flatnonzero(valid[rows:])
     known = known[np.argsort(kind[rows + known], kind="stable")]
-    begin, end = (np.searchsorted(kind[rows + known], kind[asked], side) for side in ("left", "right"))
-    counts = end - begin
+    of_kind = np.bincount(kind[rows + known], minlength=kind.max(initial=-1) + 1)
+    begin, counts = (np.cumsum(of_kind) - of_kind)[kind[asked]], of_kind[kind[asked]]
     if counts.sum() > most:
         return None
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

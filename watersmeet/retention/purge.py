@@ -30,11 +30,13 @@ def newly_dead(
     """
     once = [chunk for chunk in chunks if chunk.bucket.first]
     closings, stored = Closings(query), Stored(query, store, once)
-    own = stored if len(mine) == len(once) == len(chunks) else Stored(query, store, mine)
+    whole = len(mine) == len(once) == len(chunks)
+    own = stored if whole else Stored(query, store, mine)
+    rule = DeadRule(query, closings, denied, {}, stored, duck)
     found: dict[str, Ints] = {}
     for stream in range(len(query.streams)):
         if not own.rows(stream) or not closings.possible(stream):
             continue
-        dead = np.flatnonzero(DeadRule(query, closings, denied, {stream: own}, stored, duck).dead(stream))
-        found |= own.located(stream, dead)
+        one = rule if whole else DeadRule(query, closings, denied, {stream: own}, stored, duck)
+        found |= own.located(stream, np.flatnonzero(one.dead(stream)))
     return found

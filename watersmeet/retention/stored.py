@@ -85,13 +85,23 @@ def distinct(columns: Sequence[pa.Array], rows: int) -> Distinct:
     kind, kinds = np.zeros(rows, np.int64), 1
     for values in columns:
         codes, count = _codes(values)
-        if kinds * count > rows:  # so that the product stays small
-            _, kind = np.unique(kind * count + codes, return_inverse=True)
+        kind, kinds = kind * count + codes, kinds * count
+        if kinds > rows and kinds > count:  # so that the product stays small
+            _, kind = np.unique(kind, return_inverse=True)
             kinds = int(kind.max(initial=-1)) + 1
-        else:
-            kind, kinds = kind * count + codes, kinds * count
-    _, first, kind = np.unique(kind, return_index=True, return_inverse=True)
-    return Distinct(first, kind)
+    return _numbered(kind, kinds)
+
+
+def _numbered(kind: Ints, kinds: int) -> Distinct:
+    """Return the first row of each of some kinds that has rows, without sorting the rows."""
+    first = np.full(kinds, -1)
+    first[kind[::-1]] = np.arange(len(kind))[::-1]  # of several rows of a kind the first is written last
+    found = np.flatnonzero(first >= 0)
+    if len(found) == kinds:
+        return Distinct(first, kind)
+    number = np.empty(kinds, np.int64)
+    number[found] = np.arange(len(found))
+    return Distinct(first[found], number[kind])
 
 
 def _codes(values: pa.Array) -> tuple[Ints, int]:

@@ -43,11 +43,12 @@ def _text_hashes(values: pa.Array) -> NDArray[np.uint64]:
     _, ends, data = values.buffers()
     edges = np.frombuffer(ends, np.int32)[values.offset :][: len(values) + 1].astype(np.int64)
     start, size = edges[:-1], np.diff(edges)
-    octets = np.frombuffer(data, np.uint8) if data else np.zeros(1, np.uint8)
+    octets = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
     found = _mixed(size.astype(np.uint64) + np.uint64(1))
     at, left = np.flatnonzero(size <= LONG), 0
+    words_at = _words(octets[edges[0] : edges[-1]])
     while len(at := at[size[at] > left]):
-        words = _words(octets, start[at] + left, size[at] - left)
+        words = words_at[start[at] + left - edges[0]] & _WITHIN[np.minimum(size[at] - left, 8)]
         found[at] = _mixed(found[at] * np.uint64(0x9E3779B97F4A7C15) ^ words)
         left += 8
     for row in np.flatnonzero(size > LONG).tolist():
@@ -56,13 +57,14 @@ def _text_hashes(values: pa.Array) -> NDArray[np.uint64]:
     return found
 
 
-def _words(octets: NDArray[np.uint8], start: Ints, size: Ints) -> NDArray[np.uint64]:
-    """Return the next eight bytes of texts as numbers, with zeros after their ends."""
-    found = np.zeros(len(start), np.uint64)
-    for at in range(8):
-        octet = np.where(at < size, octets[np.minimum(start + at, len(octets) - 1)], 0)
-        found |= octet.astype(np.uint64) << np.uint64(8 * at)
-    return found
+_WITHIN = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+"""For up to eight bytes, the bits of a word that are theirs."""
+
+
+def _words(octets: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Return for each byte the eight that begin with it as a number, the first the lowest; after the last are zeros."""
+    padded = np.append(octets, np.zeros(8, np.uint8))
+    return np.ndarray(len(octets) + 1, np.dtype("<u8"), padded, strides=(1,))
 
 
 def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -1,13 +1,17 @@
-"""Deletion vectors: which rows of a chunk are dead, in a small file of its own beside the chunk.
+"""Deletion vectors: which rows of a chunk are dead, in small files beside the chunks, one for each purge of a node.
 
 Row numbers stay as they are, so that references to rows and remembered answers hold. Probes need not know: no dead row
 can be part of a result. Merges leave dead rows out, and a chunk of which a quarter is dead is written anew.
 """
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.limits import limits
+from watersmeet.state.cache import Cache
 from watersmeet.state.chunk import CHUNKS, Chunk
 from watersmeet.state.ipc import encode
 from watersmeet.state.sealed import digest
@@ -15,25 +19,35 @@ from watersmeet.state.store import Store
 
 Ints = NDArray[np.int64]
 
+_opened: Cache[tuple[str, str], Mapping[str, Ints]] = Cache()
+"""The files that this process has read, by the store's root and the path: the dead rows of chunks, by their ids."""
 
-def with_dead(store: Store, chunk: Chunk, name: str, rows: Ints) -> Chunk:
-    """Write which rows of a chunk are dead, besides those that were; return the chunk that names the file.
 
-    [!] Where all are dead nothing is written: no manifest names such a chunk, so nobody would remove the file.
+def with_dead(store: Store, chunks: Sequence[Chunk], name: str, dead: Mapping[str, Ints]) -> list[Chunk]:
+    """Write which rows of chunks are dead, besides those that were; return the chunks, which name the file.
+
+    [!] Of chunks whose rows are all dead nothing is written: no manifest names them, so nobody would remove the file.
 
     Args:
         store: Where to.
-        chunk: The chunk.
-        name: Unique to the task attempt.
-        rows: The numbers of the rows.
+        chunks: The chunks.
+        name: Unique to the task attempt and its node.
+        dead: The numbers of the rows that died, by the chunks' ids.
     """
-    rows = np.union1d(dead_rows(store, chunk), rows)
-    if len(rows) == chunk.rows:
-        return chunk.without(None, len(rows))
-    data, _ = encode([pa.record_batch([pa.array(rows.astype(np.uint32))], names=["row"])])
-    path = f"{CHUNKS}/{name}-{chunk.id.replace('/', '-')}-{digest(data)}.deleted"
+    rows = {chunk.id: np.union1d(dead_rows(store, chunk), dead[chunk.id]) for chunk in chunks}
+    left = {chunk.id: rows[chunk.id] for chunk in chunks if len(rows[chunk.id]) < chunk.rows}
+    path = _write(store, name, left) if left else None
+    return [chunk.without(path if chunk.id in left else None, len(rows[chunk.id])) for chunk in chunks]
+
+
+def _write(store: Store, name: str, rows: Mapping[str, Ints]) -> str:
+    ends = np.cumsum([0, *map(len, rows.values())], dtype=np.int32)
+    numbers = pa.array(np.concatenate([*rows.values()]).astype(np.uint32))
+    columns = {"chunk": pa.array([*rows]), "rows": pa.ListArray.from_arrays(pa.array(ends), numbers)}
+    data, _ = encode([pa.record_batch(columns)])
+    path = f"{CHUNKS}/{name}-{digest(data)}.deleted"
     store.write(path, data)
-    return chunk.without(path, len(rows))
+    return path
 
 
 def dead_rows(store: Store, chunk: Chunk) -> Ints:
@@ -44,9 +58,19 @@ def dead_rows(store: Store, chunk: Chunk) -> Ints:
     """
     if chunk.deleted is None:
         return np.zeros(0, np.int64)
-    data = store.map_digested(chunk.deleted)
-    found: Ints = pa.ipc.open_stream(data).read_next_batch().column(0).to_numpy().astype(np.int64)
-    return found
+    key = store.root, chunk.deleted
+    found = _opened.get(key)
+    if found is None:
+        found = _read(store, chunk.deleted)
+        _opened.put(key, found, sum(rows.nbytes for rows in found.values()))
+        _opened.shrink(limits().open_bytes // 16)
+    return found[chunk.id]
+
+
+def _read(store: Store, path: str) -> dict[str, Ints]:
+    chunks, rows = pa.ipc.open_stream(store.map_digested(path)).read_next_batch().columns
+    numbers = rows.flatten().to_numpy().astype(np.int64)
+    return dict(zip(chunks.to_pylist(), np.split(numbers, rows.offsets.to_numpy()[1:-1]), strict=True))
 
 
 def live_rows(store: Store, chunk: Chunk, dead: Ints | None = None) -> Ints:
@@ -57,5 +81,8 @@ def live_rows(store: Store, chunk: Chunk, dead: Ints | None = None) -> Ints:
         chunk: The chunk.
         dead: More rows that are dead, besides those that it names.
     """
-    found = np.delete(np.arange(chunk.rows), dead_rows(store, chunk))
-    return found if dead is None else np.setdiff1d(found, dead, assume_unique=True)
+    live = np.ones(chunk.rows, bool)
+    live[dead_rows(store, chunk)] = False
+    if dead is not None:
+        live[dead] = False
+    return np.flatnonzero(live)

@@ -8,6 +8,7 @@ proposes, and then compared.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -123,8 +124,16 @@ class Asked(NamedTuple):
     values: list[pa.Array]
     hashes: Any
 
+    def take(self, chosen: Mask) -> "Asked":
+        """Return some of them, in the same order."""
+        left = np.flatnonzero(chosen)
+        if len(left) == len(self.rows):
+            return self
+        values = [column.take(pa.array(left)) for column in self.values]
+        return Asked(self.size, self.rows[left], values, None if self.hashes is None else self.hashes[left])
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Marks:
     """The marks of a source, ready to be asked; `from_rows` and `merged` make the tables.
 
@@ -167,7 +176,7 @@ class Marks:
         """How many bytes a mark takes on average; coalesced ones count as one."""
         return self.nbytes / max(1, len(self))
 
-    @property
+    @cached_property
     def terms(self) -> Terms:
         """Since when each mark is in effect, and in which batches it was made."""
         return Terms(*(self.table.column(name).to_numpy() for name in Terms._fields))
@@ -180,15 +189,16 @@ class Marks:
         Raises:
             DefinitionError: If the values are not of the types of the marks.
         """
-        return self.found(self.shape.asked(values), watermark)
+        asked = self.shape.asked(values)
+        found = np.full(asked.size, -1)
+        found[asked.rows] = self.found(asked, watermark)
+        return found
 
     def found(self, asked: "Asked", watermark: int | None = None) -> Ints:
-        """Return the same for values that were made ready, for this table and others of its shape."""
-        found = np.full(asked.size, -1)
-        if len(self) and len(asked.rows):
-            ask = self._spanned if self.shape.spanned else self._matched
-            found[asked.rows] = ask(asked, watermark)
-        return found
+        """Return the same for the rows of values that were made ready, for this table and others of its shape."""
+        if not len(self) or not len(asked.rows):
+            return np.full(len(asked.rows), -1)
+        return (self._spanned if self.shape.spanned else self._matched)(asked, watermark)
 
     def holds(self, low: Values, high: Values, watermark: int | None = None) -> Mask:
         """Tell which closed intervals lie, as a whole, in what marks in effect cover.
@@ -222,28 +232,44 @@ class Marks:
             found[rows] = breaks[begin[rows]] == breaks[end[rows]]
         return found
 
-    @property
+    @cached_property
     def _spans(self) -> Spans:
         return _spans([self.table.column(name) for name in self.table.schema.names[: -len(Terms._fields)]])
 
+    @cached_property
+    def _always(self) -> bool:
+        """Whether every mark is in effect at once."""
+        return bool(np.all(self.terms.since == ALWAYS))
+
     def _in_effect(self, at: Ints, watermark: int | None) -> Mask:
+        if self._always:
+            return np.ones(len(at), bool)
         since = self.terms.since[at]
         return np.asarray((since == ALWAYS) if watermark is None else (since == ALWAYS) | (since < watermark))
 
     def _spanned(self, asked: "Asked", watermark: int | None) -> Ints:
         at = self._spans.at(asked.values[0])
-        return np.where(self._in_effect(at, watermark), at, -1)
+        return at if self._always else np.where(self._in_effect(at, watermark), at, -1)
 
     def _matched(self, asked: "Asked", watermark: int | None) -> Ints:
         """Return the first mark in effect that covers each row, of those that its hash proposes."""
-        known = self.table.column(_HASH).to_numpy()
-        begin, end = (np.searchsorted(known, asked.hashes, side) for side in ("left", "right"))
         found = np.full(len(asked.rows), -1)
-        for row, at in _pairs(begin, end - begin):
+        for row, at in self._proposed(asked.hashes):
             fits = np.flatnonzero((found[row] < 0) & self._in_effect(at, watermark))
             row, at = self._covered(asked.values, row[fits], at[fits])
             found[row[::-1]] = at[::-1]  # of several for one row the first is written last
         return found
+
+    def _proposed(self, hashes: Any) -> Iterator[tuple[Ints, Ints]]:
+        """Yield the pairs of a row and a mark that share a hash, a row's marks in rising order.
+
+        Both sides are sorted, and the fewer are looked up among the more: most tables are those of one batch.
+        """
+        known = self.table.column(_HASH).to_numpy()
+        if len(known) < len(hashes):
+            yield from ((row, at) for at, row in _pairs(*_same(hashes, known)))
+        else:
+            yield from _pairs(*_same(known, hashes))
 
     def _covered(self, asked: Sequence[pa.Array], row: Ints, at: Ints) -> tuple[Ints, Ints]:
         """Return those of some pairs of a row and a mark in which the mark covers the row."""
@@ -342,6 +368,14 @@ def _complete(columns: Sequence[pa.Array]) -> Mask:
 
 def _taken(values: pa.Array, rows: Ints) -> pa.Array:
     return values if len(rows) == len(values) else values.take(pa.array(rows))
+
+
+def _same(ordered: Any, asked: Any) -> tuple[Ints, Ints]:
+    """Return where in ordered numbers those asked begin, and how many times they are there."""
+    begin, counts = np.searchsorted(ordered, asked), np.zeros(len(asked), np.int64)
+    there = np.flatnonzero(ordered[np.minimum(begin, len(ordered) - 1)] == asked)
+    counts[there] = np.searchsorted(ordered, asked[there], side="right") - begin[there]
+    return begin, counts
 
 
 def _pairs(begin: Ints, counts: Ints) -> Iterator[tuple[Ints, Ints]]:

@@ -185,8 +185,9 @@ class Spans:
     def at(self, asked: pa.Array) -> Ints:
         """Return for each exact value the position of the span that holds it, -1 if there is none."""
         at = _count(self.low, asked) - 1
-        if self.open is not None:
-            at -= self.open[at] & equal(self.low.take(_from_zero(at)), asked)
+        if self.open is None:
+            return np.where((at >= 0) & (asked.to_numpy() <= self.high.to_numpy()[at]), at, -1)
+        at -= self.open[at] & equal(self.low.take(_from_zero(at)), asked)
         return np.where((at >= 0) & at_most(asked, self.high.take(_from_zero(at))), at, -1)
 
     def touching(self, at: Ints) -> Mask:
