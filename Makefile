@@ -6,6 +6,8 @@ STAMP := .venv/.installed
 REMOTE := .venv/.remote
 # Two processes with a Spark session each; tests are taken up in the order that tests/conftest.py gives them.
 PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
+# Where random tests of joins are, which try the more the longer they may.
+SEARCHED := $(addprefix tests/,engine retention placement ordering adapt runtime)
 # Python workers of Spark must be the ones of this environment; bind to loopback so that no host name is looked up.
 SECONDS ?= 600
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
@@ -51,6 +53,7 @@ test-core: $(STAMP)  ## the tests that need no JVM, without the long ones
 
 test-slow: setup $(REMOTE)  ## the exhaustive variants
 	$(BIN)/python -m pytest $(PARALLEL) -m slow
+	SEARCH=20 $(BIN)/python -m pytest $(PARALLEL) -m "not spark and not slow" $(SEARCHED)
 
 fuzz: setup  ## random joins for SECONDS=600 seconds, against brute force and Spark; SEED=n begins there
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(FUZZ)

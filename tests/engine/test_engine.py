@@ -10,8 +10,9 @@ from typing import Any
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
+from tests.budget import search
 from tests.engine.extremes import ALWAYS_SCAN, EXTREMES, NEVER_SCAN
 from tests.engine.scatter import Scatter, ScatterOrdering
 from watersmeet.adapt.auto import Auto
@@ -200,7 +201,7 @@ def assert_alike(run: Run, wanted: oracle.Outcome) -> None:
         assert p["watermark"] == wanted.watermarks.get(p["batchId"], p["watermark"])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@search(80)
 @given(case=cases())
 def test_the_engine_gives_the_oracles_results(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
@@ -211,7 +212,7 @@ def test_the_engine_gives_the_oracles_results(case: dict[str, Any]) -> None:
                 assert p["stateRows"] == p["distinctRows"]  # PSP, DSJ and Central keep one copy of a tuple
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@search(20)
 @given(case=cases(), start=st.sampled_from([windows.NEVER, windows.NEVER // 4 - 20, windows.FOREVER - 80]))
 def test_event_times_are_any_that_a_timestamp_holds(case: dict[str, Any], start: int) -> None:
     moved = [[(n, None if t is None else start + t, x, k) for n, t, x, k in rows] for rows in case["batches"]]
@@ -236,7 +237,7 @@ def with_clock(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@search(50)
 @given(case=with_clock())
 def test_event_times_too_far_ahead_are_rejected(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
@@ -289,18 +290,10 @@ def scattered(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.long
+@search(25)
 @given(case=scattered())
 def test_no_placement_and_no_order_changes_the_results(case: dict[str, Any]) -> None:
-    with TemporaryDirectory() as folder:
-        run, wanted = run_case(case, folder)
-        assert run.results == wanted.results
-
-
-@pytest.mark.slow
-@settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(case=cases())
-def test_the_engine_gives_the_oracles_results_at_length(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
         run, wanted = run_case(case, folder)
         assert run.results == wanted.results

@@ -7,8 +7,9 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 
+from tests.budget import search
 from tests.engine.extremes import EXTREMES
 from tests.engine.test_engine import strategies_of
 from watersmeet.limits import limited
@@ -215,7 +216,7 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome, li
     return run, expected(case, arrivals), arrivals
 
 
-@settings(max_examples=120, deadline=None)
+@search(60)
 @given(cases())
 def test_promises_true_and_false(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:

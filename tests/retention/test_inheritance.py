@@ -10,8 +10,9 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+from tests.budget import search
 from tests.engine.extremes import EXTREMES
 from tests.engine.test_engine import strategies_of
 from tests.retention.test_denial import PROMISES, SCHEMA
@@ -185,7 +186,8 @@ def expected(case: dict[str, Any], run: Run, paths: list[str]) -> list[oracle.Ou
     return found
 
 
-@settings(max_examples=20, deadline=None)
+@pytest.mark.long
+@search(12)
 @given(cases())
 def test_results_are_those_without_and_state_is_less(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder, TemporaryDirectory() as other:

@@ -9,8 +9,9 @@ from typing import Any
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+from tests.budget import search
 from tests.retention.test_denial import CONSTANTS, assert_denied_alike, run_case
 from watersmeet.explain import explain
 from watersmeet.model.metadata import Key, Pattern, Promise, Punctuated
@@ -239,7 +240,8 @@ def pinned(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.long
+@search(40)
 @given(pinned())
 def test_constants_under_promises_true_and_false(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:

@@ -13,7 +13,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.budget import FEW
 from tests.engine.extremes import ALWAYS_SCAN, NEVER_SCAN
@@ -116,7 +116,7 @@ def assert_unmissed(first: First, case: dict[str, Any], outcome: oracle.Outcome,
             assert first.get(row, made + 1) > made, f"{row} went in batch {first[row]} and joins in batch {made}"
 
 
-@settings(FEW, max_examples=15)
+@FEW
 @given(case=cases())
 def test_no_dead_row_has_a_later_result(case: dict[str, Any]) -> None:
     """Property 4: whatever a batch would purge has no result in it or after it; nothing is purged to see that."""
@@ -132,7 +132,7 @@ def test_no_dead_row_has_a_later_result(case: dict[str, Any]) -> None:
     assert_unmissed(first, case, wanted, arrivals)
 
 
-@settings(FEW, max_examples=15)
+@FEW
 @given(case=cases(), seed=st.integers(0, 1000))
 def test_any_part_of_the_dead_rows_may_go(case: dict[str, Any], seed: int) -> None:
     """Property 3: whether a dead row goes, some batches later or never, changes no result and no row that is denied.
@@ -240,7 +240,7 @@ def run_tree(case: dict[str, Any], folder: Path) -> Run:
     return run
 
 
-@settings(FEW, max_examples=15)
+@FEW
 @given(case=trees())
 def test_where_all_is_closed_nothing_stays(case: dict[str, Any]) -> None:
     """Property 5: in a tree of equalities, once every column is closed, state is empty within as many batches."""

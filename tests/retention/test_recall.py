@@ -5,8 +5,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 
+from tests.budget import search
 from tests.engine.test_engine import strategies_of
 from tests.retention.test_denial import NAMES, SCHEMA, cases, run_case
 from watersmeet.model.metadata import Clustered, ForeignKey, Key, Pattern, Promise, Punctuated
@@ -76,6 +78,7 @@ def test_nothing_is_forgotten_before_a_purge_has_used_it(tmp_path: Path) -> None
     assert fed(run, *([(0, t, 100 + t), (1, t, 100 + t)] for t in range(10, 100, 10)), [(0, 200, 7)])[-1] == 1
 
 
+@pytest.mark.long
 def test_marks_of_every_promise_are_bounded(tmp_path: Path) -> None:
     kinds: dict[str, tuple[Promise, ...]] = {
         "a": (Key((2, 4)), Clustered(2), END),
@@ -110,7 +113,8 @@ def true_auctions(draw: st.DrawFn) -> list[list[tuple[int, dict[str, Any]]]]:
     return batches
 
 
-@settings(max_examples=15, deadline=None)
+@pytest.mark.long
+@search(10)
 @given(true_auctions(), st.integers(1, 60), st.sampled_from([1, 2, 5]), st.lists(strategies_of, min_size=14))
 def test_what_is_true_stays_exact(batches: Any, remember: int, every: int, strategies: Any) -> None:
     with TemporaryDirectory() as folder:
@@ -124,7 +128,8 @@ def test_what_is_true_stays_exact(batches: Any, remember: int, every: int, strat
     assert dict(run.results) == {((a["id"], b["id"]), max(a["ts"], b["ts"])): 1 for a, b in pairs}
 
 
-@settings(max_examples=15, deadline=None)
+@pytest.mark.long
+@search(10)
 @given(cases(), st.integers(1, 12), st.lists(strategies_of, min_size=6))
 def test_what_is_false_depends_on_no_placement(case: dict[str, Any], remember: int, others: Any) -> None:
     case |= {"remember": remember, "extremes": {}}

@@ -9,8 +9,9 @@ from typing import Any
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+from tests.budget import search
 from tests.engine.extremes import EXTREMES
 from tests.engine.test_engine import strategies_of
 from watersmeet.limits import limited
@@ -131,7 +132,8 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=80, deadline=None)
+@pytest.mark.long
+@search(40)
 @given(cases())
 def test_results_are_the_oracles_whatever_was_purged(case: dict[str, Any]) -> None:
     if any(isinstance(strategy, Hash) for strategy in case["strategies"]) and "k =" not in case["condition"].text:
