@@ -42,14 +42,24 @@ def _plain(value: Column, kind: T.DataType) -> list[Column]:
 
 def _elements(value: Column, kind: T.DataType) -> list[Column]:
     """Return what to hash of an array; where its elements are as plain as most, the array itself, which is fast."""
-    each = F.transform(value, lambda element: content_hash([(element, kind)]))
+    copied = whole(value)
+    each = F.transform(copied, lambda element: content_hash([(element, kind)]))
     if isinstance(kind, T.StructType | T.ArrayType | T.MapType | T.VariantType):
         return [each]
     if isinstance(kind, T.StringType) and not _is_binary(kind):
         return [each]
     zero = isinstance(kind, T.FloatType | T.DoubleType)
-    odd = F.exists(value, lambda element: element.isNull() | (element == 0) if zero else element.isNull())
+    odd = F.exists(copied, lambda element: element.isNull() | (element == 0) if zero else element.isNull())
     return [value, F.when(odd, each)]
+
+
+def whole(array: Column) -> Column:
+    """Return a copy of an array, for functions that look at each element.
+
+    [!] Over an array of nothing but NULL that Spark has just read from Parquet, its own `transform`, `exists` and
+    `aggregate` fail: they ask for values that a dictionary without entries would have.
+    """
+    return F.slice(array, 1, 2**31 - 1)
 
 
 def _is_binary(kind: T.StringType) -> bool:
