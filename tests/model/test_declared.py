@@ -5,6 +5,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 
 import watersmeet as wm
@@ -90,3 +91,8 @@ LOOSE: Any = wm
 def test_what_is_refused(made: Callable[[], object], said: str) -> None:
     with pytest.raises(wm.DefinitionError, match=said):
         made()
+
+
+def test_slacks_of_other_libraries_are_numbers() -> None:
+    assert wm.ordered("k", slack=np.int64(3)) == wm.ordered("k", slack=3)
+    assert wm.clustered("k", slack=np.int8(2)) == wm.clustered("k", slack=2)

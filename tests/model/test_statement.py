@@ -104,7 +104,8 @@ CHOICES = (
     "FOREIGN KEY (auction) REFERENCES auctions (id); PUNCTUATED BY is_end ON auction [AT WATERMARK]"
 )
 WINDOW = (
-    "A window is [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS] or [ROWS 100], optionally with WATTR column."
+    "A window is [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS] or [ROWS 100], optionally with WATTR column; "
+    "promises may follow, each after a comma, such as [ROWS 100, KEY (id)]."
 )
 
 
@@ -149,6 +150,12 @@ WINDOW = (
             "AS: a stream is named by its key in streams; rename it there.",
             "AS one",
         ),
+        (
+            "SELECT * FROM a one [KEY (k)], b",
+            "one: a stream is named by its key in streams; rename it there.",
+            "one [KEY (k)]",
+        ),
+        ("SELECT * FROM a [KEY ('k')], b", "a name was expected here.", "'k'"),
         (
             "SELECT * FROM a, (SELECT 1)",
             "A subquery can't be a stream: make it a frame, and give it a name in streams.",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from math import isfinite
+from numbers import Integral
 from typing import Any, get_args
 
 from watersmeet.errors import DefinitionError
@@ -155,7 +156,7 @@ def clustered(column: str, slack: int = 0) -> ClusteredBy:
     >>> print(clustered("zone", slack=2))
     wm.clustered('zone')
     """
-    return ClusteredBy(column, slack)
+    return ClusteredBy(column, _own(slack))
 
 
 def ordered(
@@ -173,7 +174,7 @@ def ordered(
     """
     if isinstance(slack, str):
         slack = timedelta(microseconds=microseconds(slack, f"slack of wm.ordered({column!r})"))
-    return OrderedBy(column, 0 if slack is None else slack, falling)
+    return OrderedBy(column, 0 if slack is None else _own(slack), falling)
 
 
 def foreign_key(column: str, parent: str) -> References:
@@ -265,6 +266,11 @@ def _ends(name: str, given: object) -> Between:
 def _check_name(where: str, given: object, other: str = "") -> None:
     if not isinstance(given, str) or not given:
         raise DefinitionError(f"{where}: {given!r} is not the name of a column, such as 'id'{other}.")
+
+
+def _own(given: Any) -> Any:
+    """Return whole numbers of other libraries, such as NumPy's, as Python's own."""
+    return int(given) if isinstance(given, Integral) and not isinstance(given, bool) else given
 
 
 def _is_amount(given: int | float | Decimal) -> bool:

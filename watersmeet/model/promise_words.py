@@ -29,7 +29,7 @@ FORMS = (
     "PUNCTUATED BY is_end ON auction [AT WATERMARK]",
 )
 """What a stream may promise, as it is written."""
-_NUMBER = re.compile(r"-?\s*\d+(\.\d+)?")
+_NUMBER = re.compile(r"-?\s*\d+(\.\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 
 
 def parse_promise(text: str, tokens: Sequence[Token]) -> Constraint | Punctuations:
@@ -91,7 +91,9 @@ class Words:
     def name(self) -> str:
         """Read the name of a column or stream."""
         token = self.left[0] if self.left else None
-        if token is None or not (token.token_type is TokenType.IDENTIFIER or token.text.isidentifier()):
+        if token is None or token.token_type is TokenType.STRING:
+            raise self._missing("a name")
+        if not (token.token_type is TokenType.IDENTIFIER or token.text.isidentifier()):
             raise self._missing("a name")
         self.at += 1
         return token.text

@@ -177,9 +177,13 @@ def _refuse_joins(text: str, tokens: Sequence[Token]) -> None:
         problem = f"{words}: separate the streams by commas, and put the join condition into WHERE"
         problem += "; every result has a tuple of each stream." if outer else "."
         raise SqlError(problem, text, found[0].start, found[-1].end + 1)
-    if tokens[0].token_type is TokenType.ALIAS:
-        problem = "AS: a stream is named by its key in streams; rename it there."
+    if tokens[0].token_type is TokenType.ALIAS or _is_name(tokens[0]):
+        problem = f"{tokens[0].text}: a stream is named by its key in streams; rename it there."
         raise SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)
+
+
+def _is_name(token: Token) -> bool:
+    return token.text.isidentifier() and token.text.upper() not in WINDOW
 
 
 def _bracketed(text: str, name: str, tokens: Sequence[Token]) -> SourceStream:
@@ -235,6 +239,7 @@ def _window(text: str, tokens: Sequence[Token], inside: Sequence[Token]) -> tupl
 
 def _bad_window(text: str, tokens: Sequence[Token]) -> SqlError:
     problem = (
-        "A window is [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS] or [ROWS 100], optionally with WATTR column."
+        "A window is [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS] or [ROWS 100], optionally with WATTR "
+        "column; promises may follow, each after a comma, such as [ROWS 100, KEY (id)]."
     )
     return SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)
