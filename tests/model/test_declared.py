@@ -94,5 +94,7 @@ def test_what_is_refused(made: Callable[[], object], said: str) -> None:
 
 
 def test_slacks_of_other_libraries_are_numbers() -> None:
-    assert wm.ordered("k", slack=np.int64(3)) == wm.ordered("k", slack=3)
-    assert wm.clustered("k", slack=np.int8(2)) == wm.clustered("k", slack=2)
+    three: Any = np.int64(3)
+    two: Any = np.int8(2)
+    assert wm.ordered("k", slack=three) == wm.ordered("k", slack=3)
+    assert wm.clustered("k", slack=two) == wm.clustered("k", slack=2)

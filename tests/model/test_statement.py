@@ -198,7 +198,7 @@ WINDOW = (
             "FOREIGN KEY (x, z) REFERENCES b (y)",
         ),
         ("SELECT * FROM a [PUNCTUATED BY end], b", "ON was expected behind this.", "end"),
-        ("SELECT * FROM a [PUNCTUATED BY end ON x AT once], b", "WATERMARK was expected here.", "once"),
+        ("SELECT * FROM a [PUNCTUATED BY end ON x AT once], b", "BATCH or WATERMARK was expected here.", "once"),
         ("SELECT * FROM a [PUNCTUATED BY e ON x BETWEEN y], b", "AND was expected behind this.", "y"),
         (
             "SELECT * FROM a [PUNCTUATED BY e ON (x, x = y)], b",

@@ -35,6 +35,7 @@ def test_the_traps(spark: Any) -> None:
     check(spark, traps(), Dialect(), 0)
 
 
+@pytest.mark.slow
 def test_generated_expressions_in_a_zone_with_summer_time(spark: Any) -> None:
     check(spark, generated(1, 150), Dialect("America/New_York"), MAX_REFUSED)
 

@@ -70,7 +70,10 @@ def test_what_is_no_function_of_the_row_is_refused(spark: SparkSession, found: l
     assert taken == []
 
 
-@pytest.mark.parametrize(("at", "ansi", "zone"), [(0, True, "Europe/Berlin"), (5, False, "America/St_Johns")])
+@pytest.mark.parametrize(
+    ("at", "ansi", "zone"),
+    [(0, True, "Europe/Berlin"), pytest.param(5, False, "America/St_Johns", marks=pytest.mark.slow)],
+)
 def test_some_examples(spark: SparkSession, found: list[Example | Unusable], at: int, ansi: bool, zone: str) -> None:
     with settings(spark, ansi, zone):
         check(compare(spark, answerable(found)[at::FEW]))

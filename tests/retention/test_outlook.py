@@ -84,7 +84,20 @@ def test_promises_that_let_nothing_go(promise: Promise, said: str) -> None:
 
 
 def test_a_foreign_key_lets_nothing_go_and_that_is_known() -> None:
-    assert warned("a.k = b.k", Sliding(5), a=(ForeignKey(2, Column(1, 2)),)) == []
+    assert warned("a.k = b.k", Sliding(5), a=(ForeignKey(2, Column(1, 2)),), b=(Ordered(2),)) == []
+
+
+TWO = Punctuated(4, (Pattern(2, 2, 2), Pattern(3, 3, 3)))
+
+
+@pytest.mark.parametrize("given", [(), (Key((2,)),), (Clustered(2),), (TWO,)])
+def test_a_foreign_key_that_finds_no_orphans(given: tuple[Promise, ...]) -> None:
+    """A key denies values that came, so it tells nothing of those that never did."""
+    found = warned("a.k = b.k AND a.n = b.n", Sliding(5), a=(ForeignKey(2, Column(1, 2)),), b=given)
+    assert [text.partition(", by which ")[2] for text in found] == [
+        "no orphans will be found: nothing says that a value of b.k can no longer come if it never came. Promise an "
+        "order of, or punctuations on, b.k."
+    ]
 
 
 def test_what_closes_a_stream_is_explained() -> None:

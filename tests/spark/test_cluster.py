@@ -25,6 +25,7 @@ def _executors(driver: int) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", EXCHANGES[-1:])
 def test_an_executor_that_dies_loses_nothing(tmp_path: Path, exchange: str) -> None:
     write(tmp_path / "in", CASE.batches)

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
 from tests.spark import harness
+from tests.spark.harness import through
 from tests.spark.test_metadata_joins import PLAIN, lives, plain
 from watersmeet.spark.writer import JoinQuery
 
@@ -65,7 +66,7 @@ def store(folder: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("exchange", ["driver", "local"])
+@through("local")
 def test_payments_go_once_their_auction_is_over(
     spark: SparkSession, tmp_path: Path, exchange: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -81,6 +82,8 @@ def test_payments_go_once_their_auction_is_over(
     assert max(kept(query)) <= 10 and kept(query)[-1] < 16
     assert query.progress[-1]["promises"]["ab"]["marks"] > 0
     assert sum(p["deniedRows"] for p in query.progress) == 0
+    assert all(sum(p[name] for p in query.progress) > 4 for name in ("punctuations", "punctuationsOut"))
+    assert query.progress[-1]["inner"]["ab"]["inputRows"] == {"a": 1, "b": 3}
     assert not store(tmp_path)
     assert sorted(path.name for path in (tmp_path / "said").iterdir()) == ["b"]
     said = harness.read(tmp_path / "said" / "b").column("k").to_pylist()
@@ -92,10 +95,10 @@ def test_payments_go_once_their_auction_is_over(
 @pytest.mark.parametrize(
     ("select", "told", "fields"),
     [
-        ("a.k AS k, b.id AS bid, _time", "k", [(0,)]),
+        pytest.param("a.k AS k, b.id AS bid, _time", "k", [(0,)], marks=pytest.mark.slow),
         ("b.k + 0 AS sum, b.id AS bid, B.k AS Auction, _time", "auction", [(2,)]),
         ("b.k + 0 AS auction, b.id AS bid, _time", "auction", []),
-        (SHOWN, "k", [(2,)]),
+        pytest.param(SHOWN, "k", [(2,)], marks=pytest.mark.slow),
     ],
 )
 def test_what_is_shown_is_inherited(
@@ -138,7 +141,9 @@ def test_a_changed_promise_of_the_inner_join_is_refused(spark: SparkSession, tmp
     inputs = harness.frames(spark, tmp_path / "in", "abc")
     harness.run(nested(inputs).writeStream, tmp_path, "driver")
     other = nested(inputs, constraints=[KEY])
-    with pytest.raises(
-        wm.DefinitionError, match=r"punctuations of 'ab' was \['those of the join itself on ab.auction'\]"
-    ):
+    said = (
+        r"punctuations of 'ab' was \['those of the join itself on ab.auction'\] and is now missing; join 'ab': "
+        r"punctuations of 'b' was \['b.end on b.k, effect by batch'\] and is now missing; join 'ab': constraints of 'b'"
+    )
+    with pytest.raises(wm.DefinitionError, match=said):
         harness.run(other.writeStream, tmp_path, "driver")

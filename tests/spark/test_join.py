@@ -222,7 +222,9 @@ PLACEMENTS: dict[str, tuple[Strategy, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", PLACEMENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in ("DSJ", "Hash") else ()) for name in PLACEMENTS]
+)
 def test_every_placement_gives_the_oracles_results(spark: SparkSession, tmp_path: Path, name: str) -> None:
     strategy, order = PLACEMENTS[name]
     write(tmp_path / "in", TIED.batches)

@@ -243,7 +243,7 @@ def promising(batches: list[dict[str, Any]]) -> tuple[Case, Case]:
     return replace(case, streams=streams, promises=promises), replace(reference, streams=streams)
 
 
-@through("driver", "shuffle")
+@through("shuffle")
 def test_punctuations_in_band_and_from_a_frame(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     case, reference = auctions(punctuated(22))
     query = check(spark, case, tmp_path, exchange, reference)
@@ -398,7 +398,7 @@ def test_samples_of_denied_rows_show_only_what_they_may(spark: SparkSession, tmp
 # -- joins of joins, and static frames
 
 
-@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+@through("driver")
 def test_a_join_promises_too(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     """Results of a join as a stream: a flag among its columns, a key, and punctuations from a frame of their own."""
     batches = lives(6)

@@ -80,7 +80,13 @@ def test_files_of_any_name_lie_about(spark: SparkSession, tmp_path: Path) -> Non
 
 
 def test_outputs_lie_apart() -> None:
-    apart("/c/watersmeet", ("/o", "path"), ("/o/a", "latePath, stream 'a'"), ("/c", "x"), ("/c/watersmeet2", "y"))
+    apart("/c/watersmeet", ("/o", "path"), ("/oa", "latePath, stream 'a'"), ("/c", "x"), ("/d/watersmeet2", "y"))
+    with pytest.raises(
+        wm.DefinitionError, match="path and latePath, stream 'a': of /o and /o/a, one lies in the other"
+    ):
+        apart("/c/watersmeet", ("/o", "path"), ("/o/a", "latePath, stream 'a'"))
+    with pytest.raises(wm.DefinitionError, match="two streams of different columns are called that"):
+        apart("/c/watersmeet", ("/o/a", "latePath, stream 'a'"), ("/o/a", "latePath, stream 'a'"))
     with pytest.raises(wm.DefinitionError, match="path and latePath, stream 'a' are the same folder, /o/a; give"):
         apart("/c/watersmeet", ("/o/a", "path"), ("/o/a", "latePath, stream 'a'"))
     with pytest.raises(wm.DefinitionError, match="path: /c/watersmeet/chunks is where the join keeps its state"):

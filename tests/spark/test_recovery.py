@@ -39,7 +39,7 @@ PAIR = Case(
 )
 
 
-@through("driver", "shuffle")
+@through("shuffle")
 def test_nodes_and_strategy_may_change_between_runs(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     history: list[int] = []
     for at, strategy in enumerate([wm.PSP(3), wm.PSP(1), wm.Central(), wm.PSP(4)]):

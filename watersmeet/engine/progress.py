@@ -18,6 +18,10 @@ DECIDED = ("order", "chosen", "master", "segmentSeconds", "ring", "lengths")
 """The decisions that may change from batch to batch."""
 
 
+COUNTED = ("lateRows", "rejectedRows", "deniedRows", "punctuations", "orphanRows", "punctuationsOut")
+"""What is counted over all joins of a tree."""
+
+
 def progress(
     manifest: Manifest,
     plan: BatchPlan,
@@ -60,6 +64,18 @@ def progress(
         "strays": sum(task.strays for task in tasks),
         "promises": counted(dict(zip(names, manifest.promises, strict=False))),
     }
+
+
+def with_inner(shown: Mapping[str, Any], inner: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a batch did with what the joins within did, by the streams that they are.
+
+    [!] What is counted because it must not vanish silently is counted for all joins together.
+    """
+    if not inner:
+        return dict(shown)
+    counts = {name: shown[name] + sum(part[name] for part in inner.values()) for name in COUNTED}
+    samples = [sample for part in (shown, *inner.values()) for sample in part["samples"]]
+    return {**shown, **counts, "samples": samples, "inner": dict(inner)}
 
 
 def _told(reports: Sequence[IntakeReport | TaskReport]) -> list[dict[str, Any]]:

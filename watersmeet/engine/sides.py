@@ -41,7 +41,12 @@ def shown(
     """
     names = {f"s{stream}_{field}": name for field, name in enumerate(spec.schema.names) if field != spec.time}
     names[TIME] = spec.schema.field(spec.time).name
-    columns = [c for c in rows.schema.names if c in names and (wanted is None or names[c].lower() in wanted)]
+    told = {f"s{stream}_{at}": hidden for at, hidden in enumerate(spec.hidden, len(spec.schema)) if hidden.told}
+    names |= {name: hidden.text for name, hidden in told.items() if not pa.types.is_boolean(hidden.type)}
+    empty = {name for name in told if name in rows.schema.names and not rows.column(name)[at].is_valid}
+    columns = [
+        c for c in rows.schema.names if c in names and c not in empty and (wanted is None or names[c].lower() in wanted)
+    ]
     row = {column: str(plain(rows.column(column), at))[:60] for column in columns}
     return {"event time (µs)" if column == TIME else names[column]: value for column, value in row.items()}
 

@@ -86,15 +86,15 @@ class Words:
     def need(self, word: str) -> None:
         """Read a word that must be next."""
         if not self.take(word):
-            raise self._missing(word)
+            raise self.missing(word)
 
     def name(self) -> str:
         """Read the name of a column or stream."""
         token = self.left[0] if self.left else None
         if token is None or token.token_type is TokenType.STRING:
-            raise self._missing("a name")
+            raise self.missing("a name")
         if not (token.token_type is TokenType.IDENTIFIER or token.text.isidentifier()):
-            raise self._missing("a name")
+            raise self.missing("a name")
         self.at += 1
         return token.text
 
@@ -103,7 +103,7 @@ class Words:
         if not self.take("SLACK"):
             return None
         if not self.left:
-            raise self._missing("a number or a duration such as 10 SECONDS")
+            raise self.missing("a number or a duration such as 10 SECONDS")
         found = self.text[self.left[0].start : self.left[-1].end + 1]
         self.at = len(self.tokens)
         return found
@@ -112,7 +112,8 @@ class Words:
         """Return an error that underlines some tokens."""
         return SqlError(problem, self.text, tokens[0].start, tokens[-1].end + 1)
 
-    def _missing(self, what: str) -> SqlError:
+    def missing(self, what: str) -> SqlError:
+        """Return an error that says what should stand where reading has come to."""
         where = self.left[:1] or self.tokens[-1:]
         return self.error(f"{what} was expected {'here' if self.left else 'behind this'}.", where)
 
@@ -191,7 +192,8 @@ def _effect(words: Words) -> Effect | None:
         return None
     if words.take("BATCH"):
         return "batch"
-    words.need("WATERMARK")
+    if not words.take("WATERMARK"):
+        raise words.missing("BATCH or WATERMARK")
     return "watermark"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from watersmeet.model.metadata import ForeignKey, Inherited, Ordered, Promise
+from watersmeet.model.metadata import ForeignKey, Inherited, Ordered, Promise, Punctuated
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
 from watersmeet.retention.closing import Bounded, Closings, Limited, Pinned, Way
@@ -47,8 +47,22 @@ class Outlook:
         for at, stream in enumerate(self._query.streams):
             used = {source for way in self._ways(at) if (source := _source(way)) is not None}
             for promise in stream.promises:
-                if (at, promise) not in used and not isinstance(promise, ForeignKey | Inherited):
+                if isinstance(promise, ForeignKey):
+                    yield from self._parentless(at, promise)
+                elif (at, promise) not in used and not isinstance(promise, Inherited):
                     yield self._idle(at, promise)
+
+    def _parentless(self, stream: int, promise: ForeignKey) -> Iterator[str]:
+        """Yield why a foreign key finds no orphans: nothing ever denies values of the parent that did not come."""
+        known = self._query.streams[promise.parent.stream].promises
+        speaking = (given for given in known if isinstance(given, Ordered | Punctuated | Inherited))
+        if not any(fields_of(given) == (promise.parent.field,) for given in speaking):
+            name, parent = self._query.streams[stream].name, self._query.name_of(promise.parent)
+            yield (
+                f"Stream '{name}' promises {self._query.described(stream, promise)}, by which no orphans will be "
+                f"found: nothing says that a value of {parent} can no longer come if it never came. Promise an order "
+                f"of, or punctuations on, {parent}."
+            )
 
     def _ways(self, stream: int) -> list[Way]:
         """Return all ways in which a stream is closed for partial results over all others."""

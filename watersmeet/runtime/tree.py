@@ -7,6 +7,7 @@ from typing import NamedTuple
 from watersmeet.engine.intake import IntakeReport
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import BatchPlan, Number
+from watersmeet.engine.progress import with_inner
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.warnings import Notice
 from watersmeet.model.metadata import Inherited
@@ -135,7 +136,9 @@ class JoinTree:
             for at, child in self.inner.items()
         }
         job = jobs[self.path]
-        return self.operator.commit(before, plans[self.path], job.reports, now, inner, job.seconds)
+        after = self.operator.commit(before, plans[self.path], job.reports, now, inner, job.seconds)
+        names = {self.operator.query.streams[at].name: part.progress for at, part in inner.items()}
+        return replace(after, progress=with_inner(after.progress, names))
 
     def notices(self, state: Manifest) -> list[Notice]:
         """Return the warnings of all joins, their kinds told apart by the join."""

@@ -55,20 +55,29 @@ def output(format: str | None, query: Query, select: object) -> None:
 
 
 def apart(store: str, *outputs: tuple[str, str]) -> None:
-    """Refuse two outputs in one folder, where one's files would take the names of the other's, or one in the store.
+    """Refuse two outputs in one folder, or one within the other, where files would mix, and any in the store.
 
     Args:
         store: Where state is kept.
         outputs: The folders, each with what it is for.
     """
-    seen: dict[str, str] = {}
+    seen: list[tuple[str, str]] = []
     for folder, what in outputs:
-        if f"{folder.rstrip('/')}/".startswith(f"{store.rstrip('/')}/"):
+        if _within(folder, store):
             raise DefinitionError(f"{what}: {folder} is where the join keeps its state; write to another folder.")
-        if seen.setdefault(folder.rstrip("/"), what) != what:
-            raise DefinitionError(
-                f"{seen[folder.rstrip('/')]} and {what} are the same folder, {folder}; give each its own."
-            )
+        for other, whose in seen:
+            if whose == what:
+                raise DefinitionError(f"{what}: two streams of different columns are called that; rename one.")
+            if _within(folder, other) and _within(other, folder):
+                raise DefinitionError(f"{whose} and {what} are the same folder, {folder}; give each its own.")
+            if _within(folder, other) or _within(other, folder):
+                raise DefinitionError(f"{whose} and {what}: of {other} and {folder}, one lies in the other; part them.")
+        seen.append((folder, what))
+
+
+def _within(folder: str, other: str) -> bool:
+    """Tell whether a folder is another, or lies in it."""
+    return f"{folder.rstrip('/')}/".startswith(f"{other.rstrip('/')}/")
 
 
 def alike(streams: Sequence[tuple[str, Sequence[str]]], what: str) -> None:

@@ -84,6 +84,13 @@ class Join:
         return own + [leaf for join in self.inner.values() for leaf in join.leaves]
 
     @property
+    def stream_schemas(self) -> list[tuple[str, pa.Schema]]:
+        """The names and columns of its streams, and of those of the joins within it; each such pair once."""
+        own = [(stream.name, stream.schema) for stream in self.query.streams]
+        within = [named for join in self.inner.values() for named in join.stream_schemas]
+        return list(dict.fromkeys([*own, *within]))
+
+    @property
     def stream_columns(self) -> list[str]:
         """The columns of all streams, those of inner joins included."""
         own = [name for stream in self.query.streams for name in stream.schema.names]

@@ -170,7 +170,7 @@ class JoinWriter:
         if isinstance(sink, FileSink):
             yield sink.folder.place.arrow, "path"
         for kind, folder in sides.items():
-            for name, _ in self.join.leaves:
+            for name, _ in self.join.stream_schemas:
                 yield folder.inside(name).place.arrow, f"{kind}Path, stream '{name}'"
 
     def _check(self) -> None:

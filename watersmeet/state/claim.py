@@ -1,7 +1,7 @@
 """A store belongs to one query: what that is stands in it from the first start on, and is compared at every other."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from watersmeet.errors import DefinitionError, StateError
@@ -68,13 +68,22 @@ def _check_copy(store: Store, found: Mapping[str, Any], output: str | None) -> N
 
 
 def _compare(store: Store, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-    changed = [key for key in {**theirs, **mine} if theirs.get(key) != mine.get(key)]
-    if changed:
-        what = "; ".join(f"{key} was {_shown(theirs.get(key))} and is now {_shown(mine.get(key))}" for key in changed)
+    what = "; ".join(_changes(theirs, mine))
+    if what:
         raise DefinitionError(
             f"The checkpoint at {store.root} belongs to another query: {what}. "
             "Use a new checkpointLocation, or the old query; nodes, strategy, order and trigger may change."
         )
+
+
+def _changes(theirs: Mapping[str, Any], mine: Mapping[str, Any], where: str = "") -> Iterator[str]:
+    """Yield what changed, a part each; of a join within the join, what changed there."""
+    for key in {**theirs, **mine}:
+        old, new = theirs.get(key), mine.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping) and key.startswith("join "):
+            yield from _changes(old, new, f"{where}{key}: ")
+        elif old != new:
+            yield f"{where}{key} was {_shown(old)} and is now {_shown(new)}"
 
 
 def _shown(part: Any) -> str:
