@@ -31,6 +31,11 @@ def check(spark: Any, texts: list[str], dialect: Dialect, refusable: float, **op
     assert len(outcome.refused) <= refusable * len(texts), outcome.refused
 
 
+def test_some_traps(spark: Any) -> None:
+    check(spark, traps()[::3], Dialect(), 0)
+
+
+@pytest.mark.slow
 def test_the_traps(spark: Any) -> None:
     check(spark, traps(), Dialect(), 0)
 
