@@ -83,7 +83,7 @@ def test_a_small_run_without_spark_finds_the_same(tmp_path: Path, ids: Any) -> N
 @pytest.mark.parametrize("ids", ["integer", pytest.param("uuid", marks=pytest.mark.slow)])
 def test_a_small_run_finds_all_and_keeps_little(spark: SparkSession, tmp_path: Path, ids: Any) -> None:
     files = tmp_path / "files"
-    write_batches(auctions(2, 20, np.random.default_rng(0), bids=3, ids=ids), files)
+    write_batches(auctions(2, 40, np.random.default_rng(0), bids=3, ids=ids), files)
     found = {kind: list(follow(start(spark, files, tmp_path / kind, kind), 600)) for kind in get_args(Kind)}
     assert {kind: outcome(tmp_path / kind / "results") for kind in found} == dict.fromkeys(found, reference(files))
     wanted = needed(batches(files))
