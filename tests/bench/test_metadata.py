@@ -66,6 +66,7 @@ def test_batches_stand_beside_those_without_metadata(tmp_path: Path) -> None:
     assert (tmp_path / "metadata.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ids", ["integer", "uuid"])
 def test_a_small_run_without_spark_finds_the_same(tmp_path: Path, ids: Any) -> None:
     files = tmp_path / "files"

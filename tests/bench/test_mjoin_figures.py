@@ -15,6 +15,8 @@ from bench.mjoin_draw import PANELS, Panel, Traces
 from bench.mjoin_feed import news_feed
 from bench.mjoin_runs import ORDERS, Plan, Trace, by_turns, contenders, fastest, measure
 
+pytestmark = pytest.mark.long
+
 
 def trace(*seconds: float) -> Trace:
     return Trace(np.array(seconds), np.zeros(len(seconds)), np.zeros(len(seconds)))

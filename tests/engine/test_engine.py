@@ -237,6 +237,7 @@ def with_clock(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @search(50)
 @given(case=with_clock())
 def test_event_times_too_far_ahead_are_rejected(case: dict[str, Any]) -> None:

@@ -361,6 +361,7 @@ def test_orders_by_value_look_at_fewer_pairs_than_any_one_order() -> None:
 orderings_of = st.sampled_from([Selectivity(), Selectivity(), Histogram(), Histogram(), ScatterOrdering(), None])
 
 
+@pytest.mark.long
 @FEW
 @given(case=st.one_of(cases(), scattered()), data=st.data())
 def test_no_order_changes_the_results(case: dict[str, Any], data: st.DataObject) -> None:

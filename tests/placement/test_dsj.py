@@ -179,6 +179,7 @@ strategies_of = st.one_of(
 )
 
 
+@pytest.mark.long
 @FEW
 @given(case=st.one_of(cases(), scattered()), data=st.data())
 def test_dsj_gives_the_oracles_results_among_other_strategies(case: dict[str, Any], data: st.DataObject) -> None:

@@ -92,6 +92,7 @@ def test_of_a_layout_only_the_placement_travels_to_tasks(tmp_path: Path) -> None
     assert there.layout == Layout(plan.placement) != plan.layout
 
 
+@pytest.mark.long
 @FEW
 @given(case=st.one_of(cases(), scattered()), data=st.data())
 def test_no_result_depends_on_notes(case: dict[str, Any], data: st.DataObject) -> None:

@@ -403,6 +403,7 @@ def test_psp_gives_the_oracles_results_and_keeps_one_copy(case: dict[str, Any], 
         assert all(p["stateRows"] == p["distinctRows"] for p in run.progress)
 
 
+@pytest.mark.long
 @FEW
 @given(case=st.one_of(cases(), scattered()), data=st.data())
 def test_psp_in_turn_with_other_strategies(case: dict[str, Any], data: st.DataObject) -> None:
