@@ -6,7 +6,7 @@ from typing import Any
 from watersmeet.engine.plan import UNKNOWN, Host, led, start, view
 from watersmeet.kernel.steps import Step, entry_conjuncts, steps
 from watersmeet.model.duration import seconds
-from watersmeet.model.metadata import Inherited, Punctuated
+from watersmeet.model.metadata import Speaking
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
@@ -70,7 +70,7 @@ def _computed(stream: StreamSpec) -> Iterator[str]:
 def _retained(query: Query, outlook: Outlook, stream: int) -> Iterator[str]:
     """Yield what a stream promises, what closes it for the tuples of others, and whether its own are kept for ever."""
     for promise in query.streams[stream].promises:
-        kind = "punctuations" if isinstance(promise, Punctuated | Inherited) else "promises"
+        kind = "punctuations" if isinstance(promise, Speaking) else "promises"
         yield f"    {kind}: {query.described(stream, promise)}"
     yield from (f"    closed by {way}" for way in outlook.closing(stream))
     if outlook.open(stream):

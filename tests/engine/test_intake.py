@@ -11,6 +11,7 @@ import pytest
 from watersmeet.engine.intake import Intake, Judge
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import BatchPlan, believed, start
+from watersmeet.engine.sides import shown
 from watersmeet.exchange.relay import Relay
 from watersmeet.exchange.wire import Wire
 from watersmeet.model import query
@@ -135,3 +136,11 @@ def test_a_hop_that_ends_early_leaves_no_file(tmp_path: Path, monkeypatch: pytes
         relay.take(blocks())
         next(relay.found(), None)
     assert os.listdir(tmp_path / "temp") == []
+
+
+def test_a_punctuation_from_a_frame_is_shown_with_what_it_says() -> None:
+    hidden = (Hidden("a frame of their own", pa.bool_(), told=True), Hidden("lo", pa.int64(), told=True))
+    spec = StreamSpec("a", pa.schema([("ts", TIME), ("k", pa.int64())]), 0, Sliding(10), 0, hidden=hidden)
+    rows = pa.record_batch({"ts": [7, 8], "s0_1": [None, 5], "s0_2": [True, None], "s0_3": [3, None]})
+    assert shown(spec, 0, rows, 0, None) == {"event time (µs)": "7", "k": "None", "lo": "3"}
+    assert shown(spec, 0, rows, 1, None) == {"event time (µs)": "8", "k": "5"}

@@ -201,8 +201,8 @@ def arrivals_of(case: dict[str, Any]) -> list[oracle.Arrival]:
 
 
 def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome, list[oracle.Arrival]]:
-    upkeep: dict[str, Any] = {"purge_every": case.get("every", 1), "remember": case.get("remember")}
-    run, arrivals = Run(query_of(case), Store(folder), **upkeep), arrivals_of(case)
+    run = Run(query_of(case), Store(folder), purge_every=case.get("every", 1), remember=case.get("remember"))
+    arrivals = arrivals_of(case)
     for batch in range(len(case["batches"])):
         strategy = case["strategies"][batch]
         if isinstance(strategy, Hash) and "=" not in run.query.where.replace("<=", "").replace(">=", ""):

@@ -8,19 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.spark.harness import (
-    EPOCH,
-    SECOND,
-    Case,
-    cuts,
-    expected,
-    frames,
-    results,
-    run,
-    side_ids,
-    through,
-    write,
-)
+from tests.spark.harness import EPOCH, SECOND, Case, cuts, expected, frames, results, run, side_ids, through, write
 from watersmeet.spark.writer import JoinQuery
 from watersmeet.testing import oracle
 

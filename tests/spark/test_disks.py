@@ -8,17 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.spark.harness import (
-    Case,
-    cuts,
-    expected,
-    frames,
-    join_of,
-    results,
-    run,
-    through,
-    write,
-)
+from tests.spark.harness import Case, cuts, expected, frames, join_of, results, run, through, write
 from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark

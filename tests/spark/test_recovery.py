@@ -9,19 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.spark.harness import (
-    Batches,
-    Case,
-    cuts,
-    expected,
-    frames,
-    join_of,
-    results,
-    run,
-    side_ids,
-    through,
-    write,
-)
+from tests.spark.harness import Batches, Case, cuts, expected, frames, join_of, results, run, side_ids, through, write
 from tests.spark.harness import table as to_table
 from watersmeet.testing import write_batches
 from watersmeet.testing.oracle import Sliding, Stream

@@ -14,11 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
 
 import watersmeet as wm
-from tests.spark.harness import (
-    read,
-    run,
-    through,
-)
+from tests.spark.harness import read, run, through
 from watersmeet.spark.catalyst import said
 from watersmeet.testing import stream_batches, write_batches
 

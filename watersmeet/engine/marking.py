@@ -15,12 +15,12 @@ from watersmeet.engine.plan import BatchPlan, Number
 from watersmeet.engine.sides import SAMPLES, original, write
 from watersmeet.engine.sides import shown as row_shown
 from watersmeet.kernel.duck import Duck
-from watersmeet.model.metadata import Clustered, ForeignKey, Inherited, Ordered, Punctuated
+from watersmeet.model.metadata import Clustered, ForeignKey, Inherited, Ordered, Punctuated, Speaking
 from watersmeet.predicate.model import Column
 from watersmeet.retention.denied import Denied, Source, shape_of
 from watersmeet.retention.frontier import further
 from watersmeet.retention.orphans import Judged, judged, parent_denied
-from watersmeet.retention.propagation import Ints, Speaking, handed, propagates, ready, shown
+from watersmeet.retention.propagation import Ints, handed, propagates, ready, shown
 from watersmeet.retention.stored import Stored
 from watersmeet.show import plain
 from watersmeet.state.marks import ALWAYS, Marks, from_rows

@@ -40,15 +40,17 @@ def shown(
         wanted: The columns to show, in small letters; None for all.
     """
     names = {f"s{stream}_{field}": name for field, name in enumerate(spec.schema.names) if field != spec.time}
-    names[TIME] = spec.schema.field(spec.time).name
-    told = {f"s{stream}_{at}": hidden for at, hidden in enumerate(spec.hidden, len(spec.schema)) if hidden.told}
-    names |= {name: hidden.text for name, hidden in told.items() if not pa.types.is_boolean(hidden.type)}
-    empty = {name for name in told if name in rows.schema.names and not rows.column(name)[at].is_valid}
-    columns = [
-        c for c in rows.schema.names if c in names and c not in empty and (wanted is None or names[c].lower() in wanted)
-    ]
+    names |= {TIME: spec.schema.field(spec.time).name, **_told(spec, stream, rows, at)}
+    columns = [c for c in rows.schema.names if c in names and (wanted is None or names[c].lower() in wanted)]
     row = {column: str(plain(rows.column(column), at))[:60] for column in columns}
     return {"event time (µs)" if column == TIME else names[column]: value for column, value in row.items()}
+
+
+def _told(spec: StreamSpec, stream: int, rows: pa.RecordBatch, row: int) -> dict[str, str]:
+    """Return the columns in which a punctuation from a frame of its own says something, with the frame's names."""
+    hidden = {f"s{stream}_{at}": found for at, found in enumerate(spec.hidden, len(spec.schema)) if found.told}
+    here = [name for name in hidden if name in rows.schema.names and rows.column(name)[row].is_valid]
+    return {name: hidden[name].text for name in here if not pa.types.is_boolean(hidden[name].type)}
 
 
 def write(store: Store, path: str, rows: pa.Table) -> None:

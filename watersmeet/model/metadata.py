@@ -108,7 +108,9 @@ class Inherited:
     ranges: tuple[bool, ...]
 
 
-Promise = Key | Clustered | Ordered | ForeignKey | Punctuated | Inherited
+Speaking = Punctuated | Inherited
+"""A promise by punctuations."""
+Promise = Key | Clustered | Ordered | ForeignKey | Speaking
 
 
 def read_by(promise: Promise) -> frozenset[int]:

@@ -90,13 +90,10 @@ class Words:
 
     def name(self) -> str:
         """Read the name of a column or stream."""
-        token = self.left[0] if self.left else None
-        if token is None or token.token_type is TokenType.STRING:
-            raise self.missing("a name")
-        if not (token.token_type is TokenType.IDENTIFIER or token.text.isidentifier()):
+        if not self.left or not _is_name(self.left[0]):
             raise self.missing("a name")
         self.at += 1
-        return token.text
+        return self.tokens[self.at - 1].text
 
     def slack(self) -> str | None:
         """Read a slack, up to the end, if there is one."""
@@ -116,6 +113,11 @@ class Words:
         """Return an error that says what should stand where reading has come to."""
         where = self.left[:1] or self.tokens[-1:]
         return self.error(f"{what} was expected {'here' if self.left else 'behind this'}.", where)
+
+
+def _is_name(token: Token) -> bool:
+    plain = token.token_type is not TokenType.STRING and token.text.isidentifier()
+    return plain or token.token_type is TokenType.IDENTIFIER
 
 
 def _listed(words: Words, item: Callable[[Words], str]) -> list[str]:

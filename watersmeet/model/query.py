@@ -11,7 +11,7 @@ import pyarrow as pa
 from watersmeet.errors import DefinitionError
 from watersmeet.model.described import described
 from watersmeet.model.duration import seconds
-from watersmeet.model.metadata import ForeignKey, Inherited, Promise, Punctuated, read_by
+from watersmeet.model.metadata import ForeignKey, Inherited, Promise, Speaking, read_by
 from watersmeet.model.windows import Sliding, Window
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Fixed, Hidden, PythonPredicate
 from watersmeet.state.buckets import hashable
@@ -350,7 +350,7 @@ class Query:
             computed = [hidden for hidden in stream.hidden if not hidden.told]
             parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in computed]
             for promise in stream.promises:
-                kind = "punctuations" if isinstance(promise, Punctuated | Inherited) else "constraints"
+                kind = "punctuations" if isinstance(promise, Speaking) else "constraints"
                 parts.setdefault(f"{kind} of '{stream.name}'", []).append(self.described(at, promise))
         return parts
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.ranges import columns_of, ranges
-from watersmeet.model.metadata import Clustered, Inherited, Key, Ordered, Punctuated
+from watersmeet.model.metadata import Clustered, Inherited, Key, Ordered, Punctuated, Speaking
 from watersmeet.model.query import Query
 from watersmeet.model.windows import FOREVER, NEVER
 from watersmeet.predicate.constants import value_of
@@ -272,7 +272,7 @@ class Closings:
 
     def _pinned(self, stream: int, joined: Collection[int]) -> Iterator[Way]:
         for promise in self._query.streams[stream].promises:
-            fields = fields_of(promise) if isinstance(promise, Key | Clustered | Punctuated | Inherited) else ()
+            fields = fields_of(promise) if isinstance(promise, Key | Clustered | Speaking) else ()
             found = [self._pin(Column(stream, field), joined) for field in fields]
             known = [pin for pin in found if pin is not None]
             if fields and len(known) == len(fields):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from watersmeet.model.metadata import ForeignKey, Inherited, Ordered, Promise, Punctuated
+from watersmeet.model.metadata import ForeignKey, Inherited, Ordered, Promise, Speaking
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
 from watersmeet.retention.closing import Bounded, Closings, Limited, Pinned, Way
@@ -55,7 +55,7 @@ class Outlook:
     def _parentless(self, stream: int, promise: ForeignKey) -> Iterator[str]:
         """Yield why a foreign key finds no orphans: nothing ever denies values of the parent that did not come."""
         known = self._query.streams[promise.parent.stream].promises
-        speaking = (given for given in known if isinstance(given, Ordered | Punctuated | Inherited))
+        speaking = (given for given in known if isinstance(given, Ordered | Speaking))
         if not any(fields_of(given) == (promise.parent.field,) for given in speaking):
             name, parent = self._query.streams[stream].name, self._query.name_of(promise.parent)
             yield (

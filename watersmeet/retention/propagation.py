@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.kernel.duck import Duck
-from watersmeet.model.metadata import ForeignKey, Inherited, Promise, Punctuated
+from watersmeet.model.metadata import ForeignKey, Inherited, Promise, Punctuated, Speaking
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
 from watersmeet.retention.closing import Classes, Closings, Pinned
@@ -23,8 +23,6 @@ from watersmeet.state.marks import ALWAYS
 
 SINCE = "since"
 Ints = NDArray[np.int64]
-Speaking = Punctuated | Inherited
-"""A promise whose punctuations may go on to the output."""
 
 
 def propagates(query: Query, stream: int, promise: Punctuated) -> bool:

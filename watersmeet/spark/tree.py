@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -64,8 +63,8 @@ class FrameTree:
         """Return the joins of the tree as a run works at them; see `Operator`."""
         inner = {at: child.operators(store, run, host, sides, samples) for at, child in self.inner.items()}
         own = (self.query, self.strategy, store, f"{run}{self.path}", self.ordering)
-        upkeep: dict[str, Any] = {"purge_every": self.purge_every, "remember": self.remember}
-        return JoinTree(Operator(*own, host, sides, samples, **upkeep), inner, self.path)
+        join = Operator(*own, host, sides, samples, purge_every=self.purge_every, remember=self.remember)
+        return JoinTree(join, inner, self.path)
 
     @property
     def fed(self) -> bool:

@@ -47,6 +47,22 @@ class Cache(Generic[Key, Value]):
         self._values[key] = _Entry(value, size)
         self.size += size
 
+    def load(self, key: Key, read: Callable[[], Value], size_of: Callable[[Value], int], most: int) -> Value:
+        """Return a value, read now if it isn't there; then no more than some bytes are kept.
+
+        Args:
+            key: Its key.
+            read: Reads it.
+            size_of: Counts what it takes.
+            most: How many bytes all values may take.
+        """
+        value = self.get(key)
+        if value is None:
+            value = read()
+            self.put(key, value, size_of(value))
+            self.shrink(most)
+        return value
+
     def drop(self, key: Key) -> bool:
         """Drop a value; return whether there was one."""
         found = self._values.pop(key, None)

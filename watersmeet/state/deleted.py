@@ -56,15 +56,14 @@ def dead_rows(store: Store, chunk: Chunk) -> Ints:
     Raises:
         StateError: If the file is missing or damaged.
     """
-    if chunk.deleted is None:
+    path = chunk.deleted
+    if path is None:
         return np.zeros(0, np.int64)
-    key = store.root, chunk.deleted
-    found = _opened.get(key)
-    if found is None:
-        found = _read(store, chunk.deleted)
-        _opened.put(key, found, sum(rows.nbytes for rows in found.values()))
-        _opened.shrink(limits().open_bytes // 16)
-    return found[chunk.id]
+    return _opened.load((store.root, path), lambda: _read(store, path), _size, limits().open_bytes // 16)[chunk.id]
+
+
+def _size(dead: Mapping[str, Ints]) -> int:
+    return sum(rows.nbytes for rows in dead.values())
 
 
 def _read(store: Store, path: str) -> dict[str, Ints]:

@@ -34,13 +34,12 @@ def read_table(store: Store, file: MarkFile) -> pa.RecordBatch:
 
 def opened(store: Store, file: MarkFile, shape: Shape) -> Marks:
     """Return the marks of a file, ready to be asked."""
-    key = store.root, file.path
-    marks = _opened.get(key)
-    if marks is None:
-        marks = Marks(shape, read_table(store, file))
-        _opened.put(key, marks, marks.nbytes)
-        _opened.shrink(limits().open_bytes // 4)
-    return marks
+    return _opened.load(
+        (store.root, file.path),
+        lambda: Marks(shape, read_table(store, file)),
+        lambda marks: marks.nbytes,
+        limits().open_bytes // 4,
+    )
 
 
 def coalesced(store: Store, name: str, files: tuple[MarkFile, ...], shape: Shape) -> tuple[MarkFile, ...]:

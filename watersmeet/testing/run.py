@@ -98,9 +98,9 @@ class Run(Runtime):
     def _tree(self, path: str, strategy: Strategy, ordering: Ordering) -> JoinTree:
         inner = {at: self._tree(f"{path}_{at}", strategy, ordering) for at in self._inside(path)}
         query = self.inner.get(path, self.query)
-        upkeep: dict[str, Any] = {"purge_every": self.purge_every, "remember": self.remember}
         own = (query, strategy, self.store, f"{self.name}{path}", ordering)
-        return JoinTree(Operator(*own, sides=True, **upkeep), inner, path)
+        join = Operator(*own, sides=True, purge_every=self.purge_every, remember=self.remember)
+        return JoinTree(join, inner, path)
 
     def _inside(self, path: str) -> list[int]:
         """Return the streams of a join that are joins."""
