@@ -17,9 +17,9 @@ from watersmeet.model.query import Output, Query, StreamSpec
 from watersmeet.model.windows import FOREVER, NEVER, Window
 from watersmeet.placement import PSP, Central, Hash, Strategy
 from watersmeet.predicate.model import Column
-from watersmeet.retention.closing import Frontier
 from watersmeet.retention.denied import Denied
 from watersmeet.retention.propagation import propagates
+from watersmeet.retention.ways import Frontier
 from watersmeet.state import manifest as manifests
 from watersmeet.state.store import Store
 from watersmeet.state.tables import read_table

@@ -85,6 +85,10 @@ def _below(one: Any, two: Any) -> bool:
     return bool(two != two or one < two)
 
 
+def _near(one: Any, two: Any) -> bool:
+    return None not in (one, two) and abs(one - two) <= 1
+
+
 WHERE: dict[str, Any] = {
     "a.k = b.k": lambda r: _equal(r["a"]["k"], r["b"]["k"]),
     "a.k = b.k AND a.t = b.t": lambda r: _equal(r["a"]["k"], r["b"]["k"]) and _equal(r["a"]["t"], r["b"]["t"]),
@@ -95,6 +99,11 @@ WHERE: dict[str, Any] = {
         and r["b"]["k"] is not None
         and r["a"]["k"] <= r["b"]["k"]
         and _equal(r["a"]["t"], r["b"]["t"])
+    ),
+    "abs(a.k - b.k) <= 1": lambda r: _near(r["a"]["k"], r["b"]["k"]),
+    "abs(a.k - b.k) <= 1 AND a.t = b.t": lambda r: _near(r["a"]["k"], r["b"]["k"]) and _equal(r["a"]["t"], r["b"]["t"]),
+    "a.k >= b.low AND a.k < b.high": lambda r: (
+        None not in (r["a"]["k"], r["b"]["low"], r["b"]["high"]) and r["b"]["low"] <= r["a"]["k"] < r["b"]["high"]
     ),
     "": lambda r: True,
 }

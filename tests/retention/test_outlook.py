@@ -46,6 +46,10 @@ def test_state_that_nothing_lets_go() -> None:
         f"Stream 'a' {GROWS} Give it a window, or promise that b.id falls.",
         f"Stream 'b' {GROWS} Give it a window, or promise that a.k rises.",
     ]
+    assert warned("abs(a.k - b.k) <= 5") == [
+        f"Stream 'a' {GROWS} Give it a window, or promise that b.k rises or falls.",
+        f"Stream 'b' {GROWS} Give it a window, or promise that a.k rises or falls.",
+    ]
     assert warned("a.k % 2 = b.k % 3") == [f"Stream '{name}' {GROWS} Give it a window." for name in "ab"]
 
 
@@ -81,6 +85,20 @@ def test_promises_that_let_nothing_go(promise: Promise, said: str) -> None:
     found = warned("a.k = b.k", Sliding(5), a=(promise,))
     assert len(found) == 1 and found[0].startswith(f"Stream 'a' promises {said}")
     assert found[0].endswith("It only turns rows away.")
+
+
+RANGES = Punctuated(4, (Pattern(2, 2, 0),))
+
+
+def test_ranges_let_go_what_is_bounded_on_both_sides() -> None:
+    assert warned("abs(a.k - b.k) <= 5", Sliding(5), a=(RANGES,), b=(Key((2,)),)) == []
+    assert warned("a.k % 2 = b.k % 3", Sliding(5), a=(RANGES,)) == [
+        "Stream 'a' promises a.end on a.k between a.k and a.id, effect by batch, which lets no state go: `where` "
+        "equates a.k with no column of another stream of the same type (int64), and with no constant, nor "
+        "does it bound both sides of it. It only turns rows away."
+    ]
+    told = explain(query("abs(a.k - b.k) <= 5", b=(RANGES,)), PSP(1), Given()).splitlines()
+    assert "    closed by `abs(a.k - b.k) <= 5` and punctuations of b.k" in told
 
 
 def test_a_foreign_key_lets_nothing_go_and_that_is_known() -> None:

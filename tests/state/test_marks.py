@@ -212,7 +212,7 @@ def test_intervals_are_held_as_by_brute_force(kind: pa.DataType, ranged: bool, d
     low, high = (column([pair[at] for pair in asked], kind) for at in (0, 1))
     for watermark in WATERMARKS:
         expected = [None not in pair and held(everything, *pair, watermark, kind) for pair in asked]
-        assert marks.holds(low, high, watermark).tolist() == expected
+        assert marks.holds([low], [high], watermark).tolist() == expected
 
 
 @settings(max_examples=60, deadline=None)
@@ -227,7 +227,29 @@ def test_ranges_of_small_numbers_are_held_as_by_counting(data: st.DataObject) ->
     for watermark in WATERMARKS:
         denied = {value for value in range(13) if any(mark.covers((value,), watermark) for mark in said)}
         expected = [denied.issuperset(range(first, last + 1)) for first, last in asked]
-        assert marks.holds(low, high, watermark).tolist() == expected
+        assert marks.holds([low], [high], watermark).tolist() == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_boxes_of_several_columns_are_held_by_one_mark(data: st.DataObject) -> None:
+    shape = Shape((pa.int8(), pa.string(), pa.int8()), (True, False, True))
+    number, word = st.integers(0, 4), st.sampled_from("ab")
+    mark = st.tuples(number, number, word, number, number, st.sampled_from([ALWAYS, 5]))
+    said = [Said((k, t, n), (kk, t, nn), since, 0) for k, kk, t, n, nn, since in data.draw(st.lists(mark, max_size=8))]
+    end = st.tuples(number | st.none(), word, number)
+    asked = data.draw(st.lists(st.tuples(end, end), min_size=20, max_size=20))
+    lows, highs = ([column([pair[at][c] for pair in asked], shape.types[c]) for c in range(3)] for at in (0, 1))
+    for watermark in WATERMARKS:
+        expected = [
+            low[0] is not None
+            and high[0] is not None
+            and low[0] <= high[0]
+            and low[2] <= high[2]
+            and any(mark.covers(low, watermark) and mark.covers(high, watermark) for mark in said)
+            for low, high in asked
+        ]
+        assert table(shape, said, 0).holds(lows, highs, watermark).tolist() == expected
 
 
 WORD, NUMBER = Shape((pa.string(),), (False,)), Shape((pa.int64(),), (False,))
@@ -251,7 +273,11 @@ def test_marks_that_wait_for_the_watermark_keep_apart_from_those_in_effect() -> 
     )
     assert marks.terms.since.tolist() == [ALWAYS, 5, ALWAYS, 7]
     assert [marks.find([pa.array([2])], at).tolist() for at in (None, 5, 6)] == [[-1], [-1], [1]]
-    assert [marks.holds(pa.array([1]), pa.array([3]), at).tolist() for at in (None, 5, 6)] == [[False], [False], [True]]
+    assert [marks.holds([pa.array([1])], [pa.array([3])], at).tolist() for at in (None, 5, 6)] == [
+        [False],
+        [False],
+        [True],
+    ]
 
 
 def test_marks_that_wait_become_one_only_if_nothing_tells_them_apart() -> None:
@@ -305,7 +331,7 @@ def test_chunked_columns_are_taken_as_one() -> None:
     values = pa.chunked_array([["a"], [], ["b", None]])
     marks = Marks(WORD, from_rows(WORD, [values], [values], 0))
     assert sorted(marks.find([pa.chunked_array([["b"], ["c", "a"]])]).tolist()) == [-1, 0, 1]
-    assert marks.holds(values, values).tolist() == [True, True, False]
+    assert marks.holds([values], [values]).tolist() == [True, True, False]
 
 
 def test_bytes_are_those_of_the_table() -> None:
@@ -326,8 +352,8 @@ def test_what_does_not_fit_is_refused() -> None:
     word, pair = seen(WORD, ["a"]), Shape((pa.string(), pa.int64()), (False, False))
     with pytest.raises(DefinitionError, match="are of string; what was given is of int64"):
         word.find([pa.array([1])])
-    with pytest.raises(DefinitionError, match="of one column, and the marks are of string, int64"):
-        table(pair, [], 0).holds(pa.array(["a"]), pa.array(["b"]))
+    with pytest.raises(DefinitionError, match="are of string, int64; what was given is of string"):
+        table(pair, [], 0).holds([pa.array(["a"])], [pa.array(["b"])])
     with pytest.raises(DefinitionError, match="the 2 parts have 2 shapes"):
         merged([word, seen(NUMBER, [1])])
     with pytest.raises(DefinitionError, match="the 0 parts have 0 shapes"):

@@ -1,203 +1,24 @@
-"""When a stream is closed for a partial result: all its rows that the conjuncts would admit are denied.
+"""When a stream is closed for a partial result: the ways that the conjuncts and the promises of a join offer."""
 
-Each way to know that is an object: which members it looks at, and of which of them the stream is closed for. Leaving
-out conjuncts only enlarges what could match, so every way is sound by itself. See docs/metadata.md.
-"""
-
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from watersmeet.kernel.duck import Duck
-from watersmeet.kernel.ranges import columns_of, ranges
-from watersmeet.model.metadata import Clustered, Inherited, Key, Ordered, Punctuated, Speaking
+from watersmeet.kernel.ranges import columns_of
+from watersmeet.model.metadata import Clustered, Key, Ordered, Promise, Speaking
 from watersmeet.model.query import Query
-from watersmeet.model.windows import FOREVER, NEVER
 from watersmeet.predicate.constants import value_of
-from watersmeet.predicate.model import Bound, Column
-from watersmeet.retention.denied import Denied, Source, fields_of
-from watersmeet.state.numbers import numbers
+from watersmeet.predicate.model import Column
+from watersmeet.retention.denied import fields_of, shape_of
+from watersmeet.retention.ends import At, Computed, Constant, End, computable, last
+from watersmeet.retention.ways import Bounded, Frontier, Limited, Pinned, Way, Within
 
-Mask = NDArray[np.bool_]
-Values = Mapping[Column, pa.Array]
-
-
-@dataclass(frozen=True, slots=True)
-class Way(ABC):
-    """A way in which a stream is closed.
-
-    Attributes:
-        stream: The stream.
-        because: The conjuncts that it rests on, for people.
-    """
-
-    stream: int
-    because: tuple[str, ...]
-
-    @property
-    @abstractmethod
-    def reads(self) -> tuple[Column, ...]:
-        """The members' columns that it looks at."""
-
-    @abstractmethod
-    def closed(self, values: Values, rows: int, denied: Denied, duck: Duck) -> Mask:
-        """Tell for which partial results the stream is closed.
-
-        Args:
-            values: The members' columns that it reads.
-            rows: How many partial results there are.
-            denied: What was denied so far.
-            duck: What evaluates expressions.
-        """
-
-    @abstractmethod
-    def describe(self, query: Query) -> str:
-        """Return what closes the stream, for people."""
-
-
-@dataclass(frozen=True, slots=True)
-class Frontier:
-    """A column of a stream all of whose values on one side of a frontier are denied.
-
-    Attributes:
-        column: The column.
-        falling: Whether what is denied lies above the frontier.
-        source: The promise that denies; None for the watermark.
-        moved: By how many microseconds the column lies after the one that the frontier is of.
-    """
-
-    column: Column
-    falling: bool = False
-    source: Source | None = None
-    moved: int = 0
-
-    def value(self, denied: Denied) -> pa.Scalar | None:
-        """Return the frontier; None before there is one."""
-        found = denied.times.get(self.column.stream) if self.source is None else denied.frontiers.get(self.source)
-        return found if found is None or not self.moved else _later(found, self.moved)
-
-    def describe(self, query: Query) -> str:
-        """Return what moves it, for people."""
-        return "the watermark" if self.source is None else f"the order of {query.name_of(self.column)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Limited(Way):
-    """A member's column limits one of the stream's, and the limit lies where everything is denied.
-
-    Attributes:
-        frontier: The frontier.
-        limit: The member's column: no row beyond it is admitted.
-        strict: Whether rows at the limit are not admitted either.
-    """
-
-    frontier: Frontier
-    limit: Column
-    strict: bool
-
-    @property
-    def reads(self) -> tuple[Column, ...]:
-        """The limit."""
-        return (self.limit,)
-
-    def closed(self, values: Values, rows: int, denied: Denied, duck: Duck) -> Mask:
-        """[!] A frontier denies what is below it, never what is at it: y <= limit needs limit < frontier."""
-        limits, frontier = values[self.limit], self.frontier.value(denied)
-        if frontier is None:
-            return np.zeros(rows, bool)
-        found = _true(_TESTS[self.frontier.falling, self.strict](limits, frontier))
-        if self.frontier.falling and pa.types.is_floating(limits.type):
-            return found | _true(pc.is_nan(limits))  # above every frontier
-        return found
-
-    def describe(self, query: Query) -> str:
-        """Return what closes the stream, for people."""
-        return f"{_quoted(self.because)} and {self.frontier.describe(query)}"
-
-
-_TESTS = {
-    (False, False): pc.less,
-    (False, True): pc.less_equal,
-    (True, False): pc.greater,
-    (True, True): pc.greater_equal,
-}
-"""Of a limit and a frontier, by whether denied values lie above it, and whether the limit itself is admitted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounded(Way):
-    """A bound computed from members' columns lies where everything is denied; in doubles, with room for rounding.
-
-    Attributes:
-        frontier: The frontier.
-        bound: The bound.
-    """
-
-    frontier: Frontier
-    bound: Bound
-
-    @property
-    def reads(self) -> tuple[Column, ...]:
-        """The columns that the bound is computed from."""
-        return tuple(sorted(columns_of([self.bound])))
-
-    def closed(self, values: Values, rows: int, denied: Denied, duck: Duck) -> Mask:
-        """[!] Both ends were rounded outwards, and the frontier is rounded inwards: what is close is not closed."""
-        frontier = self.frontier.value(denied)
-        table = {column.name: values[column] for column in self.reads}
-        asked = ranges(duck, table, [self.bound], rows)
-        if frontier is None or not asked:
-            return np.zeros(rows, bool)
-        at = float(numbers(pa.repeat(frontier, 1))[0])
-        if self.frontier.falling:
-            return np.asarray(asked[0].low > np.nextafter(at, np.inf))
-        return np.asarray(asked[0].high < np.nextafter(at, -np.inf))
-
-    def describe(self, query: Query) -> str:
-        """Return what closes the stream, for people."""
-        return f"{_quoted(self.because)} and {self.frontier.describe(query)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Pinned(Way):
-    """Members' columns and constants say which values a row must have, and these are denied.
-
-    Attributes:
-        pins: For each column of the promise the constant or the member's column that it must equal.
-        source: The promise.
-    """
-
-    pins: tuple[Column | pa.Scalar, ...]
-    source: Source
-
-    @property
-    def reads(self) -> tuple[Column, ...]:
-        """The pins that are columns."""
-        return tuple(dict.fromkeys(pin for pin in self.pins if isinstance(pin, Column)))
-
-    def closed(self, values: Values, rows: int, denied: Denied, duck: Duck) -> Mask:
-        """Look the values up in all tables of marks."""
-        if not denied.marks.get(self.source):
-            return np.zeros(rows, bool)
-        given = [values[pin] if isinstance(pin, Column) else pa.repeat(pin, rows) for pin in self.pins]
-        return np.asarray(denied.find(self.source, given)[1] >= 0)
-
-    def describe(self, query: Query) -> str:
-        """Return what closes the stream, for people."""
-        names = {
-            Key: "the key",
-            Clustered: "the runs",
-            Punctuated: "punctuations",
-            Inherited: "the join's punctuations",
-        }
-        columns = ", ".join(query.name_of(Column(self.stream, at)) for at in fields_of(self.source[1]))
-        return f"{_quoted(self.because)} and {names[type(self.source[1])]} of {columns}"
+Pin = tuple[At | Constant, str]
+"""What a column must equal, and the conjuncts that say so."""
+Told = tuple[End, str]
+"""An end of an interval in which a column must lie, and the conjunct that says so; none for the end of a type."""
 
 
 class Closings:
@@ -216,11 +37,17 @@ class Closings:
     def ways(self, stream: int, joined: Collection[int]) -> list[Way]:
         """Return the ways in which a stream is closed for partial results over some others."""
         found: list[Way] = [way for way in self._limits[stream] if all(column.stream in joined for column in way.reads)]
-        return [*found, *self._pinned(stream, joined)]
+        return [*found, *self._marked(stream, joined)]
 
-    def fixed(self, column: Column) -> bool:
-        """Tell whether a constant pins a column."""
-        return self._equal.constant(column) is not None
+    def limits(self, column: Column, promise: Promise) -> bool:
+        """Tell whether `where` pins a column that a promise is about, or gives it ends, if the promise has ranges."""
+        others = [at for at in self._limits if at != column.stream]
+        return all(self._sides(column, others, self._wide(column, promise)))
+
+    def _wide(self, column: Column, promise: Promise) -> bool:
+        """Tell whether marks speak of more than one value of a column at once."""
+        shape = shape_of(self._query, (column.stream, promise))
+        return shape.spanned or shape.ranges[fields_of(promise).index(column.field)]
 
     def possible(self, stream: int) -> bool:
         """Tell whether a tuple of a stream can ever be dead: some other stream may be closed for it alone."""
@@ -270,18 +97,59 @@ class Closings:
         for equal, text in self._equal.others(frontier.column):
             yield equal, False, text
 
-    def _pinned(self, stream: int, joined: Collection[int]) -> Iterator[Way]:
+    def _marked(self, stream: int, joined: Collection[int]) -> Iterator[Way]:
+        """Yield the ways that rest on marks: each column of the promise is pinned, or lies in an interval."""
         for promise in self._query.streams[stream].promises:
-            fields = fields_of(promise) if isinstance(promise, Key | Clustered | Speaking) else ()
-            found = [self._pin(Column(stream, field), joined) for field in fields]
-            known = [pin for pin in found if pin is not None]
-            if fields and len(known) == len(fields):
-                texts = tuple(dict.fromkeys(text for _, text in known))
-                yield Pinned(stream, texts, tuple(pin for pin, _ in known), (stream, promise))
+            if not isinstance(promise, Key | Clustered | Speaking):
+                continue
+            columns = [Column(stream, field) for field in fields_of(promise)]
+            pins = [pin for column in columns if (pin := self._pin(column, joined)) is not None]
+            sides = [self._sides(column, joined, self._wide(column, promise)) for column in columns]
+            if len(pins) == len(columns):
+                yield Pinned(stream, _texts(pins), (stream, promise), tuple(end for end, _ in pins))
+            elif all(lows and highs for lows, highs in sides):
+                between = tuple((_ends(lows), _ends(highs)) for lows, highs in sides)
+                texts = _texts(told for pair in sides for side in pair for told in side)
+                yield Within(stream, texts, (stream, promise), between)
 
-    def _pin(self, column: Column, joined: Collection[int]) -> "tuple[Column | pa.Scalar, str] | None":
+    def _sides(self, column: Column, joined: Collection[int], wide: bool) -> tuple[list[Told], list[Told]]:
+        """Return the lower ends of the interval in which a column must lie, and the upper ones.
+
+        Args:
+            column: The column.
+            joined: The streams whose columns the ends may be made of.
+            wide: Whether more than one value will do.
+        """
+        pin = self._pin(column, joined)
+        if pin is not None:
+            return [pin], [pin]
+        lows, highs = ([*self._limits_of(column, joined, upper)] if wide else [] for upper in (False, True))
+        if not lows and not highs:
+            return [], []
+        kind = self._query.type_of(column)
+        return lows or _outermost(kind, False), highs or _outermost(kind, True)
+
+    def _limits_of(self, column: Column, joined: Collection[int], upper: bool) -> Iterator[Told]:
+        """Yield the lower or the upper ends that conjuncts give a column."""
+        kind = self._query.type_of(column)
+        for conjunct in self._query.conjuncts:
+            pairs = [(o.less, o.more, o.strict) if upper else (o.more, o.less, o.strict) for o in conjunct.orders]
+            found: list[End] = [
+                At(limit, strict * (-1 if upper else 1))
+                for mine, limit, strict in pairs
+                if mine == column and limit.stream != column.stream and self._query.type_of(limit) == kind
+            ]
+            if not found and computable(kind):
+                bounds = [bound for bound in conjunct.bounds if bound.column == column]
+                found += [Computed(b, upper, kind) for b in bounds if (b.high if upper else b.low) is not None]
+            yield from ((end, conjunct.text) for end in found if all(read.stream in joined for read in end.reads))
+
+    def _pin(self, column: Column, joined: Collection[int]) -> "Pin | None":
         """Return the constant that a column must equal, or else a member's column; None if there is neither."""
-        return self._equal.constant(column) or self._equal.among(column, joined)
+        if (constant := self._equal.constant(column)) is not None:
+            return Constant(constant[0]), constant[1]
+        found = self._equal.among(column, joined)
+        return None if found is None else (At(found[0]), found[1])
 
 
 class Classes:
@@ -325,16 +193,16 @@ class Classes:
         return None
 
 
-def _later(time: pa.Scalar, micros: int) -> pa.Scalar | None:
-    """Return a timestamp moved by some microseconds; None where there are no such times."""
-    moved = time.cast(pa.int64()).as_py() + micros
-    return pa.scalar(moved, pa.int64()).cast(time.type) if NEVER <= moved <= FOREVER else None
+def _outermost(kind: pa.DataType, upper: bool) -> list[Told]:
+    """Return the end of a type as that of an interval, where it has one."""
+    found = last(kind, upper)
+    return [] if found is None else [(Constant(found), "")]
 
 
-def _quoted(texts: tuple[str, ...]) -> str:
-    return " and ".join(f"`{text}`" for text in texts)
+def _ends(told: Iterable[Told]) -> tuple[End, ...]:
+    return tuple(end for end, _ in told)
 
 
-def _true(found: pa.Array) -> Mask:
-    mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
-    return mask
+def _texts(told: Iterable[Told]) -> tuple[str, ...]:
+    """Return the conjuncts that some ends rest on, each once."""
+    return tuple(dict.fromkeys(text for _, text in told if text))

@@ -24,10 +24,12 @@ from watersmeet.kernel.steps import step
 from watersmeet.limits import limits
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column, Conjunct
-from watersmeet.retention.closing import Closings, Mask, Values, Way
+from watersmeet.retention.closing import Closings
 from watersmeet.retention.denied import Denied
+from watersmeet.retention.ends import Values
 from watersmeet.retention.equal import equal_rows, equalities
 from watersmeet.retention.stored import Distinct, Stored
+from watersmeet.retention.ways import Mask, Way
 
 Ints = NDArray[np.int64]
 

@@ -16,7 +16,7 @@ from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
 from watersmeet.retention.frontier import beyond, threshold
 from watersmeet.show import plain
-from watersmeet.state.marks import Marks, Shape
+from watersmeet.state.marks import Marks, Shape, merged
 from watersmeet.state.promised import Promises, at
 from watersmeet.state.store import Store
 from watersmeet.state.tables import opened
@@ -57,6 +57,20 @@ class Denied:
             table[asked.rows[new]], mark[asked.rows[new]] = number, found[new]
             asked = asked.take(~new)
         return table, mark
+
+    def holds(self, source: Source, lows: Sequence[pa.Array], highs: Sequence[pa.Array]) -> Mask:
+        """Tell which intervals, one for each column that a promise is about, are denied as a whole."""
+        tables, held = self.marks.get(source, ()), np.zeros(len(lows[0]), bool)
+        for marks in tables:
+            held |= marks.holds(lows, highs, self.watermark)
+        if len(tables) > 1 and tables[0].shape.spanned:
+            ends = [self.find(source, side)[1] >= 0 for side in (lows, highs)]
+            left = pa.array(np.flatnonzero(ends[0] & ends[1] & ~held))
+            if len(left):  # each end is denied, by different tables: what lies between them may be, by all together
+                whole = Marks(tables[0].shape, merged(tables))
+                low, high = ([column.take(left) for column in side] for side in (lows, highs))
+                held[left.to_numpy()] = whole.holds(low, high, self.watermark)
+        return held
 
     def judged(self, stream: int, rows: pa.RecordBatch) -> "Iterator[tuple[Mask, Promise]]":
         """Yield for each promise of a stream which of some new rows it denies."""

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
+from watersmeet.kernel.ranges import columns_of
 from watersmeet.model.metadata import ForeignKey, Inherited, Ordered, Promise, Speaking
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
-from watersmeet.retention.closing import Bounded, Closings, Limited, Pinned, Way
-from watersmeet.retention.denied import Source, fields_of
+from watersmeet.retention.closing import Closings
+from watersmeet.retention.denied import fields_of, ranges_of
+from watersmeet.retention.ways import Way
 
 
 class Outlook:
@@ -45,7 +47,7 @@ class Outlook:
                     f"as long as the join runs. {self._remedy(at)}"
                 )
         for at, stream in enumerate(self._query.streams):
-            used = {source for way in self._ways(at) if (source := _source(way)) is not None}
+            used = {way.rests_on for way in self._ways(at)}
             for promise in stream.promises:
                 if isinstance(promise, ForeignKey):
                     yield from self._parentless(at, promise)
@@ -71,20 +73,19 @@ class Outlook:
     def _idle(self, stream: int, promise: Promise) -> str:
         """Return why a promise lets no state go."""
         name = self._query.streams[stream].name
-        free = [Column(stream, at) for at in fields_of(promise) if not self._compared(Column(stream, at), promise)]
-        columns = " and ".join(self._query.name_of(column) for column in free)
+        columns = [Column(stream, at) for at in fields_of(promise)]
+        free = [
+            column for column in columns if isinstance(promise, Ordered) or not self._closings.limits(column, promise)
+        ]
+        names = " and ".join(self._query.name_of(column) for column in free)
+        kinds = " and ".join(dict.fromkeys(str(self._query.type_of(column)) for column in free))
         how = "bounds" if isinstance(promise, Ordered) else "equates"
         nor = "" if isinstance(promise, Ordered) else ", and with no constant"
-        kinds = " and ".join(dict.fromkeys(str(self._query.type_of(column)) for column in free))
+        nor += ", nor does it bound both sides of it" if any(ranges_of(promise)) else ""
         return (
             f"Stream '{name}' promises {self._query.described(stream, promise)}, which lets no state go: `where` {how} "
-            f"{columns} with no column of another stream of the same type ({kinds}){nor}. It only turns rows away."
+            f"{names} with no column of another stream of the same type ({kinds}){nor}. It only turns rows away."
         )
-
-    def _compared(self, column: Column, promise: Promise) -> bool:
-        if isinstance(promise, Ordered):
-            return False
-        return self._closings.fixed(column) or any(column in pair for pair in self._equalities)
 
     @property
     def _equalities(self) -> list[tuple[Column, Column]]:
@@ -103,17 +104,16 @@ class Outlook:
         orders = [order for conjunct in self._query.conjuncts for order in conjunct.orders]
         said += [f"that {self._query.name_of(order.less)} rises" for order in orders if order.more.stream == stream]
         said += [f"that {self._query.name_of(order.more)} falls" for order in orders if order.less.stream == stream]
+        said += [f"that {name} {moves}" for name, moves in self._banded(stream)]
         return f"Give it a window{''.join(f', or promise {each}' for each in dict.fromkeys(said))}."
+
+    def _banded(self, stream: int) -> Iterator[tuple[str, str]]:
+        """Yield the columns that are kept near what a stream has, and how they would have to move."""
+        others = [conjunct for conjunct in self._query.conjuncts if conjunct.equality is None and not conjunct.orders]
+        for bound in (bound for conjunct in others for bound in conjunct.bounds):
+            if {column.stream for column in columns_of([bound])} == {stream}:
+                moves = ["rises"] * (bound.high is not None) + ["falls"] * (bound.low is not None)
+                yield self._query.name_of(bound.column), " or ".join(moves)
 
     def _partner(self, stream: int, pair: tuple[Column, Column]) -> Column:
         return pair[1] if pair[0].stream == stream else pair[0]
-
-
-def _source(way: Way) -> Source | None:
-    """Return the promise that a way rests on; None for the watermark."""
-    match way:
-        case Limited(frontier=frontier) | Bounded(frontier=frontier):
-            return frontier.source
-        case Pinned(source=source):
-            return source
-    return None

@@ -16,7 +16,7 @@ from watersmeet.kernel.duck import Duck
 from watersmeet.model.metadata import ForeignKey, Inherited, Promise, Punctuated, Speaking
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
-from watersmeet.retention.closing import Classes, Closings, Pinned
+from watersmeet.retention.closing import Classes, Closings
 from watersmeet.retention.denied import fields_of, ranges_of
 from watersmeet.retention.stored import Stored
 from watersmeet.state.marks import ALWAYS
@@ -57,7 +57,7 @@ def without_useless(query: Query) -> Query:
     """
     closings, streams = Closings(query), range(len(query.streams))
     ways = [way for at in streams for way in closings.ways(at, [other for other in streams if other != at])]
-    used = {way.source for way in ways if isinstance(way, Pinned)}
+    used = {way.rests_on for way in ways}
     goes_on = {promise.source for promise in inherited(query, {output.column: [0] for output in query.outputs})}
     parents = {p.parent for stream in query.streams for p in stream.promises if isinstance(p, ForeignKey)}
 

@@ -149,7 +149,7 @@ class Marks:
     >>> marks = Marks(shape, from_rows(shape, [seen], [seen], batch=4))
     >>> marks.find([pa.array([2, 5, 7, None])]).tolist()
     [0, -1, 1, -1]
-    >>> marks.holds(pa.array([1, 3]), pa.array([3, 7])).tolist()
+    >>> marks.holds([pa.array([1, 3])], [pa.array([3, 7])]).tolist()
     [True, False]
     """
 
@@ -200,24 +200,40 @@ class Marks:
             return np.full(len(asked.rows), -1)
         return (self._spanned if self.shape.spanned else self._matched)(asked, watermark)
 
-    def holds(self, low: Values, high: Values, watermark: int | None = None) -> Mask:
-        """Tell which closed intervals lie, as a whole, in what marks in effect cover.
+    def holds(self, lows: Sequence[Values], highs: Sequence[Values], watermark: int | None = None) -> Mask:
+        """Tell which closed intervals, one for each column, lie as a whole in what marks in effect cover.
 
-        One with a NULL end does not, nor does one whose ends are the wrong way round.
+        Of several columns, in what one mark covers. Those with a NULL end do not, nor do those whose ends are the wrong
+        way round.
 
         Raises:
-            DefinitionError: If the marks are of several columns, or the ends are not of their type.
+            DefinitionError: If the ends are not of the types of the marks.
         """
-        if len(self.shape.types) > 1:
-            raise DefinitionError(f"An interval is of one column, and the marks are of {_listed(self.shape.types)}.")
-        begin, end = self.find([low], watermark), self.find([high], watermark)
-        held: Mask = (begin >= 0) & (begin <= end)
-        if not self.shape.spanned:
-            return np.asarray(held & (begin == end))
-        rows = np.flatnonzero(held & (begin == end))
-        low, high = (exact(_taken(self.shape.checked([ends])[0], rows)) for ends in (low, high))
-        held[rows] = at_most(low, high)
-        rows = np.flatnonzero(held & (begin < end))
+        lows, highs = self.shape.checked(lows), self.shape.checked(highs)
+        held, rows = np.zeros(len(lows[0]), np.bool_), np.flatnonzero(_complete([*lows, *highs]))
+        ends = [(exact(_taken(low, rows)), exact(_taken(high, rows))) for low, high in zip(lows, highs, strict=True)]
+        proper = np.logical_and.reduce([at_most(low, high) for low, high in ends])
+        rows = rows[proper]
+        if len(self) and len(rows):
+            lows, highs = ([_taken(column, rows) for column in side] for side in (lows, highs))
+            held[rows] = (self._held_by_spans if self.shape.spanned else self._held_by_one)(lows, highs, watermark)
+        return held
+
+    def _held_by_one(self, lows: list[pa.Array], highs: list[pa.Array], watermark: int | None) -> Mask:
+        """Tell which intervals lie in one mark, of those that the hash of their constants proposes."""
+        asked, held = self.shape.asked(lows), np.zeros(len(lows[0]), np.bool_)
+        ends = [exact(column.take(pa.array(asked.rows))) for column in highs]
+        for row, at in self._proposed(asked.hashes):
+            fits = self._in_effect(at, watermark)
+            row, at = self._covered(asked.values, row[fits], at[fits])
+            held[asked.rows[self._covered(ends, row, at)[0]]] = True
+        return held
+
+    def _held_by_spans(self, lows: list[pa.Array], highs: list[pa.Array], watermark: int | None) -> Mask:
+        """Tell which intervals of the only column begin in a span and end in it, or in one that is linked to it."""
+        begin, end = self.find(lows, watermark), self.find(highs, watermark)
+        held: Mask = (begin >= 0) & (begin == end)
+        rows = np.flatnonzero((begin >= 0) & (begin < end))
         held[rows] = self._linked(begin[rows], end[rows], watermark)
         return held
 
