@@ -33,11 +33,15 @@ class Closings:
         self._equal = Classes(query)
         streams = range(len(query.streams))
         self._limits = {at: [*self._limiting(at)] for at in streams}
+        self._ways: dict[tuple[int, frozenset[int]], list[Way]] = {}
 
     def ways(self, stream: int, joined: Collection[int]) -> list[Way]:
         """Return the ways in which a stream is closed for partial results over some others."""
-        found: list[Way] = [way for way in self._limits[stream] if all(column.stream in joined for column in way.reads)]
-        return [*found, *self._marked(stream, joined)]
+        key = stream, frozenset(joined)
+        if key not in self._ways:
+            limiting = [way for way in self._limits[stream] if all(column.stream in joined for column in way.reads)]
+            self._ways[key] = [*limiting, *self._marked(stream, joined)]
+        return self._ways[key]
 
     def limits(self, column: Column, promise: Promise) -> bool:
         """Tell whether `where` pins a column that a promise is about, or gives it ends, if the promise has ranges."""
