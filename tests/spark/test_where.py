@@ -69,6 +69,12 @@ CONDITIONS = [
     "a.end > b.end AND a.`end` BETWEEN 0 AND 2BD",
     "s_only(a.id) = b.id",
     "from_json(concat('{\"k\":', a.n, '}'), 'k int').k = b.n",
+    # Spark takes integers to double past a float that the text has between them
+    "cast(a.id + 16777216 AS float) = b.id + 16777216D",
+    "cast(a.id + 16777216 AS float) = CASE WHEN b.n > 1 THEN float(b.id + 16777216) ELSE b.id + 16777216D END",
+    "cast(a.id + b.id + 16777216 AS float) > 16777220D",
+    "cast(16777217 AS float) = b.id + 16777216D AND a.id = b.id",
+    "struct(cast(a.id + 16777216 AS float) = b.id + 16777216D, a.n) = struct(true, b.n)",
     # decided here, some combinations by Spark
     "levenshtein(a.s, b.s) <= 2",
     "levenshtein(a.s, b.s, 1) = 1",

@@ -111,7 +111,7 @@ def _checked(sql: str, type_: Type, left: Expr, right: Expr, dialect: Dialect, *
     if not dialect.ansi:
         return strict(f"(CASE WHEN {right.sql} = 0 THEN NULL ELSE {sql} END)", type_, (right, left), raises=raises)
     zero = fail("[DIVIDE_BY_ZERO] Division by zero.", type_)
-    nulls = f"WHEN {right.sql} IS NULL THEN NULL WHEN {left.sql} IS NULL THEN NULL"
+    nulls = f"WHEN {right.is_null} THEN NULL WHEN {left.is_null} THEN NULL"
     return strict(f"(CASE {nulls} WHEN {right.sql} = 0 THEN {zero} ELSE {sql} END)", type_, (right, left), raises=True)
 
 

@@ -127,10 +127,14 @@ def wrapped(sql: str, type_: Type) -> str:
 
 
 def _integer_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    return replace(_plain("CAST({0} AS {to})")(expr, to, dialect), literal=expr.literal)
+    whole = expr if to.kind == "float" and expr.columns else None
+    return replace(_plain("CAST({0} AS {to})")(expr, to, dialect), literal=expr.literal, whole=whole)
 
 
 def _real_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    """[!] An integer that is cast to float and then, as written or implied, to double: Spark leaves out the float."""
+    if to.kind == "double" and expr.whole is not None:
+        return cast(expr.whole, to, dialect)
     return _plain("CAST({0} AS DOUBLE)" if to.kind == "double" else "ws_as_float({0})")(expr, to, dialect)
 
 

@@ -1,9 +1,10 @@
 """What chooses among values: CASE, if, coalesce, nullif, greatest, least."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from watersmeet.predicate.casts import cast
-from watersmeet.predicate.expr import Expr, Refusal, merged
+from watersmeet.predicate.expr import Expr, Refusal, merged, null_test
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.types import BOOLEAN, ORDERED, VOID, Type, common_type
 
@@ -36,10 +37,12 @@ def condition(expr: Expr, dialect: Dialect) -> Expr:
 def choose(branches: Sequence[tuple[Expr, Expr]], otherwise: Expr | None, dialect: Dialect) -> Expr:
     """`CASE WHEN condition THEN value ... ELSE otherwise END`; only the branch taken is evaluated, as in Spark."""
     last = otherwise or Expr("NULL", VOID, literal=None)
+    given = all(value.never_null for value in [*(value for _, value in branches), last])
     *values, last = alike([*(value for _, value in branches), last], dialect)
     conditions = [condition(test, dialect) for test, _ in branches]
     parts = "".join(f"WHEN {test.sql} THEN {value.sql} " for test, value in zip(conditions, values, strict=True))
-    return merged(f"(CASE {parts}ELSE {last.sql} END)", last.type, [*conditions, *values, last])
+    made = merged(f"(CASE {parts}ELSE {last.sql} END)", last.type, [*conditions, *values, last])
+    return replace(made, given=given)
 
 
 def if_then(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
@@ -49,8 +52,7 @@ def if_then(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 
 def nvl2(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """`nvl2(test, value if not NULL, otherwise)`."""
-    test = merged(f"({arguments[0].sql} IS NOT NULL)", BOOLEAN, arguments[:1])
-    return choose([(test, arguments[1])], arguments[2], dialect)
+    return choose([(null_test(arguments[0], negated=True), arguments[1])], arguments[2], dialect)
 
 
 def nullif(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
@@ -65,7 +67,8 @@ def nullif(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 def coalesce(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """The first value that is not NULL."""
     made = alike(arguments, dialect)
-    return merged(f"coalesce({', '.join(value.sql for value in made)})", made[0].type, made)
+    found = merged(f"coalesce({', '.join(value.sql for value in made)})", made[0].type, made)
+    return replace(found, given=any(value.never_null for value in arguments))
 
 
 def extreme(name: str) -> Callable[[Sequence[Expr], Dialect], Expr]:
@@ -75,6 +78,7 @@ def extreme(name: str) -> Callable[[Sequence[Expr], Dialect], Expr]:
         made = alike(arguments, dialect)
         if made[0].type.kind not in ORDERED | {"void"}:
             raise Refusal(f"{made[0].type} has no order.")
-        return merged(f"{name}({', '.join(value.sql for value in made)})", made[0].type, made)
+        found = merged(f"{name}({', '.join(value.sql for value in made)})", made[0].type, made)
+        return replace(found, given=any(value.never_null for value in arguments))
 
     return build

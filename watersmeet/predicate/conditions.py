@@ -10,7 +10,7 @@ from sqlglot import exp
 from watersmeet.predicate.casts import coerce
 from watersmeet.predicate.comparisons import compare, logic
 from watersmeet.predicate.conditionals import alike
-from watersmeet.predicate.expr import Expr, Refusal, merged, strict
+from watersmeet.predicate.expr import Expr, Refusal, merged, null_test, strict
 from watersmeet.predicate.patterns import like, rlike
 from watersmeet.predicate.source import SqlNode
 from watersmeet.predicate.types import BOOLEAN, STRING
@@ -73,8 +73,7 @@ def _is(self: Translator, node: exp.Is) -> Expr:
         return merged(f"({inner.sql} IS NOT DISTINCT FROM {'TRUE' if target.this else 'FALSE'})", BOOLEAN, (inner,))
     if not isinstance(target, exp.Null):
         raise Refusal("IS is followed by NULL, TRUE, FALSE or UNKNOWN.")
-    inner = self.expr(node.this)
-    return merged(f"({inner.sql} IS NULL)", BOOLEAN, (inner,))
+    return null_test(self.expr(node.this))
 
 
 def _in(self: Translator, node: exp.In) -> Expr:

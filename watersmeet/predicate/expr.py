@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.types import INTEGRAL, VOID, Type, integer_range
+from watersmeet.predicate.types import BOOLEAN, INTEGRAL, VOID, Type, integer_range
 
 NOT_LITERAL: Any = object()
 
@@ -37,6 +37,8 @@ class Expr:
         plain: The same as it is where it does not raise, and NULL where it does; None where that can't be told apart.
         unsure: A condition, never NULL, under which DuckDB's answer is not to be trusted; None if it always is.
         fails: Whether Spark may raise for it where DuckDB's answer is not to be trusted.
+        given: Whether Spark knows that it is never NULL, and so never computes it to find out.
+        whole: The integer, read from columns, that it is cast from, if it is a float and nothing else.
     """
 
     sql: str
@@ -48,11 +50,32 @@ class Expr:
     plain: str | None = None
     unsure: str | None = None
     fails: bool = False
+    given: bool = False
+    whole: "Expr | None" = None
 
     @property
     def is_literal(self) -> bool:
         """Whether the value is known when the join is defined."""
         return self.literal is not NOT_LITERAL
+
+    @property
+    def never_null(self) -> bool:
+        """Whether Spark knows that it is never NULL."""
+        return self.given or (self.is_literal and self.literal is not None)
+
+    @property
+    def is_null(self) -> str:
+        """DuckDB's condition that it is NULL; raises where it does.
+
+        [!] DuckDB doesn't compute a sum to learn whether it is NULL, and so never learns that it overflows.
+        """
+        if self.never_null:
+            return "FALSE"
+        return (
+            f"({self.sql} IS NOT DISTINCT FROM CAST(NULL AS {self.type.duckdb}))"
+            if self.raises
+            else f"({self.sql} IS NULL)"
+        )
 
     @property
     def range(self) -> tuple[int, int]:
@@ -97,7 +120,7 @@ def strict(
         return Expr(f"CAST(NULL AS {type_.duckdb})", type_, literal=None)
     made = merged(sql, type_, arguments, raises=raises, unsure=unsure, fails=fails)
     last = max((index for index, argument in enumerate(arguments) if argument.raises), default=0)
-    guards = [f"{argument.sql} IS NULL" for argument in arguments[:last] if not argument.is_literal]
+    guards = [argument.is_null for argument in arguments[:last] if not argument.is_literal]
     if not guards:
         return made
     return replace(made, sql=f"(CASE {''.join(f'WHEN {guard} THEN NULL ' for guard in guards)}ELSE {sql} END)")
@@ -133,6 +156,12 @@ def merged(
         unsure=f"({' OR '.join(doubts)})" if doubts else None,
         fails=fails or any(argument.fails for argument in arguments),
     )
+
+
+def null_test(value: Expr, *, negated: bool = False) -> Expr:
+    """`value IS NULL`, or `value IS NOT NULL`."""
+    sql = f"(NOT {value.is_null})" if negated else value.is_null
+    return Expr(sql, BOOLEAN, given=True) if value.never_null else replace(merged(sql, BOOLEAN, (value,)), given=True)
 
 
 def guarded(sql: str, type_: Type, arguments: Sequence[Expr]) -> Expr:

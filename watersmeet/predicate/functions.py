@@ -17,7 +17,7 @@ from watersmeet.predicate.collections import (
 )
 from watersmeet.predicate.conditionals import coalesce, extreme, if_then, nullif, nvl2
 from watersmeet.predicate.datetimes import moved_days
-from watersmeet.predicate.expr import Expr, Refusal, merged, strict
+from watersmeet.predicate.expr import Expr, Refusal, merged, null_test, strict
 from watersmeet.predicate.model import Dialect, PythonPredicate
 from watersmeet.predicate.patterns import like, rlike
 from watersmeet.predicate.rounding import ceiling, floor, rounded
@@ -171,8 +171,8 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
     "nvl2": {3: nvl2},
     "nullif": {2: nullif},
     "if": {3: if_then},
-    "isnull": {1: lambda arguments, dialect: merged(f"({arguments[0].sql} IS NULL)", BOOLEAN, arguments)},
-    "isnotnull": {1: lambda arguments, dialect: merged(f"({arguments[0].sql} IS NOT NULL)", BOOLEAN, arguments)},
+    "isnull": {1: lambda arguments, dialect: null_test(arguments[0])},
+    "isnotnull": {1: lambda arguments, dialect: null_test(arguments[0], negated=True)},
     "isnan": {1: lambda arguments, dialect: _isnan(arguments, dialect)},
     # numbers; functions whose last bits are Java's own are not here but in `terms`
     "abs": {1: lambda arguments, dialect: absolute(arguments[0], dialect)},

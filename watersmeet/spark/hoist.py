@@ -188,9 +188,20 @@ class Hoist:
             self.hidden[part] = known
             return
         value = self._rebuilt(part, self._numbered)
-        kind = self._empty[stream].select(value.alias("c")).schema[0].dataType
+        kind = self._kind(part, stream)
+        if kind == T.FloatType() and len(part.children) == 1 and _is_cast(part):
+            (whole,) = part.children
+            if isinstance(self._kind(whole, stream), T.IntegralType):
+                # [!] Where it is compared with a double, Spark leaves out the float between, and so must we.
+                return None if self._names.is_bare(whole) else self._hoist(whole)
         if is_storable(kind) and not _is_explicit(part, kind):
             self.hidden[part] = self._compute(part, stream, value, kind)
+        return None
+
+    def _kind(self, part: Part, stream: int) -> T.DataType:
+        """Return the type of a part that reads one stream."""
+        value = self._rebuilt(part, self._numbered)
+        return self._empty[stream].select(value.alias("c")).schema[0].dataType
 
     def _is_planned(self, value: SparkColumn, stream: int) -> bool:
         """Tell whether Spark can plan a value; it can't if it computes a constant in it that raises."""
@@ -259,6 +270,10 @@ class Hoist:
 def _alike(one: Part, two: Part) -> bool:
     """Tell whether two parts compute the same; Spark takes 0.0 and -0.0 for equal, but writes them differently."""
     return bool(one.handle.equals(two.handle)) and one.handle.sql() == two.handle.sql()
+
+
+def _is_cast(part: Part) -> bool:
+    return part.kind == "Cast" or (part.kind == "UnresolvedFunction" and part.names[-1].lower() == "float")
 
 
 def _is_explicit(part: Part, kind: T.DataType) -> bool:
