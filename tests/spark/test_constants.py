@@ -27,7 +27,7 @@ def fixed(spark: SparkSession, condition: str, window: Any = None, columns: str 
     streams = wm.stream("a", frame, time="ts"), wm.stream("b", frame, time="ts", window=window)
     query = wm.join(*streams, where=f"a.id = b.id AND {condition}", select="a.id").query
     made = [(found, value_of(found, query.type_of(found.column))) for found in query.fixed]
-    assert all(found.column.stream == 1 and condition.strip("()") in found.text for found, _ in made)
+    assert all(found.column.stream == 1 and found.text == condition.strip("()") for found, _ in made)
     return [(query.name_of(found.column), value.as_py()) for found, value in made]
 
 

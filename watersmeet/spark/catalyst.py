@@ -42,8 +42,12 @@ class Part:
 
     @cached_property
     def span(self) -> tuple[int, int]:
-        """Where it stands, as start and end; `x IN (..)` and its like stand with their operand, unlike in Spark."""
-        spans = [child.span for child in self.children] + ([self.origin] if self.origin else [])
+        """Where it stands, as start and end; `x IN (..)` and its like stand with their operand, unlike in Spark.
+
+        [!] Spark has one TRUE and one FALSE for all, which say where they stood first: in whatever text that was.
+        """
+        inner = [child for child in self.children if child.kind != "Literal" or self.origin is None]
+        spans = [child.span for child in inner] + ([self.origin] if self.origin else [])
         return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else (0, 0)
 
     @cached_property
