@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -114,7 +114,7 @@ class Hoist:
         self._names, self._text, self._streams, self._spark, self._calm = names, text, streams, spark, calm
         self._sizes = sizes
         self._builder, self._zone = Builder(spark), spark.conf.get("spark.sql.session.timeZone")
-        self._empty = [spark.createDataFrame([], numbered(kind)) for kind in kinds]
+        self._kinds, self._empty = kinds, dict[int, DataFrame]()
         self.computed: list[list[Computed]] = [[] for _ in streams]
         self.hidden: dict[Part, Computed] = {}
         self.constants: dict[Part, Expr] = {}
@@ -201,13 +201,19 @@ class Hoist:
     def _kind(self, part: Part, stream: int) -> T.DataType:
         """Return the type of a part that reads one stream."""
         value = self._rebuilt(part, self._numbered)
-        return self._empty[stream].select(value.alias("c")).schema[0].dataType
+        return self._over(stream).select(value.alias("c")).schema[0].dataType
+
+    def _over(self, stream: int) -> DataFrame:
+        """Return an empty frame with the columns of a stream; made once it is needed, for it takes Spark a while."""
+        if stream not in self._empty:
+            self._empty[stream] = self._spark.createDataFrame([], numbered(self._kinds[stream]))
+        return self._empty[stream]
 
     def _is_planned(self, value: SparkColumn, stream: int) -> bool:
         """Tell whether Spark can plan a value; it can't if it computes a constant in it that raises."""
         try:
             with quiet():
-                self._empty[stream].select(value.alias("c"))._jdf.queryExecution().optimizedPlan()
+                self._over(stream).select(value.alias("c"))._jdf.queryExecution().optimizedPlan()
         except PySparkException:
             return False
         return True
