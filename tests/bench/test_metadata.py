@@ -80,8 +80,9 @@ def test_a_small_run_without_spark_finds_the_same(tmp_path: Path, ids: Any) -> N
     assert len(list(metadata_core.run(files, tmp_path / "cut", "metadata", 0))) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize("ids", ["integer", pytest.param("uuid", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ids", ["integer", "uuid"])
 def test_a_small_run_finds_all_and_keeps_little(spark: SparkSession, tmp_path: Path, ids: Any) -> None:
     files = tmp_path / "files"
     write_batches(auctions(2, 40, np.random.default_rng(0), bids=3, ids=ids), files)

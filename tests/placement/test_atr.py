@@ -414,6 +414,7 @@ def test_atr_gives_the_oracles_results_and_nothing_strays(case: dict[str, Any], 
         assert [p["strays"] for p in run.progress] == [0] * len(run.progress)
 
 
+@pytest.mark.long
 @FEW
 @given(case=cases(), data=st.data())
 def test_atr_in_turn_with_other_strategies(case: dict[str, Any], data: st.DataObject) -> None:

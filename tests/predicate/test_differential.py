@@ -32,7 +32,7 @@ def check(spark: Any, texts: list[str], dialect: Dialect, refusable: float, **op
 
 
 def test_some_traps(spark: Any) -> None:
-    check(spark, traps()[::3], Dialect(), 0)
+    check(spark, traps()[::6], Dialect(), 0)
 
 
 @pytest.mark.slow

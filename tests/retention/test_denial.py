@@ -7,6 +7,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pyarrow as pa
+import pytest
 from hypothesis import given
 
 from tests.budget import search
@@ -225,7 +226,8 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome, li
     return run, expected(case, arrivals), arrivals
 
 
-@search(60)
+@pytest.mark.long
+@search(40)
 @given(cases())
 def test_promises_true_and_false(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:

@@ -168,6 +168,7 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
 COMPUTED = ["int8", "int32", "float32", "float64", "date", "timestamp"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("where", ["b.v BETWEEN a.lo AND a.hi", "b.v > a.lo AND b.v < a.hi"])
 def test_no_tuple_goes_whose_partner_may_come(tmp_path: Path, kind: str, where: str) -> None:

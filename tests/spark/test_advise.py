@@ -84,6 +84,7 @@ def test_what_is_measured_and_predicted_is_what_the_join_does(static: dict[str, 
     assert row["nodes"] == 1 and not any("full one" in note for note in found.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_costly_python_predicate_is_measured(static: dict[str, DataFrame]) -> None:
     @wm.predicate
@@ -132,6 +133,7 @@ def test_samples_that_tell_nothing_are_refused(static: dict[str, DataFrame]) -> 
             wm.advise(join, **wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_count_windows_orders_and_nested_joins(static: dict[str, DataFrame]) -> None:
     inner = wm.join(

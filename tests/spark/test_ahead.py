@@ -61,6 +61,7 @@ def test_a_row_from_the_year_9999_in_each_stream(
     assert query.progress[1]["warnings"][:2] == logged(caplog)[:2]
 
 
+@pytest.mark.slow
 def test_warnings_of_an_inner_join_are_told(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

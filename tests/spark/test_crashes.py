@@ -43,6 +43,7 @@ def _cut_short(step: str) -> None:
     raise CutShort(step)
 
 
+@pytest.mark.slow
 def test_errors_between_any_two_steps_lose_and_double_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

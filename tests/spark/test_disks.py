@@ -58,6 +58,7 @@ def test_a_full_disk(spark: SparkSession, tmp_path: Path, disk: Disk, small: str
     assert results(tmp_path, "ab") == expected(WIDE).results
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_became_read_only(spark: SparkSession, tmp_path: Path, disk: Disk) -> None:
     disk.change("size=64m")
     (tmp_path / "checkpoint").symlink_to(disk.folder)

@@ -114,6 +114,7 @@ def test_what_is_shown_is_inherited(
     assert not store(tmp_path)
 
 
+@pytest.mark.slow
 def test_ranges_from_a_frame_that_count_by_the_watermark(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -148,7 +148,7 @@ TIMES = {
 }
 
 
-@pytest.mark.parametrize("how", TIMES)
+@pytest.mark.parametrize("how", ["plain", pytest.param("computed", marks=pytest.mark.slow)])
 def test_the_time_of_a_nested_join_may_be_a_members(spark: SparkSession, tmp_path: Path, how: str) -> None:
     # An inner result's time is up to the inner window behind the inner watermark: no result is late for that.
     select, time = TIMES[how]

@@ -1,6 +1,7 @@
 """Conditions over event times, however they are written, let state go by the watermark: through Spark."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -26,13 +27,17 @@ def batches(shift: int) -> list[pa.Table]:
     ]
 
 
+def slow(where: str) -> Any:
+    return pytest.param(where, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     "where",
     [
         "b.ts BETWEEN a.ts AND a.ts + INTERVAL 5 SECONDS",
-        "a.ts <= b.ts AND b.ts <= a.ts + INTERVAL 5 SECONDS",
+        slow("a.ts <= b.ts AND b.ts <= a.ts + INTERVAL 5 SECONDS"),
         "b.ts >= a.ts AND b.ts - INTERVAL 5 SECONDS <= a.ts",
-        "a.ts >= b.ts - INTERVAL '5' SECOND AND a.ts <= b.ts",
+        slow("a.ts >= b.ts - INTERVAL '5' SECOND AND a.ts <= b.ts"),
     ],
 )
 def test_state_goes_in_every_zone(spark: SparkSession, tmp_path: Path, where: str) -> None:
@@ -42,7 +47,7 @@ def test_state_goes_in_every_zone(spark: SparkSession, tmp_path: Path, where: st
 @pytest.mark.parametrize(
     "where",
     [
-        "a.ts <= b.ts AND b.ts - a.ts <= INTERVAL 5 SECONDS",
+        slow("a.ts <= b.ts AND b.ts - a.ts <= INTERVAL 5 SECONDS"),
         "b.ts - a.ts BETWEEN INTERVAL 0 SECONDS AND INTERVAL 5 SECONDS",
     ],
 )
