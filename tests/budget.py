@@ -1,7 +1,10 @@
-"""How much random tests try: little in the suite, and as many times that as SEARCH says in `make test-slow`."""
+"""How much tests try: little in the suite, all in `make test-slow`, and at random as many times as SEARCH says."""
 
 import os
+from collections.abc import Iterable
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 _TIMES = int(os.environ.get("SEARCH", "1"))
@@ -18,3 +21,8 @@ def search(examples: int) -> settings:
 
 
 FEW = search(10)
+
+
+def one_in(every: int, values: Iterable[Any]) -> list[Any]:
+    """Return values for a test's parameter: all of them in the slow suite, one in so many in the quick one as well."""
+    return [v if at % every == 0 else pytest.param(v, marks=pytest.mark.slow) for at, v in enumerate(values)]

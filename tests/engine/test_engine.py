@@ -292,7 +292,7 @@ def scattered(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.mark.long
-@search(25)
+@search(15)
 @given(case=scattered())
 def test_no_placement_and_no_order_changes_the_results(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import watersmeet as wm
+from tests.budget import one_in
 
 pytestmark = pytest.mark.spark
 
@@ -104,13 +105,13 @@ def answer(frame: DataFrame, where: str) -> str | None:
     return f"{where}: is taken"
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", one_in(3, PLACES))
 def test_values_from_outside_are_refused(frame: DataFrame, place: str) -> None:
     said = [answer(frame, PLACES[place].format(value)) for value in VALUES]
     assert [text for text in said if text] == []
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", one_in(3, PLACES))
 def test_the_same_places_take_values_of_the_rows(frame: DataFrame, place: str) -> None:
     """Else the refusals above would prove nothing."""
     assert str(answer(frame, PLACES[place].format("a.i + 1"))).endswith("is taken")

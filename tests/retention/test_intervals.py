@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
+from tests.budget import one_in
 from tests.retention.test_traps import END, join, step, told
 from watersmeet.limits import limited
 from watersmeet.model.metadata import Clustered, Key, Pattern, Promise, Punctuated
@@ -51,7 +52,7 @@ def said(low: int, high: int) -> dict[str, Any]:
         ("b.k >= a.k AND b.k BETWEEN 1 AND a.id AND b.k <= 20", 5, 9),
     ],
 )
-@pytest.mark.parametrize("pieces", [1, 2, 3])
+@pytest.mark.parametrize("pieces", [1, 3])
 def test_a_tuple_goes_with_the_first_range_that_holds_its_interval(
     tmp_path: Path, where: str, low: int, high: int, pieces: int
 ) -> None:
@@ -170,7 +171,7 @@ COMPUTED = ["int8", "int32", "float32", "float64", "date", "timestamp"]
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("where", ["b.v BETWEEN a.lo AND a.hi", "b.v > a.lo AND b.v < a.hi"])
+@pytest.mark.parametrize("where", one_in(2, ["b.v > a.lo AND b.v < a.hi", "b.v BETWEEN a.lo AND a.hi"]))
 def test_no_tuple_goes_whose_partner_may_come(tmp_path: Path, kind: str, where: str) -> None:
     """For every pair of ends and every range: whoever of b is let in afterwards finds its partners."""
     type_, values = KINDS[kind]

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
+from tests.budget import one_in
 from tests.spark import harness
 from tests.spark.harness import Case, through
 from watersmeet.spark.writer import JoinQuery
@@ -154,7 +155,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("kind", one_in(2, KINDS.values()), ids=KINDS)
 def test_every_constraint_and_type(spark: SparkSession, tmp_path: Path, kind: Kind) -> None:
     case = Case(
         [stream("a", kind.theirs[0]), stream("b", kind.theirs[1])],
@@ -337,7 +338,7 @@ def lives(batches: int) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize(("every", "remember"), [(1, None), (4, "30 seconds")])
+@pytest.mark.parametrize(("every", "remember"), [pytest.param(1, None, marks=pytest.mark.slow), (4, "30 seconds")])
 def test_state_stays_small_without_a_window(
     spark: SparkSession, tmp_path: Path, every: int, remember: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
+from tests.budget import one_in
 from tests.spark.harness import (
     EPOCH,
     SECOND,
@@ -59,7 +60,7 @@ def found(frame: DataFrame) -> Counter[Any]:
     return Counter((row.a, row.b, row.k) for row in frame.collect())
 
 
-@pytest.mark.parametrize("format", ["json", "orc", "parquet"])
+@pytest.mark.parametrize("format", one_in(3, ["orc", "json", "parquet"]))
 def test_files_of_each_kind_in_folders_by_column(
     spark: SparkSession, flat: wm.Join, tmp_path: Path, format: str
 ) -> None:
@@ -102,7 +103,7 @@ def test_structs_in_json(spark: SparkSession, inputs: dict[str, DataFrame], tmp_
     assert got == Counter(ids for ids, _ in expected(CASE).results.elements())
 
 
-@through("driver", "shuffle")
+@through("driver")
 def test_each_batch_is_materialised_before_user_code_sees_it(flat: wm.Join, tmp_path: Path, exchange: str) -> None:
     """[!] A lazy frame would lose state: take runs one node, filter(false) none, orderBy and count each twice."""
     rows, batches = list[Any](), list[int]()
@@ -195,7 +196,7 @@ def test_a_running_join_explains_what_it_measured(
     assert shown.count(" estimated, ") == shown.count(" measured") == 2  # one hop for each of two streams
 
 
-@through("driver", "shuffle")
+@through("shuffle")
 def test_progress(inputs: dict[str, DataFrame], tmp_path: Path, exchange: str) -> None:
     query = run(join_of(CASE, inputs, strategy=wm.PSP(2)).writeStream, tmp_path, exchange)
     assert [p["batchId"] for p in query.progress] == [0, 1]
@@ -229,7 +230,7 @@ def _seconds(watermark: int | None) -> float | None:
     return None if watermark is None else (watermark - EPOCH) / SECOND
 
 
-@pytest.mark.parametrize("set_back", [0, 3600])
+@pytest.mark.parametrize("set_back", one_in(2, [3600, 0]))
 def test_files_that_come_later_and_a_stream_that_falls_silent(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_back: int
 ) -> None:
