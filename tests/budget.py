@@ -20,7 +20,7 @@ def search(examples: int) -> settings:
     )
 
 
-FEW = search(10)
+FEW = search(7)
 
 
 def one_in(every: int, values: Iterable[Any]) -> list[Any]:

@@ -32,6 +32,7 @@ def test_a_run_is_measured_as_results_come_out() -> None:
     assert measured.punctuations.tolist() == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_every_panel_has_its_contenders_and_they_a_trace_a_seed() -> None:
     found = by_turns(Plan(30, (50, 200), range(2), 1), lambda: 0.0, lambda: None)
     assert {*found} == {(order, contender.name) for order in ORDERS for contender in contenders()}

@@ -25,7 +25,7 @@ deterministic; with the mode in a column, nobody knows beforehand."""
 TWO_ANSWERS = "to_json(map(named_struct("
 """Spark writes a key that is a struct as it happens to hold it: `[1]` computed on the spot, `[0,1]` read from a column.
 With parts of it in two streams it is a column."""
-FEW = int(os.environ.get("REGISTRY_FEW", "192"))
+FEW = int(os.environ.get("REGISTRY_FEW", "320"))
 """The suite tries one example in so many; all of them are tried by `make test-slow`."""
 
 

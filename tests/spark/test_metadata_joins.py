@@ -399,6 +399,7 @@ def test_samples_of_denied_rows_show_only_what_they_may(spark: SparkSession, tmp
 # -- joins of joins, and static frames
 
 
+@pytest.mark.slow
 @through("driver")
 def test_a_join_promises_too(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     """Results of a join as a stream: a flag among its columns, a key, and punctuations from a frame of their own."""

@@ -98,6 +98,7 @@ def test_a_bushy_plan_survives_a_restart(spark: SparkSession, tmp_path: Path) ->
     assert len(wanted) > 20
 
 
+@pytest.mark.slow
 def test_the_watermark_of_a_nested_join_is_the_inner_ones_own(spark: SparkSession, tmp_path: Path) -> None:
     # a and b far apart in time: the inner join has no results, and yet its watermark moves on and lets c's state go.
     batches = [

@@ -27,6 +27,7 @@ PAIR = Case(
 )
 
 
+@pytest.mark.slow
 @through("shuffle")
 def test_nodes_and_strategy_may_change_between_runs(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
     history: list[int] = []

@@ -357,6 +357,7 @@ def test_wide_streams_are_planned_in_time(wide: DataFrame) -> None:
     assert datetime.now() - started < timedelta(seconds=60)
 
 
+@pytest.mark.slow
 def test_intervals_go_through(spark: SparkSession, tmp_path: Path) -> None:
     """Spark has types for them that Arrow or Parquet lack, and compares them; what comes out has them, too."""
     made = ("timestamp_seconds(id) AS ts", "make_ym_interval(id, 1) AS ym", "make_dt_interval(id, 1, 2, 3.5) AS dt")
