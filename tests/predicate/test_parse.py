@@ -150,6 +150,20 @@ def test_nothing_raises_without_ansi() -> None:
     assert not one("a.i + b.i > 1 / a.x", Dialect(ansi=False)).raises
 
 
+def test_integers_meet_doubles_without_the_float_between() -> None:
+    """As in Spark, whose optimizer leaves it out; the float of a constant is computed before that."""
+    assert "FLOAT" not in str(one("cast(a.i AS float) < b.x").sql)
+    assert "FLOAT" in str(one("cast(16777217 AS float) < b.x").sql)
+    assert "FLOAT" in str(one("abs(cast(a.i AS float)) < b.x").sql)
+
+
+def test_what_is_asked_whether_it_is_null_is_computed() -> None:
+    """DuckDB would not compute a sum for that, and so never learn that it overflows."""
+    assert "IS NOT DISTINCT FROM" in str(one("(a.i + b.i) IS NULL").sql)
+    assert one("(a.i + b.i) IS NULL").raises
+    assert one("coalesce(a.i + b.i, 1) IS NOT NULL").sql == "(NOT FALSE)"  # nor does Spark compute this
+
+
 def test_a_guard_comes_before_what_it_guards() -> None:
     conjunct = one("a.x = 0 OR 1 / a.x > 2")
     connection = duckdb.connect()
