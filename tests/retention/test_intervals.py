@@ -237,3 +237,24 @@ def test_columns_of_other_types_are_no_ends() -> None:
     assert isinstance(way, Within)
     (sides,) = way.between
     assert At(Column(1, 0)) in sides[1] and not any(isinstance(end, At) for end in sides[0])
+
+
+def test_an_integer_that_spark_takes_past_a_float(tmp_path: Path) -> None:
+    """[!] 16777217 is no float: what is looked up and what is closed is not rounded where the condition isn't."""
+    numbers = [(name, pa.float64()) for name in ("x", "lo", "hi")]
+    schema = pa.schema(
+        [("id", pa.int64()), ("ts", pa.timestamp("us")), ("i", pa.int32()), *numbers, ("end", pa.bool_())]
+    )
+    where = "b.x BETWEEN cast(a.i AS float) - 1D AND cast(a.i AS float)"
+    streams = tuple(
+        StreamSpec(name, schema, 1, Window(), 1000, promises=promises)
+        for name, promises in (("a", ()), ("b", (Punctuated(6, (Pattern(3, 4, 5),)),)))
+    )
+    conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (), Dialect())
+    run, blank = Run(Query(streams, conjuncts, where), Store(str(tmp_path))), dict.fromkeys(schema.names) | {"ts": 0}
+    run.step(Central(), [(0, blank | {"id": 1, "i": 16777217})])
+    run.step(Central(), [(1, blank | {"lo": 0.0, "hi": 16777216.5, "end": True})])
+    run.step(Central(), [])
+    run.step(Central(), [(1, blank | {"id": 2, "x": 16777217.0})])
+    run.step(Central(), [(0, blank | {"id": 3, "i": 16777217})])
+    assert {ids for ids, _ in run.results} == {(1, 2), (3, 2)}

@@ -76,6 +76,13 @@ CONDITIONS = [
     "cast(a.id + b.id + 16777216 AS float) > 16777220D",
     "cast(16777217 AS float) = b.id + 16777216D AND a.id = b.id",
     "struct(cast(a.id + 16777216 AS float) = b.id + 16777216D, a.n) = struct(true, b.n)",
+    "cast(a.end + 0 AS float) = b.x OR cast(a.end AS float) = b.end",
+    "CASE WHEN b.n > 1 THEN cast(a.id + 16777216 AS float) END = b.id + 16777216D",
+    "if(b.n > 1, float(a.id + 16777216), 1F) = b.id + 16777216D AND a.n = b.n",
+    "nullif(cast(a.id + 16777216 AS float), b.n) = b.id + 16777216D",
+    "float(float(a.id + 16777216)) = b.id + 16777216D",
+    "named_struct('q', float(a.id + 16777216)).q = b.id + 16777216D",
+    "isnan(a.end + b.end) IS NOT NULL AND a.id = b.id",
     # decided here, some combinations by Spark
     "levenshtein(a.s, b.s) <= 2",
     "levenshtein(a.s, b.s, 1) = 1",

@@ -51,7 +51,8 @@ class Sql:
 
     def _unsure(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
         assert conjunct.unsure is not None
-        return self.duck.filter(self.reader.read(block, conjunct.columns), [conjunct.unsure], len(block))
+        found = self.duck.attempt(self.reader.read(block, conjunct.columns), [conjunct.unsure], len(block))
+        return np.arange(len(block)) if found is None else found  # it is for Spark to say what is wrong, and where
 
     def called(self, block: Partials, conjunct: Conjunct) -> Ints:
         """Return where a conjunct that calls Python predicates holds."""

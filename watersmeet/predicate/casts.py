@@ -135,6 +135,8 @@ def _real_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     """[!] An integer that is cast to float and then, as written or implied, to double: Spark leaves out the float."""
     if to.kind == "double" and expr.whole is not None:
         return cast(expr.whole, to, dialect)
+    if to.kind == "double" and expr.rough:
+        raise Refusal("Spark's optimizer may leave out a float between an integer and a double.")
     return _plain("CAST({0} AS DOUBLE)" if to.kind == "double" else "ws_as_float({0})")(expr, to, dialect)
 
 

@@ -39,6 +39,7 @@ class Expr:
         fails: Whether Spark may raise for it where DuckDB's answer is not to be trusted.
         given: Whether Spark knows that it is never NULL, and so never computes it to find out.
         whole: The integer, read from columns, that it is cast from, if it is a float and nothing else.
+        rough: Whether it is a float made of such ones.
     """
 
     sql: str
@@ -52,6 +53,7 @@ class Expr:
     fails: bool = False
     given: bool = False
     whole: "Expr | None" = None
+    rough: bool = False
 
     @property
     def is_literal(self) -> bool:
@@ -155,6 +157,7 @@ def merged(
         raises or any(argument.raises for argument in arguments),
         unsure=f"({' OR '.join(doubts)})" if doubts else None,
         fails=fails or any(argument.fails for argument in arguments),
+        rough=type_.kind == "float" and any(argument.rough or argument.whole for argument in arguments),
     )
 
 

@@ -97,7 +97,7 @@ class Computed(End):
         return tuple(sorted(columns_of([self.bound])))
 
     def values(self, values: Values, rows: int, duck: Duck) -> pa.Array:
-        """Return it rounded outwards; NULL where a conjunct may raise, and so has to be looked at."""
+        """Return it rounded outwards; NULL where it can't be computed."""
         asked = ranges(duck, {column.name: values[column] for column in self.reads}, [self.bound], rows)
         if not asked:
             return pa.nulls(rows, self.type)

@@ -81,7 +81,7 @@ class Outlook:
         kinds = " and ".join(dict.fromkeys(str(self._query.type_of(column)) for column in free))
         how = "bounds" if isinstance(promise, Ordered) else "equates"
         nor = "" if isinstance(promise, Ordered) else ", and with no constant"
-        nor += ", nor does it bound both sides of it" if any(ranges_of(promise)) else ""
+        nor += ", nor does it bound it" if any(ranges_of(promise)) else ""
         return (
             f"Stream '{name}' promises {self._query.described(stream, promise)}, which lets no state go: `where` {how} "
             f"{names} with no column of another stream of the same type ({kinds}){nor}. It only turns rows away."
@@ -104,7 +104,8 @@ class Outlook:
         orders = [order for conjunct in self._query.conjuncts for order in conjunct.orders]
         said += [f"that {self._query.name_of(order.less)} rises" for order in orders if order.more.stream == stream]
         said += [f"that {self._query.name_of(order.more)} falls" for order in orders if order.less.stream == stream]
-        said += [f"that {name} {moves}" for name, moves in self._banded(stream)]
+        for name, moves in self._banded(stream):
+            said += [f"that {name} {moves}", f"punctuations on ranges of {name}"]
         return f"Give it a window{''.join(f', or promise {each}' for each in dict.fromkeys(said))}."
 
     def _banded(self, stream: int) -> Iterator[tuple[str, str]]:

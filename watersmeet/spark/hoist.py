@@ -189,14 +189,28 @@ class Hoist:
             return
         value = self._rebuilt(part, self._numbered)
         kind = self._kind(part, stream)
-        if kind == T.FloatType() and len(part.children) == 1 and _is_cast(part):
-            (whole,) = part.children
-            if isinstance(self._kind(whole, stream), T.IntegralType):
-                # [!] Where it is compared with a double, Spark leaves out the float between, and so must we.
-                return None if self._names.is_bare(whole) else self._hoist(whole)
+        if kind == T.FloatType() and self._is_rough(part, stream):
+            self._hoist_within(part)
+            return
         if is_storable(kind) and not _is_explicit(part, kind):
             self.hidden[part] = self._compute(part, stream, value, kind)
-        return None
+
+    def _hoist_within(self, part: Part) -> None:
+        """Let Spark compute what a part is made of, as far as no float is among it that Spark may leave out."""
+        for root in (root for child in part.children for root in self._roots(child)):
+            if any(_is_float_cast(inner) for inner in root.walk()):
+                self._hoist_within(root)
+            else:
+                self._hoist(root)
+
+    def _is_rough(self, part: Part, stream: int) -> bool:
+        """Tell whether a float is cast from an integer, or made of what may be.
+
+        [!] Where such a one is compared with a double, Spark leaves out the float between. As a column it would be one.
+        """
+        if _is_float_cast(part):
+            return isinstance(self._kind(part.children[0], stream), T.IntegralType | T.FloatType)
+        return any(_is_float_cast(inner) for inner in part.walk())
 
     def _kind(self, part: Part, stream: int) -> T.DataType:
         """Return the type of a part that reads one stream."""
@@ -278,8 +292,10 @@ def _alike(one: Part, two: Part) -> bool:
     return bool(one.handle.equals(two.handle)) and one.handle.sql() == two.handle.sql()
 
 
-def _is_cast(part: Part) -> bool:
-    return part.kind == "Cast" or (part.kind == "UnresolvedFunction" and part.names[-1].lower() == "float")
+def _is_float_cast(part: Part) -> bool:
+    if part.kind == "Cast":
+        return str(part.handle.dataType().simpleString()) == "float"
+    return part.kind == "UnresolvedFunction" and part.names[-1].lower() == "float" and len(part.children) == 1
 
 
 def _is_explicit(part: Part, kind: T.DataType) -> bool:
