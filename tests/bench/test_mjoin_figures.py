@@ -58,6 +58,7 @@ def test_the_verdict_says_where_the_lines_cross(times: tuple[float, ...], said: 
     assert mjoin.verdict(panel, plan, found) == f"Figure 9, news random: {said}"
 
 
+@pytest.mark.slow
 def test_the_bench_writes_table_runs_and_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (common, mjoin):
         monkeypatch.setattr(module, "RESULTS", tmp_path)

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
+from tests.budget import one_in
 from tests.spark.harness import (
     EXCHANGES,
     Case,
@@ -346,7 +347,7 @@ FIXED: dict[str, tuple[Case, str]] = {
 """What `CASES` and `PLACEMENTS` leave out; joins at random are tried by the engine's own tests, which need no Spark."""
 
 
-@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize("name", one_in(2, FIXED))
 def test_placements_orders_and_exchanges_together(spark: SparkSession, tmp_path: Path, name: str) -> None:
     case, exchange = FIXED[name]
     query = check(spark, case, tmp_path, exchange)
