@@ -81,6 +81,7 @@ def test_the_reference_knows_what_raises(spark: SparkSession, tmp_path: Path) ->
 @pytest.mark.spark
 def test_a_right_join_passes_and_a_wrong_one_is_noticed(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     case = plain("a.x < `end`.x")
+    assert runner.run(case).said == "6 results"
     assert runner.run(replace(case, exchange="driver")).said == "6 results"
     assert runner.run(plain("1 / a.x > 0")).said == "raises"
     assert runner.run(plain("a.x = nothing")).kind == "not Spark"

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
+from tests.budget import one_in
 from tests.spark import harness
 from tests.spark.harness import EPOCH, SECOND, cuts, micros, through
 
@@ -149,7 +150,7 @@ TIMES = {
 }
 
 
-@pytest.mark.parametrize("how", ["plain", pytest.param("computed", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", one_in(2, TIMES))
 def test_the_time_of_a_nested_join_may_be_a_members(spark: SparkSession, tmp_path: Path, how: str) -> None:
     # An inner result's time is up to the inner window behind the inner watermark: no result is late for that.
     select, time = TIMES[how]

@@ -179,7 +179,7 @@ class _Search:
         if type(node) in _SIGNS and self._adds_up(made) and made.type.kind in _NUMBERS:
             left, right = self.value(node.this), self.value(node.args["expression"])
             return left.joined(_SIGNS[type(node)], right) if left and right else None
-        if made.raises or made.unsure or made.whole or made.rough:  # a float that Spark may leave out
+        if made.raises or made.unsure or made.rough:  # a float that Spark may leave out
             return None
         sql = AS_DOUBLE[made.type.kind].format(made.sql)
         # Arrow and DuckDB disagree about the last bits of a decimal.

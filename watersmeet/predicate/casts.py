@@ -128,7 +128,8 @@ def wrapped(sql: str, type_: Type) -> str:
 
 def _integer_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     whole = expr if to.kind == "float" and expr.columns else None
-    return replace(_plain("CAST({0} AS {to})")(expr, to, dialect), literal=expr.literal, whole=whole)
+    made = _plain("CAST({0} AS {to})")(expr, to, dialect)
+    return replace(made, literal=expr.literal, whole=whole, rough=whole is not None)
 
 
 def _real_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:

@@ -1,7 +1,6 @@
 """What chooses among values: CASE, if, coalesce, nullif, greatest, least."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from watersmeet.predicate.casts import cast
 from watersmeet.predicate.expr import Expr, Refusal, merged, null_test
@@ -41,8 +40,7 @@ def choose(branches: Sequence[tuple[Expr, Expr]], otherwise: Expr | None, dialec
     *values, last = alike([*(value for _, value in branches), last], dialect)
     conditions = [condition(test, dialect) for test, _ in branches]
     parts = "".join(f"WHEN {test.sql} THEN {value.sql} " for test, value in zip(conditions, values, strict=True))
-    made = merged(f"(CASE {parts}ELSE {last.sql} END)", last.type, [*conditions, *values, last])
-    return replace(made, given=given)
+    return merged(f"(CASE {parts}ELSE {last.sql} END)", last.type, [*conditions, *values, last], given=given)
 
 
 def if_then(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
@@ -67,8 +65,8 @@ def nullif(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 def coalesce(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """The first value that is not NULL."""
     made = alike(arguments, dialect)
-    found = merged(f"coalesce({', '.join(value.sql for value in made)})", made[0].type, made)
-    return replace(found, given=any(value.never_null for value in arguments))
+    given = any(value.never_null for value in arguments)
+    return merged(f"coalesce({', '.join(value.sql for value in made)})", made[0].type, made, given=given)
 
 
 def extreme(name: str) -> Callable[[Sequence[Expr], Dialect], Expr]:
@@ -78,7 +76,7 @@ def extreme(name: str) -> Callable[[Sequence[Expr], Dialect], Expr]:
         made = alike(arguments, dialect)
         if made[0].type.kind not in ORDERED | {"void"}:
             raise Refusal(f"{made[0].type} has no order.")
-        found = merged(f"{name}({', '.join(value.sql for value in made)})", made[0].type, made)
-        return replace(found, given=any(value.never_null for value in arguments))
+        given = any(value.never_null for value in arguments)
+        return merged(f"{name}({', '.join(value.sql for value in made)})", made[0].type, made, given=given)
 
     return build

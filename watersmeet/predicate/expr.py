@@ -39,7 +39,7 @@ class Expr:
         fails: Whether Spark may raise for it where DuckDB's answer is not to be trusted.
         given: Whether Spark knows that it is never NULL, and so never computes it to find out.
         whole: The integer, read from columns, that it is cast from, if it is a float and nothing else.
-        rough: Whether it is a float made of such ones.
+        rough: Whether it is such a float, or one made of such ones.
     """
 
     sql: str
@@ -136,6 +136,7 @@ def merged(
     raises: bool = False,
     unsure: str | None = None,
     fails: bool = False,
+    given: bool = False,
 ) -> Expr:
     """An expression made of others: it reads what they read, raises if one of them does, and is as little sure.
 
@@ -146,6 +147,7 @@ def merged(
         raises: Whether it may raise of itself.
         unsure: When it is not to be trusted of itself; may be NULL, which counts as FALSE.
         fails: Whether Spark may raise for it then.
+        given: Whether Spark knows that it is never NULL.
     """
     columns = frozenset[Column]().union(*(argument.columns for argument in arguments))
     own = [f"coalesce({unsure}, FALSE)"] if unsure else []
@@ -157,14 +159,15 @@ def merged(
         raises or any(argument.raises for argument in arguments),
         unsure=f"({' OR '.join(doubts)})" if doubts else None,
         fails=fails or any(argument.fails for argument in arguments),
-        rough=type_.kind == "float" and any(argument.rough or argument.whole for argument in arguments),
+        given=given,
+        rough=type_.kind == "float" and any(argument.rough for argument in arguments),
     )
 
 
 def null_test(value: Expr, *, negated: bool = False) -> Expr:
     """`value IS NULL`, or `value IS NOT NULL`."""
     sql = f"(NOT {value.is_null})" if negated else value.is_null
-    return Expr(sql, BOOLEAN, given=True) if value.never_null else replace(merged(sql, BOOLEAN, (value,)), given=True)
+    return merged(sql, BOOLEAN, () if value.never_null else (value,), given=True)
 
 
 def guarded(sql: str, type_: Type, arguments: Sequence[Expr]) -> Expr:

@@ -1,7 +1,7 @@
 """Spark's functions by name: what they take, what they give, and how DuckDB says it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from watersmeet.predicate.arithmetic import absolute, arithmetic, negated, pmod
@@ -294,4 +294,4 @@ def _unknown(name: str, predicates: Sequence[PythonPredicate]) -> str:
 
 def _isnan(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     made = arguments[0] if arguments[0].type.kind == "float" else coerce(arguments[0], DOUBLE, dialect)
-    return replace(merged(f"coalesce(isnan({made.sql}), FALSE)", BOOLEAN, (made,)), given=True)
+    return merged(f"coalesce(isnan({made.sql}), FALSE)", BOOLEAN, (made,), given=True)

@@ -32,20 +32,22 @@ class Closings:
         self._query = query
         self._equal = Classes(query)
         streams = range(len(query.streams))
-        self._limits = {at: [*self._limiting(at)] for at in streams}
+        self._by_frontier = {at: [*self._limiting(at)] for at in streams}
         self._ways: dict[tuple[int, frozenset[int]], list[Way]] = {}
 
     def ways(self, stream: int, joined: Collection[int]) -> list[Way]:
         """Return the ways in which a stream is closed for partial results over some others."""
         key = stream, frozenset(joined)
         if key not in self._ways:
-            limiting = [way for way in self._limits[stream] if all(column.stream in joined for column in way.reads)]
+            limiting = [
+                way for way in self._by_frontier[stream] if all(column.stream in joined for column in way.reads)
+            ]
             self._ways[key] = [*limiting, *self._marked(stream, joined)]
         return self._ways[key]
 
     def limits(self, column: Column, promise: Promise) -> bool:
         """Tell whether `where` pins a column that a promise is about, or gives it ends, if the promise has ranges."""
-        others = [at for at in self._limits if at != column.stream]
+        others = [at for at in self._by_frontier if at != column.stream]
         return all(self._sides(column, others, self._wide(column, promise)))
 
     def _wide(self, column: Column, promise: Promise) -> bool:
@@ -55,12 +57,12 @@ class Closings:
 
     def possible(self, stream: int) -> bool:
         """Tell whether a tuple of a stream can ever be dead: some other stream may be closed for it alone."""
-        return any(self.ways(other, (stream,)) for other in self._limits if other != stream)
+        return any(self.ways(other, (stream,)) for other in self._by_frontier if other != stream)
 
     @cached_property
     def relevant(self) -> tuple[frozenset[Column], ...]:
         """For each stream the columns by which its tuples are shown to be dead: those alike in them are dead alike."""
-        read = {column for ways in self._limits.values() for way in ways for column in way.reads}
+        read = {column for ways in self._by_frontier.values() for way in ways for column in way.reads}
         plain = {c for conjunct in self._query.conjuncts if not conjunct.calls for c in conjunct.columns}
         streams = range(len(self._query.streams))
         return tuple(frozenset(c for c in read | plain if c.stream == at) for at in streams)

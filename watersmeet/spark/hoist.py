@@ -188,7 +188,7 @@ class Hoist:
             self.hidden[part] = known
             return
         value = self._rebuilt(part, self._numbered)
-        kind = self._kind(part, stream)
+        kind = self._kind(value, stream)
         if kind == T.FloatType() and self._is_rough(part, stream):
             self._hoist_within(part)
             return
@@ -209,12 +209,12 @@ class Hoist:
         [!] Where such a one is compared with a double, Spark leaves out the float between. As a column it would be one.
         """
         if _is_float_cast(part):
-            return isinstance(self._kind(part.children[0], stream), T.IntegralType | T.FloatType)
+            inner = self._rebuilt(part.children[0], self._numbered)
+            return isinstance(self._kind(inner, stream), T.IntegralType | T.FloatType)
         return any(_is_float_cast(inner) for inner in part.walk())
 
-    def _kind(self, part: Part, stream: int) -> T.DataType:
-        """Return the type of a part that reads one stream."""
-        value = self._rebuilt(part, self._numbered)
+    def _kind(self, value: SparkColumn, stream: int) -> T.DataType:
+        """Return the type of a value over the columns of a stream."""
         return self._over(stream).select(value.alias("c")).schema[0].dataType
 
     def _over(self, stream: int) -> DataFrame:
