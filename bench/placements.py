@@ -171,7 +171,7 @@ def costs(name: str, strategy: Strategy) -> Costs:
     placement, chunks = layout.placement, state.chunks
     newest = max(chunk.high for chunk in chunks)
     ts = np.sort(newest + np.random.default_rng(0).integers(1, 1_000_000, TUPLES))
-    targets = [Target(at, chunk, False) for at, chunk in enumerate(chunks)]
+    targets = [Target(at, chunk) for at, chunk in enumerate(chunks)]
     storing = min(timeit.repeat(lambda: store(placement, ts), timer=time.process_time, number=1))
     routing = min(timeit.repeat(lambda: route(placement, ts, targets), timer=time.process_time, number=1, repeat=3))
     return Costs(name, round(min(took[1:]), 2), round(1e6 * storing / TUPLES, 3), round(1e6 * routing / TUPLES, 2))
@@ -189,7 +189,7 @@ def route(placement: Placement, ts: Ints, targets: list[Target]) -> None:
     here = np.full(len(ts), ANYWHERE)
     for target in led((1, 2), placement.lead(0))[: placement.stays_after()]:
         times = {stream: ts for stream in placement.tracked if stream in joined}
-        block = Partials(joined, {}, ts, ts, ts, here, times=times)
+        block = Partials(joined, {}, ts, ts, ts, here, np.full(len(ts), 1 << 30), times=times)
         step = Step(joined, target, len(joined) == 2, (), (), (), (), (), (), ())
         probed = [t for t in targets if t.chunk.stream == target]
         visits = Routes(placement).visits(

@@ -27,7 +27,7 @@ from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
 from watersmeet.state.store import Store
 from watersmeet.testing import oracle
-from watersmeet.testing.run import Run, content_key
+from watersmeet.testing.run import Rows, Run, content_key
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("k", pa.string())])
 
@@ -165,7 +165,8 @@ def band_case(batches: list[Any], windows: list[int], strategies: list[Any], del
     }
 
 
-def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
+def prepared(case: dict[str, Any], folder: str) -> tuple[Run, list[Rows], oracle.Outcome]:
+    """Return the join of a case before its first batch, the rows of its batches, and what the oracle makes of them."""
     streams = tuple(
         StreamSpec(s.name, SCHEMA, 1, ENGINE_WINDOW[type(s.window)](s.window), s.delay, ahead=s.ahead)
         for s in case["streams"]
@@ -176,7 +177,7 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
     conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], python, Dialect())
     run = Run(Query(streams, conjuncts, text, (), python), Store(folder))
     position = {s.name: at for at, s in enumerate(streams)}
-    arrivals, number = [], 0
+    arrivals, batches, number = [], [], 0
     for batch, rows in enumerate(case["batches"]):
         made = []
         for name, ts, x, k in rows:
@@ -184,12 +185,21 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
             number += 1
             made.append((position[name], row))
             arrivals.append(oracle.Arrival(batch, name, ts, content_key(row), row))
-        with limited(**case["limits"][batch]) if "limits" in case else nullcontext():
-            ordering, now = case["orderings"][batch] or GIVEN, clock[batch] if clock else None
-            run.step(case["strategies"][batch], made, case["exchanges"][batch], ordering, now)
+        batches.append(made)
     parts = [PREDICATES[case["where"][0]], THIRD[case["where"][1]]]
     clocks = None if clock is None else dict(enumerate(clock))
-    return run, oracle.join(case["streams"], arrivals, lambda r: _and(*(part(r) for part in parts)), clock=clocks)
+    wanted = oracle.join(case["streams"], arrivals, lambda r: _and(*(part(r) for part in parts)), clock=clocks)
+    return run, batches, wanted
+
+
+def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
+    run, batches, wanted = prepared(case, folder)
+    clock: list[int] | None = case.get("clock")
+    for at, rows in enumerate(batches):
+        with limited(**case["limits"][at]) if "limits" in case else nullcontext():
+            ordering, now = case["orderings"][at] or GIVEN, clock[at] if clock else None
+            run.step(case["strategies"][at], rows, case["exchanges"][at], ordering, now)
+    return run, wanted
 
 
 def assert_alike(run: Run, wanted: oracle.Outcome) -> None:

@@ -158,7 +158,7 @@ def test_candidates_are_made_by_the_bytes_that_they_carry(tmp_path: Path, monkey
 
 def test_blocks_are_full_by_rows_or_by_bytes() -> None:
     few = np.zeros(4, np.int64)
-    block = Partials((0,), {0: few}, few, few, few, few, carried={Column(0, 3): pa.array(["x" * LONG] * 4)})
+    block = Partials((0,), {0: few}, few, few, few, few, few, carried={Column(0, 3): pa.array(["x" * LONG] * 4)})
     for limit, full in (({"block_rows": 8}, True), ({"block_bytes": 8 * LONG}, True), ({"block_rows": 9}, False)):
         with limited(**limit):
             assert is_full([block, block]) == full and not is_full([block])

@@ -61,6 +61,7 @@ class Stored:
     hops: Hops
     targets: dict[int, Target]
     rows: tuple[Row, Row]
+    batch: int
 
     def why_not(self, origin: int = 0) -> Refusal | None:
         """What refuses the pair when the row of one of the streams probes the other's."""
@@ -81,6 +82,7 @@ class Stored:
             high=ts,
             deadline=self.query.streams[origin].window.deadline(ts),
             here=np.array([NOWHERE]),
+            batch=one + self.batch,
             asof={1 - origin: np.array([4])},
         )
 
@@ -90,13 +92,13 @@ def stored(folder: Path, query: Query, a: Row, b: Row, *, fresh: bool = False, o
     batch = Operator(query, Central(), store, "run").plan(start(query))
     report = take_in(batch, attempt(), [blocks(query, [(0, a), (1, b)])])
     numbered = list(report.numbered)
-    targets = {chunk.stream: Target(number, chunk, fresh) for number, chunk in numbered}
+    targets = {chunk.stream: Target(number, chunk) for number, chunk in numbered}
     table = ChunkTable(store, query, list(targets.values()))
     if ordinal is not None:
         table.number(targets[1], np.array([ordinal]))
     routes = Routes(batch.placement)
     hops = Hops(query, table, Duck(Dialect()), AnswerCache(), time.perf_counter, routes, "run")
-    return Stored(query, hops, targets, (a, b))
+    return Stored(query, hops, targets, (a, b), 0 if fresh else 1)
 
 
 def told(refusal: Refusal | None) -> tuple[str, str | None] | None:

@@ -119,7 +119,7 @@ class Judge:
             return rows
         ts = rows.column(TIME).to_numpy()
         seen.add(StreamIntake(earliest=int(ts.min()), latest=int(ts.max())))
-        if self._plan.watermark is not None:
+        if self._plan.watermark is not None and stream not in self._plan.exempt:
             rows = self._split(stream, rows, pa.array(ts >= self._plan.watermark), "late", "before the watermark")
         rows = self._undenied(stream, rows)
         if self._promised:
@@ -264,17 +264,18 @@ class Spool:
         for rows in pa.Table.from_batches(self._waiting.pop(stream)).combine_chunks().to_batches():
             starts = placement.starts(stream, within_horizon(rows.column(TIME).to_numpy()))
             for kind, buckets in self._bucketings(stream, rows):
-                self.chunks += self._writer.write(stream, rows, starts, length, owners, self._parts, buckets, kind)
+                made = self._writer.write(stream, rows, starts, length, owners, self._parts, buckets, kind)
+                self.chunks += [chunk.in_unit(self._plan.unit_of(chunk)) for chunk in made]
                 self._parts += 1
 
     def _bucketings(self, stream: int, rows: pa.RecordBatch) -> Iterator[tuple[Bucket, Any]]:
         """Yield how rows are cut into buckets: not at all, or once for each column that they are stored by."""
-        columns, nodes = self._plan.placement.stored_by(stream), self._plan.placement.nodes
+        columns, of = self._plan.placement.stored_by(stream), self._plan.placement.buckets
         if not columns:
             yield WHOLE, None
         fields = tuple(column.field for column in columns)
         for column in columns:
-            yield Bucket(column.field, nodes, 0, fields), bucket(rows.column(column.name), nodes)
+            yield Bucket(column.field, of, 0, fields), bucket(rows.column(column.name), of)
 
 
 def _halved(rows: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
@@ -316,7 +317,8 @@ def writer(plan: BatchPlan, name: str) -> Writer:
     """Return the writer of a task attempt."""
     query = plan.query
     unique = f"{plan.name}-{name}"
-    return Writer(plan.store, unique, plan.batch, query.indexed, query.zoned, frozenset(query.counted), plan.again)
+    hashed, owed = frozenset(query.counted), bool(plan.ledger.units)
+    return Writer(plan.store, unique, plan.batch, query.indexed, query.zoned, hashed, plan.again, owed)
 
 
 def total(reports: Iterable[IntakeReport], streams: int) -> list[StreamIntake]:

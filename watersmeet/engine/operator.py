@@ -9,11 +9,11 @@ from functools import cached_property
 
 from watersmeet.engine.feedback import hop_work, measured, usage
 from watersmeet.engine.intake import total
-from watersmeet.engine.plan import GIVEN, UNKNOWN, BatchPlan, Host, believed, start, view
+from watersmeet.engine.plan import GIVEN, UNKNOWN, BatchPlan, Host, believed, group_slice, start, view
 from watersmeet.engine.progress import changes, progress
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.warnings import notices
-from watersmeet.engine.watermark import advanced, join_watermark, stream_marks, watermarks
+from watersmeet.engine.watermark import advanced, join_settled, join_watermark, stream_marks, watermarks
 from watersmeet.errors import StateError
 from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
@@ -21,11 +21,12 @@ from watersmeet.placement import Strategy
 from watersmeet.retention import ByWindow, Moment, Retention, leaving
 from watersmeet.retention.closing import Closings
 from watersmeet.retention.recall import Recall
-from watersmeet.state.chunk import Chunk
+from watersmeet.state.chunk import HOT, Chunk
 from watersmeet.state.compact import merges
 from watersmeet.state.kept import Kept
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
+from watersmeet.state.units import Ledger, Taken
 from watersmeet.state.view import StateView
 
 
@@ -45,6 +46,8 @@ class Operator:
         rules: What may leave the state.
         purge_every: After how many batches that brought something dead tuples are looked for again.
         remember: For how many microseconds of the watermark marks are remembered; None for ever.
+        exempt: The streams whose rows are never late: joins that may owe results.
+        tallies: Whether tasks tell what each group of chunks is worth.
     """
 
     query: Query
@@ -58,6 +61,8 @@ class Operator:
     rules: tuple[Retention, ...] = (ByWindow(),)
     purge_every: int = 1
     remember: int | None = None
+    exempt: frozenset[int] = frozenset()
+    tallies: bool = False
 
     @cached_property
     def _endless(self) -> frozenset[int]:
@@ -82,17 +87,18 @@ class Operator:
         """Return what the strategy may know of the state."""
         return view(self.query, state, self.host)
 
-    def plan(self, before: Manifest, now: int | None = None) -> BatchPlan:
+    def plan(self, before: Manifest, now: int | None = None, round: bool = False) -> BatchPlan:
         """Plan the batch after a state.
 
         Args:
             before: The state.
             now: The driver's clock, in microseconds; None for a batch in which every event time is believed.
+            round: Whether it brings no rows, and only pays what is owed.
         """
         seen = self.view(before)
         layout, live = self.strategy.plan(seen), before.chunks.values()
         chunks = layout.owned(live)
-        purge = self._purgeable and before.unpurged >= self.purge_every
+        purge = self._purgeable and before.unpurged >= self.purge_every and not (round or before.ledger.units)
         return BatchPlan(
             batch=before.batch + 1,
             run=self.run,
@@ -105,12 +111,18 @@ class Operator:
             arrived=tuple(stream.arrived for stream in before.streams),
             moved=sum(now.rows for old, now in zip(live, chunks, strict=True) if now is not old),
             seconds=sum(used.cpu for used in seen.usage),
-            merges=tuple(merges(chunks, before.batch + 1, before.watermark, self._endless)),
+            merges=tuple(merges(chunks, before.batch + 1, before.settled, self._endless)),
             sides=self.sides,
             believed=() if now is None else believed(self.query, before, now),
             samples=self.samples,
             purge=purge,
             promises=before.promises,
+            ledger=before.ledger,
+            settled=before.settled,
+            slice=group_slice(seen),
+            exempt=self.exempt,
+            round=round,
+            tallies=self.tallies,
             recall=Recall(self.remember, before.watermark, purge or not self._purgeable),
         )
 
@@ -142,17 +154,19 @@ class Operator:
         intakes = [intake for task in tasks for intake in task.intakes]
         taken = total(intakes, len(self.query.streams))
         named = zip(self.query.streams, before.streams, taken, strict=True)
-        streams = tuple(advanced(spec, old, new, now) for spec, old, new in named)
+        streams = tuple(advanced(spec, old, new, None if plan.round else now) for spec, old, new in named)
         nested = watermarks(inner or {})
-        watermark = join_watermark(before.watermark, self.query, streams, nested)
-        chunks = _merged(plan, tasks)
-        gone = leaving(self.rules, chunks, Moment(self.query, streams, watermark))
+        watermark = before.watermark if plan.round else join_watermark(before.watermark, self.query, streams, nested)
+        chunks, ledger = _paid(plan, _merged(plan, tasks), [chunk for task in tasks for chunk in task.chunks])
+        settled = join_settled(before.settled, ledger.settled(watermark, chunks.values()), self.query, inner or {})
+        arrived = ledger.arrived() or tuple(stream.arrived for stream in streams)
+        gone = leaving(self.rules, chunks, Moment(self.query, arrived, settled))
         live = {key: chunk for key, chunk in chunks.items() if key not in gone and chunk.live}
         promises = next((task.promises for task in tasks if task.promises), before.promises)
         brought = any(seen.rows for seen in taken) or any(task.told.get("inherited") for task in tasks)
         unpurged = (0 if plan.purge else before.unpurged) + brought
         after = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
-        after = replace(after, unpurged=unpurged, promises=promises)
+        after = replace(after, unpurged=unpurged, promises=promises, ledger=ledger, settled=settled)
         used = usage(plan, live.values(), tasks)
         dead = _newly_dead(plan, tasks) + sum(chunks[key].live for key in gone)
         shown = progress(after, plan, intakes, taken, tasks, dead, used)
@@ -165,13 +179,22 @@ class Operator:
         shown["warnings"] = [notice.says for notice in told]
         known = before.learned.ordering.read_by(self.ordering)
         learned = replace(
-            measured(before.learned, plan, tasks, used, self.host, took),
+            before.learned if plan.round else measured(before.learned, plan, tasks, used, self.host, took),
             strategy=plan.layout.keep(seen),
             ordering=Kept(type(self.ordering).__name__, self.ordering.learn(known, hop_work(tasks))),
             warned=tuple(notice.kind for notice in told),
             clock=now,
         )
         return replace(after, learned=learned, progress=shown)
+
+
+def _paid(plan: BatchPlan, chunks: Mapping[str, Chunk], new: Sequence[Chunk]) -> tuple[dict[str, Chunk], Ledger]:
+    """Return the chunks after a batch that paid as planned, and what is owed then."""
+    taken = Taken(min((chunk.low for chunk in new), default=None), plan.arrived, sum(chunk.rows for chunk in new))
+    ledger = plan.ledger.after(plan.batch, taken)
+    cold = {unit.number for unit in ledger.units}
+    warm = {key: chunk.in_unit(HOT) for key, chunk in chunks.items() if chunk.unit not in cold and chunk.unit != HOT}
+    return {**chunks, **warm}, ledger
 
 
 def _merged(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[str, Chunk]:

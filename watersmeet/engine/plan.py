@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 from typing import Any, NamedTuple
 
+from watersmeet.kernel.owed import Owed, roles
 from watersmeet.kernel.steps import Step, steps
 from watersmeet.limits import Limits, limits
 from watersmeet.model.query import Query, StreamSpec
@@ -14,15 +16,18 @@ from watersmeet.placement import Layout, Placement
 from watersmeet.predicate.datetimes import local
 from watersmeet.retention.denied import Denied, denied
 from watersmeet.retention.recall import EVERYTHING, Recall
-from watersmeet.state.chunk import Chunk
+from watersmeet.state.chunk import HOT, Chunk
 from watersmeet.state.compact import Merge
 from watersmeet.state.learned import Learned
 from watersmeet.state.manifest import Manifest, StreamState
 from watersmeet.state.promised import MarkFile, Promises
 from watersmeet.state.store import Store
+from watersmeet.state.units import Group, Ledger, group_of
 from watersmeet.state.view import Machine, StateView, StreamView
 
 GIVEN = Given()
+Course = tuple[Step, ...]
+"""The hops of some tuples."""
 Number = tuple[int, int]
 """A promise, by its stream's position and its own among the stream's."""
 
@@ -71,6 +76,12 @@ class BatchPlan:
         promises: What the streams' promises had come to before the batch.
         recall: How long their marks are remembered.
         hands: The punctuations that an outer join is told of.
+        ledger: What is owed, and what the batch pays of it.
+        settled: The time before which no result can lie that is still to come; None for minus infinity.
+        slice: The length of the slices of time that units are cut by.
+        exempt: The streams whose rows are never late: joins that may owe results.
+        round: Whether it brings no rows, and only pays.
+        tallies: Whether tasks tell what each group is worth.
         handed: The punctuations that inner joins put out in the same batch, by what they are a promise of here.
     """
 
@@ -95,14 +106,48 @@ class BatchPlan:
     promises: Promises = ()
     recall: Recall = EVERYTHING
     hands: frozenset[Number] = frozenset()
+    ledger: Ledger = field(default_factory=Ledger)
+    settled: int | None = None
+    slice: int = 1
+    exempt: frozenset[int] = frozenset()
+    round: bool = False
+    tallies: bool = False
     handed: Mapping[Number, tuple[MarkFile, ...]] = field(default_factory=dict)
 
     def denied(self) -> Denied:
         """Return what streams have denied up to the batch before."""
         return denied(self.query, self.store, self.watermark, self.promises)
 
+    def closed(self) -> Denied:
+        """Return the same as far as nothing is still to come that was denied."""
+        return denied(self.query, self.store, self.settled, self.promises)
+
+    @cached_property
+    def owed(self) -> dict[int, Owed]:
+        """What was owed to each cold unit before the batch, by number."""
+        return {
+            unit.number: Owed(
+                unit.since,
+                unit.since if unit.pay is None else unit.pay,
+                self.batch if unit.returns(self.batch) else self.batch + 1,
+            )
+            for unit in self.ledger.units
+        }
+
+    def unit_of(self, chunk: Chunk) -> int:
+        """Return the cold unit that a new chunk becomes part of; HOT if none."""
+        return self._takers.get(group_of(chunk, self.slice), HOT)
+
+    @cached_property
+    def _takers(self) -> dict[Group, int]:
+        """The cold units that take new tuples, by their groups."""
+        return {unit.group: unit.number for unit in self.ledger.units if unit.open and not unit.returns(self.batch)}
+
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"layout": Layout(self.placement)}
+        made = ("owed", "_takers")
+        return {name: value for name, value in vars(self).items() if name not in made} | {
+            "layout": Layout(self.placement)
+        }
 
     @property
     def placement(self) -> Placement:
@@ -114,10 +159,21 @@ class BatchPlan:
         """The prefix of every file that the batch's tasks write."""
         return f"{self.run}-b{self.batch}"
 
-    def courses(self, origin: int, query: Query) -> tuple[tuple[Step, ...], ...]:
-        """Return the hops of a stream's new tuples, for each of their courses, with the conjuncts of `query`."""
+    def courses(self, origin: int, query: Query) -> tuple[Course, ...]:
+        """Return the courses of a stream's new tuples, with the conjuncts of `query`."""
         lead = self.placement.lead(origin)
         return tuple(steps(query, origin, led(order, lead)) for order in self.order.orders(origin))
+
+    def payments(self, origin: int, query: Query) -> tuple[Course, ...]:
+        """Return the courses of a stream's earlier tuples that pay what they owe, one for each stream asked for it."""
+        if not self.ledger.paying():
+            return ()
+        lead, order = self.placement.lead(origin), self.order.orders(origin)[0]
+        return tuple(
+            tuple(replace(step, role=roles(paid, len(query.streams))[step.target]) for step in course)
+            for paid in order
+            for course in [steps(query, origin, led((paid, *(at for at in order if at != paid)), lead))]
+        )
 
     @property
     def stages(self) -> int:
@@ -159,6 +215,11 @@ def view(query: Query, manifest: Manifest, host: Host = UNKNOWN) -> StateView:
         _machine(learned, host),
         manifest.batch + 1,
     )
+
+
+def group_slice(state: StateView) -> int:
+    """Return the length of the slices of time that units are cut by."""
+    return max(stream.slice for stream in state.streams)
 
 
 def _seen(time: int | None) -> int | None:

@@ -10,6 +10,7 @@ from watersmeet.kernel.steps import Hop
 from watersmeet.kernel.work import HopWork
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.promised import MarkFile, Promises
+from watersmeet.state.units import Group, Tally
 
 
 @dataclass(slots=True)
@@ -22,6 +23,8 @@ class TaskReport:
         node_pairs: Pairs looked at, by the node at which they meet.
         costs: What each Python predicate cost.
         strays: See Work.
+        paid: What earlier tuples did that paid what they owed.
+        groups: Pairs looked at in chunks of each group, and the results that their rows are part of.
         rows: Results written.
         files: Where they are.
         pending: Where combinations are that Spark has yet to decide.
@@ -45,6 +48,8 @@ class TaskReport:
     node_pairs: dict[int, int] = field(default_factory=dict)
     costs: dict[str, CallCost] = field(default_factory=dict)
     strays: int = 0
+    paid: HopWork = field(default_factory=HopWork)
+    groups: dict[Group, Tally] = field(default_factory=dict)
     rows: int = 0
     files: list[str] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
@@ -70,6 +75,9 @@ class TaskReport:
             self.node_pairs[node] = self.node_pairs.get(node, 0) + pairs
         for name, cost in earlier.costs.items():
             self.costs[name] = cost.plus(self.costs.get(name))
+        for group, tally in earlier.groups.items():
+            self.groups[group] = self.groups.get(group, Tally()).plus(tally)
+        self.paid.add(earlier.paid)
         self.strays += earlier.strays
         self.seconds += earlier.seconds
         self.shipping += earlier.shipping

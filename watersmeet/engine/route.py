@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from watersmeet.kernel.owed import asks
 from watersmeet.kernel.partials import Partials
 from watersmeet.kernel.route import NOWHERE, Hashes, Seat
 from watersmeet.kernel.steps import Step
@@ -78,7 +79,9 @@ class Routes:
         for alike in _by_seat(targets):
             in_time = np.zeros(len(block), dtype=bool)
             for target in alike:
-                in_time |= (low <= target.chunk.high) & (block.deadline >= target.chunk.low)
+                near = (low <= target.chunk.high) & (block.deadline >= target.chunk.low)
+                came = target.chunk.arrived.first <= block.batch
+                in_time |= near & came & asks(step.role, target.owed, block.batch)
             seat = np.where(in_time, seat_of(alike[0]), NOWHERE)
             there = np.flatnonzero(seat >= 0)
             found[there, seat[there]] = True

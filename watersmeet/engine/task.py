@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from watersmeet.engine.arrival import Arrivals, arrivals, as_of_all
 from watersmeet.engine.intake import IntakeReport, writer
 from watersmeet.engine.marking import Marking
-from watersmeet.engine.plan import BatchPlan
+from watersmeet.engine.owing import Owing
+from watersmeet.engine.plan import BatchPlan, Course
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.route import Routes
 from watersmeet.kernel.answers import AnswerCache
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.hop import Hops
-from watersmeet.kernel.partials import Partials, references, regroup
+from watersmeet.kernel.partials import ROW_BITS, Partials, references, regroup
 from watersmeet.kernel.route import NOWHERE
 from watersmeet.kernel.steps import Step, entry_conjuncts
 from watersmeet.kernel.table import ChunkTable, Target
@@ -26,9 +27,11 @@ from watersmeet.model.query import Query
 from watersmeet.predicate.model import Dialect
 from watersmeet.retention.purge import newly_dead
 from watersmeet.state.deleted import with_dead
+from watersmeet.state.units import Group, Tally, group_of
 
 Clock = Callable[[], float]
 """Returns seconds."""
+Ints = NDArray[np.int64]
 
 
 class Worker:
@@ -70,17 +73,20 @@ class JoinTask:
 
     def __init__(self, plan: BatchPlan, intakes: Sequence[IntakeReport], worker: Worker) -> None:
         self._plan, self._intakes, self._worker = plan, intakes, worker
-        old = [Target(at, chunk, False) for at, chunk in enumerate(plan.chunks)]
-        self._fresh = [Target(number, chunk, True) for report in intakes for number, chunk in report.numbered]
+        old = [Target(at, chunk, plan.owed.get(chunk.unit)) for at, chunk in enumerate(plan.chunks)]
+        numbered = [found for report in intakes for found in report.numbered]
+        self._fresh = [Target(number, chunk, plan.owed.get(chunk.unit)) for number, chunk in numbered]
         self._fresh.sort(key=lambda target: (target.chunk.stream, target.chunk.low, target.chunk.id))
         self._routes = Routes(plan.placement)
         self.table = ChunkTable(plan.store, plan.query, [*old, *self._fresh])
         self.query = plan.query.wary() if self._failed() else plan.query
         self._hops = worker.hops(plan, self.query, self.table, self._routes)
         self.work = self._hops.work
-        self._courses: dict[int, tuple[tuple[Step, ...], ...]] = {}
+        self._owing = Owing(plan, self.table, old)
+        self._courses: dict[int, tuple[Course, ...]] = {}
+        self._members: dict[int, int] = defaultdict(int)
         self._arrivals: dict[int, Arrivals] = {}
-        self._ordinals: dict[str, NDArray[np.int64]] = {}
+        self._ordinals: dict[str, Ints] = {}
         for stream in plan.query.counted:
             self._number(stream)
 
@@ -95,10 +101,11 @@ class JoinTask:
         )
         return any(zone is not None and zone.high > 0 for zone in zones)
 
-    def courses(self, origin: int) -> tuple[tuple[Step, ...], ...]:
-        """Return the hops of a stream's new tuples, for each of their courses."""
+    def courses(self, origin: int) -> tuple[Course, ...]:
+        """Return the courses of a stream's tuples: those of new ones, then those of earlier ones that pay."""
         if origin not in self._courses:
-            self._courses[origin] = self._plan.courses(origin, self.query)
+            plan = self._plan
+            self._courses[origin] = (*plan.courses(origin, self.query), *plan.payments(origin, self.query))
         return self._courses[origin]
 
     def _number(self, stream: int) -> None:
@@ -116,7 +123,7 @@ class JoinTask:
                 self._ordinals[target.chunk.id] = ordinals
 
     def results(self, share: int, shares: int) -> Iterator[Partials]:
-        """Yield the results whose last-arrived member is in this task's share of the fresh tuples.
+        """Yield the results whose last-arrived member is in this task's share of the tuples that probe.
 
         The share is one in `shares` of each chunk's rows: later ones have more to look at. Rows stand in canonical
         order, so that a task that runs again, over chunks written again, takes the same tuples. Tasks begin with
@@ -128,27 +135,44 @@ class JoinTask:
                 yield from self.hops(regroup(self.entering(origin, course, share, shares)), steps)
 
     def entering(self, origin: int, course: int, share: int = 0, shares: int = 1) -> Iterator[Partials]:
-        """Yield the new tuples of a stream and course that pass the conjuncts over their own stream alone."""
-        conjuncts = entry_conjuncts(self.query, origin)
-        window = self._plan.query.streams[origin].window
-        for target in self._fresh:
-            if target.chunk.stream != origin or not target.chunk.bucket.first:
-                continue
-            rows = np.arange(share, target.chunk.rows, shares)
-            ts = self.table.rows(target).ts[rows]
-            block = Partials(
-                joined=(origin,),
-                rows={origin: references(target.number, rows)},
-                moment=ts,
-                high=ts,
-                deadline=window.deadline(ts),
-                here=np.full(len(ts), NOWHERE),
-                asof=as_of_all(self._arrivals, origin, ts),
-                times={origin: ts} if origin in self._routes.tracked else {},
-            )
-            block = self._on_course(self._hops.enter(block, conjuncts), course)
+        """Yield the tuples of a stream and course that pass the conjuncts over their own stream alone."""
+        conjuncts, pays = entry_conjuncts(self.query, origin), self.courses(origin)[course][0].role.old
+        for block in self._owed(origin, share, shares) if pays else self._new(origin, share, shares):
+            block = self._hops.enter(block, conjuncts)
+            block = block if pays else self._on_course(block, course)
             if len(block):
                 yield block
+
+    def _new(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
+        """Yield a share of a stream's new tuples."""
+        for target in self._fresh:
+            if target.chunk.stream == origin and target.chunk.bucket.first:
+                rows = np.arange(share, target.chunk.rows, shares)
+                ts = self.table.rows(target).ts[rows]
+                asof = as_of_all(self._arrivals, origin, ts)
+                yield self._block(target, rows, ts, np.full(len(ts), self._plan.batch), asof)
+
+    def _owed(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
+        """Yield a share of a stream's earlier tuples that pay now."""
+        for target, rows, batch in self._owing.tuples(origin):
+            rows, batch = rows[share::shares], batch[share::shares]
+            ts = self.table.rows(target).ts[rows]
+            yield self._block(target, rows, ts, batch, self._owing.as_of(origin, ts, batch))
+
+    def _block(self, target: Target, rows: Ints, ts: Ints, batch: Ints, asof: dict[int, Ints]) -> Partials:
+        """Return tuples of a chunk as partial results that have joined nothing yet."""
+        origin = target.chunk.stream
+        return Partials(
+            joined=(origin,),
+            rows={origin: references(target.number, rows)},
+            moment=ts,
+            high=ts,
+            deadline=self._plan.query.streams[origin].window.deadline(ts),
+            here=np.full(len(ts), NOWHERE),
+            batch=batch,
+            asof=asof,
+            times={origin: ts} if origin in self._routes.tracked else {},
+        )
 
     def _on_course(self, block: Partials, course: int) -> Partials:
         order = self._plan.order
@@ -167,7 +191,7 @@ class JoinTask:
     def _hop(self, blocks: Iterator[Partials], step: Step, node: int | None) -> Iterator[Partials]:
         for block in blocks:
             if node is None:
-                self.work.hops[step.hop].rows_in += len(block)
+                self.work.of(step).rows_in += len(block)
             yield from self._hops.hop(block, step, node)
 
     def visits(self, block: Partials, step: Step) -> NDArray[np.bool_]:
@@ -181,9 +205,9 @@ class JoinTask:
     def visiting(self, blocks: Iterator[Partials], step: Step, node: int) -> Iterator[Partials]:
         """Yield the new tuples that must visit a node for the step; node 0 counts them all."""
         for block in blocks:
-            self.work.hops[step.hop].rows_in += len(block) if node == 0 else 0
+            self.work.of(step).rows_in += len(block) if node == 0 else 0
             mine = block.take(np.flatnonzero(self.visits(block, step)[:, node]))
-            self.work.hops[step.hop].shuffled += len(mine)
+            self.work.of(step).shuffled += len(mine)
             if len(mine):
                 yield mine
 
@@ -201,7 +225,25 @@ class JoinTask:
     def report(self, node: int) -> TaskReport:
         """Return what the task did so far, as that of a node."""
         work = self._hops.work
-        return TaskReport(node, dict(work.hops), dict(work.node_pairs), dict(work.costs), work.strays)
+        report = TaskReport(node, dict(work.hops), dict(work.node_pairs), dict(work.costs), work.strays, work.paid)
+        report.groups = self._tallied() if self._plan.tallies else {}
+        return report
+
+    def tally(self, results: Partials) -> None:
+        """Note which chunks the members of results are in."""
+        for refs in results.rows.values() if self._plan.tallies else ():
+            numbers, counts = np.unique(refs >> ROW_BITS, return_counts=True)
+            for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+                self._members[number] += count
+
+    def _tallied(self) -> dict[Group, Tally]:
+        """Return what each group is worth, as far as this task has seen."""
+        found: dict[Group, Tally] = {}
+        for number in self._members.keys() | self.work.chunk_pairs.keys():
+            group = group_of(self.table.chunk(number), self._plan.slice)
+            tally = Tally(self.work.chunk_pairs.get(number, 0), self._members.get(number, 0))
+            found[group] = found.get(group, Tally()).plus(tally)
+        return found
 
     def reports(self, share: int, shares: int, name: str, cpu: Clock) -> list[TaskReport]:
         """Do the merges of the nodes that fall to one of several tasks, and return their reports; the first says all.
@@ -238,21 +280,21 @@ class JoinTask:
             fresh = [target.chunk for target in self._fresh]
             numbers = self._ordinals
             report.chunks = [write.write_ordinals(c, numbers[c.id]) if c.id in numbers else c for c in fresh]
-            if self._plan.query.promised:
+            if self._plan.query.promised and not self._plan.round:
                 marking = Marking(self._plan, name, self._worker.duck(self._plan.query.dialect))
                 report.promises = marking.marked([intake.heard for intake in self._intakes])
                 report.sides, report.told, report.samples = marking.sides, marking.counts, marking.samples
                 report.handed = marking.handed
 
-    def _dead(self, report: TaskReport, cpu: Clock) -> dict[str, NDArray[np.int64]]:
+    def _dead(self, report: TaskReport, cpu: Clock) -> dict[str, Ints]:
         """Return the rows of a node's chunks that are dead from now on, by the chunks' ids."""
         plan, duck, began = self._plan, self._worker.duck(self._plan.query.dialect), cpu()
         mine = [chunk for chunk in plan.chunks if chunk.owners[0] == report.node]
-        dead = newly_dead(plan.query, plan.store, plan.chunks, mine, plan.denied(), duck)
+        dead = newly_dead(plan.query, plan.store, plan.chunks, mine, plan.closed(), duck)
         report.purging += cpu() - began
         return dead
 
-    def _bury(self, report: TaskReport, dead: Mapping[str, NDArray[np.int64]], name: str, cpu: Clock) -> None:
+    def _bury(self, report: TaskReport, dead: Mapping[str, Ints], name: str, cpu: Clock) -> None:
         """Write down which rows are dead, but of chunks that were merged: these were left out there."""
         began, store, unique = cpu(), self._plan.store, f"{self._plan.name}-{name}"
         replaced = {key for _, parts in report.merged for key in parts}

@@ -1,6 +1,7 @@
 """Watermarks: how far a stream has come, what that makes of the join, and who holds it back."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,17 +11,19 @@ from watersmeet.model.windows import NEVER
 from watersmeet.state.manifest import Manifest, StreamState
 
 
-def advanced(spec: StreamSpec, old: StreamState, new: StreamIntake, now: int) -> StreamState:
+def advanced(spec: StreamSpec, old: StreamState, new: StreamIntake, now: int | None) -> StreamState:
     """Return the state of a stream after a batch.
 
     Args:
         spec: The stream.
         old: Its state before.
         new: What the batch brought of it.
-        now: The driver's clock, in microseconds.
+        now: The driver's clock, in microseconds; None for a round: no stream falls idle in it.
     """
     latest = max((t for t in (old.latest, new.latest) if t is not None), default=None)
     advance = 0 if latest is None else latest - (old.latest if old.latest is not None else (new.earliest or latest))
+    if now is None:
+        return replace(old, latest=latest, arrived=old.arrived + new.accepted)
     heard = now if new.rows or old.heard is None else min(old.heard, now)  # an earlier run's clock may have been ahead
     idle = spec.idle is not None and now - heard > spec.idle
     seen = new.accepted / advance * 1e6 if advance else old.rate
@@ -57,6 +60,23 @@ def held_back_by(query: Query, streams: Sequence[StreamState], nested: Mapping[i
     marks = zip(query.streams, streams, stream_marks(query, streams, nested), strict=True)
     waiting = [(-np.inf if mark is None else mark, stream.name) for stream, state, mark in marks if not state.idle]
     return min(waiting, key=lambda pair: pair[0])[1] if waiting else None
+
+
+def join_settled(before: int | None, own: int | None, query: Query, inner: Mapping[int, Manifest]) -> int | None:
+    """Return the time before which no result of a join can lie that is still to come; None for minus infinity.
+
+    Args:
+        before: The same before the batch.
+        own: The same but for what inner joins owe.
+        query: The join.
+        inner: The state of the joins that are streams of it, by position.
+    """
+    behind = [at for at, manifest in inner.items() if manifest.settled != manifest.watermark]
+    marks = [own, *(query.streams[at].watermark(None, inner[at].settled) for at in behind)]
+    held = [mark for mark in marks if mark is not None]
+    if len(held) < len(marks):
+        return before
+    return max(NEVER if before is None else before, min(held))
 
 
 def watermarks(inner: Mapping[int, Manifest]) -> dict[int, int | None]:

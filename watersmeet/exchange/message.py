@@ -12,6 +12,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.kernel.partials import Partials
 
 Blocks = Iterable[pa.RecordBatch]
+RESULTS = -1
 REPORT = pa.schema([("node", pa.int32()), ("body", pa.binary())])
 """The rows that tasks send reports in: whom they are for, and the report."""
 
@@ -27,7 +28,7 @@ class Attempt:
         worker: What its process keeps between tasks.
         cpu: Returns the CPU seconds that the process has used.
         now: Returns the time of day, in seconds since the epoch.
-        watch: Called with what each hop finds; tests look at it.
+        watch: Called with what each hop finds on a course, RESULTS for results; tests look at it.
     """
 
     partition: int
@@ -36,7 +37,7 @@ class Attempt:
     worker: Worker
     cpu: Callable[[], float]
     now: Callable[[], float]
-    watch: Callable[[Partials], None] = lambda found: None
+    watch: Callable[[int, Partials], None] = lambda course, found: None
 
 
 Task = Callable[[Attempt, Blocks], Iterator[pa.RecordBatch]]

@@ -110,14 +110,14 @@ class Relay:
             mine = (rows.column("origin").to_numpy() == origin) & (rows.column("course").to_numpy() == course)
             if np.any(mine):
                 block = self._wire.receive(rows.filter(pa.array(mine)), step.joined, done.carry)
-                self.task.work.hops[step.hop].shuffled += len(block)
+                self.task.work.of(step).shuffled += len(block)
                 yield block
 
     def ship(self, course: int, block: Partials) -> Iterator[pa.RecordBatch]:
         """Yield partial results of one course for the next hop's nodes."""
         done, following = self.task.courses(block.origin)[course][self._hop : self._hop + 2]
         to = self.task.visits(block, following)
-        self.task.work.hops[following.hop].rows_in += len(block)
+        self.task.work.of(following).rows_in += len(block)
         yield from self._wire.ship(block, to, course, done.carry, self.task.table.gather)
 
     def _report(self) -> TaskReport:

@@ -12,7 +12,7 @@ from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.task import Clock, JoinTask
 from watersmeet.errors import WatersmeetError
-from watersmeet.exchange.message import Attempt, Blocks, Failure, Task, guarded, messages, received
+from watersmeet.exchange.message import RESULTS, Attempt, Blocks, Failure, Task, guarded, messages, received
 from watersmeet.exchange.relay import Relay
 from watersmeet.exchange.wire import Wire
 from watersmeet.kernel.partials import Partials
@@ -97,8 +97,9 @@ def write(
     done = ResultWriter(plan.store, query.output_schema, name)
     later = ResultWriter(plan.store, query.pending_schema, f"{name}-pending")
     for block in found:
-        attempt.watch(block)
+        attempt.watch(RESULTS, block)
         results, waiting = task.divided(block)
+        task.tally(results)
         for rows in output(query, results, table):
             done.write(rows)
         for rows in pending(query, waiting, table, task.answers):
@@ -140,7 +141,7 @@ def relay(plan: BatchPlan, hop: int) -> Task:
         relaying.take(blocks)
         shipping = [attempt.cpu() - started]
         for course, block in relaying.found():
-            attempt.watch(block)
+            attempt.watch(course, block)
             yield from _timed(relaying.ship(course, block), shipping, attempt.cpu)
         yield relaying.message(attempt.cpu() - started, sum(shipping))
 

@@ -41,7 +41,7 @@ class Wire:
     def schema(self) -> pa.Schema:
         """The schema."""
         fields = [("node", pa.int32()), ("here", pa.int64()), ("origin", pa.int8()), ("course", pa.int16())]
-        fields += [(name, pa.int64()) for name in ("moment", "high", "deadline")]
+        fields += [(name, pa.int64()) for name in ("moment", "high", "deadline", "batch")]
         fields += [(f"r{stream}", pa.int64()) for stream in range(len(self.query.streams))]
         fields += [(f"a{stream}", pa.int64()) for stream in self.query.counted]
         fields += [(f"t{stream}", pa.int64()) for stream in self.tracked]
@@ -83,6 +83,7 @@ class Wire:
             "moment": pa.array(part.moment),
             "high": pa.array(part.high),
             "deadline": pa.array(part.deadline),
+            "batch": pa.array(part.batch),
         }
         values |= {f"r{stream}": pa.array(refs) for stream, refs in part.rows.items()}
         values |= {f"a{stream}": pa.array(counts) for stream, counts in part.asof.items()}
@@ -103,6 +104,7 @@ class Wire:
             high=ints("high"),
             deadline=ints("deadline"),
             here=ints("here"),
+            batch=ints("batch"),
             asof={s: ints(f"a{s}") for s in self.query.counted if s != joined[0]},
             times={s: ints(f"t{s}") for s in self.tracked if s in joined},
             carried={c: rows.column(c.name) for c in carry if not is_bulky(self.query.type_of(c))},

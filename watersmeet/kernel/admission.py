@@ -11,7 +11,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from watersmeet.kernel.once import arrived_before
+from watersmeet.kernel.once import arrived_before, came_before
 from watersmeet.kernel.partials import Ints
 from watersmeet.kernel.probe import Probe, Times
 from watersmeet.model.windows import FOREVER, NEVER
@@ -58,7 +58,7 @@ def _in_count_window(probe: Probe, partial: Ints, row: Ints) -> Mask | None:
 
 ADMISSION = (
     Admission("window", narrow=_in_window),
-    Admission("arrival order", narrow=arrived_before),
+    Admission("arrival order", narrow=arrived_before, mask=came_before),
     Admission("count window", mask=_in_count_window),
 )
 

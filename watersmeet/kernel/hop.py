@@ -94,7 +94,7 @@ class Hops:
         for filter_ in self.filters(step):
             found = filter_.through(found)
         for passed in found:
-            self.work.hops[step.hop].matches += len(passed)
+            self.work.of(step).matches += len(passed)
             yield self._reader.lean(passed)
 
     def probe(self, block: Partials, step: Step, target: Target) -> Probe:

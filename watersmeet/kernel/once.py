@@ -1,12 +1,14 @@
 """Each result once: of its members, only the one that arrived last finds it.
 
 Every member of a result probes the streams of all others. So that only one of them emits it, a probe asks only for
-what arrived before the probing tuple: chunks of earlier batches did; of the batch's own, what has an earlier time, and
-of what has the same time, streams named earlier in the query.
+what arrived before the probing tuple: what came in earlier batches than it did; of its own batch, what has an earlier
+time, and of what has the same time, streams named earlier in the query.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
+from watersmeet.kernel.partials import Ints
 from watersmeet.kernel.probe import Probe, Times
 from watersmeet.model.windows import FOREVER, NEVER
 
@@ -17,13 +19,35 @@ def arrived_before(probe: Probe, times: Times) -> Times:
     [!] This is what makes results exactly once. Every exchange, placement and access path goes through here.
 
     Args:
-        probe: The probe; `moment` is the time of the tuple that a partial result began with.
+        probe: The probe; `moment` is the time of the tuple that a partial result began with, `batch` its batch.
         times: What the windows admit.
     """
-    (low, high), mine, moment = times, probe.mine, probe.block.moment
-    if probe.target.fresh:
-        high = np.minimum(high, moment)
-    if probe.target.fresh and probe.step.target > probe.block.origin:  # what has the same time came later
-        mine = mine & (moment > NEVER)
-        high = np.minimum(high, np.maximum(moment, NEVER + 1) - 1)
+    (low, high), mine, block = times, probe.mine, probe.block
+    came = probe.target.chunk.arrived
+    if came.last >= int(block.batch.min()):
+        mine = mine & (block.batch >= came.first)
+        if probe.rows.arrivals is None:  # all in one batch
+            alike = block.batch <= came.last
+            latest, some = _latest(probe)
+            mine = mine & (some | ~alike)
+            high = np.where(alike, np.minimum(high, latest), high)
     return Times(low, high) if np.all(mine) else Times(np.where(mine, low, FOREVER), np.where(mine, high, NEVER))
+
+
+def came_before(probe: Probe, partial: Ints, row: Ints) -> NDArray[np.bool_] | None:
+    """Return which pairs are of a row that arrived before the probing tuple; None if times have told them apart."""
+    arrivals, block = probe.rows.arrivals, probe.block
+    if arrivals is None or probe.target.chunk.arrived.last < int(block.batch.min()):
+        return None
+    came, batch = arrivals[row], block.batch[partial]
+    latest, some = (found[partial] for found in _latest(probe))
+    before: NDArray[np.bool_] = (came < batch) | ((came == batch) & some & (probe.rows.ts[row] <= latest))
+    return before
+
+
+def _latest(probe: Probe) -> tuple[Ints, NDArray[np.bool_]]:
+    """Return the latest time of what came before each tuple within its batch, and whether there can be such."""
+    moment = probe.block.moment
+    if probe.step.target < probe.block.origin:
+        return moment, np.ones(len(moment), bool)
+    return np.maximum(moment, NEVER + 1) - 1, moment > NEVER  # what has the same time came later

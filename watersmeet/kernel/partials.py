@@ -36,6 +36,7 @@ class Partials:
         deadline: The earliest deadline of the members: no later member may lie beyond it.
         asof: For each count-windowed stream the number of its tuples that arrived no later than the probing tuple.
         here: The node that each of them is on; -1 before the first hop.
+        batch: The batch in which the probing tuple came.
         times: The event times of the members of streams that the placement tracks.
         carried: Column values that travel with the block; others are looked up by reference.
         scanned: Whether they are candidates that a scan has found, which the plain SQL of their hop has let through.
@@ -47,6 +48,7 @@ class Partials:
     high: Ints
     deadline: Ints
     here: Ints
+    batch: Ints
     asof: dict[int, Ints] = field(default_factory=dict)
     times: dict[int, Ints] = field(default_factory=dict)
     carried: dict[Column, pa.Array] = field(default_factory=dict)
@@ -85,6 +87,7 @@ class Partials:
             high=self.high[at],
             deadline=self.deadline[at],
             here=self.here[at],
+            batch=self.batch[at],
             asof={stream: counts[at] for stream, counts in self.asof.items()},
             times={stream: times[at] for stream, times in self.times.items()},
             carried={column: values.take(index) for column, values in self.carried.items()},
@@ -100,6 +103,7 @@ class Partials:
             high=self.high[start:end],
             deadline=self.deadline[start:end],
             here=self.here[start:end],
+            batch=self.batch[start:end],
             asof={stream: counts[start:end] for stream, counts in self.asof.items()},
             times={stream: times[start:end] for stream, times in self.times.items()},
             carried={column: values.slice(start, length) for column, values in self.carried.items()},
@@ -119,6 +123,7 @@ def concat(blocks: Sequence[Partials]) -> Partials:
         high=np.concatenate([block.high for block in blocks]),
         deadline=np.concatenate([block.deadline for block in blocks]),
         here=np.concatenate([block.here for block in blocks]),
+        batch=np.concatenate([block.batch for block in blocks]),
         asof={stream: np.concatenate([block.asof[stream] for block in blocks]) for stream in first.asof},
         times={stream: np.concatenate([block.times[stream] for block in blocks]) for stream in first.times},
         carried={column: pa.concat_arrays([block.carried[column] for block in blocks]) for column in columns},

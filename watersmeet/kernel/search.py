@@ -8,6 +8,7 @@ import numpy as np
 from watersmeet.kernel.admission import admitted, admitted_times
 from watersmeet.kernel.candidates import Path, Range, pairs, time_path, value_path
 from watersmeet.kernel.duck import Duck
+from watersmeet.kernel.owed import asks
 from watersmeet.kernel.partials import Ints, Partials
 from watersmeet.kernel.probe import Probe, Sought, Times
 from watersmeet.kernel.ranges import columns_of, misses, ranges, together, usable
@@ -60,6 +61,7 @@ class Search:
         for target in table.overlapping(step.target, int(sought.times.low.min()), int(sought.times.high.max())):
             seat = seat_of(target)
             mine = seat >= 0 if node is None else seat == node
+            mine = mine & asks(step.role, target.owed, block.batch) & (target.chunk.arrived.first <= block.batch)
             if not np.any(mine):
                 continue
             for used, of in usable(asked, target.chunk, time, len(block)):
@@ -76,7 +78,7 @@ class Search:
         """Yield the candidates of one probe."""
         times = admitted_times(probe)
         by_time = time_path(probe.rows, *times)
-        self.work.count(probe.step, probe.seat, by_time)
+        self.work.count(probe.step, probe.target.number, probe.seat, by_time)
         if not by_time.pairs:
             return
         path = _chosen(probe, by_time)

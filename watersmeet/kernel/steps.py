@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from watersmeet.kernel.owed import NEW, Role
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Bound, Column, Conjunct
 
@@ -25,6 +26,7 @@ class Step:
             early, others go on whole, so that no conjunct raises before its guard.
         raising: Raising conjuncts, decided on the last hop only, after all others, as written.
         carry: Columns that later hops or the output need.
+        role: Which of the stream's chunks are asked.
     """
 
     joined: tuple[int, ...]
@@ -37,6 +39,7 @@ class Step:
     hopeful: tuple[Conjunct, ...]
     raising: tuple[Conjunct, ...]
     carry: tuple[Column, ...]
+    role: Role = NEW
 
     @property
     def hop(self) -> Hop:

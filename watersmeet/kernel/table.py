@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.kernel.owed import Owed
 from watersmeet.kernel.partials import ROW_BITS, ROW_MASK, Partials
 from watersmeet.limits import limits
 from watersmeet.model.query import Query
@@ -26,12 +27,12 @@ class Target:
     Attributes:
         number: Its number in this batch's plan; part of every reference to its rows.
         chunk: What is known of it.
-        fresh: Whether this batch wrote it, so that only tuples which arrived earlier in the batch are admitted.
+        owed: The tuples that have not asked it; None for none.
     """
 
     number: int
     chunk: Chunk
-    fresh: bool
+    owed: Owed | None = None
 
 
 class ChunkTable:

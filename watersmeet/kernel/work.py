@@ -34,19 +34,28 @@ class Work:
 
     Attributes:
         hops: By the streams joined and the stream probed.
+        paid: What tuples of earlier batches did that now asked what they owed.
         node_pairs: Pairs looked at, by the node at which they meet.
+        chunk_pairs: Pairs looked at, by the number of the chunk.
         costs: What each Python predicate cost.
         strays: Partial results that were to stay where they are and yet had to look at another node's chunk.
     """
 
     hops: dict[Hop, HopWork] = field(default_factory=lambda: defaultdict(HopWork))
+    paid: HopWork = field(default_factory=HopWork)
     node_pairs: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    chunk_pairs: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     strays: int = 0
     costs: dict[str, CallCost] = field(default_factory=lambda: defaultdict(CallCost))
 
-    def count(self, step: Step, seat: Seat, path: Path) -> None:
+    def of(self, step: Step) -> HopWork:
+        """Return where the work of a step is counted."""
+        return self.paid if step.role.old else self.hops[step.hop]
+
+    def count(self, step: Step, chunk: int, seat: Seat, path: Path) -> None:
         """Note the pairs that partial results look at in one chunk, for the nodes at which they do."""
-        self.hops[step.hop].pairs += path.pairs
+        self.of(step).pairs += path.pairs
+        self.chunk_pairs[chunk] += path.pairs
         if isinstance(seat, int):
             self.node_pairs[seat] += path.pairs
             return

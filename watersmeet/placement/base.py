@@ -45,6 +45,11 @@ class Placement(ABC):
         """Return the columns by whose hash the stream is cut into buckets, once for each; none for one whole bucket."""
         return ()
 
+    @property
+    def buckets(self) -> int:
+        """Into how many buckets hashes are cut."""
+        return self.nodes
+
     def starts(self, stream: int, ts: Ints) -> Ints:
         """Return the start of each tuple's slice."""
         length = self.slice_length(stream)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from watersmeet.model.query import Query
 from watersmeet.state.chunk import Chunk
-from watersmeet.state.manifest import StreamState
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +14,13 @@ class Moment:
 
     Attributes:
         query: The join.
-        streams: The state of its streams.
-        watermark: Its watermark; None for minus infinity.
+        arrived: For each stream how many tuples had arrived before any that have not probed all they should.
+        settled: The time before which no result can lie that is still to come; None for minus infinity.
     """
 
     query: Query
-    streams: tuple[StreamState, ...]
-    watermark: int | None
+    arrived: tuple[int, ...]
+    settled: int | None
 
 
 class Retention(ABC):

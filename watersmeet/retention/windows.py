@@ -15,8 +15,7 @@ class ByWindow(Retention):
     def leaving(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
         """Return the chunks whose last row is too old; of count windows, too long ago by arrival."""
         windows = [stream.window for stream in now.query.streams]
-        pairs = zip(windows, now.streams, strict=True)
-        first = [_first_kept(window, state.arrived, now.watermark) for window, state in pairs]
+        first = [_first_kept(*pair, now.settled) for pair in zip(windows, now.arrived, strict=True)]
         counted = set(now.query.counted)
         return frozenset(
             key
@@ -25,8 +24,8 @@ class ByWindow(Retention):
         )
 
 
-def _first_kept(window: Window, arrived: int, watermark: int | None) -> int:
+def _first_kept(window: Window, arrived: int, settled: int | None) -> int:
     """Return the earliest time that a window still admits; of a count window, the first arrival ordinal."""
     if window.rows is not None:
         return arrived - window.rows + 1
-    return NEVER if watermark is None else int(window.earliest(np.array([watermark]))[0])
+    return NEVER if settled is None else int(window.earliest(np.array([settled]))[0])

@@ -8,6 +8,8 @@ from watersmeet.runtime.protocol import (
     Commit,
     Committed,
     Event,
+    Intend,
+    Lulled,
     Offered,
     Protocol,
     Publish,
@@ -20,13 +22,13 @@ from watersmeet.runtime.protocol import (
     Warn,
     Withdraw,
 )
-from watersmeet.state import history
+from watersmeet.state import history, rounds
 from watersmeet.state import manifest as manifests
 from watersmeet.state.chunk import CHUNKS
 from watersmeet.state.promised import MARKS
 from watersmeet.state.store import Store
 
-FOLDERS = (CHUNKS, MARKS, RESULTS, "sides", manifests.FOLDER, history.FOLDER)
+FOLDERS = (CHUNKS, MARKS, RESULTS, "sides", manifests.FOLDER, history.FOLDER, rounds.FOLDER)
 """The folders of a store that a run may leave files in which nobody needs."""
 
 
@@ -35,8 +37,8 @@ class Runtime(ABC):
 
     store: Store
 
-    def offer(self, protocol: Protocol, batch: Offered) -> None:
-        """Run one batch, from its offer to its commit."""
+    def offer(self, protocol: Protocol, batch: Offered | Lulled) -> None:
+        """Run one batch or round, from its offer to its commit."""
         events: list[Event] = [batch]
         while events:
             for action in protocol.handle(events.pop()):
@@ -46,6 +48,8 @@ class Runtime(ABC):
     def enact(self, action: Action) -> Event | None:
         """Do what an action says; return the event that it leads to."""
         match action:
+            case Intend():
+                rounds.intend(self.store, action.round)
             case Run():
                 return self.run(action)
             case Publish():

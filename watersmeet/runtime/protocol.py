@@ -4,6 +4,9 @@ Events come in (a batch is offered, its jobs ran, its results are in the sink), 
 publish these files, write this manifest). Spark, `advise` and the tests enact them, each in its own way, and all drive
 this one: see `watersmeet.runtime.enact`.
 
+Between batches there may be rounds, which bring no rows and pay what is owed. Both are numbered in one sequence, no
+number twice: sinks see these numbers, of which the source of the batches knows nothing.
+
 A replay after a crash finds either no manifest of its batch, and does everything again (chunk names are new, the sink
 replaces), or the manifest, and returns at once: then only Spark's own commit was lost.
 """
@@ -17,9 +20,11 @@ from watersmeet.engine.warnings import news
 from watersmeet.errors import StateError
 from watersmeet.runtime.timing import late_or_not, latency, timed
 from watersmeet.runtime.tree import Job, JoinTree
-from watersmeet.state import history
+from watersmeet.spilling import Spilling
+from watersmeet.state import history, rounds
 from watersmeet.state import manifest as manifests
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.rounds import Round
 
 # -- events
 
@@ -29,7 +34,7 @@ class Offered:
     """A batch is there.
 
     Attributes:
-        batch: Its number.
+        batch: Its number, as its source counts.
         at: When, by the driver's clock, in seconds since the epoch.
         now: The moment by which event times are believed, in microseconds; None to believe them all.
         input: What identifies its input.
@@ -39,6 +44,19 @@ class Offered:
     at: float = 0.0
     now: int | None = None
     input: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lulled:
+    """There is time for a round.
+
+    Attributes:
+        at: When, by the driver's clock, in seconds since the epoch.
+        all: Whether all that is owed is to be paid.
+    """
+
+    at: float = 0.0
+    all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +98,7 @@ class Committed:
     manifest: Manifest | None
 
 
-Event = Offered | Ran | Published | Committed
+Event = Offered | Lulled | Ran | Published | Committed
 
 # -- actions
 
@@ -97,6 +115,13 @@ class Remove:
     """Remove files of the store that no manifest names any more."""
 
     files: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Intend:
+    """Write down what a round is about to pay, before it does anything."""
+
+    round: Round
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,16 +190,17 @@ class Warn:
     says: str
 
 
-Action = Sweep | Remove | Run | Withdraw | Publish | Commit | Retract | Warn
+Action = Sweep | Remove | Intend | Run | Withdraw | Publish | Commit | Retract | Warn
 
 # -- the machine
 
 
 @dataclass(slots=True)
 class _Doing:
-    """A batch under way."""
+    """A batch or a round under way."""
 
-    offer: Offered
+    batch: int
+    event: Offered | Lulled
     plans: Mapping[str, BatchPlan]
     ran: Ran | None = None
     after: Manifest | None = None
@@ -191,6 +217,8 @@ class Protocol:
         exchange: How partial results travel, for `progress`.
         due: The seconds from one batch to the next, if the trigger says so.
         fresh: Whether no batch was offered yet.
+        spilling: What decides on work that is put off, if some may be.
+        begun: A round that was begun and cut; it comes before anything else.
     """
 
     tree: JoinTree
@@ -199,6 +227,8 @@ class Protocol:
     exchange: str = ""
     due: float | None = None
     fresh: bool = True
+    spilling: Spilling | None = None
+    begun: Round | None = None
     _withdrawn: bool = False
     _garbage: frozenset[str] = frozenset()
     _warned: frozenset[str] = frozenset()
@@ -213,6 +243,8 @@ class Protocol:
         match event:
             case Offered():
                 return self._offered(event)
+            case Lulled():
+                return self._lulled(event)
             case Ran():
                 return self._ran(event)
             case Published():
@@ -221,11 +253,29 @@ class Protocol:
                 return self._committed(event)
 
     def _offered(self, offer: Offered) -> list[Action]:
+        if self.begun is not None:
+            raise StateError("A round that was begun must be finished before the next batch.")
         clear = self._clear()
-        if offer.batch == self.state.batch:
+        if offer.batch == self.state.offered:
             return clear
-        self._doing = _Doing(offer, self.tree.plan(self.state, offer.now))
+        self._doing = _Doing(self.state.batch + 1, offer, self.tree.plan(self.state, offer.now))
         return [*clear, Run(self._doing.plans)]
+
+    def _lulled(self, lull: Lulled) -> list[Action]:
+        known = self.begun is not None
+        round = self.begun or self._round(lull)
+        if round is None:
+            return []
+        clear = self._clear()
+        self.begun = round
+        plans = self.tree.plan(self.tree.decided(self.state, round.choices), None, round=True)
+        self._doing = _Doing(round.batch, lull, plans)
+        return [*clear, *([] if known else [Intend(round)]), Run(plans)]
+
+    def _round(self, lull: Lulled) -> Round | None:
+        """Return the round that is worth while now, if any."""
+        choices = self.spilling.round(self.tree, self.state, lull.all) if self.spilling is not None else {}
+        return Round(self.state.batch + 1, choices) if choices else None
 
     def _clear(self) -> list[Action]:
         """Return how to remove what the batch to come can't need: nobody replays what lies before the state."""
@@ -234,46 +284,54 @@ class Protocol:
             return [Remove(garbage)] if garbage else []
         self.fresh = False
         live = self.state
-        return [Sweep(live.files | manifests.chain(live.batch) | history.kept(live.batch))]
+        needed = live.files | manifests.chain(live.batch) | history.kept(live.batch)
+        return [Sweep(needed if self.begun is None else needed | {rounds.path_of(self.begun.batch)})]
 
     def _ran(self, ran: Ran) -> list[Action]:
         doing = self._under_way()
         doing.ran = ran
-        doing.after = self.tree.commit(self.state, doing.plans, ran.jobs, int(doing.offer.at * 1e6))
+        after = self.tree.commit(self.state, doing.plans, ran.jobs, int(doing.event.at * 1e6))
+        if isinstance(doing.event, Offered):
+            after = replace(after, offered=doing.event.batch, input=doing.event.input)
+        doing.after = after
         own = ran.jobs[self.tree.path].files
         inner = tuple(file for path, job in ran.jobs.items() if path != self.tree.path for file in job.files)
         # [!] Not before the first job is done: state that turns out to be damaged must not have cost results.
-        first = [] if self._withdrawn else [Withdraw(doing.offer.batch)]
+        first = [] if self._withdrawn else [Withdraw(doing.batch)]
         self._withdrawn = True
-        return [*first, Publish(doing.offer.batch, tuple(own), self.tree.sides(ran.jobs), inner)]
+        return [*first, Publish(doing.batch, tuple(own), self.tree.sides(ran.jobs), inner)]
 
     def _published(self, published: Published) -> list[Action]:
         doing = self._under_way()
         assert doing.ran is not None and doing.after is not None
-        took = published.at - doing.offer.at
-        after, late = late_or_not(self.tree, self.state, doing.after, self.due, took)
+        took, offered = published.at - doing.event.at, isinstance(doing.event, Offered)
+        after, late = late_or_not(self.tree, self.state, doing.after, self.due if offered else None, took)
+        if self.spilling is not None:
+            after = self.spilling.decided(self.tree, after, took, doing.event.at)
         found = self.tree.notices(after)
         new, self._warned = news(found, self._warned)
         progress = {
             **after.progress,
-            **timed(doing.offer.at, doing.ran.began, doing.ran.at, published.at),
+            **timed(doing.event.at, doing.ran.began, doing.ran.at, published.at),
             "latencyMs": latency([read for job in doing.ran.jobs.values() for read in job.read], published.host),
             "strategy": self.tree.operator.strategy.describe(),
             "exchange": self.exchange,
+            "round": not offered,
             "warnings": [notice.says for notice in found],
         }
-        manifest = replace(after, progress=progress, input=doing.offer.input)
+        manifest = replace(after, progress=progress)
         warnings = [Warn(says) for says in (*late, *(notice.says for notice in new))]
         return [*warnings, Commit(manifest, self.state, tuple(self.history))]
 
     def _committed(self, committed: Committed) -> list[Action]:
         doing, before, after = self._under_way(), self.state, committed.manifest
-        batch, ran, self._doing = doing.offer.batch, doing.ran, None
+        batch, ran, self._doing, self.begun = doing.batch, doing.ran, None, None
         if after is None:
             return [Retract(batch)]
         # Still needed if Spark's own commit gets lost; gone once the next batch starts.
         self._garbage = before.files - after.files | manifests.superseded(batch)
         self._garbage |= history.kept(before.batch) - history.kept(batch)
+        self._garbage |= {rounds.path_of(batch)} if isinstance(doing.event, Lulled) else frozenset()
         written = (job.kept for job in ran.jobs.values()) if ran is not None else ()
         self._garbage |= frozenset[str]().union(*written) - after.files
         self.state = after

@@ -11,6 +11,7 @@ from watersmeet.engine.progress import with_inner
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.warnings import Notice
 from watersmeet.model.metadata import Inherited
+from watersmeet.state.choice import Choice
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.promised import MarkFile
 
@@ -105,17 +106,18 @@ class JoinTree:
         for at, child in self.inner.items():
             yield from child.states(state.inner.get(at) or child.start())
 
-    def plan(self, before: Manifest, now: int | None) -> dict[str, BatchPlan]:
+    def plan(self, before: Manifest, now: int | None, round: bool = False) -> dict[str, BatchPlan]:
         """Return the plan of each join's part of the next batch, by path: inner joins before those that read them.
 
         Args:
             before: The state.
             now: The driver's clock, in microseconds; None for a batch in which every event time is believed.
+            round: Whether it brings no rows, and only pays what is owed.
         """
         outer = {
             child.path: tree.operator.query.streams[at] for tree in self.walk() for at, child in tree.inner.items()
         }
-        planned = {tree.path: tree.operator.plan(part, now) for tree, part in self.states(before)}
+        planned = {tree.path: tree.operator.plan(part, now, round) for tree, part in self.states(before)}
         planned |= {path: replace(planned[path], hands=stream.inherits) for path, stream in outer.items()}
         return dict(reversed(planned.items()))
 
@@ -139,6 +141,11 @@ class JoinTree:
         after = self.operator.commit(before, plans[self.path], job.reports, now, inner, job.seconds)
         names = {self.operator.query.streams[at].name: part.progress for at, part in inner.items()}
         return replace(after, progress=with_inner(after.progress, names))
+
+    def decided(self, state: Manifest, choices: Mapping[str, Choice]) -> Manifest:
+        """Return a state that says what the next batch puts off and pays, by the joins' paths."""
+        inner = {at: child.decided(state.inner.get(at) or child.start(), choices) for at, child in self.inner.items()}
+        return (choices.get(self.path) or Choice()).applied(replace(state, inner=inner))
 
     def notices(self, state: Manifest) -> list[Notice]:
         """Return the warnings of all joins, their kinds told apart by the join."""

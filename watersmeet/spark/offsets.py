@@ -51,11 +51,11 @@ class Offsets:
         Raises:
             StateError: If it isn't.
         """
-        if newest.batch not in (batch - 1, batch):
-            last = newest.batch if newest.batch >= 0 else None
+        if newest.offered not in (batch - 1, batch):
+            last = newest.offered if newest.offered >= 0 else None
             raise self._apart(f"Spark runs batch {batch}, but the newest state is {_shown(last)}")
-        if self.of(newest.batch) not in (newest.input, None):
-            raise self._apart(f"Batch {newest.batch} was computed from different input than Spark now has for it")
+        if self.of(newest.offered) not in (newest.input, None):
+            raise self._apart(f"Batch {newest.offered} was computed from different input than Spark now has for it")
 
     def _apart(self, how: str) -> StateError:
         return StateError(

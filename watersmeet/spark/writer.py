@@ -142,7 +142,7 @@ class JoinWriter:
         checks.apart(kept.arrow, *self._outputs(sink, sides))
         tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
         store, offsets = Store(kept.arrow, durable), Offsets(Store(location.arrow))
-        offsets.check_done(manifests.newest(store))
+        offsets.check_done(manifests.last_offered(store))
         with checks.writable(location.spark):
             store.check()
             checks.workers(spark, store)

@@ -54,6 +54,17 @@ class Place(NamedTuple):
     digest: str
 
 
+class Arrived(NamedTuple):
+    """The first and the last of the batches in which a chunk's rows came."""
+
+    first: int
+    last: int
+
+
+BEFORE_ALL = Arrived(-1, -1)
+"""What rows that came before the first batch have."""
+HOT = 0
+"""The unit of chunks that are not cold."""
 WORN = 4
 """A chunk is written anew once one row in so many is dead."""
 
@@ -81,6 +92,8 @@ class Chunk:
         zones: Zone maps, by the columns' generated names.
         deleted: The file that names its dead rows; None if it has none.
         dead: How many rows are dead.
+        arrived: In which batches its rows came.
+        unit: The cold unit that it is part of, by number; HOT if it is probed as it should be.
     """
 
     id: str
@@ -101,6 +114,8 @@ class Chunk:
     zones: Mapping[str, Zone] = field(default_factory=dict)
     deleted: str | None = None
     dead: int = 0
+    arrived: Arrived = BEFORE_ALL
+    unit: int = HOT
 
     @property
     def live(self) -> int:
@@ -129,6 +144,10 @@ class Chunk:
         """Return the chunk handed to other nodes; the rows stay where they are."""
         return replace(self, owners=tuple(nodes))
 
+    def in_unit(self, unit: int) -> "Chunk":
+        """Return the chunk as part of a cold unit, or HOT."""
+        return replace(self, unit=unit)
+
     def to_json(self) -> dict[str, Any]:
         """Return the chunk as the manifest writes it."""
         plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("place", "zones")}
@@ -141,7 +160,7 @@ class Chunk:
         """Return the chunk that `to_json` wrote."""
         zones = {name: Zone(*zone[:3], *map(tuple, zone[3:])) for name, zone in plain["zones"].items()}
         parts = {"bucket": _bucket(plain["bucket"]), "owners": tuple(plain["owners"]), "place": Place(*plain["place"])}
-        return Chunk(**{**plain, **parts, "zones": zones})
+        return Chunk(**{**plain, **parts, "zones": zones, "arrived": Arrived(*plain["arrived"])})
 
 
 _parts = attrgetter(*Chunk.__slots__)

@@ -15,7 +15,7 @@ from watersmeet.state.chunk import Bucket, Chunk
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Chunks of one slice and one owner that become one; `sealed` if nothing more will come for the slice."""
+    """Chunks of one slice, owner and unit that become one; `sealed` if nothing more will come for the slice."""
 
     node: int
     chunks: tuple[Chunk, ...]
@@ -28,22 +28,22 @@ def merges(chunks: Collection[Chunk], batch: int, watermark: int | None, endless
     Args:
         chunks: The live chunks.
         batch: The batch.
-        watermark: The join's watermark before it.
+        watermark: The time before it that no result still to come can lie before.
         endless: The streams whose tuples no window ends; what metadata leave of their slices is merged, too.
     """
-    slices: dict[tuple[int, int, Bucket, tuple[int, ...]], list[Chunk]] = defaultdict(list)
-    remnants: dict[tuple[int, Bucket, tuple[int, ...]], list[Chunk]] = defaultdict(list)
+    slices: dict[tuple[int, int, Bucket, tuple[int, ...], int], list[Chunk]] = defaultdict(list)
+    remnants: dict[tuple[int, Bucket, tuple[int, ...], int], list[Chunk]] = defaultdict(list)
     for chunk in chunks:
         if not chunk.sealed:
-            slices[chunk.stream, chunk.start, chunk.bucket, chunk.owners].append(chunk)
+            slices[chunk.stream, chunk.start, chunk.bucket, chunk.owners, chunk.unit].append(chunk)
         elif chunk.stream in endless:
-            remnants[chunk.stream, chunk.bucket, chunk.owners].append(chunk)
+            remnants[chunk.stream, chunk.bucket, chunk.owners, chunk.unit].append(chunk)
     made: list[Merge] = []
     for group in slices.values():
         closed = watermark is not None and watermark >= max(chunk.end for chunk in group)
         if len(group) == 1:
             if closed and group[0].stream in endless:
-                remnants[group[0].stream, group[0].bucket, group[0].owners] += group
+                remnants[group[0].stream, group[0].bucket, group[0].owners, group[0].unit] += group
             continue
         quiet = batch - max(chunk.batch for chunk in group) > limits().merged_chunks
         parts = _packed(group) if closed or quiet else _full_tiers(group)

@@ -16,6 +16,7 @@ from watersmeet.state.learned import Learned
 from watersmeet.state.promised import Promised, Promises
 from watersmeet.state.sealed import digest, seal, unseal
 from watersmeet.state.store import Store
+from watersmeet.state.units import Ledger
 
 FOLDER = "manifests"
 SNAPSHOT_EVERY = 32
@@ -53,7 +54,7 @@ class Manifest:
     """The state after a batch.
 
     Attributes:
-        batch: The batch; -1 before the first.
+        batch: The batch; -1 before the first. Rounds, which pay what is owed between batches, are numbered with them.
         streams: Per stream.
         chunks: The live chunks by id.
         watermark: The join's watermark; None for minus infinity.
@@ -63,6 +64,9 @@ class Manifest:
         digest: The digest of its file; empty as long as it has none.
         promises: What the streams' promises have come to.
         unpurged: How many batches have brought rows since dead tuples were last looked for.
+        ledger: What is owed, and what the next batch pays of it.
+        settled: The time before which no result can lie that is still to come; None for minus infinity.
+        offered: The number by which its source knows the last batch that brought rows.
         inner: The state of the joins that are streams of this one, by position; one file holds them all, so that
             they are committed together.
     """
@@ -78,6 +82,9 @@ class Manifest:
     inner: Mapping[int, "Manifest"] = field(default_factory=dict)
     unpurged: int = 0
     promises: Promises = ()
+    ledger: Ledger = field(default_factory=Ledger)
+    settled: int | None = None
+    offered: int = -1
 
     @property
     def files(self) -> frozenset[str]:
@@ -88,7 +95,7 @@ class Manifest:
 
     def follow(self, **changes: Any) -> "Manifest":
         """Return the manifest of the next batch, with what changes."""
-        return replace(self, batch=self.batch + 1, input="", digest="", **changes)
+        return replace(self, batch=self.batch + 1, digest="", **changes)
 
 
 def path_of(batch: int) -> str:
@@ -104,6 +111,17 @@ def newest(store: Store) -> int | None:
     found = (re.fullmatch(rf"{FOLDER}/(\d{{12}})\.json", name) for name in store.names(FOLDER))
     batches = sorted((int(match[1]) for match in found if match), reverse=True)
     return next((batch for batch in batches if store.read(path_of(batch)) != b""), None)  # empty: never published
+
+
+def last_offered(store: Store) -> int | None:
+    """Return the number by which its source knows the last batch that has a manifest, or None.
+
+    Raises:
+        StateError: If that manifest is damaged.
+    """
+    last = newest(store)
+    found = None if last is None else _read(store, last)
+    return None if found is None else int(found.body["offered"])
 
 
 def _is_snapshot(batch: int) -> bool:
@@ -133,6 +151,9 @@ def _body(manifest: Manifest, before: Manifest) -> dict[str, Any]:
         "streams": [stream.to_json() for stream in manifest.streams],
         "watermark": manifest.watermark,
         "unpurged": manifest.unpurged,
+        "ledger": manifest.ledger.to_json(),
+        "settled": manifest.settled,
+        "offered": manifest.offered,
         "promises": [[promised.to_json() for promised in stream] for stream in manifest.promises],
         "learned": manifest.learned.to_json(),
         "progress": manifest.progress,
@@ -147,10 +168,15 @@ def _snapshot(manifest: Manifest) -> dict[str, Any]:
 def _delta(manifest: Manifest, before: Manifest) -> dict[str, Any]:
     old, new = before.chunks, manifest.chunks
     return {
-        "added": [c.to_json() for key, c in new.items() if key not in old or c.deleted != old[key].deleted],
+        "added": [c.to_json() for key, c in new.items() if key not in old or _rewritten(old[key], c)],
         "removed": [key for key in old if key not in new],
         "moved": {key: c.owners for key, c in new.items() if key in old and c.owners != old[key].owners},
     }
+
+
+def _rewritten(old: Chunk, new: Chunk) -> bool:
+    """Tell whether more than the owners of a chunk has changed."""
+    return old.deleted != new.deleted or old.unit != new.unit
 
 
 def load(store: Store, batch: int) -> Manifest | None:
@@ -247,6 +273,9 @@ def _manifest(body: Mapping[str, Any], before: Manifest | None) -> Manifest:
         chunks=chunks,
         watermark=body["watermark"],
         unpurged=body["unpurged"],
+        ledger=Ledger.from_json(body["ledger"]),
+        settled=body["settled"],
+        offered=body["offered"],
         promises=tuple(tuple(map(Promised.from_json, stream)) for stream in body["promises"]),
         learned=Learned.from_json(body["learned"]),
         progress=body["progress"],

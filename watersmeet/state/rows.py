@@ -1,7 +1,8 @@
 """The rows of a chunk, opened: its columns by name, its times, its sorted index.
 
 The file holds the event time as `ts` (int64 microseconds), the kept columns under their generated names, for count
-windows their content hashes or arrival ordinals, and for large chunks the sorted index.
+windows their content hashes or arrival ordinals, where several batches' are owed something the batch of each row, and
+for large chunks the sorted index.
 """
 
 import numpy as np
@@ -15,6 +16,7 @@ from watersmeet.state.sorted_index import SortedColumn, sorted_column, without_o
 TIME = "ts"
 HASH = "hash"
 ORDINAL = "ordinal"
+ARRIVAL = "arrival"
 
 
 class Rows:
@@ -27,6 +29,8 @@ class Rows:
         self.ts: NDArray[np.int64] = batch.column(TIME).to_numpy()
         self.names = set(batch.schema.names)
         self.ordinals = batch.column(ORDINAL).to_numpy() if ORDINAL in self.names else ordinals
+        self.arrivals: NDArray[np.int64] | None = batch.column(ARRIVAL).to_numpy() if ARRIVAL in self.names else None
+        """The batches in which rows of several came; None if they came in one, or if nobody need know."""
 
     def __len__(self) -> int:
         return len(self.ts)
@@ -47,10 +51,17 @@ class Rows:
             return self._batch.column(column.name)
         return self._batch.column(TIME).cast(self._time_type)
 
-    def to_merge(self) -> pa.RecordBatch:
-        """Return the rows as a merge takes them: without sort orders or hashes, with the arrival ordinals."""
-        kept = [name for name in without_orders(self._batch.schema.names) if name not in (HASH, ORDINAL)]
+    def to_merge(self, came: int | None = None) -> pa.RecordBatch:
+        """Return the rows as a merge takes them: without sort orders or hashes, with the arrival ordinals.
+
+        Args:
+            came: The last batch in which one of them came, if they are to come with their batches.
+        """
+        kept = [name for name in without_orders(self._batch.schema.names) if name not in (HASH, ORDINAL, ARRIVAL)]
         rows = self._batch.select(kept)
+        if came is not None:
+            arrivals = np.full(len(self), came) if self.arrivals is None else self.arrivals
+            rows = rows.append_column(ARRIVAL, pa.array(arrivals, pa.int64()))
         return rows if self.ordinals is None else rows.append_column(ORDINAL, pa.array(self.ordinals))
 
     def order(self, column: Column) -> SortedColumn:

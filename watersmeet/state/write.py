@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import CHUNKS, WHOLE, Bucket, Chunk, Place
+from watersmeet.state.chunk import CHUNKS, HOT, WHOLE, Arrived, Bucket, Chunk, Place
 from watersmeet.state.compact import Merge
 from watersmeet.state.deleted import live_rows
 from watersmeet.state.ipc import encode
@@ -34,6 +34,7 @@ class Writer:
         indexed: For each stream the columns that get sort orders.
         zoned: Likewise, zone maps.
         hashed: The streams whose content hashes are kept, for the arrival order of count windows.
+        arrivals: Whether merged rows keep the batch in which each of them came.
         again: Whether the name isn't unique: what is written again under it has a name of its own for each content.
     """
 
@@ -44,6 +45,7 @@ class Writer:
     zoned: tuple[tuple[Column, ...], ...]
     hashed: frozenset[int]
     again: bool = False
+    arrivals: bool = False
 
     def write(
         self,
@@ -74,7 +76,14 @@ class Writer:
         if stream not in self.hashed:
             rows = rows.drop_columns([HASH])
         cells = [
-            _Cell(rows.slice(run.first, run.end - run.first), run.start, run.last + length, run.bucket, run.owners)
+            _Cell(
+                rows.slice(run.first, run.end - run.first),
+                run.start,
+                run.last + length,
+                run.bucket,
+                run.owners,
+                Arrived(self.batch, self.batch),
+            )
             for run in _cut(starts[order], buckets[order], kind, owners)
         ]
         return self._save(stream, cells, part, sealed=False)
@@ -97,11 +106,12 @@ class Writer:
         keys = [(name, "ascending") for name in (TIME, ORDINAL) if name in table.schema.names]
         rows = table.sort_by(keys).combine_chunks().to_batches()[0]
         start, end = min(chunk.start for chunk in merge.chunks), max(chunk.end for chunk in merge.chunks)
-        cell = _Cell(rows, start, end, first.bucket, first.owners)
+        came = Arrived(min(c.arrived.first for c in merge.chunks), max(c.arrived.last for c in merge.chunks))
+        cell = _Cell(rows, start, end, first.bucket, first.owners, came, first.unit)
         return self._save(first.stream, [cell], part, merge.sealed)[0]
 
     def _live(self, chunk: Chunk, dead: Ints | None) -> pa.RecordBatch:
-        rows = self.store.open(chunk, pa.int64()).to_merge()
+        rows = self.store.open(chunk, pa.int64()).to_merge(chunk.arrived.last if self.arrivals else None)
         whole = not chunk.dead and dead is None
         return rows if whole else rows.take(pa.array(live_rows(self.store, chunk, dead)))
 
@@ -151,6 +161,8 @@ class Writer:
             place=Place(path, *place),
             sealed=sealed,
             last_ordinal=int(cell.rows.column(ORDINAL).to_numpy().max()) if ORDINAL in cell.rows.schema.names else 0,
+            arrived=cell.arrived,
+            unit=cell.unit,
             zones={c.name: zone_of(cell.rows.column(c.name)) for c in self.zoned[stream]},
         )
 
@@ -162,6 +174,8 @@ class _Cell:
     end: int
     bucket: Bucket
     owners: tuple[int, ...]
+    arrived: Arrived
+    unit: int = HOT
 
 
 def _grouped(cells: Sequence[_Cell]) -> list[list[_Cell]]:

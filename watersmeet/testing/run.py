@@ -21,10 +21,13 @@ from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.runtime.enact import Runtime
-from watersmeet.runtime.protocol import Offered, Protocol, Publish, Published, Ran, Retract
+from watersmeet.runtime.protocol import Lulled, Offered, Protocol, Publish, Published, Ran, Retract
 from watersmeet.runtime.protocol import Run as RunJobs
 from watersmeet.runtime.tree import Job, JoinTree, hearing
+from watersmeet.spilling import Spilling
 from watersmeet.state import manifest as manifests
+from watersmeet.state import rounds
+from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
 from watersmeet.testing.stages import Here
 
@@ -52,8 +55,10 @@ class Run(Runtime):
         steady: Whether one start runs all batches; if not, each is run as if it were the first after a restart.
         purge_every: See `Operator`.
         remember: See `Operator`.
+        spilling: What decides on work that is put off, if some may be.
         inner: The joins within it, by path: `j_0` is its first stream, `j_0_1` the second stream of that.
         within: What each of them put out: its batch, and the row.
+        state: The state after the last batch.
     """
 
     query: Query
@@ -66,8 +71,10 @@ class Run(Runtime):
     steady: bool = False
     purge_every: int = 1
     remember: int | None = None
+    spilling: Spilling | None = None
     inner: Mapping[str, Query] = field(default_factory=dict)
     within: dict[str, list[tuple[int, dict[str, Any]]]] = field(default_factory=dict)
+    state: Manifest | None = None
     _protocol: Protocol | None = None
     _arrivals: Mapping[str, Rows] = field(default_factory=dict)
     _exchange: str = "local"
@@ -82,18 +89,39 @@ class Run(Runtime):
         within: Mapping[str, Rows] | None = None,
     ) -> None:
         """Run one batch of (stream, row), those of inner joins by path; commit through the stored manifest."""
+        protocol = self._begun(strategy, exchange, ordering)
+        self._arrivals = {**(within or {}), protocol.tree.path: arrivals}
+        self._done(protocol, Offered(protocol.state.offered + 1, (now or 0) / 1e6, now))
+
+    def lull(
+        self, strategy: Strategy, exchange: str = "local", ordering: Ordering = GIVEN, all: bool = False, now: int = 0
+    ) -> bool:
+        """Run a round, which pays what is owed; return whether one was worth while."""
+        protocol = self._begun(strategy, exchange, ordering)
+        self._arrivals = {}
+        return self._done(protocol, Lulled(now / 1e6, all))
+
+    def _begun(self, strategy: Strategy, exchange: str, ordering: Ordering) -> Protocol:
+        """Return the protocol, at the state that the store holds."""
         tree = self._tree("j", strategy, ordering)
         before = tree.start() if self.batch < 0 else manifests.load(self.store, self.batch)
         if before is None:
             raise StateError(f"There is no manifest of batch {self.batch}.")
         if self._protocol is None or not self.steady:
-            self._protocol = Protocol(tree, before, exchange=exchange)
+            self._protocol = Protocol(tree, before, spilling=self.spilling)
+            self._protocol.begun = rounds.intended(self.store, self.batch + 1)
         protocol = self._protocol
-        protocol.tree, protocol.exchange = tree, exchange
-        self._arrivals, self._exchange = {**(within or {}), tree.path: arrivals}, exchange
-        self.offer(protocol, Offered(self.batch + 1, (now or 0) / 1e6, now))
-        self.batch += 1
+        protocol.tree, protocol.exchange, self._exchange = tree, exchange, exchange
+        return protocol
+
+    def _done(self, protocol: Protocol, event: Offered | Lulled) -> bool:
+        self.offer(protocol, event)
+        if protocol.state.batch == self.batch:
+            return False
+        self.batch = protocol.state.batch
+        self.state = protocol.state
         self.progress.append(protocol.state.progress)
+        return True
 
     def _tree(self, path: str, strategy: Strategy, ordering: Ordering) -> JoinTree:
         inner = {at: self._tree(f"{path}_{at}", strategy, ordering) for at in self._inside(path)}

@@ -36,9 +36,10 @@ class Here(Stage):
         return type(self)(made, self._number + 1)
 
     def _attempt(self, at: int, seen: Counter[Any]) -> Attempt:
-        def watch(found: Partials) -> None:
+        def watch(course: int, found: Partials) -> None:
             streams = sorted(found.rows)
-            seen.update((tuple(streams), *members) for members in zip(*(found.rows[s] for s in streams), strict=True))
+            members = zip(*(found.rows[s] for s in streams), strict=True)
+            seen.update((course, tuple(streams), *refs) for refs in members)
 
         return attempt(at, f"s{self._number}p{at}", watch)
 
@@ -54,6 +55,8 @@ class Here(Stage):
         return [block for blocks in self._partitions for block in blocks]
 
 
-def attempt(partition: int = 0, name: str = "here", watch: Callable[[Partials], None] = lambda found: None) -> Attempt:
+def attempt(
+    partition: int = 0, name: str = "here", watch: Callable[[int, Partials], None] = lambda course, found: None
+) -> Attempt:
     """Return a task attempt of this process."""
     return Attempt(partition, name, partition, WORKER, time.process_time, time.time, watch)

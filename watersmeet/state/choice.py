@@ -1,0 +1,67 @@
+"""What is decided when a batch is committed: which chunks the next one no longer probes, and what it pays.
+
+[!] It is part of the state after the batch, so that a batch which is run again puts off and pays the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from watersmeet.state.chunk import HOT
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.units import Group, Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Cooling:
+    """A unit to be made of hot chunks.
+
+    Attributes:
+        group: Their group.
+        chunks: The chunks, by id.
+        open: Whether new tuples of the group become part of it at once.
+    """
+
+    group: Group
+    chunks: Sequence[str]
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What one join puts off and pays.
+
+    Attributes:
+        cool: The units to be made.
+        pay: For cold units, by number: what batches before this one owe is paid.
+    """
+
+    cool: Sequence[Cooling] = ()
+    pay: Mapping[int, int] = field(default_factory=dict)
+
+    def applied(self, state: Manifest) -> Manifest:
+        """Return a state that says so."""
+        ledger, batch = state.ledger, state.batch + 1
+        paid = [replace(unit, pay=self._paid(unit, batch)) for unit in ledger.units]
+        cold = [
+            Unit(ledger.made + number, cooling.group, batch, open=cooling.open)
+            for number, cooling in enumerate(self.cool, HOT + 1)
+        ]
+        labels = {key: unit.number for unit, cooling in zip(cold, self.cool, strict=True) for key in cooling.chunks}
+        chunks = {key: chunk.in_unit(labels[key]) if key in labels else chunk for key, chunk in state.chunks.items()}
+        made = replace(ledger, units=(*paid, *cold), made=ledger.made + len(cold))
+        return replace(state, ledger=made, chunks=chunks)
+
+    def _paid(self, unit: Unit, batch: int) -> int | None:
+        """Return up to which batch a unit is paid, no further than is owed."""
+        paid = self.pay.get(unit.number)
+        return None if paid is None else max(unit.since, min(paid, batch))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what it pays, as a round's intent holds it."""
+        return {"pay": list(self.pay.items())}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> "Choice":
+        """Return what `to_json` was given."""
+        return cls(pay=dict(map(tuple, plain["pay"])))

@@ -1,0 +1,50 @@
+"""What a round is about to pay, written down before it does anything: it is finished before any other batch.
+
+[!] A sink may have seen some of a round that was cut; whatever comes under its number next must be the same.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from watersmeet.state.choice import Choice
+from watersmeet.state.sealed import seal, unseal
+from watersmeet.state.store import Store
+
+FOLDER = "rounds"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round that is to be run.
+
+    Attributes:
+        batch: Its number among the batches.
+        choices: What each join pays, by path.
+    """
+
+    batch: int
+    choices: Mapping[str, Choice]
+
+
+def path_of(batch: int) -> str:
+    """Return where the intent of a round lies."""
+    return f"{FOLDER}/{batch:012d}.json"
+
+
+def intend(store: Store, round: Round) -> None:
+    """Write down what a round is about to pay."""
+    choices = {path: choice.to_json() for path, choice in round.choices.items()}
+    store.publish(path_of(round.batch), seal({"batch": round.batch, "choices": choices}))
+
+
+def intended(store: Store, batch: int) -> Round | None:
+    """Return the round of a number that was begun, if there is one.
+
+    Raises:
+        StateError: If its file is damaged.
+    """
+    data = store.read(path_of(batch))
+    if not data:
+        return None
+    body = unseal(data, f"What round {batch} under {store.root} pays")
+    return Round(batch, {path: Choice.from_json(plain) for path, plain in body["choices"].items()})

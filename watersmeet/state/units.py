@@ -1,0 +1,181 @@
+"""Units: parts of the state that may be put off together, and what is owed to those that were.
+
+A unit is a label on chunks: any labelling is exact, only speed depends on it. While it is cold, new tuples don't probe
+it; each batch adds itself to those that the unit is owed. They are paid from the front, and once nothing is owed the
+unit is no more: its chunks are hot.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from watersmeet.state.chunk import Chunk
+
+
+class Group(NamedTuple):
+    """What a unit is cut by: chunks of all streams that have these in common.
+
+    Attributes:
+        of: Into how many partitions tuples are cut.
+        partition: Which of them it is.
+        start: The start of its slice of time.
+    """
+
+    of: int
+    partition: int
+    start: int
+
+
+def group_of(chunk: Chunk, slice: int) -> Group:
+    """Return the group of a chunk: the same for all copies of its rows.
+
+    [!] Rows stored by several columns are in one group: each copy must be in the same unit, and neighbouring slices
+    may share a chunk in one of them alone.
+
+    Args:
+        chunk: The chunk.
+        slice: The length of groups' slices.
+    """
+    if len(chunk.bucket.fields) > 1:
+        return Group(1, 0, 0)
+    hashed = chunk.bucket.fields
+    start = chunk.start // slice * slice
+    return Group(chunk.bucket.of, chunk.bucket.number, start) if hashed else Group(1, 0, start)
+
+
+class Tally(NamedTuple):
+    """What a group is worth, and costs.
+
+    Attributes:
+        pairs: Pairs that were looked at in its chunks.
+        results: Results that its rows are part of.
+    """
+
+    pairs: float = 0
+    results: float = 0
+
+    def plus(self, other: "Tally") -> "Tally":
+        """Return the sum."""
+        return Tally(self.pairs + other.pairs, self.results + other.results)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A cold unit.
+
+    Attributes:
+        number: Its number, used once.
+        group: Its group.
+        since: The first batch whose tuples have not asked it; they are owed up to the batch that comes next.
+        pay: The next batch pays what batches before this one owe; None if it pays nothing.
+        open: Whether new tuples of its group become part of it at once.
+    """
+
+    number: int
+    group: Group
+    since: int
+    pay: int | None = None
+    open: bool = False
+
+    def returns(self, batch: int) -> bool:
+        """Tell whether a batch pays all that is owed, so that its own tuples probe the unit."""
+        return self.pay == batch
+
+    def after(self, batch: int) -> "Unit | None":
+        """Return the unit after a batch; None if nothing is owed any more."""
+        if self.returns(batch):
+            return None
+        return replace(self, since=self.since if self.pay is None else self.pay, pay=None)
+
+    def to_json(self) -> list[Any]:
+        """Return it as the manifest writes it."""
+        return [getattr(self, name) for name in self.__slots__]
+
+    @classmethod
+    def from_json(cls, plain: Sequence[Any]) -> "Unit":
+        """Return what `to_json` was given."""
+        number, group, *rest = plain
+        return cls(number, Group(*group), *rest)
+
+
+class Taken(NamedTuple):
+    """What must be known of a batch that owes something.
+
+    Attributes:
+        earliest: The earliest event time of its tuples; None if it brought none.
+        arrived: For each stream how many tuples were accepted before it.
+        rows: How many tuples it brought.
+    """
+
+    earliest: int | None
+    arrived: tuple[int, ...]
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What is owed after a batch.
+
+    Attributes:
+        units: The cold units.
+        taken: The batches that owe something.
+        made: How many units there have been.
+    """
+
+    units: tuple[Unit, ...] = ()
+    taken: Mapping[int, Taken] = field(default_factory=dict)
+    made: int = 0
+
+    @property
+    def since(self) -> int | None:
+        """The first batch that owes something, or that will; None if there are no cold units."""
+        return min((unit.since for unit in self.units), default=None)
+
+    def paying(self) -> list[Unit]:
+        """Return the units that the next batch pays."""
+        return [unit for unit in self.units if unit.pay is not None and unit.pay > unit.since]
+
+    def after(self, batch: int, taken: Taken) -> "Ledger":
+        """Return the ledger after a batch that did as it says."""
+        left = tuple(unit for found in self.units if (unit := found.after(batch)) is not None)
+        since = min((unit.since for unit in left), default=batch + 1)
+        known = {number: was for number, was in {**self.taken, batch: taken}.items() if number >= since}
+        return replace(self, units=left, taken=known)
+
+    def arrived(self) -> tuple[int, ...] | None:
+        """Return how many tuples of each stream had arrived before the first that owes something; None if none does."""
+        first = None if self.since is None else self.taken.get(self.since)
+        return None if first is None else first.arrived
+
+    def owed_from(self, unit: Unit) -> int | None:
+        """Return the earliest event time of the tuples that owe a unit something; None if there are none."""
+        times = (was.earliest for number, was in self.taken.items() if number >= unit.since)
+        return min((time for time in times if time is not None), default=None)
+
+    def settled(self, watermark: int | None, chunks: Iterable[Chunk]) -> int | None:
+        """Return the time before which no result can lie that is still to come; None for minus infinity.
+
+        An owed result is no earlier than its probing tuple, nor than the earliest tuple of the unit that it waits for.
+
+        Args:
+            watermark: The time before which no result can lie that owes nothing.
+            chunks: The live chunks.
+        """
+        if watermark is None:
+            return None
+        lows: dict[int, int] = {}
+        for chunk in chunks:
+            lows[chunk.unit] = min(chunk.low, lows.get(chunk.unit, chunk.low))
+        found = ((self.owed_from(unit), lows.get(unit.number)) for unit in self.units)
+        return min([watermark, *(max(owed, low) for owed, low in found if owed is not None and low is not None)])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as the manifest writes it."""
+        units = [unit.to_json() for unit in self.units]
+        return {"units": units, "taken": list(self.taken.items()), "made": self.made}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> "Ledger":
+        """Return what `to_json` was given."""
+        taken = {number: Taken(earliest, tuple(arrived), rows) for number, (earliest, arrived, rows) in plain["taken"]}
+        return cls(tuple(map(Unit.from_json, plain["units"])), taken, plain["made"])

@@ -1,0 +1,83 @@
+"""Spilling by dice: whatever is put off and paid, and when, results are the same in the end."""
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from watersmeet.spilling.base import Plan, Spilling
+from watersmeet.state.choice import Choice, Cooling
+from watersmeet.state.chunk import HOT
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.units import Group, group_of
+
+
+@dataclass(frozen=True)
+class Dice(Spilling):
+    """Cools and pays at random.
+
+    Attributes:
+        seed: Another number gives other throws.
+        slice: The length of groups' slices.
+        cool: How likely a group becomes cold after a batch.
+        pay: How likely a cold unit is paid something.
+        split: Whether some chunks of a group stay hot: a unit is a label, and any labelling is exact.
+    """
+
+    seed: int = 0
+    slice: int = 1
+    cool: float = 0.4
+    pay: float = 0.3
+    split: bool = False
+
+    def decided(self, tree: Plan, after: Manifest, took: float, now: float) -> Manifest:
+        """See Spilling."""
+        return tree.decided(after, self._everywhere("j", after, False))
+
+    def round(self, tree: Plan, state: Manifest, all: bool) -> dict[str, Choice]:
+        """See Spilling."""
+        choices = self._everywhere("j", state, all)
+        paid = {path: Choice(pay=choice.pay) for path, choice in choices.items() if choice.pay}
+        return paid
+
+    def _everywhere(self, path: str, state: Manifest, all: bool) -> dict[str, Choice]:
+        inner = [self._everywhere(f"{path}_{at}", part, all) for at, part in state.inner.items()]
+        thrown = random.Random(f"{self.seed} {path} {state.batch}")
+        found = {path: self._choice(state, thrown, all)}
+        for part in inner:
+            found |= part
+        return found
+
+    def _choice(self, state: Manifest, thrown: random.Random, all: bool) -> Choice:
+        groups: dict[Group, list[str]] = defaultdict(list)
+        taken = {unit.group for unit in state.ledger.units if unit.open}
+        for key, chunk in sorted(state.chunks.items()):
+            alone = len(chunk.bucket.fields) < 2
+            if chunk.unit == HOT and not (self.split and alone and thrown.random() < 0.3):
+                groups[group_of(chunk, self.slice)].append(key)
+        cool = [
+            Cooling(group, keys, group not in taken and thrown.random() < 0.5)
+            for group, keys in groups.items()
+            if thrown.random() < self.cool
+        ]
+        pay = {
+            unit.number: state.batch + 1
+            if all or thrown.random() < 0.5
+            else thrown.randint(unit.since, state.batch + 1)
+            for unit in state.ledger.units
+            if all or thrown.random() < self.pay
+        }
+        return Choice(cool, pay)
+
+
+def calm(dice: Dice) -> Dice:
+    """Return dice that cool nothing more."""
+    return replace(dice, cool=0.0)
+
+
+def owed(state: Manifest) -> Mapping[str, int]:
+    """Return how many cold units each join of a state has, by path."""
+    found = {"j": len(state.ledger.units)}
+    for at, part in state.inner.items():
+        found |= {path.replace("j", f"j_{at}", 1): units for path, units in owed(part).items()}
+    return found
