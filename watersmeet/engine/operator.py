@@ -26,7 +26,7 @@ from watersmeet.state.compact import merges
 from watersmeet.state.kept import Kept
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
-from watersmeet.state.units import Ledger, Taken
+from watersmeet.state.units import Group, Ledger, Taken, Tally, group_of
 from watersmeet.state.view import StateView
 
 
@@ -48,6 +48,7 @@ class Operator:
         remember: For how many microseconds of the watermark marks are remembered; None for ever.
         exempt: The streams whose rows are never late: joins that may owe results.
         tallies: Whether tasks tell what each group of chunks is worth.
+        partitions: Into how many partitions the state is cut where one attribute ties all streams.
     """
 
     query: Query
@@ -63,6 +64,7 @@ class Operator:
     remember: int | None = None
     exempt: frozenset[int] = frozenset()
     tallies: bool = False
+    partitions: int = 1
 
     @cached_property
     def _endless(self) -> frozenset[int]:
@@ -85,7 +87,7 @@ class Operator:
 
     def view(self, state: Manifest) -> StateView:
         """Return what the strategy may know of the state."""
-        return view(self.query, state, self.host)
+        return view(self.query, state, self.host, self.partitions)
 
     def plan(self, before: Manifest, now: int | None = None, round: bool = False) -> BatchPlan:
         """Plan the batch after a state.
@@ -98,7 +100,7 @@ class Operator:
         seen = self.view(before)
         layout, live = self.strategy.plan(seen), before.chunks.values()
         chunks = layout.owned(live)
-        purge = self._purgeable and before.unpurged >= self.purge_every and not (round or before.ledger.units)
+        purge = self._purgeable and before.unpurged >= self.purge_every and not (round or before.ledger.owing)
         return BatchPlan(
             batch=before.batch + 1,
             run=self.run,
@@ -157,7 +159,7 @@ class Operator:
         streams = tuple(advanced(spec, old, new, None if plan.round else now) for spec, old, new in named)
         nested = watermarks(inner or {})
         watermark = before.watermark if plan.round else join_watermark(before.watermark, self.query, streams, nested)
-        chunks, ledger = _paid(plan, _merged(plan, tasks), [chunk for task in tasks for chunk in task.chunks])
+        chunks, ledger = _paid(plan, _merged(plan, tasks), [chunk for task in tasks for chunk in task.chunks], now)
         settled = join_settled(before.settled, ledger.settled(watermark, chunks.values()), self.query, inner or {})
         arrived = ledger.arrived() or tuple(stream.arrived for stream in streams)
         gone = leaving(self.rules, chunks, Moment(self.query, arrived, settled))
@@ -166,6 +168,9 @@ class Operator:
         brought = any(seen.rows for seen in taken) or any(task.told.get("inherited") for task in tasks)
         unpurged = (0 if plan.purge else before.unpurged) + brought
         after = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
+        if self.tallies:
+            groups = {group_of(chunk, plan.slice) for chunk in live.values()}
+            ledger = ledger.valued([_given(plan, tasks), *(task.groups for task in tasks)], groups)
         after = replace(after, unpurged=unpurged, promises=promises, ledger=ledger, settled=settled)
         used = usage(plan, live.values(), tasks)
         dead = _newly_dead(plan, tasks) + sum(chunks[key].live for key in gone)
@@ -188,9 +193,21 @@ class Operator:
         return replace(after, learned=learned, progress=shown)
 
 
-def _paid(plan: BatchPlan, chunks: Mapping[str, Chunk], new: Sequence[Chunk]) -> tuple[dict[str, Chunk], Ledger]:
+def _given(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[Group, Tally]:
+    """Return how many rows a batch gave each group."""
+    found: dict[Group, Tally] = {}
+    for chunk in (chunk for task in tasks for chunk in task.chunks if chunk.bucket.first):
+        group = group_of(chunk, plan.slice)
+        found[group] = found.get(group, Tally()).plus(Tally(tuples=chunk.rows))
+    return found
+
+
+def _paid(
+    plan: BatchPlan, chunks: Mapping[str, Chunk], new: Sequence[Chunk], now: int
+) -> tuple[dict[str, Chunk], Ledger]:
     """Return the chunks after a batch that paid as planned, and what is owed then."""
-    taken = Taken(min((chunk.low for chunk in new), default=None), plan.arrived, sum(chunk.rows for chunk in new))
+    rows = sum(chunk.rows for chunk in new if chunk.bucket.first)
+    taken = Taken(min((chunk.low for chunk in new), default=None), plan.arrived, rows, now)
     ledger = plan.ledger.after(plan.batch, taken)
     cold = {unit.number for unit in ledger.units}
     warm = {key: chunk.in_unit(HOT) for key, chunk in chunks.items() if chunk.unit not in cold and chunk.unit != HOT}

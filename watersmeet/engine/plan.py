@@ -196,7 +196,7 @@ def start(query: Query) -> Manifest:
     return Manifest(batch=-1, streams=tuple(StreamState() for _ in query.streams))
 
 
-def view(query: Query, manifest: Manifest, host: Host = UNKNOWN) -> StateView:
+def view(query: Query, manifest: Manifest, host: Host = UNKNOWN, partitions: int = 1) -> StateView:
     """Return what a strategy may know of the state."""
     learned = manifest.learned
     streams = tuple(
@@ -214,6 +214,7 @@ def view(query: Query, manifest: Manifest, host: Host = UNKNOWN) -> StateView:
         tuple(stream.name for stream in query.streams),
         _machine(learned, host),
         manifest.batch + 1,
+        partitions,
     )
 
 

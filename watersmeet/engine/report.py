@@ -25,6 +25,7 @@ class TaskReport:
         strays: See Work.
         paid: What earlier tuples did that paid what they owed.
         groups: Pairs looked at in chunks of each group, and the results that their rows are part of.
+        paid_rows: Results written that earlier tuples had owed.
         rows: Results written.
         files: Where they are.
         pending: Where combinations are that Spark has yet to decide.
@@ -50,6 +51,7 @@ class TaskReport:
     strays: int = 0
     paid: HopWork = field(default_factory=HopWork)
     groups: dict[Group, Tally] = field(default_factory=dict)
+    paid_rows: int = 0
     rows: int = 0
     files: list[str] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
@@ -78,6 +80,7 @@ class TaskReport:
         for group, tally in earlier.groups.items():
             self.groups[group] = self.groups.get(group, Tally()).plus(tally)
         self.paid.add(earlier.paid)
+        self.paid_rows += earlier.paid_rows
         self.strays += earlier.strays
         self.seconds += earlier.seconds
         self.shipping += earlier.shipping

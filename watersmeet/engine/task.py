@@ -85,6 +85,7 @@ class JoinTask:
         self._owing = Owing(plan, self.table, old)
         self._courses: dict[int, tuple[Course, ...]] = {}
         self._members: dict[int, int] = defaultdict(int)
+        self._paid_rows = 0
         self._arrivals: dict[int, Arrivals] = {}
         self._ordinals: dict[str, Ints] = {}
         for stream in plan.query.counted:
@@ -226,11 +227,12 @@ class JoinTask:
         """Return what the task did so far, as that of a node."""
         work = self._hops.work
         report = TaskReport(node, dict(work.hops), dict(work.node_pairs), dict(work.costs), work.strays, work.paid)
-        report.groups = self._tallied() if self._plan.tallies else {}
+        report.groups, report.paid_rows = self._tallied() if self._plan.tallies else {}, self._paid_rows
         return report
 
     def tally(self, results: Partials) -> None:
-        """Note which chunks the members of results are in."""
+        """Note which chunks the members of results are in, and how many had been owed."""
+        self._paid_rows += int(np.count_nonzero(results.batch < self._plan.batch))
         for refs in results.rows.values() if self._plan.tallies else ():
             numbers, counts = np.unique(refs >> ROW_BITS, return_counts=True)
             for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):

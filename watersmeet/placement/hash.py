@@ -28,16 +28,24 @@ class HashPlacement(Placement):
     """Buckets by the hash of attributes.
 
     Attributes:
-        nodes: How many nodes, and buckets, there are.
+        nodes: How many nodes there are.
         lengths: The slice length of each stream.
         attributes: The attributes that streams are stored by.
         foreign: Whether chunks are live that don't lie where their tuples' hashes say.
+        partitions: Into how many buckets hashes are cut at least.
     """
 
     nodes: int
     lengths: tuple[int, ...]
     attributes: tuple[Attribute, ...]
     foreign: bool = False
+    partitions: int = 1
+
+    @property
+    def buckets(self) -> int:
+        """Return as many as there are nodes, or the least multiple that gives the partitions."""
+        wanted = max(self.nodes, self.partitions if self.shared else 1)
+        return -(-wanted // self.nodes) * self.nodes
 
     def slice_length(self, stream: int) -> int:
         """Return the length of slices that expire one by one."""
@@ -142,6 +150,7 @@ class Hash(Priced):
             tuple(stream.slice for stream in state.streams),
             by,
             any(self._foreign(chunk, by) for chunk in state.chunks),
+            state.partitions,
         )
         return Layout(placement, moves=moves(state.chunks, map(self._owner, state.chunks)))
 

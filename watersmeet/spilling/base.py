@@ -4,15 +4,31 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
+from watersmeet.engine.operator import Operator
 from watersmeet.state.choice import Choice
 from watersmeet.state.manifest import Manifest
 
 
+class Node(Protocol):
+    """A join of a tree."""
+
+    @property
+    def operator(self) -> Operator:
+        """The join."""
+
+    @property
+    def path(self) -> str:
+        """Where it stands in the tree."""
+
+
 class Plan(Protocol):
     """A tree of joins, as far as spilling knows it."""
+
+    def states(self, state: Manifest) -> Iterator[tuple[Node, Manifest]]:
+        """Yield each join with its part of a state, the outermost first."""
 
     def decided(self, state: Manifest, choices: Mapping[str, Choice]) -> Manifest:
         """Return a state that says what the next batch puts off and pays, by the joins' paths."""

@@ -34,15 +34,17 @@ class Choice:
     Attributes:
         cool: The units to be made.
         pay: For cold units, by number: what batches before this one owe is paid.
+        back: The units, by number, that are hot again if all is paid.
     """
 
     cool: Sequence[Cooling] = ()
     pay: Mapping[int, int] = field(default_factory=dict)
+    back: frozenset[int] = frozenset()
 
     def applied(self, state: Manifest) -> Manifest:
         """Return a state that says so."""
         ledger, batch = state.ledger, state.batch + 1
-        paid = [replace(unit, pay=self._paid(unit, batch)) for unit in ledger.units]
+        paid = [replace(unit, pay=self._paid(unit, batch), back=unit.number in self.back) for unit in ledger.units]
         cold = [
             Unit(ledger.made + number, cooling.group, batch, open=cooling.open)
             for number, cooling in enumerate(self.cool, HOT + 1)
@@ -59,9 +61,9 @@ class Choice:
 
     def to_json(self) -> dict[str, Any]:
         """Return what it pays, as a round's intent holds it."""
-        return {"pay": list(self.pay.items())}
+        return {"pay": list(self.pay.items()), "back": sorted(self.back)}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> "Choice":
         """Return what `to_json` was given."""
-        return cls(pay=dict(map(tuple, plain["pay"])))
+        return cls(pay=dict(map(tuple, plain["pay"])), back=frozenset(plain["back"]))

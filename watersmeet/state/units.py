@@ -5,7 +5,7 @@ it; each batch adds itself to those that the unit is owed. They are paid from th
 unit is no more: its chunks are hot.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -48,15 +48,19 @@ class Tally(NamedTuple):
 
     Attributes:
         pairs: Pairs that were looked at in its chunks.
-        results: Results that its rows are part of.
+        results: Results of its join that its rows are part of.
+        final: Results of the outermost join that these are part of.
+        tuples: Rows that it was given.
     """
 
     pairs: float = 0
     results: float = 0
+    final: float = 0
+    tuples: float = 0
 
     def plus(self, other: "Tally") -> "Tally":
         """Return the sum."""
-        return Tally(self.pairs + other.pairs, self.results + other.results)
+        return Tally(*(one + two for one, two in zip(self, other, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ class Unit:
         group: Its group.
         since: The first batch whose tuples have not asked it; they are owed up to the batch that comes next.
         pay: The next batch pays what batches before this one owe; None if it pays nothing.
+        back: Whether it is hot again if that is all there is.
         open: Whether new tuples of its group become part of it at once.
     """
 
@@ -75,17 +80,18 @@ class Unit:
     group: Group
     since: int
     pay: int | None = None
+    back: bool = False
     open: bool = False
 
     def returns(self, batch: int) -> bool:
-        """Tell whether a batch pays all that is owed, so that its own tuples probe the unit."""
-        return self.pay == batch
+        """Tell whether a batch pays all that is owed and brings it back, so that its own tuples probe the unit."""
+        return self.back and self.pay == batch
 
     def after(self, batch: int) -> "Unit | None":
         """Return the unit after a batch; None if nothing is owed any more."""
         if self.returns(batch):
             return None
-        return replace(self, since=self.since if self.pay is None else self.pay, pay=None)
+        return replace(self, since=self.since if self.pay is None else self.pay, pay=None, back=False)
 
     def to_json(self) -> list[Any]:
         """Return it as the manifest writes it."""
@@ -105,11 +111,13 @@ class Taken(NamedTuple):
         earliest: The earliest event time of its tuples; None if it brought none.
         arrived: For each stream how many tuples were accepted before it.
         rows: How many tuples it brought.
+        at: When it was offered, by the driver's clock, in microseconds.
     """
 
     earliest: int | None
     arrived: tuple[int, ...]
     rows: int = 0
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +128,25 @@ class Ledger:
         units: The cold units.
         taken: The batches that owe something.
         made: How many units there have been.
+        worth: What each group that is live has been worth so far; only where work may be put off.
+        notes: What else the decisions on it go by.
     """
 
     units: tuple[Unit, ...] = ()
     taken: Mapping[int, Taken] = field(default_factory=dict)
     made: int = 0
+    worth: Mapping[Group, Tally] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def since(self) -> int | None:
         """The first batch that owes something, or that will; None if there are no cold units."""
         return min((unit.since for unit in self.units), default=None)
+
+    @property
+    def owing(self) -> bool:
+        """Whether some tuple that has come has not asked all it should."""
+        return any(self.probes(unit) for unit in self.units)
 
     def paying(self) -> list[Unit]:
         """Return the units that the next batch pays."""
@@ -146,6 +163,19 @@ class Ledger:
         """Return how many tuples of each stream had arrived before the first that owes something; None if none does."""
         first = None if self.since is None else self.taken.get(self.since)
         return None if first is None else first.arrived
+
+    def valued(self, tallies: Iterable[Mapping[Group, Tally]], live: Collection[Group]) -> "Ledger":
+        """Return the ledger with what a batch has shown groups to be worth; of groups that are gone nothing is kept."""
+        worth = {group: tally for group, tally in self.worth.items() if group in live}
+        for tally in tallies:
+            for group, more in tally.items():
+                if group in live:
+                    worth[group] = worth.get(group, Tally()).plus(more)
+        return replace(self, worth=worth)
+
+    def probes(self, unit: Unit) -> int:
+        """Return how many tuples have come that have not asked a unit."""
+        return sum(was.rows for number, was in self.taken.items() if number >= unit.since)
 
     def owed_from(self, unit: Unit) -> int | None:
         """Return the earliest event time of the tuples that owe a unit something; None if there are none."""
@@ -172,10 +202,15 @@ class Ledger:
     def to_json(self) -> dict[str, Any]:
         """Return it as the manifest writes it."""
         units = [unit.to_json() for unit in self.units]
-        return {"units": units, "taken": list(self.taken.items()), "made": self.made}
+        worth = [[group, tally] for group, tally in self.worth.items()]
+        taken = list(self.taken.items())
+        return {"units": units, "taken": taken, "made": self.made, "worth": worth, "notes": self.notes}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> "Ledger":
         """Return what `to_json` was given."""
-        taken = {number: Taken(earliest, tuple(arrived), rows) for number, (earliest, arrived, rows) in plain["taken"]}
-        return cls(tuple(map(Unit.from_json, plain["units"])), taken, plain["made"])
+        taken = {
+            number: Taken(earliest, tuple(arrived), *rest) for number, (earliest, arrived, *rest) in plain["taken"]
+        }
+        worth = {Group(*group): Tally(*tally) for group, tally in plain["worth"]}
+        return cls(tuple(map(Unit.from_json, plain["units"])), taken, plain["made"], worth, plain["notes"])

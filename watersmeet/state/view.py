@@ -120,6 +120,7 @@ class StateView:
         names: The streams' names, for people.
         machine: Where the join runs.
         batch: The batch to be planned.
+        partitions: Into how many parts the tuples of one attribute's values are to be cut, if a strategy cuts them so.
     """
 
     streams: tuple[StreamView, ...]
@@ -132,6 +133,7 @@ class StateView:
     names: tuple[str, ...] = ()
     machine: Machine = Machine()
     batch: int = 0
+    partitions: int = 1
     _columns: dict[str, Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
     _taken: dict[tuple[tuple[int, ...], int], HopView] = field(init=False, repr=False, compare=False)
 

@@ -37,8 +37,7 @@ class Dice(Spilling):
     def round(self, tree: Plan, state: Manifest, all: bool) -> dict[str, Choice]:
         """See Spilling."""
         choices = self._everywhere("j", state, all)
-        paid = {path: Choice(pay=choice.pay) for path, choice in choices.items() if choice.pay}
-        return paid
+        return {path: Choice(pay=choice.pay, back=choice.back) for path, choice in choices.items() if choice.pay}
 
     def _everywhere(self, path: str, state: Manifest, all: bool) -> dict[str, Choice]:
         inner = [self._everywhere(f"{path}_{at}", part, all) for at, part in state.inner.items()]
@@ -67,7 +66,7 @@ class Dice(Spilling):
             for unit in state.ledger.units
             if all or thrown.random() < self.pay
         }
-        return Choice(cool, pay)
+        return Choice(cool, pay, frozenset(number for number in pay if all or thrown.random() < 0.5))
 
 
 def calm(dice: Dice) -> Dice:

@@ -4,7 +4,7 @@ import uuid
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -56,6 +56,7 @@ class Run(Runtime):
         purge_every: See `Operator`.
         remember: See `Operator`.
         spilling: What decides on work that is put off, if some may be.
+        partitions: See `Operator`.
         inner: The joins within it, by path: `j_0` is its first stream, `j_0_1` the second stream of that.
         within: What each of them put out: its batch, and the row.
         state: The state after the last batch.
@@ -72,6 +73,7 @@ class Run(Runtime):
     purge_every: int = 1
     remember: int | None = None
     spilling: Spilling | None = None
+    partitions: int = 1
     inner: Mapping[str, Query] = field(default_factory=dict)
     within: dict[str, list[tuple[int, dict[str, Any]]]] = field(default_factory=dict)
     state: Manifest | None = None
@@ -128,6 +130,8 @@ class Run(Runtime):
         query = self.inner.get(path, self.query)
         own = (query, strategy, self.store, f"{self.name}{path}", ordering)
         join = Operator(*own, sides=True, purge_every=self.purge_every, remember=self.remember)
+        if self.spilling is not None:
+            join = replace(join, exempt=frozenset(inner), tallies=True, partitions=self.partitions)
         return JoinTree(join, inner, path)
 
     def _inside(self, path: str) -> list[int]:

@@ -1,0 +1,259 @@
+"""The controller: after each batch it decides what the next one puts off and pays. Pure.
+
+Jbantova, sections 5.2 and 5.3, with a second mark, time: state is on disk from the start here, so that what is short
+under a burst is the time of a batch. Above a mark, a share of the state is put off; below the lower mark, units come
+back until the mark is nearly reached, and no more often than an interval. What has been owed for too long is paid
+whatever else there is to do, which the thesis has nothing of: there the least productive parts stay away for ever.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+from watersmeet.adapt.report import size
+from watersmeet.engine.plan import group_slice
+from watersmeet.model.duration import spelled
+from watersmeet.spilling.base import Plan, Spilling
+from watersmeet.spilling.options import Spill
+from watersmeet.spilling.part import Part, cold, hot, parts
+from watersmeet.spilling.policies import POLICIES, Links, Policy
+from watersmeet.spilling.told import Decision, Record, progress
+from watersmeet.state.choice import Choice, Cooling
+from watersmeet.state.manifest import Manifest
+
+ROUND_SECONDS = 2.0
+"""About how long a round takes in a lull, where batches may take any time."""
+
+
+@dataclass(frozen=True)
+class Controller(Spilling):
+    """Decides by marks and policies.
+
+    Attributes:
+        spill: The marks and policies.
+        seed: Unique to the checkpoint, for the policy of chance.
+        processes: How many processes keep sort orders.
+    """
+
+    spill: Spill
+    seed: str = ""
+    processes: int = 1
+
+    def decided(self, tree: Plan, after: Manifest, took: float, now: float) -> Manifest:
+        """See Spilling."""
+        found, at, batch = self._parts(tree, after), int(now * 1e6), after.batch
+        record = Record.of(after).measured(took, _pairs(after.progress))
+        decision = self._decision(found, record, Situation(took, at, batch + 1, self._links(tree, after)))
+        record = record.noting(decision, batch, at, sum(part.owed for part in found))
+        told = progress(found, record, decision, _summed(after.progress, "paidRows"), at, self.spill)
+        decided = tree.decided(after, _choices(decision))
+        ledger = replace(decided.ledger, notes=record.to_json())
+        return replace(decided, ledger=ledger, progress={**decided.progress, "spilling": told})
+
+    def round(self, tree: Plan, state: Manifest, all: bool) -> dict[str, Choice]:
+        """See Spilling."""
+        away, next_ = cold(self._parts(tree, state)), state.batch + 1
+        if all:
+            names = frozenset(part.name for part in away)
+            return _choices(Decision("pay", pay=[(part, next_) for part in away], back=names))
+        owed = [part for part in away if part.owed]
+        ranked = self._policy(self.spill.pay or self.spill.policy, next_).highest(owed)
+        seconds = self.spill.seconds or ROUND_SECONDS
+        return _choices(Decision("pay", pay=affordable(ranked, Record.of(state).pair, seconds, next_)))
+
+    def _parts(self, tree: Plan, state: Manifest) -> list[Part]:
+        found = list[Part]()
+        for join, own in tree.states(state):
+            query, slice = join.operator.query, group_slice(join.operator.view(own))
+            found += parts(join.path, query, own, slice, self.processes)
+        return found
+
+    def _links(self, tree: Plan, state: Manifest) -> Links:
+        paths = [join.path for join, _ in tree.states(state)]
+        return Links({path: path.rpartition("_")[0] for path in paths if "_" in path})
+
+    def _policy(self, name: str, batch: int) -> Policy:
+        given: dict[str, Any] = {"correlation": self.spill.correlation} if name == "synchronized" else {}
+        return POLICIES[name](seed=f"{self.seed} {batch}", **given)  # type: ignore[call-arg]
+
+    # -- the decision
+
+    def _decision(self, found: Sequence[Part], record: Record, now: "Situation") -> Decision:
+        spill, held = self.spill, sum(part.bytes for part in hot(found))
+        why = self._above(held, now.took)
+        if why is not None:
+            return self._spilled(found, now, held, why)
+        away = [part for part in cold(found) if part.unit is not None]
+        forced = self._overdue(away, now)
+        if forced.pay or not away:
+            return forced
+        rested = record.returned is None or now.at - record.returned >= spill.interval_us
+        quiet = record.changed is not None and now.at - record.changed >= spill.interval_us
+        if not rested or not (self._below(held, now.took) or quiet):
+            return Decision()
+        return self._returned(away, record, now, held)
+
+    def _above(self, held: int, took: float) -> str | None:
+        """Return which mark was passed, as the beginning of a sentence; None if none was."""
+        memory, seconds = self.spill.memory_bytes, self.spill.seconds
+        if memory is not None and held >= memory:
+            return f"hot state took {size(held)}, and may take {size(memory)}"
+        if seconds is not None and took > seconds:
+            return f"the batch took {took:.3g} s, and may take {seconds:g} s"
+        return None
+
+    def _below(self, held: int, took: float) -> bool:
+        """Tell whether all lower marks are kept."""
+        memory, seconds, low = self.spill.memory_bytes, self.spill.seconds, self.spill.low
+        return (memory is None or held <= low * memory) and (seconds is None or took <= low * seconds)
+
+    def _spilled(self, found: Sequence[Part], now: "Situation", held: int, why: str) -> Decision:
+        """Put off what ranks lowest, up to the share, and on until both marks are kept; then what follows it."""
+        policy = self._policy(self.spill.policy, now.next)
+        alike: dict[str, list[Part]] = defaultdict(list)
+        for part in hot(found):
+            alike["" if policy.together else part.join].append(part)
+        chosen = [part for some in alike.values() for part in self._lowest(policy.lowest(some), now, held)]
+        names = {part.name for part in chosen}
+        followers = policy.followers(chosen, [part for part in hot(found) if part.name not in names], now.links)
+        if not chosen:
+            return Decision()
+        taken = [*chosen, *followers]
+        says = f"{why}: {_counted(taken)} put off" + (f", {len(followers)} of them fed by others" if followers else "")
+        return Decision("spill", says, taken, followed=len(followers))
+
+    def _lowest(self, ranked: Sequence[Part], now: "Situation", held: int) -> list[Part]:
+        """Return the first parts that make up the share, and as many more as the marks ask for."""
+        spill, own, pairs = self.spill, sum(part.bytes for part in ranked), sum(part.work for part in ranked)
+        chosen, bytes_, work = list[Part](), 0, 0.0
+        for part in ranked:
+            light = spill.memory_bytes is None or held - bytes_ < spill.memory_bytes
+            quick = spill.seconds is None or now.took * (1 - work / pairs if pairs else 1) <= spill.seconds
+            if bytes_ >= spill.share * own and light and quick:
+                break
+            chosen.append(part)
+            bytes_ += part.bytes
+            work += part.work
+        return chosen
+
+    def _overdue(self, away: Sequence[Part], now: "Situation") -> Decision:
+        """Pay what has been owed for too long, and the oldest of what is too large."""
+        late = now.at - self.spill.oldest_us
+        due = [(part, _end([o for o in part.owing if o.at <= late], now.next, part)) for part in away]
+        paid = [(part, end) for part, end in due if end is not None]
+        if paid:
+            return Decision(
+                "pay", f"owed for {spelled(self.spill.oldest_us)} or longer: {len(paid)} units paid", pay=paid
+            )
+        disk, bytes_ = self.spill.disk_bytes, sum(part.bytes for part in away)
+        if disk is None or bytes_ <= disk:
+            return Decision()
+        chosen = list[Part]()
+        for part in sorted(away, key=lambda part: (part.oldest is None, part.oldest or 0, part.name)):
+            if bytes_ <= disk:
+                break
+            chosen.append(part)
+            bytes_ -= part.bytes
+        says = f"cold state took {size(sum(part.bytes for part in away))}, and may take {size(disk)}: "
+        back = frozenset(part.name for part in chosen)
+        return Decision("return", f"{says}{_counted(chosen)} back", pay=[(p, now.next) for p in chosen], back=back)
+
+    def _returned(self, away: Sequence[Part], record: Record, now: "Situation", held: int) -> Decision:
+        """Bring back what ranks highest, whole units, as far as it fits; pay some of what would take too long."""
+        spill = self.spill
+        room = inf if spill.memory_bytes is None else spill.fill * spill.memory_bytes - held
+        seconds = inf if spill.seconds is None else spill.fill * spill.seconds - now.took
+        ranked = self._policy(spill.pay or spill.policy, now.next).highest(away)
+        fitting = list[Part]()
+        for part in ranked:
+            if part.bytes <= room:
+                fitting.append(part)
+                room -= part.bytes
+        paid = affordable(fitting, record.pair, max(0.0, seconds), now.next)
+        back = frozenset(part.name for part, end in paid if end == now.next)
+        if not paid:
+            return Decision()
+        says = f"hot state took {size(held)} and the batch {now.took:.3g} s: {_counted([p for p, _ in paid])} "
+        return Decision("return", f"{says}paid, {len(back)} back", pay=paid, back=back)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """How a batch went.
+
+    Attributes:
+        took: The seconds that it took.
+        at: When it was offered, by the driver's clock, in microseconds.
+        next: The number of the next batch.
+        links: How the joins hang together.
+    """
+
+    took: float
+    at: int
+    next: int
+    links: Links
+
+
+def affordable(ranked: Sequence[Part], pair: float | None, seconds: float, batch: int) -> list[tuple[Part, int]]:
+    """Return what can be paid in some time: parts in their order, each up to a batch; at least one batch of one part.
+
+    [!] What is planned is paid whole: never until the time is up.
+
+    Args:
+        ranked: The parts.
+        pair: The seconds that a pair takes; None if that isn't known.
+        seconds: The time.
+        batch: The next batch.
+    """
+    paid, left = list[tuple[Part, int]](), seconds
+    for part in ranked:
+        some = list[Any]()
+        for owing in part.owing:
+            cost = part.pairs(owing.rows) * (pair or 0.0)
+            if cost > left and (paid or some):
+                break
+            some.append(owing)
+            left -= cost
+        end = batch if not part.owing else _end(some, batch, part)
+        if end is not None:
+            paid.append((part, end))
+    return paid
+
+
+def _end(some: Sequence[Any], batch: int, part: Part) -> int | None:
+    """Return up to which batch is paid what some batches owe, the first of all; None if they are none."""
+    if not some:
+        return None
+    return batch if len(some) == len(part.owing) else int(some[-1].batch) + 1
+
+
+def _choices(decision: Decision) -> dict[str, Choice]:
+    """Return a decision join by join."""
+    cool: dict[str, list[Cooling]] = defaultdict(list)
+    pay: dict[str, dict[int, int]] = defaultdict(dict)
+    back: dict[str, set[int]] = defaultdict(set)
+    for part in decision.cool:
+        cool[part.join].append(Cooling(part.group, part.chunks, open=part.group.of > 1))
+    for part, end in decision.pay:
+        assert part.unit is not None
+        pay[part.join][part.unit.number] = end
+        if part.name in decision.back:
+            back[part.join].add(part.unit.number)
+    return {path: Choice(cool[path], pay[path], frozenset(back[path])) for path in cool.keys() | pay.keys()}
+
+
+def _counted(some: Iterable[Part]) -> str:
+    found = list(some)
+    return f"{len(found)} {'part' if len(found) == 1 else 'parts'} ({size(sum(part.bytes for part in found))})"
+
+
+def _pairs(shown: Mapping[str, Any]) -> float:
+    """Return how many pairs a batch looked at, in all joins."""
+    own = float(sum(hop["pairs"] for hop in shown.get("hops", ())) + shown.get("paidPairs", 0))
+    return own + sum(_pairs(inner) for inner in shown.get("inner", {}).values())
+
+
+def _summed(shown: Mapping[str, Any], name: str) -> int:
+    return int(shown.get(name, 0)) + sum(_summed(inner, name) for inner in shown.get("inner", {}).values())

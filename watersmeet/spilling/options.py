@@ -1,0 +1,104 @@
+"""`wm.Spill`: when work is put off, which, and how it is paid."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from watersmeet.errors import DefinitionError
+from watersmeet.model.duration import microseconds
+from watersmeet.model.size import bytes_of
+from watersmeet.spilling.policies import POLICIES
+
+
+@dataclass(frozen=True, slots=True)
+class Spill:
+    """Puts work off when it is too much, and pays for it later; every result comes, exactly once.
+
+    Attributes:
+        memory: What the state that is probed may take, all workers together, such as "2 GB"; None for any size.
+        within: How long a batch may take, such as "1 second"; None for any time.
+        policy: What is put off first: "synchronized", "global", "local", "semantic", "punctuated" or "random".
+        pay: What is paid first, by the same names; None for the policy by which it was put off.
+        partitions: Into how many partitions the state is cut where one attribute ties all streams.
+        low: Below this share of a mark, units come back.
+        share: The share of the state that is put off at once.
+        fill: Up to this share of a mark, units come back.
+        interval: Units come back no more often than this.
+        correlation: A parent join follows a child's unit from which it gets at least this share of its results.
+        weight: A numeric column such as "a.priority": what matters most; for the policy "semantic".
+        oldest: What is owed for longer is paid, whatever else there is to do.
+        disk: What cold state may take on disk before it is paid; None for any size.
+    """
+
+    memory: str | int | None = None
+    within: str | timedelta | None = None
+    policy: str = "synchronized"
+    pay: str | None = None
+    partitions: int = 32
+    low: float = 0.85
+    share: float = 0.30
+    fill: float = 0.96
+    interval: str | timedelta = "2 minutes"
+    correlation: float = 0.1
+    weight: str | None = None
+    oldest: str | timedelta = "10 minutes"
+    disk: str | int | None = None
+
+    def __post_init__(self) -> None:
+        if self.memory is None and self.within is None:
+            raise DefinitionError("Spill: give memory='2 GB', within='1 second' or both; without, nothing is put off.")
+        _ = self.memory_bytes, self.disk_bytes, self.seconds, self.interval_us, self.oldest_us
+        if self.within is not None and not self.seconds:
+            raise DefinitionError(
+                f"Spill(within={self.within!r}): a batch can't take no time; write it like '1 second'."
+            )
+        for name, value in (("policy", self.policy), ("pay", self.pay)):
+            if value is not None and value not in POLICIES:
+                raise DefinitionError(f"Spill({name}={value!r}): the policies are {', '.join(map(repr, POLICIES))}.")
+        for name, share in (("low", self.low), ("share", self.share), ("fill", self.fill)):
+            if not _is_number(share) or not 0 < share <= 1:
+                raise DefinitionError(f"Spill({name}={share!r}): give a share of the mark, above 0 and at most 1.")
+        if not _is_number(self.correlation) or not 0 <= self.correlation <= 1:
+            raise DefinitionError(f"Spill(correlation={self.correlation!r}): give a share between 0 and 1.")
+        if self.low > self.fill:
+            raise DefinitionError(f"Spill(low={self.low}, fill={self.fill}): low can't be above fill.")
+        if type(self.partitions) is not int or self.partitions < 1:
+            raise DefinitionError(f"Spill(partitions={self.partitions!r}): give how many, at least 1.")
+        if "semantic" in (self.policy, self.pay) and self.weight is None:
+            raise DefinitionError("Spill(policy='semantic') needs to know what matters: weight='a.priority'.")
+        if self.weight is not None and "semantic" not in (self.policy, self.pay):
+            raise DefinitionError(f"Spill(weight={self.weight!r}): only the policy 'semantic' goes by a weight.")
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """`memory` in bytes."""
+        return _bytes(self.memory, "memory")
+
+    @property
+    def disk_bytes(self) -> int | None:
+        """`disk` in bytes."""
+        return _bytes(self.disk, "disk")
+
+    @property
+    def seconds(self) -> float | None:
+        """`within` in seconds."""
+        return None if self.within is None else microseconds(self.within, "Spill(within)") / 1e6
+
+    @property
+    def interval_us(self) -> int:
+        """`interval` in microseconds."""
+        return microseconds(self.interval, "Spill(interval)")
+
+    @property
+    def oldest_us(self) -> int:
+        """`oldest` in microseconds."""
+        return microseconds(self.oldest, "Spill(oldest)")
+
+
+def _bytes(size: str | int | None, name: str) -> int | None:
+    if size is None or (type(size) is int and size > 0):
+        return size
+    return bytes_of(str(size), f"Spill({name})")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

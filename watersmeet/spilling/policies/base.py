@@ -1,0 +1,58 @@
+"""The interface of a policy: it ranks parts of the state. What ranks lowest is put off first, what ranks highest paid.
+
+How much is put off or paid is not its business: see `watersmeet.spilling.controller`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from watersmeet.spilling.part import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """How the joins of a plan hang together.
+
+    Attributes:
+        parents: The join that each inner join is a stream of, by path.
+        shares: Which part of a child's partition's results goes to each of its parent's, by (child's path, its
+            partition, the parent's partition).
+    """
+
+    parents: Mapping[str, str] = field(default_factory=dict)
+    shares: Mapping[tuple[str, int, int], float] = field(default_factory=dict)
+
+
+class Policy(ABC):
+    """Ranks parts of the state.
+
+    Attributes:
+        name: What users call it.
+        together: Whether the parts of all joins are ranked at once; else each join's by themselves.
+    """
+
+    name: ClassVar[str]
+    together: ClassVar[bool] = False
+
+    @abstractmethod
+    def score(self, part: Part) -> tuple[float, ...]:
+        """Return what a part is ranked by."""
+
+    def lowest(self, found: Sequence[Part]) -> list[Part]:
+        """Return parts in the order in which they are put off; of equals, large ones first."""
+        return sorted(found, key=lambda part: (self.score(part), -part.bytes, part.name))
+
+    def highest(self, found: Sequence[Part]) -> list[Part]:
+        """Return parts in the order in which they are paid; of equals, small ones first."""
+        return self.lowest(found)[::-1]
+
+    def followers(self, chosen: Sequence[Part], others: Sequence[Part], links: Links) -> list[Part]:
+        """Return the parts of other joins that go where those chosen go."""
+        return []
+
+
+def productivity(output: float, size: float) -> float:
+    """Return output by size; nothing of nothing is worth nothing."""
+    return output / size if size else 0.0

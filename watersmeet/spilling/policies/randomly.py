@@ -1,0 +1,24 @@
+"""The random policy: the baseline that all others are compared with."""
+
+import random
+from dataclasses import dataclass
+from typing import ClassVar
+
+from watersmeet.spilling.part import Part
+from watersmeet.spilling.policies.base import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Random(Policy):
+    """Ranks by chance (Jbantova, sections 3.3 and 3.4).
+
+    Attributes:
+        seed: Unique to the checkpoint and the batch: who decides again decides alike.
+    """
+
+    seed: str = ""
+    name: ClassVar[str] = "random"
+
+    def score(self, part: Part) -> tuple[float, ...]:
+        """Return a number between 0 and 1."""
+        return (random.Random(f"{self.seed} {part.name}").random(),)

@@ -1,0 +1,168 @@
+"""What is remembered and told of decisions on work that is put off: numbers, sentences, and whether debts only grow."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from watersmeet.model.duration import roughly
+from watersmeet.spilling.options import Spill
+from watersmeet.spilling.part import Part, cold, hot
+from watersmeet.state.manifest import Manifest
+
+REMEMBERED = 20
+"""How many decisions are remembered."""
+GROWING = 2
+"""For how many intervals what is owed must have grown before people are told that it will not end."""
+
+
+class Decision(NamedTuple):
+    """What is decided after a batch.
+
+    Attributes:
+        kind: `spill`, `return`, `pay` or nothing.
+        why: The numbers that led to it, as a sentence.
+        cool: The parts that are put off.
+        pay: The cold parts that are paid, each up to a batch.
+        back: Those that are hot again if all is paid, by name.
+        followed: How many of the parts were chosen since others were.
+    """
+
+    kind: str = ""
+    why: str = ""
+    cool: Sequence[Part] = ()
+    pay: Sequence[tuple[Part, int]] = ()
+    back: frozenset[Any] = frozenset()
+    followed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the controller goes by from batch to batch; part of the state, so that a restart goes on where it was.
+
+    Attributes:
+        pair: The seconds that a pair takes; None before one was measured.
+        returned: When units last came back, by the driver's clock, in microseconds.
+        changed: When anything was last put off or came back.
+        grown: Since when what is owed has only grown, and what it was then.
+        log: The last decisions: (batch, kind, why).
+    """
+
+    pair: float | None = None
+    returned: int | None = None
+    changed: int | None = None
+    grown: tuple[int, int] | None = None
+    log: tuple[tuple[int, str, str], ...] = ()
+
+    @classmethod
+    def of(cls, state: Manifest) -> "Record":
+        """Return the record that a state holds."""
+        plain = state.ledger.notes
+        if not plain:
+            return cls()
+        grown = None if plain["grown"] is None else (plain["grown"][0], plain["grown"][1])
+        log = tuple((batch, kind, why) for batch, kind, why in plain["log"])
+        return cls(plain["pair"], plain["returned"], plain["changed"], grown, log)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as the manifest writes it."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def measured(self, took: float, pairs: float) -> "Record":
+        """Return the record after a batch took its time for some pairs: what else it did must not count for long."""
+        if pairs <= 0 or took <= 0:
+            return self
+        now = took / pairs
+        return replace(self, pair=now if self.pair is None else min(1.1 * self.pair, now))
+
+    def noting(self, decision: Decision, batch: int, now: int, owed: int) -> "Record":
+        """Return the record after a decision.
+
+        Args:
+            decision: The decision.
+            batch: The batch after which it was made.
+            now: The driver's clock, in microseconds.
+            owed: How many tuples have not asked all they should.
+        """
+        grown = self.grown if owed and self.grown is not None and owed >= self.grown[1] else (now, owed)
+        log = (*self.log, (batch, decision.kind, decision.why))[-REMEMBERED:] if decision.kind else self.log
+        moved = decision.kind in ("spill", "return")
+        return replace(
+            self,
+            returned=now if decision.kind == "return" else self.returned,
+            changed=now if moved or self.changed is None else self.changed,
+            grown=grown if owed else None,
+            log=log,
+        )
+
+    def endless(self, now: int, owed: int, interval: int) -> str | None:
+        """Return what to tell people whose debts only grow; None if they don't."""
+        if self.grown is None or now - self.grown[0] < GROWING * max(interval, 1) or owed <= self.grown[1]:
+            return None
+        passed, more = now - self.grown[0], owed - self.grown[1]
+        return (
+            f"What is owed has only grown for {roughly(passed)}, by {more:,} to {owed:,} tuples that have not probed all "
+            f"they should, {more / passed * 60e6:,.0f} more a minute: putting work off helps through a burst, not "
+            "against a load that is too high for good; add nodes or cores, shorten windows, or allow a batch more time."
+        )
+
+
+def progress(
+    found: Sequence[Part], record: Record, decision: Decision, paid: int, now: int, spill: Spill
+) -> dict[str, Any]:
+    """Return what `progress` tells of work that is put off.
+
+    Args:
+        found: The parts of the state after the batch, before the decision.
+        record: What the controller goes by.
+        decision: What it decided.
+        paid: The batch's results that had been owed.
+        now: The driver's clock, in microseconds.
+        spill: The user's options.
+    """
+    away, owed = cold(found), sum(part.owed for part in found)
+    oldest = min((part.oldest for part in away if part.oldest is not None), default=None)
+    said = record.endless(now, owed, spill.interval_us)
+    return {
+        "hotBytes": sum(part.bytes for part in hot(found)),
+        "spilledRows": sum(part.rows for part in away),
+        "spilledBytes": sum(part.bytes for part in away),
+        "owedProbes": owed,
+        "owedResults": round(sum(map(_expected, away))),
+        "oldestOwed": None if oldest is None else (now - oldest) / 1e6,
+        "paidResults": paid,
+        "units": {"hot": len(hot(found)), "cold": len(away), "owing": sum(bool(part.owed) for part in away)},
+        "decision": _shown(decision),
+        "log": [f"batch {batch}: {why}" for batch, _, why in record.log],
+        **({} if said is None else {"overload": said}),
+    }
+
+
+def _expected(part: Part) -> float:
+    """Return about how many results a part is owed: as many a tuple as it has had so far; no more than a guess."""
+    worth = part.worth
+    return part.owed / part.group.of * worth.results / worth.tuples / 2 if worth.tuples else 0.0
+
+
+def _shown(decision: Decision) -> dict[str, Any] | None:
+    if not decision.kind:
+        return None
+    return {
+        "kind": decision.kind,
+        "why": decision.why,
+        "spilled": len(decision.cool),
+        "followed": decision.followed,
+        "spilledBytes": sum(part.bytes for part in decision.cool),
+        "paid": len(decision.pay),
+        "back": len(decision.back),
+    }
+
+
+def lines(told: Mapping[str, Any]) -> list[str]:
+    """Return what `explain` says of it."""
+    away = told["units"]["cold"]
+    shown = [f"  put off: {away} of {away + told['units']['hot']} parts of the state, {told['spilledRows']:,} rows"]
+    if told["owedProbes"]:
+        waits = "" if told["oldestOwed"] is None else f", the oldest for {roughly(int(told['oldestOwed'] * 1e6))}"
+        shown.append(f"  owed: {told['owedProbes']:,} probes, about {told['owedResults']:,} results (a guess){waits}")
+    shown += [f"  decided after {said}" for said in told["log"]]
+    return shown + ([f"  {told['overload']}"] if "overload" in told else [])
