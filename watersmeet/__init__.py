@@ -9,6 +9,7 @@ from watersmeet.model.declared import between, clustered, foreign_key, key, orde
 from watersmeet.model.windows import count, hopping
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash
 from watersmeet.predicate.python import predicate
+from watersmeet.spilling import Spill
 
 if TYPE_CHECKING:
     from watersmeet.spark.advise import advise
@@ -29,6 +30,7 @@ __all__ = [
     "Join",
     "JoinQuery",
     "PredicateError",
+    "Spill",
     "SqlError",
     "StateError",
     "WatersmeetError",

@@ -147,6 +147,7 @@ class Query:
         careful: The conjuncts, those that tuples are tested by when they come in among them, as they are decided where
             computing a hidden column raised for some tuple; empty if that can't be.
         flags: The hidden columns that are TRUE for such tuples.
+        weight: The column that says what matters most, where work may be put off.
     """
 
     streams: tuple[StreamSpec, ...]
@@ -159,6 +160,7 @@ class Query:
     meaning: str = ""
     careful: tuple[Conjunct, ...] = ()
     flags: tuple[Column, ...] = ()
+    weight: Column | None = None
 
     def __post_init__(self) -> None:
         names = [stream.name for stream in self.streams]
@@ -182,7 +184,8 @@ class Query:
     def needed(self) -> frozenset[Column]:
         """Every column that a conjunct reads or the output shows."""
         conjuncts = (*self.conjuncts, *self.careful)
-        return frozenset(column for conjunct in conjuncts for column in conjunct.columns) | {*self.shown}
+        read = {column for conjunct in conjuncts for column in conjunct.columns} | {*self.shown}
+        return frozenset(read if self.weight is None else read | {self.weight})
 
     @cached_property
     def indexed(self) -> tuple[tuple[Column, ...], ...]:
@@ -194,7 +197,7 @@ class Query:
         """For each stream the columns whose values are counted: what an access path looks up or is computed from."""
         bounds = [bound for conjunct in self.conjuncts for bound in conjunct.bounds]
         columns = {column for bound in bounds for column in (bound.column, *bound.columns)}
-        columns |= self.needed.intersection(self.flags)
+        columns |= self.needed.intersection(self.flags) | ({self.weight} if self.weight is not None else set())
         return self._by_stream({column for column in columns if has_numbers(self.type_of(column))})
 
     def _by_stream(self, columns: Collection[Column]) -> tuple[tuple[Column, ...], ...]:

@@ -53,10 +53,12 @@ class Lulled:
     Attributes:
         at: When, by the driver's clock, in seconds since the epoch.
         all: Whether all that is owed is to be paid.
+        seconds: About how long it may take otherwise; None for as long as a batch.
     """
 
     at: float = 0.0
     all: bool = False
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,14 +269,16 @@ class Protocol:
         if round is None:
             return []
         clear = self._clear()
-        self.begun = round
+        self.begun, self._withdrawn = round, self._withdrawn and not known  # what was cut may have left something
         plans = self.tree.plan(self.tree.decided(self.state, round.choices), None, round=True)
         self._doing = _Doing(round.batch, lull, plans)
         return [*clear, *([] if known else [Intend(round)]), Run(plans)]
 
     def _round(self, lull: Lulled) -> Round | None:
         """Return the round that is worth while now, if any."""
-        choices = self.spilling.round(self.tree, self.state, lull.all) if self.spilling is not None else {}
+        if self.spilling is None:
+            return None
+        choices = self.spilling.round(self.tree, self.state, lull.all, lull.seconds)
         return Round(self.state.batch + 1, choices) if choices else None
 
     def _clear(self) -> list[Action]:

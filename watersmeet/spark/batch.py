@@ -6,18 +6,21 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from threading import RLock
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.cost.parameters import Parameters, measured
 from watersmeet.errors import PredicateError, StateError, WatersmeetError
 from watersmeet.explain import explain
+from watersmeet.runtime.drawing import drawn
 from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.protocol import (
     Commit,
+    Lulled,
     Offered,
     Protocol,
     Publish,
@@ -39,7 +42,9 @@ from watersmeet.spark.offsets import Offsets
 from watersmeet.spark.paths import Place
 from watersmeet.spark.sinks import Results, Sink
 from watersmeet.spark.tree import FrameTree
-from watersmeet.state import history
+from watersmeet.spilling import Paying, Spilling
+from watersmeet.spilling.told import lines
+from watersmeet.state import history, rounds
 from watersmeet.state import manifest as manifests
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
@@ -94,6 +99,8 @@ class BatchRunner(Runtime):
         clock: The driver's clock.
         after: Called at each step of the protocol with its name; tests cut the run there.
         error: Why the query failed, as people are told it.
+        spilling: What decides on work that is put off, if some may be.
+        times: When the last batch began, and when it ended, by a clock of this process; None before it did.
     """
 
     frames: FrameTree
@@ -105,9 +112,13 @@ class BatchRunner(Runtime):
     clock: Clock = field(default_factory=Clock)
     after: Callable[[str], None] = lambda step: None
     error: BaseException | None = None
+    spilling: Spilling | None = None
+    times: tuple[float | None, float | None] = (None, None)
     store: Store = field(init=False)
     protocol: Protocol = field(init=False)
     _batch: DataFrame | None = None
+    _turn: RLock = field(default_factory=RLock)
+    _checked: bool = False
 
     def __post_init__(self) -> None:
         self.store = self.checkpoint.store
@@ -121,12 +132,18 @@ class BatchRunner(Runtime):
         newest = manifests.newest(self.store)
         found = None if newest is None else manifests.load(self.store, newest)
         told = history.load(self.store, found.batch) if found else []
-        self.protocol = Protocol(self.tree, found or self.tree.start(), told, self.exchange, self.due)
+        state = found or self.tree.start()
+        decides = self.spilling or Paying()
+        self.protocol = Protocol(self.tree, state, told, self.exchange, self.due, spilling=decides)
+        self.protocol.begun = rounds.intended(self.store, state.batch + 1)
 
     def explained(self) -> str:
         """Return how the join runs now, inner joins included."""
-        parts = ((tree.operator, state) for tree, state in self.tree.states(self.protocol.state))
-        return "\n".join(explain(op.query, op.strategy, op.ordering, state, op.host) for op, state in parts)
+        state = self.protocol.state
+        parts = ((tree.operator, own) for tree, own in self.tree.states(state))
+        shown = [explain(op.query, op.strategy, op.ordering, own, op.host) for op, own in parts]
+        told = state.progress.get("spilling")
+        return "\n".join([*drawn(self.tree, state), *shown, *(lines(told) if told else ())])
 
     def parameters(self) -> Parameters:
         """Return what the last batches measured, as the cost model takes it."""
@@ -135,18 +152,71 @@ class BatchRunner(Runtime):
     # -- called by Spark
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Run one batch."""
+        """Run one batch; first of all a round that was cut."""
+        with self._turn:
+            self.times = time.monotonic(), None
+            try:
+                began = self.clock()
+                if not self._checked:
+                    self.checkpoint.offsets.check_begun(number, self.protocol.state)
+                    self._checked = True
+                if self.protocol.begun is not None:
+                    self._round(Lulled(began))
+                if self.spilling is None and self._owes:  # an earlier start put it off
+                    self.settle()
+                self._batch = calm(batch)
+                now = int(self.clock.latest() * 1e6)
+                self.offer(self.protocol, Offered(number, began, now, self.checkpoint.offsets.of(number) or ""))
+            except BaseException as error:
+                self.error = self._said(error, number)
+                raise
+            finally:
+                self._batch = None
+                self.times = self.times[0], time.monotonic()
+
+    # -- called between batches
+
+    def round(self, seconds: float | None = None, all: bool = False) -> bool:
+        """Pay what is owed, without new rows; return whether there was something to pay.
+
+        Args:
+            seconds: About how long it may take.
+            all: Whether all is to be paid, however long it takes.
+
+        Raises:
+            WatersmeetError: If it could not be done; it is then done before the next batch.
+        """
+        with self._turn:
+            before = self.protocol.state.batch
+            try:
+                self._round(Lulled(self.clock(), all, seconds))
+            except Exception as error:
+                raise self._said(error, before + 1) from None
+            return self.protocol.state.batch > before
+
+    def settle(self) -> None:
+        """Pay all that is owed.
+
+        Raises:
+            WatersmeetError: If it could not be done.
+        """
+        with self._turn:
+            while self.round(all=True):
+                pass
+
+    @property
+    def _owes(self) -> bool:
+        """Whether some join has cold units."""
+        return any(own.ledger.units for _, own in self.tree.states(self.protocol.state))
+
+    def _round(self, lull: Lulled) -> None:
+        """Run a round over an empty batch, in a session like those of batches: a copy, with the user's functions."""
+        session = self.frames.spark
+        copy = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
+        schema = self.frames.input(bool(self.outputs.sides)).schema
         try:
-            began = self.clock()
-            if self.protocol.fresh:
-                self.checkpoint.offsets.check_begun(number, self.protocol.state)
-            batch.sparkSession.conf.set("spark.sql.adaptive.enabled", "false")
-            self._batch = batch
-            now = int(self.clock.latest() * 1e6)
-            self.offer(self.protocol, Offered(number, began, now, self.checkpoint.offsets.of(number) or ""))
-        except BaseException as error:
-            self.error = self._said(error, number)
-            raise
+            self._batch = calm(copy.createDataFrame([], schema))
+            self.offer(self.protocol, lull)
         finally:
             self._batch = None
 
@@ -228,6 +298,12 @@ class BatchRunner(Runtime):
     def warn(self, action: Warn) -> None:
         """Log what people are to be told."""
         logging.getLogger("watersmeet").warning(action.says)
+
+
+def calm(batch: DataFrame) -> DataFrame:
+    """Return a batch whose session does not change plans while they run."""
+    batch.sparkSession.conf.set("spark.sql.adaptive.enabled", "false")
+    return batch
 
 
 def _what(error: BaseException) -> str:

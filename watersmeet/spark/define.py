@@ -27,8 +27,10 @@ from watersmeet.spark.frames import (
 from watersmeet.spark.join import Join
 from watersmeet.spark.promises import Resolver
 from watersmeet.spark.select import Selection, check, check_untrusted, parse_select
+from watersmeet.spark.spill import check_spill, weighted
 from watersmeet.spark.stream import Stream, check_text, stream
 from watersmeet.spark.where import Where, read_where
+from watersmeet.spilling import Spill
 
 
 def join(
@@ -40,6 +42,7 @@ def join(
     order: str = "given",
     purge_every: int = 1,
     remember: str | timedelta | None = None,
+    spill: Spill | None = None,
     untrusted: bool = False,
 ) -> Join:
     """Join streams under any predicate.
@@ -55,6 +58,8 @@ def join(
             promise or by conditions on event times: 1 takes the least memory, more take less time.
         remember: For how long, by the watermark, values and punctuations are remembered by which rows are denied, such
             as `"1 day"`; by default for ever. See docs/metadata.md.
+        spill: When work is put off, to be paid for later, such as `wm.Spill(within="1 second")`; by default never. See
+            docs/spilling.md.
         untrusted: Whether `where` and `select` come from people, who may not do what the program may: then they hold
             only Spark's own functions that compute and nothing else. See docs/semantics.md.
 
@@ -92,9 +97,11 @@ def join(
         read.careful,
         read.flags,
     )
-    full = without_useless(whole)
+    full = weighted(without_useless(whole), spill)
     chosen = _checked(strategy or Auto(), full)
-    return Join(full, frames, chosen, ordering(order), computed, inner, read, told, purge_every, remembered)
+    made = Join(full, frames, chosen, ordering(order), computed, inner, read, told, purge_every, remembered, spill)
+    check_spill(made)
+    return made
 
 
 def _with_hidden(specs: Sequence[StreamSpec], read: Where) -> tuple[StreamSpec, ...]:
@@ -186,6 +193,7 @@ def sql(
     order: str = "given",
     purge_every: int = 1,
     remember: str | timedelta | None = None,
+    spill: Spill | None = None,
     untrusted: bool = False,
 ) -> Join:
     """Join streams as text: `SELECT a.id, b.id AS other FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y`.
@@ -203,6 +211,7 @@ def sql(
         order: See `wm.join`.
         purge_every: See `wm.join`.
         remember: See `wm.join`.
+        spill: See `wm.join`.
         untrusted: Whether the text comes from people; see `wm.join`.
 
     Raises:
@@ -234,5 +243,6 @@ def sql(
         order=order,
         purge_every=purge_every,
         remember=remember,
+        spill=spill,
         untrusted=untrusted,
     )

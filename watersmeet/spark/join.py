@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import uuid
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -19,6 +19,7 @@ from watersmeet.engine.operator import Operator
 from watersmeet.errors import DefinitionError
 from watersmeet.exchange.stages import told
 from watersmeet.explain import explain
+from watersmeet.model.metadata import Inherited, Promise
 from watersmeet.model.query import OWN_TIME, RESULT_TIME, Output, Query
 from watersmeet.model.windows import Window
 from watersmeet.ordering import Given, Ordering
@@ -45,6 +46,7 @@ from watersmeet.spark.select import Selection
 from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.where import Where
 from watersmeet.spark.writer import JoinWriter
+from watersmeet.spilling import Spill
 from watersmeet.state.store import Store
 
 
@@ -63,6 +65,7 @@ class Join:
         told: Punctuations from frames of their own.
         purge_every: After how many batches tuples that can no longer join anything are looked for.
         remember: For how many microseconds of the watermark what streams have said is remembered; None for ever.
+        spill: When work is put off, here and in inner joins; None for never.
     """
 
     query: Query
@@ -75,6 +78,7 @@ class Join:
     told: tuple[Told, ...] = ()
     purge_every: int = 1
     remember: int | None = None
+    spill: Spill | None = None
 
     @property
     def leaves(self) -> list[tuple[str, DataFrame]]:
@@ -170,19 +174,23 @@ class Join:
                 found.setdefault(column, []).append(same[0])
         return found
 
-    def tree(self, path: str = "j", never_idle: bool = False) -> FrameTree:
+    def tree(self, path: str = "j", never_idle: bool = False, spill: Spill | None = None) -> FrameTree:
         """Return the join and its inner joins as the runtime takes them.
 
         Args:
             path: Where the join stands in the tree.
             never_idle: Whether idle timeouts are left out: under availableNow a silent stream has ended.
+            spill: When work is put off in the whole tree, if it is not this join that says so.
         """
-        inner = {at: join.tree(f"{path}_{at}", never_idle) for at, join in self.inner.items()}
+        spill = spill or self.spill
+        inner = {at: join.tree(f"{path}_{at}", never_idle, spill) for at, join in self.inner.items()}
         streams = tuple(replace(s, idle=None) if never_idle else s for s in self.query.streams)
+        if spill is not None:  # [!] what an inner join owes may yet match what its streams have closed
+            streams = tuple(replace(s, promises=tuple(_own(s.promises))) for s in streams)
         query = replace(self.query, streams=streams)
         reads = (self.read_results, self.decide)
         how = (self.strategy, self.ordering, *reads, self.computed(), inner, path)
-        return FrameTree(query, self.frames, *how, self.told, self.purge_every, self.remember)
+        return FrameTree(query, self.frames, *how, self.told, self.purge_every, self.remember, spill)
 
     def computed(self) -> list[Computing]:
         """Return for each stream what computes its hidden columns."""
@@ -299,6 +307,8 @@ class Join:
         """
         if any(frame.isStreaming for _, frame in self.leaves):
             raise DefinitionError("toDF() joins static inputs; use writeStream for streaming ones.")
+        if self.spill is not None:
+            raise DefinitionError("toDF() computes all at once, and has nothing to put off: leave spill= out.")
         self.check_settings()
         folder = tempfile.mkdtemp(prefix="watersmeet-")
         store = Store(folder)
@@ -320,6 +330,11 @@ class Join:
         weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return made
+
+
+def _own(promises: Sequence[Promise]) -> Iterator[Promise]:
+    """Yield the promises that a stream makes itself."""
+    return (promise for promise in promises if not isinstance(promise, Inherited))
 
 
 def _files(batch: DataFrame, files: Sequence[str], schema: pa.Schema) -> DataFrame:

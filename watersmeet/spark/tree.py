@@ -1,9 +1,9 @@
 """Joins of joins: one frame feeds them all; inner joins run first, and their results are rows of the outer one."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from watersmeet.engine.operator import Operator
@@ -13,6 +13,7 @@ from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.spark.frames import Computing, Told, tagged, union
+from watersmeet.spilling import Spill
 from watersmeet.state.store import Store
 
 JOIN = "_join"
@@ -36,6 +37,7 @@ class FrameTree:
         told: Punctuations from frames of their own.
         purge_every: After how many batches dead tuples are looked for again.
         remember: For how many microseconds of the watermark marks are remembered; None for ever.
+        spill: When work is put off, in the whole tree; None for never.
     """
 
     query: Query
@@ -50,6 +52,12 @@ class FrameTree:
     told: Sequence[Told] = ()
     purge_every: int = 1
     remember: int | None = None
+    spill: Spill | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of the inputs."""
+        return next(frame for node in self.walk() for frame in node.frames if frame is not None).sparkSession
 
     def walk(self) -> Iterator["FrameTree"]:
         """Yield the joins of the tree, this one first."""
@@ -64,6 +72,10 @@ class FrameTree:
         inner = {at: child.operators(store, run, host, sides, samples) for at, child in self.inner.items()}
         own = (self.query, self.strategy, store, f"{run}{self.path}", self.ordering)
         join = Operator(*own, host, sides, samples, purge_every=self.purge_every, remember=self.remember)
+        own_marks = (at for at in inner if (nested := self.query.streams[at].nested) and not nested.delayed)
+        join = replace(join, exempt=frozenset(own_marks))
+        if self.spill is not None:
+            join = replace(join, tallies=True, partitions=self.spill.partitions)
         return JoinTree(join, inner, self.path)
 
     @property

@@ -26,10 +26,12 @@ from watersmeet.spark.exchange import warm_up
 from watersmeet.spark.files import Folder
 from watersmeet.spark.frames import host, is_local
 from watersmeet.spark.lease import Stopped, take
+from watersmeet.spark.lulls import Lulls
 from watersmeet.spark.offsets import Offsets
 from watersmeet.spark.paths import Place, absolute, place, reached
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
 from watersmeet.spark.tree import FrameTree
+from watersmeet.spilling import Controller
 from watersmeet.state import manifest as manifests
 from watersmeet.state.claim import claim
 from watersmeet.state.store import Store
@@ -158,9 +160,12 @@ class JoinWriter:
             )
             joins = tree.operators(store, run, host(spark, shared=chosen != "shuffle"), bool(sides), samples)
             runner = BatchRunner(tree, joins, Checkpoint(kept, store, lease, offsets), outputs, chosen, self._due())
+            if tree.spill is not None:
+                runner.spilling = Controller(tree.spill, name, joins.operator.host.slots or 1)
             runner.open()
             _warn(tree)
-            return JoinQuery(self._stream(tree.input(bool(sides)), location).foreachBatch(runner).start(), runner)
+            query = self._stream(tree.input(bool(sides)), location).foreachBatch(runner).start()
+            return JoinQuery(query, runner, ends=bool(self._trigger.keys() & {"availableNow", "once"}))
         except BaseException:
             lease.end()
             raise
@@ -179,6 +184,10 @@ class JoinWriter:
         join.check_settings()
         checks.streaming(join.leaves)
         checks.output(self._format if self._consume is None else None, join.query, join.select)
+        if join.spill is not None and "punctuationPath" in self._options:
+            raise DefinitionError(
+                "punctuationPath does not go with spill=: what is owed may still match a punctuation; leave one out."
+            )
         if self._partitions:
             checks.partitions(self._partitions, join.schema.names)
 
@@ -280,12 +289,34 @@ _CONSUMERS: dict[str, Callable[[JoinWriter, str], Consume]] = {
 class JoinQuery:
     """A running join: Spark's own query handle, with `progress` and with errors in one sentence."""
 
-    def __init__(self, query: StreamingQuery, runner: BatchRunner) -> None:
+    def __init__(self, query: StreamingQuery, runner: BatchRunner, ends: bool = False) -> None:
         self._query, self._runner = query, runner
-        runner.checkpoint.lease.needed = lambda: query.isActive
+        self._lulls = Lulls(query, runner, ends) if runner.spilling is not None else None
+        self._settling = False
+        runner.checkpoint.lease.needed = lambda: self.isActive
+        if self._lulls is not None:
+            self._lulls.start()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._query, name)
+
+    @property
+    def isActive(self) -> bool:
+        """Whether the query goes on, be it only to pay what is owed."""
+        return self._query.isActive or self._settling or (self._lulls is not None and self._lulls.settling)
+
+    def settle(self) -> None:
+        """Pay all that is owed now, before the next batch; nothing to do without `spill=`.
+
+        Raises:
+            StateError: If the query has stopped: what is owed is paid once it is started again.
+            WatersmeetError: If it could not be done, in one sentence.
+        """
+        if not self.isActive:
+            raise StateError(
+                "The query has stopped, and can pay nothing any more: start it again, or use stop(settle=True)."
+            )
+        self._runner.settle()
 
     @property
     def progress(self) -> list[Mapping[str, Any]]:
@@ -314,17 +345,34 @@ class JoinQuery:
             WatersmeetError: If the join failed, in one sentence.
         """
         with self._told():
-            return self._query.awaitTermination() if timeout is None else self._query.awaitTermination(timeout)  # type: ignore[arg-type]
+            ended = self._query.awaitTermination() if timeout is None else self._query.awaitTermination(timeout)  # type: ignore[arg-type]
+            if self._lulls is not None and not self._query.isActive:
+                self._lulls.join()
+                if self._lulls.error is not None and self._lulls.ends:
+                    raise self._lulls.error
+            return ended
 
     def processAllAvailable(self) -> None:
         """Wait until all that is there now has been joined; for tests."""
         with self._told():
             self._query.processAllAvailable()
 
-    def stop(self) -> None:
-        """Stop the query; the checkpoint is then free for another."""
+    def stop(self, settle: bool = False) -> None:
+        """Stop the query; the checkpoint is then free for another.
+
+        Args:
+            settle: Whether all that is owed is paid first, however long it takes; else the next start pays it.
+        """
+        self._settling = settle
         with self._told():
-            self._query.stop()
+            try:
+                if self._lulls is not None:
+                    self._lulls.end()
+                self._query.stop()
+                if settle:
+                    self._runner.settle()
+            finally:
+                self._settling = False
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -336,7 +384,7 @@ class JoinQuery:
                 told = self._ours(error) or error
                 raise told from told.__cause__
         finally:
-            if not self._query.isActive:
+            if not self.isActive:
                 self._runner.checkpoint.lease.end()
 
     def exception(self) -> BaseException | None:

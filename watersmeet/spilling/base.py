@@ -49,11 +49,12 @@ class Spilling(ABC):
         """
 
     @abstractmethod
-    def round(self, tree: Plan, state: Manifest, all: bool) -> dict[str, Choice]:
+    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, Choice]:
         """Return what a round pays, by the joins' paths; empty if none is worth while.
 
         Args:
             tree: The joins.
             state: The state.
             all: Whether all that is owed is to be paid.
+            seconds: About how long it may take otherwise; None for as long as a batch.
         """

@@ -52,15 +52,15 @@ class Controller(Spilling):
         ledger = replace(decided.ledger, notes=record.to_json())
         return replace(decided, ledger=ledger, progress={**decided.progress, "spilling": told})
 
-    def round(self, tree: Plan, state: Manifest, all: bool) -> dict[str, Choice]:
+    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, Choice]:
         """See Spilling."""
         away, next_ = cold(self._parts(tree, state)), state.batch + 1
-        if all:
+        if all and any(part.owed for part in away):
             names = frozenset(part.name for part in away)
             return _choices(Decision("pay", pay=[(part, next_) for part in away], back=names))
         owed = [part for part in away if part.owed]
         ranked = self._policy(self.spill.pay or self.spill.policy, next_).highest(owed)
-        seconds = self.spill.seconds or ROUND_SECONDS
+        seconds = seconds or self.spill.seconds or ROUND_SECONDS
         return _choices(Decision("pay", pay=affordable(ranked, Record.of(state).pair, seconds, next_)))
 
     def _parts(self, tree: Plan, state: Manifest) -> list[Part]:

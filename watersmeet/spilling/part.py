@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import NamedTuple
 
 from watersmeet.model.query import Query
@@ -12,6 +13,8 @@ from watersmeet.state.units import Group, Ledger, Tally, Unit, group_of
 
 ROOT = "j"
 """The path of the outermost join."""
+LIGHTEST = -inf
+"""What rows weigh of which the user says nothing."""
 KEY_BYTES = 16
 """About how many bytes a process keeps for a row and an indexed column."""
 
@@ -122,8 +125,16 @@ def _part(path: str, query: Query, group: Group, chunks: Sequence[Chunk], proces
         min(chunk.low for chunk in chunks),
         max(chunk.high for chunk in chunks),
         Tally(),
+        weight=max((_weight(query, chunk) for chunk in chunks), default=LIGHTEST),
         given={stream: sum(c.rows for c in chunks if c.stream == stream) for stream in {c.stream for c in chunks}},
     )
+
+
+def _weight(query: Query, chunk: Chunk) -> float:
+    """Return how much the weightiest row of a chunk matters."""
+    if query.weight is None or query.weight.stream != chunk.stream:
+        return LIGHTEST
+    return chunk.zones[query.weight.name].high if query.weight.name in chunk.zones else LIGHTEST
 
 
 def _owed(part: Part, ledger: Ledger, unit: Unit) -> Part:

@@ -100,8 +100,8 @@ class Record:
             return None
         passed, more = now - self.grown[0], owed - self.grown[1]
         return (
-            f"What is owed has only grown for {roughly(passed)}, by {more:,} to {owed:,} tuples that have not probed all "
-            f"they should, {more / passed * 60e6:,.0f} more a minute: putting work off helps through a burst, not "
+            f"What is owed has only grown for {roughly(passed)}, by {more:,} to {owed:,} tuples that have not probed "
+            f"all they should, {more / passed * 60e6:,.0f} more a minute: putting work off helps through a burst, not "
             "against a load that is too high for good; add nodes or cores, shorten windows, or allow a batch more time."
         )
 

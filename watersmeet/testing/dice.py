@@ -34,7 +34,7 @@ class Dice(Spilling):
         """See Spilling."""
         return tree.decided(after, self._everywhere("j", after, False))
 
-    def round(self, tree: Plan, state: Manifest, all: bool) -> dict[str, Choice]:
+    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, Choice]:
         """See Spilling."""
         choices = self._everywhere("j", state, all)
         return {path: Choice(pay=choice.pay, back=choice.back) for path, choice in choices.items() if choice.pay}

@@ -13,9 +13,9 @@ class Punctuated(Global):
     """Pays first what a punctuation has closed, then by stream, in turns (MJoin, sections 4.1, 4.2 and 5.3).
 
     There a tuple that matches a punctuation is taken out of its queue first, and streams take turns: one is read until
-    its quota is used up, then the next. Here whole units are paid: those with closed tuples first; of the others in turn
-    the one with the most tuples of a stream, until that stream's quota is planned. What is put off is chosen as by
-    `Global`.
+    its quota is used up, then the next. Here whole units are paid: those with closed tuples first; of the others in
+    turn the one with the most tuples of a stream, until that stream's quota is planned. What is put off is chosen as
+    by `Global`.
 
     Attributes:
         quotas: For each join's streams, by (path, stream), the tuples planned before it is another's turn.

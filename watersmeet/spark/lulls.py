@@ -1,0 +1,76 @@
+"""Lulls: while no batch is under way, what is owed is paid in rounds; and before a query ends that ends by itself."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.spark.batch import BatchRunner
+
+LOOKED = 0.05
+"""Seconds between two looks at whether a batch is under way."""
+IDLE = 0.3
+"""Where the trigger doesn't say when the next batch is due, one is not expected soon after so many seconds."""
+LEAST = 0.1
+"""A shorter time until the next batch is due isn't worth a round, in seconds."""
+
+
+class Lulls(threading.Thread):
+    """Runs rounds beside a query.
+
+    Args:
+        query: The query.
+        runner: What runs its batches, and rounds.
+        ends: Whether the query ends by itself; then all that is owed is paid first.
+    """
+
+    def __init__(self, query: StreamingQuery, runner: BatchRunner, ends: bool) -> None:
+        super().__init__(name="watersmeet-lulls", daemon=True)
+        self._query, self._runner, self.ends = query, runner, ends
+        self._stopped = threading.Event()
+        self.error: WatersmeetError | None = None
+
+    @property
+    def settling(self) -> bool:
+        """Whether the query is not over yet, though its batches are."""
+        return self.is_alive()
+
+    def end(self) -> None:
+        """Begin no more rounds, and wait for the one under way."""
+        self._stopped.set()
+        if self is not threading.current_thread():
+            self.join()
+
+    def run(self) -> None:
+        """Look for lulls until the query is over."""
+        while not self._stopped.wait(LOOKED):
+            if not self._query.isActive:
+                if self.ends and self._query.exception() is None and self._runner.error is None:
+                    self._try(self._runner.settle)
+                return
+            seconds = self._slack()
+            if seconds >= LEAST:
+                self._try(partial(self._runner.round, seconds))
+
+    def _slack(self) -> float:
+        """Return for about how many seconds no batch is expected."""
+        began, ended = self._runner.times
+        if ended is None or began is None or began > ended:
+            return 0.0
+        now, due = time.monotonic(), self._runner.due
+        if due is not None:
+            return began + due - now
+        return IDLE if now - ended > IDLE else 0.0
+
+    def _try(self, pay: Callable[[], object]) -> None:
+        """Pay; what fails is tried again before the next batch, and stops the query if it fails there."""
+        try:
+            pay()
+        except WatersmeetError as error:
+            self.error = error
+            logging.getLogger("watersmeet").warning("A round was not written: %s", error)
+            self._stopped.wait(1.0)

@@ -1,0 +1,89 @@
+"""`spill=`: what can't be joined with work put off is refused, in a sentence."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from watersmeet.errors import DefinitionError
+from watersmeet.model.metadata import Clustered, Key, Ordered
+from watersmeet.model.query import Query
+from watersmeet.predicate.model import Column
+from watersmeet.spilling import Spill
+
+if TYPE_CHECKING:
+    from watersmeet.spark.join import Join
+
+LATE = "when its results come depends on what is put off"
+WORDS = {Key: "key", Ordered: "ordered", Clustered: "clustered"}
+
+
+def weighted(query: Query, spill: Spill | None) -> Query:
+    """Return the join with the column that says what matters.
+
+    Raises:
+        DefinitionError: If `spill` isn't one, or its weight is no numeric column of a stream.
+    """
+    if spill is not None and not isinstance(spill, Spill):
+        raise DefinitionError(f"spill={spill!r}: use wm.Spill(within='1 second') or wm.Spill(memory='2 GB').")
+    if spill is None or spill.weight is None:
+        return query
+    stream, _, name = spill.weight.partition(".")
+    for position, spec in enumerate(query.streams):
+        names = [known.lower() for known in spec.schema.names]
+        if spec.name.lower() == stream.lower() and name.lower() in names:
+            column = Column(position, names.index(name.lower()))
+            if not _is_number(query.type_of(column)) or query.is_time(column):
+                raise DefinitionError(f"Spill(weight={spill.weight!r}): {query.type_of(column)} is not a number.")
+            return replace(query, weight=column)
+    known = ", ".join(f"'{spec.name}'" for spec in query.streams)
+    raise DefinitionError(f"Spill(weight={spill.weight!r}): write it like 'a.priority'; the streams are {known}.")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def check_spill(join: "Join") -> None:
+    """Refuse a join with work put off in which results would depend on when others come.
+
+    Raises:
+        DefinitionError: If it is one.
+    """
+    within = next((inner for inner in _within(join) if inner.spill is not None), None)
+    if within is not None:
+        raise DefinitionError("spill= of a join that is a stream of another: give it to the outermost join alone.")
+    for above in _above(join) if join.spill is not None else ():
+        _check_above(above)
+
+
+def _within(join: "Join") -> Iterator["Join"]:
+    for inner in join.inner.values():
+        yield inner
+        yield from _within(inner)
+
+
+def _above(join: "Join") -> Iterator["Join"]:
+    """Yield the joins of a tree that have joins as streams."""
+    return (found for found in (join, *_within(join)) if found.inner)
+
+
+def _check_above(join: "Join") -> None:
+    for at, spec in enumerate(join.query.streams):
+        if spec.window.rows is not None:
+            raise DefinitionError(
+                f"Stream '{spec.name}' has a count window in a join above another, and spill= changes in which order "
+                "that one's results come: use a window of time, or leave spill= out."
+            )
+        if at not in join.inner:
+            continue
+        if spec.idle is not None:
+            raise DefinitionError(f"idle= of '{spec.name}', a join, does not go with spill=: {LATE}.")
+        if spec.nested is not None and (spec.nested.delayed or spec.nested.window is None):
+            how = "delay=" if spec.nested.delayed else "a time that is not its own"
+            raise DefinitionError(f"{how} of '{spec.name}', a join, does not go with spill=: {LATE}.")
+        for promise in spec.promises:
+            if type(promise) in WORDS:
+                word = WORDS[type(promise)]
+                raise DefinitionError(f"{word}(...) of '{spec.name}', a join, does not go with spill=: {LATE}.")
