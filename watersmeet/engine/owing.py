@@ -1,7 +1,10 @@
 """Tuples of earlier batches that ask now what they owe."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,8 +12,66 @@ from numpy.typing import NDArray
 from watersmeet.engine.arrival import Arrivals
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.kernel.table import ChunkTable, Target
+from watersmeet.state.chunk import Chunk
+from watersmeet.state.units import Group
 
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    """What is paid to a unit.
+
+    Attributes:
+        since: The first batch that pays.
+        until: The batch after the last one.
+        group: The unit's group.
+        low: The earliest time of its rows.
+        deadline: The latest time at which a tuple may join one of them.
+    """
+
+    since: int
+    until: int
+    group: Group
+    low: int
+    deadline: int
+
+    def concerns(self, chunk: Chunk, apart: bool) -> bool:
+        """Tell whether some row of a chunk may pay.
+
+        Args:
+            chunk: The chunk.
+            apart: Whether tuples of different buckets never meet.
+        """
+        if chunk.arrived.last < self.since or chunk.arrived.first >= self.until or chunk.low > self.deadline:
+            return False
+        if not apart or not chunk.bucket.fields or self.group.of == 1:
+            return True
+        common = gcd(chunk.bucket.of, self.group.of)
+        return chunk.bucket.number % common == self.group.partition % common
+
+    def paid_by(self, batch: Ints, ts: Ints, end: Ints) -> NDArray[np.bool_]:
+        """Return which rows pay, given their batches, their times, and the latest times that they may join."""
+        paid: NDArray[np.bool_] = (batch >= self.since) & (batch < self.until)
+        return paid & (ts <= self.deadline) & (end >= self.low)
+
+
+def _debts(plan: BatchPlan) -> list[Debt]:
+    """Return what a batch pays, but to units of which nothing is left."""
+    chunks: dict[int, list[Chunk]] = defaultdict(list)
+    for chunk in plan.chunks:
+        chunks[chunk.unit].append(chunk)
+    return [
+        Debt(
+            unit.since,
+            unit.pay,
+            unit.group,
+            min(chunk.low for chunk in chunks[unit.number]),
+            max(int(plan.query.streams[c.stream].window.deadline(np.array([c.high]))[0]) for c in chunks[unit.number]),
+        )
+        for unit in plan.ledger.paying()
+        if unit.pay is not None and chunks[unit.number]
+    ]
 
 
 class Owing:
@@ -25,20 +86,19 @@ class Owing:
     def __init__(self, plan: BatchPlan, table: ChunkTable, targets: Sequence[Target]) -> None:
         self._plan, self._table = plan, table
         self._targets = [target for target in targets if target.chunk.bucket.first]
-        self._paid = [(unit.since, unit.pay) for unit in plan.ledger.paying() if unit.pay is not None]
+        self._debts = _debts(plan)
         self._arrived = lru_cache(maxsize=None)(self._arrivals)
 
     def tuples(self, stream: int) -> Iterator[tuple[Target, Ints, Ints]]:
         """Yield the chunks of a stream that hold tuples which pay, with their rows and the batches of these."""
-        if not self._paid:
-            return
-        first, last = min(since for since, _ in self._paid), max(pay for _, pay in self._paid)
+        window, apart = self._plan.query.streams[stream].window, self._plan.placement.apart
         for target in self._targets:
-            came = target.chunk.arrived
-            if target.chunk.stream != stream or came.last < first or came.first >= last:
+            debts = [debt for debt in self._debts if debt.concerns(target.chunk, apart)]
+            if target.chunk.stream != stream or not debts:
                 continue
-            batch = self._batches(target)
-            rows = np.flatnonzero(np.logical_or.reduce([(batch >= since) & (batch < pay) for since, pay in self._paid]))
+            batch, ts = self._batches(target), self._table.rows(target).ts
+            end = window.deadline(ts)
+            rows = np.flatnonzero(np.logical_or.reduce([debt.paid_by(batch, ts, end) for debt in debts]))
             if len(rows):
                 yield target, rows, batch[rows]
 

@@ -134,6 +134,11 @@ class BatchPlan:
             for unit in self.ledger.units
         }
 
+    def is_read(self, chunk: Chunk) -> bool:
+        """Tell whether tuples may ask a chunk in this batch."""
+        owed = self.owed.get(chunk.unit)
+        return owed is None or owed.paid > owed.since or owed.until <= self.batch
+
     def unit_of(self, chunk: Chunk) -> int:
         """Return the cold unit that a new chunk becomes part of; HOT if none."""
         return self._takers.get(group_of(chunk, self.slice), HOT)

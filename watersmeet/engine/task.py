@@ -52,7 +52,7 @@ class Worker:
         """Return what runs the hops of a task over some chunks; about others nothing need be remembered."""
         chunks = table.chunks
         self._cache.keep(plan.run, {chunk.id for chunk in chunks})
-        plan.store.keep(plan.run, chunks)
+        plan.store.keep(plan.run, (chunk for chunk in chunks if plan.is_read(chunk)))
         return Hops(query, table, self.duck(query.dialect), self._cache, self._clock, routes, plan.run)
 
     def duck(self, dialect: Dialect) -> Duck:

@@ -50,6 +50,11 @@ class Placement(ABC):
         """Into how many buckets hashes are cut."""
         return self.nodes
 
+    @property
+    def apart(self) -> bool:
+        """Whether tuples of different buckets are never part of one result."""
+        return False
+
     def starts(self, stream: int, ts: Ints) -> Ints:
         """Return the start of each tuple's slice."""
         length = self.slice_length(stream)

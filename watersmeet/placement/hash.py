@@ -47,6 +47,11 @@ class HashPlacement(Placement):
         wanted = max(self.nodes, self.partitions if self.shared else 1)
         return -(-wanted // self.nodes) * self.nodes
 
+    @property
+    def apart(self) -> bool:
+        """Return whether one attribute ties all streams."""
+        return self.shared
+
     def slice_length(self, stream: int) -> int:
         """Return the length of slices that expire one by one."""
         return self.lengths[stream]

@@ -23,12 +23,27 @@ def read_batch(source: pa.Buffer, place: Place, checked: bool = False) -> pa.Rec
     return pa.ipc.read_record_batch(message, pa.ipc.read_schema(schema))
 
 
-def encode(batches: Sequence[pa.RecordBatch]) -> tuple[bytearray, list[tuple[int, int, str]]]:
-    """Return the IPC stream that holds the batches, and for each of them (offset, length, digest)."""
+def encode(batches: Sequence[pa.RecordBatch], packed: bool = False) -> tuple[bytearray, list[tuple[int, int, str]]]:
+    """Return the IPC stream that holds the batches, and for each of them (offset, length, digest).
+
+    Args:
+        batches: The batches.
+        packed: Whether to compress them: they are then read into memory, not mapped.
+    """
     schema = batches[0].schema.serialize()
     data, places = bytearray(schema), []
     for batch in batches:
-        message = batch.serialize()
+        message = _packed(batch) if packed else batch.serialize()
         places.append((len(data), message.size, digest(schema, message)))
         data += message
     return data, places
+
+
+def _packed(batch: pa.RecordBatch) -> pa.Buffer:
+    """Return the compressed message of a batch."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(batch)
+    messages = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    messages.read_next_message()  # the schema
+    return messages.read_next_message().serialize()

@@ -108,7 +108,7 @@ class Writer:
         start, end = min(chunk.start for chunk in merge.chunks), max(chunk.end for chunk in merge.chunks)
         came = Arrived(min(c.arrived.first for c in merge.chunks), max(c.arrived.last for c in merge.chunks))
         cell = _Cell(rows, start, end, first.bucket, first.owners, came, first.unit)
-        return self._save(first.stream, [cell], part, merge.sealed)[0]
+        return self._save(first.stream, [cell], part, merge.sealed, packed=first.unit != HOT)[0]
 
     def _live(self, chunk: Chunk, dead: Ints | None) -> pa.RecordBatch:
         rows = self.store.open(chunk, pa.int64()).to_merge(chunk.arrived.last if self.arrivals else None)
@@ -122,12 +122,18 @@ class Writer:
         self.store.write(path, data)
         return replace(chunk, ordinals=path, last_ordinal=int(ordinals.max()))
 
-    def _save(self, stream: int, cells: "Sequence[_Cell]", part: int, sealed: bool) -> list[Chunk]:
-        """Write cells in as few files as is worth it: a file goes only when all its chunks have expired."""
-        cells = [replace(cell, rows=with_orders(cell.rows, self.indexed[stream])) for cell in cells]
+    def _save(
+        self, stream: int, cells: "Sequence[_Cell]", part: int, sealed: bool, packed: bool = False
+    ) -> list[Chunk]:
+        """Write cells in as few files as is worth it: a file goes only when all its chunks have expired.
+
+        What is packed is compressed and has no sort orders: it isn't read for a while.
+        """
+        if not packed:
+            cells = [replace(cell, rows=with_orders(cell.rows, self.indexed[stream])) for cell in cells]
         chunks: list[Chunk] = []
         for number, group in enumerate(_grouped(cells)):
-            data, places = encode([cell.rows for cell in group])
+            data, places = encode([cell.rows for cell in group], packed)
             path = self._put(f"{CHUNKS}/{self.name}-s{stream}-{part}-{number}", data)
             for index, (cell, place) in enumerate(zip(group, places, strict=True)):
                 chunks.append(self._describe(stream, cell, path, index, place, sealed))
