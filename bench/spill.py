@@ -1,0 +1,308 @@
+"""A burst on a two-way join: how soon results come without spilling, with each policy, and what is owed meanwhile.
+
+    python bench/spill.py                          # all policies, about 8 minutes each
+    python bench/spill.py --policies none local    # some of them
+
+Two streams of places, fed live: a file of each every half second. In each of 32 regions a pair of places joins if they
+are near each other. A quarter of the regions is busy with friends: few rows, and half of all results; in the others are
+most rows, and a pair is hardly ever near. Rates rise six-fold for two minutes, so that there are 36 times as many pairs.
+
+What is measured: response, from the moment the later of a result's two rows was readable to the moment a sink had it,
+for the productive regions and for all; what was owed; CPU of all processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.common import RESULTS, UsageSampler, console
+from watersmeet.state.buckets import bucket
+
+POLICIES = ("none", "random", "local", "global", "synchronized", "semantic", "punctuated")
+REGIONS, FRIENDLY = 32, 8
+"""Regions, and those of them that are productive."""
+FRIENDLY_ROWS = 0.15
+"""The share of rows in productive regions."""
+NEAR = 0.02
+TICK = 0.5
+SCHEMA = pa.schema(
+    [
+        ("ts", pa.timestamp("us", "UTC")),
+        ("sent", pa.float64()),
+        ("region", pa.int64()),
+        ("x", pa.float64()),
+        ("y", pa.float64()),
+        ("priority", pa.float64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is fed.
+
+    Attributes:
+        rate: Rows a second of each stream.
+        before: Seconds before the burst.
+        burst: How long it lasts.
+        after: Seconds after it.
+        times: How many times the rate it is.
+    """
+
+    rate: int = 600
+    before: float = 60.0
+    burst: float = 120.0
+    after: float = 60.0
+    times: int = 6
+
+
+def regions(partitions: int = REGIONS) -> list[int]:
+    """Return numbers of regions that fall into different partitions."""
+    found: dict[int, int] = {}
+    number = 0
+    while len(found) < partitions:
+        found.setdefault(int(bucket(pa.array([number]), partitions)[0]), number)
+        number += 1
+    return [found[at] for at in range(partitions)]
+
+
+def rows(rng: np.random.Generator, count: int, now: float, length: float) -> pa.Table:
+    """Return the rows of a tick that ends now: those of productive regions lie close together."""
+    named = np.array(regions())
+    friendly = rng.random(count) < FRIENDLY_ROWS
+    at = np.where(friendly, rng.integers(0, FRIENDLY, count), rng.integers(FRIENDLY, REGIONS, count))
+    spread = np.where(friendly, 0.3, 1.0)
+    times = np.sort(rng.uniform(now - length, now, count))
+    return pa.table(
+        {
+            "ts": pa.array((times * 1e6).astype(np.int64)).cast(pa.timestamp("us", "UTC")),
+            "sent": np.full(count, now),
+            "region": named[at],
+            "x": rng.random(count) * spread,
+            "y": rng.random(count) * spread,
+            "priority": friendly.astype(float),
+        },
+        schema=SCHEMA,
+    )
+
+
+def feed(folder: str, load: Load, seed: int, begun: Any) -> None:
+    """Write files until the load is over; runs in a process of its own."""
+    rng, number = np.random.default_rng(seed), 0
+    start = time.time()
+    begun.value = start
+    while (passed := time.time() - start) < load.before + load.burst + load.after:
+        time.sleep(max(0.0, (number + 1) * TICK - passed))
+        busy = load.before <= time.time() - start < load.before + load.burst
+        count = int(load.rate * TICK * (load.times if busy else 1))
+        for name in "ab":
+            draft = Path(folder, name, f".{number:06d}")
+            pq.write_table(rows(rng, count, time.time(), TICK), draft)
+            draft.rename(draft.with_name(f"{number:06d}.parquet"))
+        number += 1
+
+
+def run(policy: str, load: Load, seed: int, folder: Path, within: str) -> dict[str, Any]:
+    """Run the join under one policy; return what was measured."""
+    import watersmeet as wm
+    from bench.baselines import session
+
+    @wm.predicate(form="matrix")
+    def near(x: Any, y: Any, u: Any, v: Any) -> Any:
+        """Haversine, as if on a small globe: costs what a real predicate does."""
+        half = np.sin((u[None, :] - x[:, None]) / 2) ** 2
+        half += np.cos(x)[:, None] * np.cos(u)[None, :] * np.sin((v[None, :] - y[:, None]) / 2) ** 2
+        return 2 * np.arcsin(np.sqrt(half)) < NEAR
+
+    spark = session({})
+    inputs = {}
+    for name in "ab":
+        (folder / name).mkdir(parents=True)
+        pq.write_table(SCHEMA.empty_table(), folder / name / "000.parquet")
+        schema = spark.read.parquet(str(folder / name)).schema
+        inputs[name] = spark.readStream.schema(schema).parquet(str(folder / name))
+    spill = None
+    if policy != "none":
+        weight = "a.priority" if policy == "semantic" else None
+        spill = wm.Spill(within=within, policy=policy, weight=weight, interval="20 seconds", oldest="8 minutes")
+    streams = [wm.stream(n, inputs[n], time="ts", window="20 seconds", delay="2 seconds") for n in "ab"]
+    join = wm.join(
+        *streams,
+        where="a.region = b.region AND near(a.x, a.y, b.x, b.y)",
+        select="a.region AS region, greatest(a.sent, b.sent) AS sent",
+        predicates=[near],
+        strategy=wm.Hash(2),
+        spill=spill,
+    )
+    emitted: list[tuple[float, pa.Table]] = []
+
+    def consume(frame: Any, batch: int) -> None:
+        found = frame.toArrow()
+        emitted.append((time.time(), found))
+
+    begun = multiprocessing.Value("d", 0.0)
+    feeder = multiprocessing.Process(target=feed, args=(str(folder), load, seed, begun), daemon=True)
+    with UsageSampler() as usage:
+        writer = join.writeStream.foreachBatch(consume).option("checkpointLocation", str(folder / "checkpoint"))
+        query = writer.trigger(processingTime="1 second").start()
+        feeder.start()
+        owed, done = list[tuple[float, int, float]](), -1
+        quiet = 0
+        while feeder.is_alive() or quiet < 3:
+            time.sleep(1.0)
+            for told in query.progress:
+                if told["batchId"] > done:
+                    done, spilling = told["batchId"], told.get("spilling", {})
+                    owed.append((time.time(), spilling.get("owedProbes", 0), told["durationMs"]["total"] / 1000))
+            caught_up = not query.status["isDataAvailable"] and not (owed and owed[-1][1])
+            quiet = quiet + 1 if caught_up and not feeder.is_alive() else 0
+            if time.time() - begun.value > load.before + load.burst + load.after + 900:
+                break
+        paid = time.time()
+        progress = query.progress
+        query.stop(settle=True)
+    spark.stop()
+    return summary(policy, load, begun.value, paid, emitted, owed, progress, usage.cpu_seconds)
+
+
+def summary(
+    policy: str,
+    load: Load,
+    start: float,
+    paid: float,
+    emitted: list[tuple[float, pa.Table]],
+    owed: list[tuple[float, int, float]],
+    progress: list[Any],
+    cpu: float,
+) -> dict[str, Any]:
+    """Return a run in numbers."""
+    named = regions()[:FRIENDLY]
+    at = np.concatenate([np.full(found.num_rows, when) for when, found in emitted] or [np.empty(0)])
+    sent = np.concatenate([found.column("sent").to_numpy() for _, found in emitted] or [np.empty(0)])
+    region = np.concatenate([found.column("region").to_numpy() for _, found in emitted] or [np.empty(0)])
+    productive = np.isin(region, named)
+    response, when = at - sent, sent - start
+    before = (when > 10) & (when < load.before - 2)
+    during = (when >= load.before) & (when < load.before + load.burst)
+
+    def quantile(mask: Any, share: float) -> float | None:
+        return round(float(np.quantile(response[mask], share)), 3) if np.any(mask) else None
+
+    bins = np.arange(0, when.max(initial=0) + 5, 5)
+    curve = [
+        [
+            float(low),
+            quantile(productive & (when >= low) & (when < low + 5), 0.5),
+            quantile((when >= low) & (when < low + 5), 0.5),
+        ]
+        for low in bins
+    ]
+    return {
+        "policy": policy,
+        "load": asdict(load),
+        "results": len(response),
+        "productive_share": round(float(productive.mean()), 3) if len(response) else None,
+        "before": {"productive_p50": quantile(before & productive, 0.5), "all_p50": quantile(before, 0.5)},
+        "burst": {
+            "productive_p50": quantile(during & productive, 0.5),
+            "productive_p95": quantile(during & productive, 0.95),
+            "all_p50": quantile(during, 0.5),
+            "all_p95": quantile(during, 0.95),
+        },
+        "paid_after_burst": round(paid - start - load.before - load.burst, 1),
+        "cpu_seconds": round(cpu, 1),
+        "curve": curve,
+        "owed": [[round(t - start, 1), probes, took] for t, probes, took in owed],
+        "log": (progress[-1].get("spilling") or {}).get("log", []) if progress else [],
+    }
+
+
+def draw(found: list[dict[str, Any]], path: Path) -> None:
+    """Draw responses and debts over time."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right, low) = pyplot.subplots(3, 1, figsize=(9, 10), sharex=True, constrained_layout=True)
+    for one in found:
+        style = {"label": one["policy"], "color": "black" if one["policy"] == "none" else None, "linewidth": 1.4}
+        curve = np.array([[np.nan if v is None else v for v in row] for row in one["curve"]])
+        left.plot(curve[:, 0], curve[:, 1], **style)
+        right.plot(curve[:, 0], curve[:, 2], **style)
+        debts = np.array(one["owed"]) if one["owed"] else np.zeros((0, 3))
+        low.plot(debts[:, 0], debts[:, 1], **style)
+    load = found[0]["load"]
+    for axes, title in (
+        (left, "productive half: p50 response, s"),
+        (right, "all results: p50 response, s"),
+        (low, "probes owed"),
+    ):
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.axvspan(load["before"], load["before"] + load["burst"], color="0.93", zorder=0)
+        axes.set_yscale("symlog" if axes is low else "log")
+        axes.grid(alpha=0.3)
+    left.legend(ncols=4, fontsize=8)
+    low.set_xlabel("seconds; the burst is shaded")
+    figure.savefig(path, dpi=130)
+
+
+def main() -> None:
+    """Run the bench."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES))
+    parser.add_argument("--rate", type=int, default=Load.rate, help="rows a second of each stream")
+    parser.add_argument("--before", type=float, default=Load.before)
+    parser.add_argument("--burst", type=float, default=Load.burst)
+    parser.add_argument("--after", type=float, default=Load.after)
+    parser.add_argument("--within", default="800 ms")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--one", action="store_true", help="run one policy in this process and print JSON")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    load = Load(given.rate, given.before, given.burst, given.after)
+    if given.one:
+        with tempfile.TemporaryDirectory(prefix="watersmeet-spill-") as folder:
+            print(json.dumps(run(given.policies[0], load, given.seed, Path(folder), given.within)))
+        return
+    import subprocess
+
+    found = []
+    for policy in given.policies:
+        console.print(f"[bold]{policy}[/bold]: {load.before + load.burst + load.after:.0f} s of input")
+        command = [sys.executable, "-m", "bench.spill", "--one", "--policies", policy, *_same(given)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            console.print(done.stderr[-2000:])
+            raise SystemExit(1)
+        one = json.loads(done.stdout.strip().splitlines()[-1])
+        found.append(one)
+        shown = {
+            name: one[name]
+            for name in ("results", "productive_share", "before", "burst", "paid_after_burst", "cpu_seconds")
+        }
+        console.print(shown)
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "spill.json").write_text(json.dumps(found, indent=1))
+    draw(found, given.out / "spill.png")
+
+
+def _same(given: Any) -> list[str]:
+    names = ("rate", "before", "burst", "after", "within", "seed")
+    return [part for name in names for part in (f"--{name}", str(getattr(given, name)))]
+
+
+if __name__ == "__main__":
+    main()
