@@ -66,7 +66,7 @@ def dead_rows(store: Store, chunk: Chunk) -> Ints:
 
 def forget_missing() -> None:
     """Forget the files that are gone."""
-    _opened.forget(lambda key: not Store(key[0]).is_here(key[1]))
+    _opened.forget(lambda key: Store(key[0]).is_gone(key[1]))
 
 
 def _size(dead: Mapping[str, Ints]) -> int:

@@ -158,7 +158,7 @@ class Store:
             chunks: All that it names now.
         """
         if (self.root, run) not in _named:  # another may have ended, and its files have been removed by anybody
-            _opened.forget(lambda key: not Store(key.root).is_here(key.path))
+            _opened.forget(lambda key: not Store(key.root)._kept_at(key.path).exists())
         now = {_known_by(chunk) for chunk in chunks}
         before = _named.pop((self.root, run), frozenset())
         _named[self.root, run] = frozenset(now)
@@ -199,9 +199,9 @@ class Store:
             "so results would be lost; restore it or start a new checkpoint."
         )
 
-    def is_here(self, path: str) -> bool:
-        """Tell whether this host has a file, or its copy if it is remote."""
-        return self._kept_at(path).exists()
+    def is_gone(self, path: str) -> bool:
+        """Tell whether a file has been removed, if that is known without asking another host."""
+        return self.local is not None and not self._kept_at(path).exists()
 
     def _kept_at(self, path: str) -> Path:
         """Return where this host has a file, or its copy if it is remote."""

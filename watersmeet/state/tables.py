@@ -45,7 +45,7 @@ def opened(store: Store, file: MarkFile, shape: Shape) -> Marks:
 
 def forget_missing() -> None:
     """Close the tables whose files are gone."""
-    _opened.forget(lambda key: not Store(key[0]).is_here(key[1]))
+    _opened.forget(lambda key: Store(key[0]).is_gone(key[1]))
 
 
 def coalesced(store: Store, name: str, files: tuple[MarkFile, ...], shape: Shape) -> tuple[MarkFile, ...]:
