@@ -70,6 +70,15 @@ def test_many_small_files_count_by_pages(tmp_path: Path, opened: Opened) -> None
     assert opened.nbytes == 10 * 2 * PAGE
 
 
+def test_no_more_than_so_many_are_open(tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened_module, "MOST_CHUNKS", 8)
+    store = Store(str(tmp_path))
+    for number in range(20):
+        store.open(written(store, f"r-b0-many{number}"), pa.int64())
+        assert len(opened) <= 8
+    assert len(opened) > 4
+
+
 def test_what_the_user_says_comes_before_the_limits(tmp_path: Path, opened: Opened) -> None:
     store = Store(str(tmp_path), open_bytes=6 * PAGE)
     with limited(open_bytes=1 << 30):

@@ -11,6 +11,9 @@ from watersmeet.state.rows import Rows
 MOST_CHECKED = 100_000
 """Chunks of which a process remembers that their checksums were right."""
 
+MOST_CHUNKS = 20_000
+"""Chunks that are open at once, however small: Linux lets a process map 65,530 files, and some chunks have two."""
+
 
 class Key(NamedTuple):
     """What open rows are known by."""
@@ -74,6 +77,8 @@ class Opened:
         most = self._most(self._rows.size)
         if self._rows.size > most and self.nbytes > most:
             self._rows.shrink(3 * most // 4)  # by a quarter, so that this is not due again at once
+        if len(self._rows) > MOST_CHUNKS:
+            self._rows.shrink(3 * self._rows.size // 4)
 
     def _most(self, held: int) -> int:
         return most_open(self._given or limits().open_bytes, held)
