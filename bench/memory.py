@@ -1,6 +1,6 @@
 """A join whose live state is larger than the address space of the Python workers that do it.
 
-`python bench/memory.py [--gigabytes 8] [--memory 4g] [--exchange local]`: two workers share
+`python bench/memory.py [--gigabytes 8] [--memory 4g] [--master local[2]] [--exchange local]`: two workers share
 `spark.executor.pyspark.memory`, two streams of wide rows stay alive to the end, and the results are compared with what
 NumPy finds. Prints what each worker took.
 """
@@ -8,6 +8,7 @@ NumPy finds. Prints what each worker took.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import threading
@@ -24,6 +25,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+import pyspark
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
@@ -150,6 +152,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=8, help="live state at the end")
     parser.add_argument("--memory", default="4g", help="spark.executor.pyspark.memory, for two workers")
+    parser.add_argument("--master", default=f"local[{WORKERS}]", help="or local-cluster[1,2,2048]")
     parser.add_argument("--exchange", default="local", choices=["local", "shuffle"])
     options = parser.parse_args()
     a, b = places(int(options.gigabytes * 2**30) // WIDTH // 2)
@@ -158,7 +161,8 @@ def main() -> None:
         write(folder / "a", a)
         write(folder / "b", b)
         memory = {"spark.executor.pyspark.memory": options.memory, "spark.executor.cores": str(WORKERS)}
-        spark = session(memory | {"spark.master": f"local[{WORKERS}]"})
+        os.environ.setdefault("SPARK_HOME", os.path.dirname(pyspark.__file__))  # local-cluster asks for it
+        spark = session(memory | {"spark.master": options.master})
         began = time.monotonic()
         with Watch() as watch:
             state = run(spark, folder, options.exchange)
