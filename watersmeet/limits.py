@@ -31,7 +31,7 @@ class Limits:
         file_bytes: Neighbouring cells share a file until it holds this,
         files: or one such part of all that is written at once.
         spool_bytes: New rows of a stream that a task holds back before it writes them as chunks.
-        open_bytes: What the chunks that a process keeps open may take.
+        open_bytes: What the chunks that a process keeps open may take; 0 for a share of its memory.
         copied_bytes: What this host's copies of remote chunks may take on disk.
         output_bytes: Results that are made at once.
         file_rows: Results in a file.
@@ -61,7 +61,7 @@ class Limits:
     file_bytes: int = 4 << 10
     files: int = 64
     spool_bytes: int = 48 << 20
-    open_bytes: int = 512 << 20
+    open_bytes: int = 0
     copied_bytes: int = 4 << 30
     output_bytes: int = 32 << 20
     file_rows: int = 8_000_000

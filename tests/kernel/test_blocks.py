@@ -22,6 +22,7 @@ from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
 from watersmeet.state import manifest as manifests
+from watersmeet.state.budget import Space
 from watersmeet.state.rows import widths
 from watersmeet.state.store import Store
 from watersmeet.testing.run import Run
@@ -187,3 +188,35 @@ def test_widths_of_values(values: pa.Array, wanted: list[int]) -> None:
     assert (abs(found - np.array(wanted)) <= np.array(wanted) // 4 + 2).all(), found
     again = widths(values.slice(1), np.arange(len(values) - 1))
     assert pa.types.is_nested(values.type) or again.tolist() == found[1:].tolist()
+
+
+# -- DuckDB's memory
+
+
+@pytest.mark.parametrize(
+    ("limited", "wanted"),
+    [(None, 256_000_000), (Space(2 << 30, 1 << 30), 256_000_000), (Space(1 << 30, 768 << 20), 64 << 20),
+     (Space(1 << 30, 1 << 30), 32_000_000)],
+)  # fmt: skip
+def test_duckdb_takes_no_more_than_a_part_of_a_limited_address_space(
+    monkeypatch: pytest.MonkeyPatch, limited: Space | None, wanted: int
+) -> None:
+    monkeypatch.setattr("watersmeet.kernel.duck.space", lambda: limited)
+    shown = Duck(Dialect())._connection.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]
+    assert float(shown.removesuffix(" MiB")) * 2**20 == pytest.approx(wanted, rel=0.01)
+
+
+def test_what_duckdb_has_no_memory_for_goes_to_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("watersmeet.kernel.duck.MEMORY", 24_000_000)
+    rows, folder = 400_000, tmp_path / "made" / "duckdb"
+    duck, values = Duck(Dialect(), folder), pa.array([f"{number:060}" for number in range(400_000)])
+    found = duck.join({"x": values}, {"y": values}, ["x = y"], (rows, rows))
+    assert len(next(found)[0]) and any(folder.iterdir())
+    assert sum(len(pairs) for pairs, _ in found)
+
+
+def test_duckdb_starts_no_threads() -> None:
+    before = len([*Path("/proc/self/task").iterdir()])
+    duck = Duck(Dialect())
+    assert duck.filter({"x": pa.array([1, 2])}, ["x > 1"], 2).tolist() == [1]
+    assert len([*Path("/proc/self/task").iterdir()]) == before

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from watersmeet.errors import StateError
+from watersmeet.state import deleted
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 from watersmeet.state.deleted import dead_rows, live_rows, with_dead
 from watersmeet.state.store import Store
@@ -44,3 +45,13 @@ def test_damage_is_told(tmp_path: Path) -> None:
     path.with_name("other").write_bytes(b"")
     with pytest.raises(StateError, match="fails its checksum"):
         dead_rows(store, found)
+
+
+def test_files_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    kept, gone = (with_dead(store, [chunk("a", 3)], name, {"a": np.array([1])})[0] for name in ("kept", "gone"))
+    for one in (kept, gone):
+        assert dead_rows(store, one).tolist() == [1]
+    (tmp_path / str(gone.deleted)).unlink()
+    deleted.forget_missing()
+    assert [path for root, path in deleted._opened if root == store.root] == [kept.deleted]

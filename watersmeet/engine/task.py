@@ -1,6 +1,7 @@
 """The part of a batch that one task does: hops over the chunks of earlier batches and of this one."""
 
 import atexit
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,8 @@ from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Dialect
 from watersmeet.retention.purge import newly_dead
-from watersmeet.state.deleted import with_dead
+from watersmeet.state import deleted, tables
+from watersmeet.state.frugal import save_space
 from watersmeet.state.units import Group, Tally, group_of
 
 Clock = Callable[[], float]
@@ -39,12 +41,15 @@ class Worker:
 
     Args:
         clock: Returns seconds.
-        folder: Where it shares these answers with other processes; None if it doesn't.
+        folder: Where it shares these answers with other processes, and DuckDB puts what it has no memory for; None if
+            neither is to be there.
     """
 
     def __init__(self, clock: Clock, folder: Path | None = None) -> None:
+        save_space()
         self._clock = clock
-        self._cache = AnswerCache(folder)
+        self._folder = folder
+        self._cache = AnswerCache(None if folder is None else folder / "answers")
         self._ducks: dict[Dialect, Duck] = {}
         atexit.register(self._ducks.clear)  # DuckDB complains of connections that outlive the interpreter
 
@@ -53,12 +58,15 @@ class Worker:
         chunks = table.chunks
         self._cache.keep(plan.run, {chunk.id for chunk in chunks})
         plan.store.keep(plan.run, (chunk for chunk in chunks if plan.is_read(chunk)))
+        tables.forget_missing()
+        deleted.forget_missing()
         return Hops(query, table, self.duck(query.dialect), self._cache, self._clock, routes, plan.run)
 
     def duck(self, dialect: Dialect) -> Duck:
         """Return the connection for a session's settings."""
         if dialect not in self._ducks:
-            self._ducks[dialect] = Duck(dialect)
+            folder = None if self._folder is None else self._folder / f"duckdb-{os.getpid()}-{len(self._ducks)}"
+            self._ducks[dialect] = Duck(dialect, folder)
         return self._ducks[dialect]
 
 
@@ -301,5 +309,5 @@ class JoinTask:
         began, store, unique = cpu(), self._plan.store, f"{self._plan.name}-{name}"
         replaced = {key for _, parts in report.merged for key in parts}
         rest = [chunk for chunk in self._plan.chunks if chunk.id in dead and chunk.id not in replaced]
-        report.purged = with_dead(store, rest, unique, dead)
+        report.purged = deleted.with_dead(store, rest, unique, dead)
         report.purging += cpu() - began

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -14,21 +15,34 @@ from watersmeet.limits import limits
 from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Bound, Conjunct, Dialect
 from watersmeet.show import plain
+from watersmeet.state.budget import space
 
 Ints = NDArray[np.int64]
 Table = Mapping[str, pa.Array]
 Ends = NDArray[np.float64] | None
 
-MEMORY = "256MB"
+MEMORY = 256_000_000
+"""What it may use, in bytes; beyond that it writes to disk."""
+LEAST_MEMORY = 32_000_000
 RAISED = (duckdb.DataError, duckdb.ProgrammingError, duckdb.NotSupportedError)
 """What DuckDB says of values that an expression has no answer for; all else is no fault of an expression."""
 
 
 class Duck:
-    """One connection of one worker process; not shared between threads."""
+    """One connection of one worker process; not shared between threads.
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._connection = duckdb.connect(config={"threads": 1, "memory_limit": MEMORY})
+    Args:
+        dialect: The session's settings.
+        folder: Where DuckDB puts what it has no memory for, nobody else's; None for a folder of its choice.
+    """
+
+    def __init__(self, dialect: Dialect, folder: Path | None = None) -> None:
+        # No threads of its own: each would take 64 MB of address space, and there is one process for each core.
+        config: dict[str, str | int] = {"threads": 1, "async_threads": 0, "memory_limit": f"{_memory()}B"}
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            config["temp_directory"] = str(folder)
+        self._connection = duckdb.connect(config={**config})
         # [!] GLOBAL: cursors begin with the settings of the database, not with those of this connection.
         settings = (f"SET GLOBAL TimeZone = '{dialect.time_zone}'", "SET enable_progress_bar = false")
         for statement in (*settings, *PRELUDE):
@@ -159,6 +173,12 @@ class Duck:
             yield self._connection
         finally:
             self._connection.unregister("t")
+
+
+def _memory() -> int:
+    """Return how much DuckDB may use: no more than a quarter of the free address space, where that is limited."""
+    limited = space()
+    return MEMORY if limited is None else min(MEMORY, max(LEAST_MEMORY, limited.room() // 4))
 
 
 def in_utc(kind: pa.DataType) -> pa.DataType:

@@ -45,6 +45,7 @@ from watersmeet.spark.frames import (
 from watersmeet.spark.select import Selection
 from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.where import Where
+from watersmeet.spark.workers import save_space
 from watersmeet.spark.writer import JoinWriter
 from watersmeet.spilling import Spill
 from watersmeet.state.store import Store
@@ -312,6 +313,7 @@ class Join:
         self.check_settings()
         folder = tempfile.mkdtemp(prefix="watersmeet-")
         store = Store(folder)
+        save_space(self.spark)
         checks.workers(self.spark, store)
         where = host(self.spark, shared=True)
         run = uuid.uuid4().hex[:12]

@@ -14,7 +14,10 @@ from watersmeet.engine.task import JoinTask, Worker
 from watersmeet.errors import WatersmeetError
 from watersmeet.exchange.message import Attempt, Blocks, Task, received
 from watersmeet.limits import adopt
+from watersmeet.state.budget import shared_by
 
+EXECUTOR_CORES = "resource.executor.cores"
+"""Where Spark tells tasks `spark.executor.cores`, if it is set."""
 SparkTask = Callable[[Blocks], Iterator[pa.RecordBatch]]
 
 _worker: Worker | None = None
@@ -24,6 +27,7 @@ def worker() -> Worker:
     """Return what this worker process keeps between tasks."""
     global _worker  # Spark reuses worker processes, and gives no other place to keep a connection.
     if _worker is None:
+        shared_by(_processes())
         _worker = Worker(time.perf_counter, shared())
     return _worker
 
@@ -31,7 +35,14 @@ def worker() -> Worker:
 def shared() -> Path | None:
     """Return a folder that the tasks of an executor share and that goes when it does; None in the driver."""
     folders = os.environ.get("SPARK_LOCAL_DIRS") if TaskContext.get() is not None else None
-    return Path(folders.split(",")[0]).resolve() / "watersmeet-answers" if folders else None
+    return Path(folders.split(",")[0]).resolve() / "watersmeet" if folders else None
+
+
+def _processes() -> int | None:
+    """Return how many tasks the executor runs at once, each in a process of its own; None if that isn't said."""
+    context = TaskContext.get()
+    cores = None if context is None else context.getLocalProperty(EXECUTOR_CORES)
+    return int(cores) if cores else None
 
 
 def on_spark(task: Task) -> SparkTask:

@@ -18,6 +18,7 @@ from watersmeet.cost.parameters import Parameters
 from watersmeet.engine.sides import SIDES
 from watersmeet.errors import DefinitionError, PredicateError, StateError, WatersmeetError
 from watersmeet.model.duration import microseconds
+from watersmeet.model.size import bytes_of
 from watersmeet.retention.outlook import Outlook
 from watersmeet.spark import checks
 from watersmeet.spark.batch import DATA_ERROR, BatchRunner, Checkpoint, Outputs, description
@@ -31,6 +32,7 @@ from watersmeet.spark.offsets import Offsets
 from watersmeet.spark.paths import Place, absolute, place, reached
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
 from watersmeet.spark.tree import FrameTree
+from watersmeet.spark.workers import save_space
 from watersmeet.spilling import Controller
 from watersmeet.state import manifest as manifests
 from watersmeet.state.claim import claim
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from watersmeet.spark.join import Join
 
 OWN_OPTIONS = {
-    *("checkpointLocation", "path", "exchange", "durable", "samples"),
+    *("checkpointLocation", "path", "exchange", "durable", "samples", "openBytes"),
     *(f"{kind}Path" for kind in SIDES),
 }
 Consume = Callable[[DataFrame, int], None]
@@ -139,14 +141,16 @@ class JoinWriter:
         chosen = checks.exchange(self._options.get("exchange"), is_local(spark))
         samples = checks.samples(self._options.get("samples"), join.stream_columns)
         durable = checks.switch("durable", self._options.get("durable", "true"))
+        opened = bytes_of(self._options["openBytes"], "option 'openBytes'") if "openBytes" in self._options else 0
         sink, sides = self._sink(location.spark), self._sides()
         kept = location.inside("watersmeet")
         checks.apart(kept.arrow, *self._outputs(sink, sides))
         tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
-        store, offsets = Store(kept.arrow, durable), Offsets(Store(location.arrow))
+        store, offsets = Store(kept.arrow, durable, opened), Offsets(Store(location.arrow))
         offsets.check_done(manifests.last_offered(store))
         with checks.writable(location.spark):
             store.check()
+            save_space(spark)
             checks.workers(spark, store)
             lease = take(store)
         try:

@@ -47,6 +47,13 @@ class Cache(Generic[Key, Value]):
         self._values[key] = _Entry(value, size)
         self.size += size
 
+    def resize(self, key: Key, size: int) -> None:
+        """Note that a value takes another number of bytes, if it is still there."""
+        entry = self._values.get(key)
+        if entry is not None:
+            self.size += size - entry.size
+            entry.size = size
+
     def load(self, key: Key, read: Callable[[], Value], size_of: Callable[[Value], int], most: int) -> Value:
         """Return a value, read now if it isn't there; then no more than some bytes are kept.
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from watersmeet.errors import StateError
 from watersmeet.limits import limits
+from watersmeet.state.budget import cores
 
-_fetched = 0
-"""Bytes that this process has fetched since it last looked at what all copies take."""
+_fetched: int | None = None
+"""Bytes that this process has fetched since it last looked at what all copies take; None before it did."""
 
 
 def folder() -> Path:
@@ -31,9 +32,10 @@ def keep(path: Path, data: bytes) -> None:
     draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     draft.write_bytes(data)
     draft.replace(path)
-    _fetched += len(data)
-    if _fetched > limits().copied_bytes // 8:
-        _fetched = 0
+    # [!] Others fetch at the same time, and those before may have ended before it was their turn to look.
+    due = _fetched is None or _fetched + len(data) > limits().copied_bytes // (8 * min(8, cores()))
+    _fetched = 0 if due else (_fetched or 0) + len(data)
+    if due:
         _trim(path)
 
 

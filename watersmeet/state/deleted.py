@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.limits import limits
+from watersmeet.state.budget import most_open
 from watersmeet.state.cache import Cache
 from watersmeet.state.chunk import CHUNKS, Chunk
 from watersmeet.state.ipc import encode
@@ -59,7 +60,13 @@ def dead_rows(store: Store, chunk: Chunk) -> Ints:
     path = chunk.deleted
     if path is None:
         return np.zeros(0, np.int64)
-    return _opened.load((store.root, path), lambda: _read(store, path), _size, limits().open_bytes // 16)[chunk.id]
+    most = most_open(store.open_bytes or limits().open_bytes, _opened.size) // 16
+    return _opened.load((store.root, path), lambda: _read(store, path), _size, most)[chunk.id]
+
+
+def forget_missing() -> None:
+    """Forget the files that are gone."""
+    _opened.forget(lambda key: Store(key[0]).is_gone(key[1]))
 
 
 def _size(dead: Mapping[str, Ints]) -> int:

@@ -5,6 +5,8 @@ windows their content hashes or arrival ordinals, where several batches' are owe
 for large chunks the sorted index.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -20,11 +22,22 @@ ARRIVAL = "arrival"
 
 
 class Rows:
-    """The rows of one chunk, opened: columns are views of the memory-mapped file, sort orders are kept."""
+    """The rows of one chunk, opened: columns are views of the memory-mapped file, sort orders are kept.
 
-    def __init__(self, batch: pa.RecordBatch, time_type: pa.DataType, ordinals: NDArray[np.int64] | None) -> None:
-        self._batch, self._size = batch, int(batch.nbytes)
+    Args:
+        batch: Its columns.
+        time_type: The type of the event time.
+        ordinals: The rows' arrival ordinals, if the stream has a count window and the batch doesn't hold them.
+        mapped: What the mapped files take, which may hold other chunks, too.
+    """
+
+    def __init__(
+        self, batch: pa.RecordBatch, time_type: pa.DataType, ordinals: NDArray[np.int64] | None, mapped: int = 0
+    ) -> None:
+        self._batch, self._size = batch, max(mapped, int(batch.nbytes))
         self._time_type = time_type
+        self.grown: Callable[[Rows], None] | None = None
+        """Is told once they take more bytes."""
         self._sorted: dict[Column, SortedColumn] = {}
         self.ts: NDArray[np.int64] = batch.column(TIME).to_numpy()
         self.names = set(batch.schema.names)
@@ -37,7 +50,7 @@ class Rows:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes they take: those of the file, and those of sort orders in memory."""
+        """How many bytes they take: those of the files, and those of sort orders in memory."""
         return self._size + sum(column.nbytes for column in self._sorted.values())
 
     @property
@@ -68,6 +81,8 @@ class Rows:
         """Return a column in rising order of its values; sorted once, and kept."""
         if column not in self._sorted:
             self._sorted[column] = sorted_column(self._batch, column, self.column(column))
+            if self.grown is not None:
+                self.grown(self)
         return self._sorted[column]
 
 

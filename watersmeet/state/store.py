@@ -22,6 +22,8 @@ from watersmeet.state.sealed import digest
 
 TRIES = 3
 """How often a remote file is fetched whose copy on this host vanishes."""
+PAGE = 4096
+"""Files are mapped in pages of so many bytes; about as many more are taken by the objects that stand for one."""
 MOST_RUNS = 100
 """Runs of queries of which a process remembers the chunks that they named."""
 
@@ -35,10 +37,12 @@ class Store:
     Attributes:
         root: A local path, or a URI that `pyarrow.fs` opens.
         durable: Whether what is published on this host's file system survives a loss of power.
+        open_bytes: What the chunks that a process keeps open may take; 0 for what the limits say.
     """
 
     root: str
     durable: bool = False
+    open_bytes: int = 0
 
     @property
     def local(self) -> str | None:
@@ -172,8 +176,7 @@ class Store:
         """Memory-map a file, fetching it to this host's disk first if it is remote."""
         for _ in range(TRIES):
             try:
-                with pa.memory_map(str(self._on_this_host(path))) as source:
-                    return source.read_buffer()
+                return _mapped(self._on_this_host(path))
             except (FileNotFoundError, pa.ArrowInvalid):  # another process may have removed this host's copy
                 if self.local is not None:
                     break
@@ -195,6 +198,10 @@ class Store:
             f"The state file {path} under {self.root} {how}: a manifest names it, "
             "so results would be lost; restore it or start a new checkpoint."
         )
+
+    def is_gone(self, path: str) -> bool:
+        """Tell whether a file has been removed, if that is known without asking another host."""
+        return self.local is not None and not self._kept_at(path).exists()
 
     def _kept_at(self, path: str) -> Path:
         """Return where this host has a file, or its copy if it is remote."""
@@ -229,7 +236,7 @@ class Store:
                 if not self._forgotten(chunk.files):
                     raise
                 rows = self._read_rows(chunk, time_type, checked=False)
-            _opened.put(key, rows)
+            _opened.put(key, rows, self.open_bytes)
         return rows
 
     def _forgotten(self, files: Iterable[str]) -> bool:
@@ -244,13 +251,12 @@ class Store:
         source = self._map(place.path)
         if source.size < place.offset + place.length:
             raise self._damaged(place.path, "is cut short")
-        return Rows(read_batch(source, place, checked), time_type, self._ordinals(chunk))
-
-    def _ordinals(self, chunk: Chunk) -> Any:
+        batch, mapped = read_batch(source, place, checked), _in_memory(source)
         if chunk.ordinals is None:
-            return None
-        data = self.map_digested(chunk.ordinals)
-        return pa.ipc.open_stream(data).read_next_batch().column(0).to_numpy()
+            return Rows(batch, time_type, None, mapped)
+        numbers = self.map_digested(chunk.ordinals)
+        ordinals = pa.ipc.open_stream(numbers).read_next_batch().column(0).to_numpy()
+        return Rows(batch, time_type, ordinals, mapped + _in_memory(numbers))
 
 
 def files_below(folder: str) -> Iterator[str]:
@@ -261,6 +267,23 @@ def files_below(folder: str) -> Iterator[str]:
     """
     for base, _, names in os.walk(folder, onerror=_unless_missing):
         yield from (os.path.join(base, name) for name in names)
+
+
+def _mapped(path: Path) -> pa.Buffer:
+    """Map a file into memory; if no address space is left, chunks that are open make room."""
+    try:
+        with pa.memory_map(str(path)) as source:
+            return source.read_buffer()
+    except OSError as error:
+        if error.errno != errno.ENOMEM or not _opened.close():
+            raise
+    with pa.memory_map(str(path)) as source:
+        return source.read_buffer()
+
+
+def _in_memory(file: pa.Buffer) -> int:
+    """Return what a mapped file takes: whole pages, and objects that stand for it."""
+    return (-(-int(file.size) // PAGE) + 1) * PAGE
 
 
 def _unless_missing(error: OSError) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.limits import limits
+from watersmeet.state.budget import most_open
 from watersmeet.state.cache import Cache
 from watersmeet.state.ipc import encode
 from watersmeet.state.marks import Marks, Shape, merged
@@ -38,8 +39,13 @@ def opened(store: Store, file: MarkFile, shape: Shape) -> Marks:
         (store.root, file.path),
         lambda: Marks(shape, read_table(store, file)),
         lambda marks: marks.nbytes,
-        limits().open_bytes // 4,
+        most_open(store.open_bytes or limits().open_bytes, _opened.size) // 4,
     )
+
+
+def forget_missing() -> None:
+    """Close the tables whose files are gone."""
+    _opened.forget(lambda key: Store(key[0]).is_gone(key[1]))
 
 
 def coalesced(store: Store, name: str, files: tuple[MarkFile, ...], shape: Shape) -> tuple[MarkFile, ...]:

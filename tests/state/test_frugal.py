@@ -1,0 +1,24 @@
+"""Arrow and malloc reserve little where address space is limited."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource, sys
+import pyarrow as pa
+from watersmeet.state.budget import space
+from watersmeet.state.frugal import save_space
+if sys.argv[1] == "limited":
+    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+save_space()
+print(pa.default_memory_pool().backend_name, space() is not None)
+"""
+
+
+@pytest.mark.parametrize(("given", "said"), [("limited", "system True"), ("free", "mimalloc False")])
+def test_arrow_takes_memory_as_malloc_gives_it(given: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "mimalloc")
+    done = subprocess.run([sys.executable, "-c", PROGRAM, given], capture_output=True, text=True)
+    assert done.stdout.strip() == said
