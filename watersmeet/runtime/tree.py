@@ -14,6 +14,7 @@ from watersmeet.model.metadata import Inherited
 from watersmeet.state.choice import Choice
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.promised import MarkFile
+from watersmeet.state.units import Group, Tally
 
 
 class Job(NamedTuple):
@@ -48,6 +49,28 @@ class Job(NamedTuple):
     def handed(self) -> list[tuple[Number, MarkFile]]:
         """The punctuations for an outer join, by what they are a promise of."""
         return [found for report in self.reports for found in report.handed]
+
+    @property
+    def groups(self) -> dict[Group, Tally]:
+        """What its groups are worth."""
+        return self._together.groups
+
+    @property
+    def credits(self) -> dict[int, int]:
+        """How many results came from groups of inner joins, by code; see `TaskReport`."""
+        return self._together.credits
+
+    @property
+    def crossings(self) -> dict[tuple[int, int], int]:
+        """How many results of inner joins went from a group, by code, to a partition; see `TaskReport`."""
+        return self._together.crossings
+
+    @property
+    def _together(self) -> TaskReport:
+        whole = TaskReport(0)
+        for report in self.reports:
+            whole.add(report)
+        return whole
 
     @property
     def intakes(self) -> list[IntakeReport]:
@@ -96,6 +119,11 @@ class JoinTree:
         for child in self.inner.values():
             yield from child.walk()
 
+    @property
+    def traces(self) -> frozenset[int]:
+        """The streams whose rows say which groups of inner joins they came from."""
+        return frozenset(at for at, child in self.inner.items() if child.operator.query.tracing == "results")
+
     def start(self) -> Manifest:
         """Return the state before the first batch."""
         return self.operator.start()
@@ -117,7 +145,10 @@ class JoinTree:
         outer = {
             child.path: tree.operator.query.streams[at] for tree in self.walk() for at, child in tree.inner.items()
         }
-        planned = {tree.path: tree.operator.plan(part, now, round) for tree, part in self.states(before)}
+        planned = {
+            tree.path: replace(tree.operator.plan(part, now, round), path=tree.path, traces=tree.traces)
+            for tree, part in self.states(before)
+        }
         planned |= {path: replace(planned[path], hands=stream.inherits) for path, stream in outer.items()}
         return dict(reversed(planned.items()))
 
