@@ -15,13 +15,14 @@ from watersmeet.spark.jobs import Jobs
 from watersmeet.state.traces import codes_of
 
 pytestmark = pytest.mark.spark
-JOINS: dict[str, dict[str, str]] = {
+JOINS: dict[str, dict[str, Any]] = {
     "columns": {"inner": "a.id AS l, b.id AS r, b.x AS x", "outer": "ab.l, ab.r, c.id AS _trace"},
     "expressions": {
         "inner": "a.id + 0 AS l, b.id AS r, b.x AS x, _time AS _time",
         "outer": "ab.l + 0 AS l, ab.r, c.id",
     },
 }
+JOINS["structs"] = {"inner": None, "outer": "ab.a.id AS l, ab.b.id AS r, c.id", "x": "ab.b.x"}
 HERE = "{0}.x IS NOT NULL AND {1}.x IS NOT NULL"
 BY_SPARK = "soundex(concat({0}.x, {1}.x)) IS NOT NULL"
 
@@ -41,7 +42,7 @@ def _join(frames: dict[str, Any], select: str, where: str) -> wm.Join:
     return wm.join(
         _stream("ab", inner, time="_time"),
         _stream("c", frames["c"], time="ts"),
-        where=f"abs(ab.x - c.x) < 2 AND {where.format('ab', 'c')}",
+        where=f"abs(ab.x - c.x) < 2 AND {where.format('ab', 'c')}".replace("ab.x", JOINS[select].get("x", "ab.x")),
         select=JOINS[select]["outer"],
         strategy=wm.PSP(2),
     )
@@ -57,7 +58,7 @@ def _run(join: wm.Join, folder: Path, exchange: str) -> tuple[Counter[Any], list
 @pytest.mark.parametrize(
     ("exchange", "select", "where"),
     [
-        pytest.param("driver", "columns", HERE, marks=pytest.mark.slow),
+        pytest.param("driver", "structs", HERE, marks=pytest.mark.slow),
         ("local", "expressions", BY_SPARK),
         pytest.param("shuffle", "columns", BY_SPARK, marks=pytest.mark.slow),
     ],

@@ -121,12 +121,13 @@ def decided(store: Store, query: Query, name: str) -> Task:
 
     It reports as well in how many of their traces the code of each group is, where combinations have traces.
     """
+    unwritten = len(query.traced_schema) - len(query.file_schema)
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
         writer, codes = ResultWriter(store, query.file_schema, f"{name}-{attempt.name}"), Counter[int]()
         for block in blocks:
             codes.update(count_of(block.column(0)) if query.tracing != "none" else {})
-            writer.write(block.select(query.file_schema.names))
+            writer.write(block.select(list(range(unwritten, block.num_columns))))
         writer.close()
         yield messages([(attempt.partition, (writer.rows, writer.files, codes))])
 
