@@ -17,18 +17,31 @@ from watersmeet.state.store import Store
 RESULTS = "results"
 GROUP_ROWS = 1 << 20
 Answers = Callable[[Partials], Mapping[str, pa.Array]]
+Traces = Callable[[Partials], pa.Array]
+TRACE_BYTES = 64
+"""About how many a trace takes."""
 
 
-def output(query: Query, block: Partials, table: ChunkTable) -> Iterator[pa.RecordBatch]:
-    """Yield a block of results as rows of the output's schema, cast to it exactly."""
-    most = limits().output_bytes
-    size = max(1, most // (8 + 8 * len(query.shown)))
+def output(query: Query, block: Partials, table: ChunkTable, traces: Traces | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield a block of results as rows of the files' schema, cast to it exactly.
+
+    Args:
+        query: The join.
+        block: The results.
+        table: Where their columns are.
+        traces: Returns the groups that some of them came from; needed where results say so.
+    """
+    most, traced = limits().output_bytes, traces if query.tracing == "results" else None
+    size = max(1, most // (8 + 8 * len(query.shown) + (TRACE_BYTES if traced else 0)))
     for start in range(0, len(block), size):
         for _, part in table.pieces(block.slice(start, min(size, len(block) - start)), query.shown, most):
-            yield pa.RecordBatch.from_arrays(_columns(query, part, table.gather), schema=query.output_schema)
+            columns = [*_traced(part, traced), *_columns(query, part, table.gather)]
+            yield pa.RecordBatch.from_arrays(columns, schema=query.file_schema)
 
 
-def pending(query: Query, block: Partials, table: ChunkTable, answers: Answers) -> Iterator[pa.RecordBatch]:
+def pending(
+    query: Query, block: Partials, table: ChunkTable, answers: Answers, traces: Traces | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield combinations that Spark has to decide: what they would put out, and what the conjuncts left to it read.
 
     Args:
@@ -36,9 +49,11 @@ def pending(query: Query, block: Partials, table: ChunkTable, answers: Answers) 
         block: The combinations.
         table: Where their columns are.
         answers: Returns what Python predicates answer about some of them, by the calls' names.
+        traces: Returns the groups that some of them came from; needed where they are to say so.
     """
     schema, most = query.pending_schema, limits().output_bytes
-    read = schema.names[len(query.output_schema) :]
+    traced = traces if query.tracing != "none" else None
+    read = schema.names[len(query.traced_schema) :]
     columns = {column.name: column for conjunct in query.deferred for column in conjunct.columns}
     size = max(1, most // (8 + 8 * len(schema)))
     for start in range(0, len(block), size):
@@ -46,8 +61,12 @@ def pending(query: Query, block: Partials, table: ChunkTable, answers: Answers) 
         for _, part in table.pieces(some, {*query.shown, *columns.values()}, most):
             told = answers(part)
             values = [part.column(columns[name], table.gather) if name in columns else told[name] for name in read]
-            shown = [*_columns(query, part, table.gather), *values]
+            shown = [*_traced(part, traced), *_columns(query, part, table.gather), *values]
             yield pa.RecordBatch.from_arrays(list(map(_cast, shown, schema.types)), schema=schema)
+
+
+def _traced(block: Partials, traces: Traces | None) -> list[pa.Array]:
+    return [] if traces is None else [traces(block)]
 
 
 def _columns(query: Query, block: Partials, gather: Gather) -> list[pa.Array]:

@@ -23,7 +23,7 @@ from watersmeet.retention.orphans import children
 from watersmeet.retention.propagation import propagates, said
 from watersmeet.state.marks import ALWAYS, Marks, from_rows, merged
 from watersmeet.state.promised import MarkFile
-from watersmeet.state.rows import TIME
+from watersmeet.state.rows import TIME, TRACE
 from watersmeet.state.tables import write_table
 
 Mask = NDArray[np.bool_]
@@ -122,7 +122,8 @@ class Hearing:
         foreign = self._foreign(stream)
         if foreign and rows.num_rows:
             known = [pc.is_valid(rows.column(f"s{stream}_{field}")) for field in foreign.values()]
-            self._waiting[stream, next(iter(foreign))].append(rows.filter(reduce(pc.or_, known)))
+            waiting = rows.select([name for name in rows.schema.names if name != TRACE])
+            self._waiting[stream, next(iter(foreign))].append(waiting.filter(reduce(pc.or_, known)))
 
     def _foreign(self, stream: int) -> dict[int, int]:
         """Return the columns of a stream's foreign keys, by their numbers; the first has the rows that wait for all."""

@@ -21,7 +21,7 @@ from watersmeet.model.duration import spelled
 from watersmeet.model.windows import within_horizon
 from watersmeet.state.buckets import bucket
 from watersmeet.state.chunk import WHOLE, Bucket, Chunk
-from watersmeet.state.rows import HASH, TIME
+from watersmeet.state.rows import HASH, TIME, TRACE
 from watersmeet.state.write import Writer
 
 FRESH = 1 << 36
@@ -245,7 +245,8 @@ class Spool:
         """Take accepted rows of a stream."""
         if not rows.num_rows:
             return
-        kept = rows.select([TIME, HASH, *(column.name for column in self._plan.query.kept[stream])])
+        beside = [TIME, HASH, *([TRACE] if stream in self._plan.traces else [])]
+        kept = rows.select([*beside, *(column.name for column in self._plan.query.kept[stream])])
         for part in _halved(kept, limits().spool_bytes):
             waiting = self._waiting.setdefault(stream, [])
             if waiting and sum(batch.nbytes for batch in (*waiting, part)) > limits().spool_bytes:

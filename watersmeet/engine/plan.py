@@ -82,6 +82,8 @@ class BatchPlan:
         exempt: The streams whose rows are never late: joins that may owe results.
         round: Whether it brings no rows, and only pays.
         tallies: Whether tasks tell what each group is worth.
+        path: Where the join stands in the tree.
+        traces: The streams whose rows say which groups of inner joins they came from.
         handed: The punctuations that inner joins put out in the same batch, by what they are a promise of here.
     """
 
@@ -112,6 +114,8 @@ class BatchPlan:
     exempt: frozenset[int] = frozenset()
     round: bool = False
     tallies: bool = False
+    path: str = "j"
+    traces: frozenset[int] = frozenset()
     handed: Mapping[Number, tuple[MarkFile, ...]] = field(default_factory=dict)
 
     def denied(self) -> Denied:

@@ -26,6 +26,9 @@ class TaskReport:
         paid: What earlier tuples did that paid what they owed.
         groups: Pairs looked at in chunks of each group, and the results that their rows are part of.
         paid_rows: Results written that earlier tuples had owed.
+        credits: Final results, by the codes of the groups of inner joins that they came from; only at the root.
+        crossings: Of results of inner joins that came in, a sample: how many came from a group, by its code, and went
+            to a partition of this join; only from one task.
         rows: Results written.
         files: Where they are.
         pending: Where combinations are that Spark has yet to decide.
@@ -52,6 +55,8 @@ class TaskReport:
     paid: HopWork = field(default_factory=HopWork)
     groups: dict[Group, Tally] = field(default_factory=dict)
     paid_rows: int = 0
+    credits: dict[int, int] = field(default_factory=dict)
+    crossings: dict[tuple[int, int], int] = field(default_factory=dict)
     rows: int = 0
     files: list[str] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
@@ -79,6 +84,10 @@ class TaskReport:
             self.costs[name] = cost.plus(self.costs.get(name))
         for group, tally in earlier.groups.items():
             self.groups[group] = self.groups.get(group, Tally()).plus(tally)
+        for code, count in earlier.credits.items():
+            self.credits[code] = self.credits.get(code, 0) + count
+        for crossing, count in earlier.crossings.items():
+            self.crossings[crossing] = self.crossings.get(crossing, 0) + count
         self.paid.add(earlier.paid)
         self.paid_rows += earlier.paid_rows
         self.strays += earlier.strays

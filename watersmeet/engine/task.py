@@ -17,10 +17,11 @@ from watersmeet.engine.owing import Owing
 from watersmeet.engine.plan import BatchPlan, Course
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.route import Routes
+from watersmeet.engine.tallies import Tallies
 from watersmeet.kernel.answers import AnswerCache
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.hop import Hops
-from watersmeet.kernel.partials import ROW_BITS, Partials, references, regroup
+from watersmeet.kernel.partials import Partials, references, regroup
 from watersmeet.kernel.route import NOWHERE
 from watersmeet.kernel.steps import Step, entry_conjuncts
 from watersmeet.kernel.table import ChunkTable, Target
@@ -29,7 +30,6 @@ from watersmeet.predicate.model import Dialect
 from watersmeet.retention.purge import newly_dead
 from watersmeet.state import deleted, tables
 from watersmeet.state.frugal import save_space
-from watersmeet.state.units import Group, Tally, group_of
 
 Clock = Callable[[], float]
 """Returns seconds."""
@@ -92,7 +92,7 @@ class JoinTask:
         self.work = self._hops.work
         self._owing = Owing(plan, self.table, old)
         self._courses: dict[int, tuple[Course, ...]] = {}
-        self._members: dict[int, int] = defaultdict(int)
+        self._tallies = Tallies(plan, self.table)
         self._paid_rows = 0
         self._arrivals: dict[int, Arrivals] = {}
         self._ordinals: dict[str, Ints] = {}
@@ -235,25 +235,18 @@ class JoinTask:
         """Return what the task did so far, as that of a node."""
         work = self._hops.work
         report = TaskReport(node, dict(work.hops), dict(work.node_pairs), dict(work.costs), work.strays, work.paid)
-        report.groups, report.paid_rows = self._tallied() if self._plan.tallies else {}, self._paid_rows
+        report.groups = self._tallies.groups(work.chunk_pairs) if self._plan.tallies else {}
+        report.credits, report.paid_rows = dict(self._tallies.credits), self._paid_rows
         return report
 
     def tally(self, results: Partials) -> None:
-        """Note which chunks the members of results are in, and how many had been owed."""
+        """Note how many results had been owed, which groups their members are in, and what they came from within."""
         self._paid_rows += int(np.count_nonzero(results.batch < self._plan.batch))
-        for refs in results.rows.values() if self._plan.tallies else ():
-            numbers, counts = np.unique(refs >> ROW_BITS, return_counts=True)
-            for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-                self._members[number] += count
+        self._tallies.note(results)
 
-    def _tallied(self) -> dict[Group, Tally]:
-        """Return what each group is worth, as far as this task has seen."""
-        found: dict[Group, Tally] = {}
-        for number in self._members.keys() | self.work.chunk_pairs.keys():
-            group = group_of(self.table.chunk(number), self._plan.slice)
-            tally = Tally(self.work.chunk_pairs.get(number, 0), self._members.get(number, 0))
-            found[group] = found.get(group, Tally()).plus(tally)
-        return found
+    def traces(self, block: Partials) -> pa.Array:
+        """Return for each result all groups that it came from, those of inner joins included."""
+        return self._tallies.traces(block)
 
     def reports(self, share: int, shares: int, name: str, cpu: Clock) -> list[TaskReport]:
         """Do the merges of the nodes that fall to one of several tasks, and return their reports; the first says all.
@@ -287,6 +280,7 @@ class JoinTask:
             self._bury(report, dead, name, cpu)
         if report.node == 0:
             report.intakes = list(self._intakes)
+            report.crossings = self._tallies.crossings(self._fresh)
             fresh = [target.chunk for target in self._fresh]
             numbers = self._ordinals
             report.chunks = [write.write_ordinals(c, numbers[c.id]) if c.id in numbers else c for c in fresh]

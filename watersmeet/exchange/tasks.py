@@ -1,6 +1,7 @@
 """What runs in a task: input is stored, hops are run, results are written; reports come out."""
 
 import pickle
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -10,6 +11,7 @@ from watersmeet.engine.fuse import ResultWriter, output, pending
 from watersmeet.engine.intake import Intake, IntakeReport
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
+from watersmeet.engine.tallies import count_of
 from watersmeet.engine.task import Clock, JoinTask
 from watersmeet.errors import WatersmeetError
 from watersmeet.exchange.message import RESULTS, Attempt, Blocks, Failure, Task, guarded, messages, received
@@ -17,12 +19,15 @@ from watersmeet.exchange.relay import Relay
 from watersmeet.exchange.wire import Wire
 from watersmeet.kernel.partials import Partials
 from watersmeet.limits import adopt
+from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
-from watersmeet.state.rows import HASH, TIME
+from watersmeet.state.rows import HASH, TIME, TRACE
 from watersmeet.state.store import Store
+from watersmeet.state.traces import TRACE_TYPE
 
-STREAM, CONTENT = "_stream", "_hash"
-"""The columns of input rows beside the streams' own: which stream's they are, and a hash of their content."""
+STREAM, CONTENT, TRACED = "_stream", "_hash", "_trace"
+"""The columns of input rows beside the streams' own: which stream's they are, a hash of their content, and if an
+inner join is traced the groups that its results came from."""
 
 
 def rows_of(block: pa.RecordBatch, plan: BatchPlan) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -32,6 +37,8 @@ def rows_of(block: pa.RecordBatch, plan: BatchPlan) -> Iterator[tuple[int, pa.Re
         part = block if bool((streams == stream).all()) else block.filter(pa.array(streams == stream))
         prefix, time_name = f"s{stream}_", f"s{stream}_{plan.query.streams[stream].time}"
         columns = {TIME: part.column(time_name).cast(pa.int64()), HASH: part.column(CONTENT)}
+        if stream in plan.traces:
+            columns[TRACE] = _as(part.column(TRACED), TRACE_TYPE)
         for name in (n for n in part.schema.names if n.startswith(prefix) and n != time_name):
             # [!] Timestamps come in the session's zone or in UTC, as Spark fetched them: state knows one type only.
             columns[name] = _as(part.column(name), plan.query.type_of(Column(stream, int(name.removeprefix(prefix)))))
@@ -94,30 +101,35 @@ def write(
 ) -> tuple[ResultWriter, ResultWriter]:
     """Write results to the store, under names unique to the task attempt, and aside what Spark has yet to decide."""
     query, table, name = task.query, task.table, f"{plan.name}-{attempt.name}"
-    done = ResultWriter(plan.store, query.output_schema, name)
+    done = ResultWriter(plan.store, query.file_schema, name)
     later = ResultWriter(plan.store, query.pending_schema, f"{name}-pending")
     for block in found:
         attempt.watch(RESULTS, block)
         results, waiting = task.divided(block)
         task.tally(results)
-        for rows in output(query, results, table):
+        for rows in output(query, results, table, task.traces):
             done.write(rows)
-        for rows in pending(query, waiting, table, task.answers):
+        for rows in pending(query, waiting, table, task.answers, task.traces):
             later.write(rows)
     done.close()
     later.close()
     return done, later
 
 
-def decided(store: Store, schema: pa.Schema, name: str) -> Task:
-    """Return the task that writes combinations which Spark found to be results to the store, and reports the files."""
+def decided(store: Store, query: Query, name: str) -> Task:
+    """Return the task that writes combinations which Spark found to be results to the store, and reports the files.
+
+    It reports as well in how many of their traces the code of each group is, where combinations have traces.
+    """
+    unwritten = len(query.traced_schema) - len(query.file_schema)
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
-        writer = ResultWriter(store, schema, f"{name}-{attempt.name}")
+        writer, codes = ResultWriter(store, query.file_schema, f"{name}-{attempt.name}"), Counter[int]()
         for block in blocks:
-            writer.write(block)
+            codes.update(count_of(block.column(0)) if query.tracing != "none" else {})
+            writer.write(block.select(list(range(unwritten, block.num_columns))))
         writer.close()
-        yield messages([(attempt.partition, (writer.rows, writer.files))])
+        yield messages([(attempt.partition, (writer.rows, writer.files, codes))])
 
     return guarded(run, [-1])
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from watersmeet.kernel.owed import Owed
@@ -137,6 +138,18 @@ class ChunkTable:
         back = np.empty(len(refs), dtype=np.int64)
         back[np.concatenate(places)] = np.arange(len(refs))
         return pa.concat_arrays(parts).take(pa.array(back))
+
+    def traces(self, refs: Ints) -> tuple[Ints, Ints]:
+        """Return which groups of inner joins rows came from, as pairs: a position among the references, and a code."""
+        places, codes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for target, at in self._by_chunk(refs):
+            stored = self.rows(target).traces
+            if stored is not None:
+                found = stored.take(pa.array(refs[at] & ROW_MASK))
+                lengths = pc.list_value_length(found).fill_null(0).to_numpy(zero_copy_only=False)
+                places.append(np.repeat(at, lengths))
+                codes.append(found.flatten().to_numpy(zero_copy_only=False))
+        return np.concatenate(places), np.concatenate(codes)
 
 
 def is_bulky(kind: pa.DataType) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,10 @@ from watersmeet.model.windows import Sliding, Window
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Fixed, Hidden, PythonPredicate
 from watersmeet.state.buckets import hashable
 from watersmeet.state.numbers import has_numbers
+from watersmeet.state.traces import TRACE_TYPE
+
+Tracing = Literal["none", "pending", "results"]
+"""What says which groups it came from: nothing; combinations that Spark has to decide; results as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,8 @@ class Query:
             computing a hidden column raised for some tuple; empty if that can't be.
         flags: The hidden columns that are TRUE for such tuples.
         weight: The column that says what matters most, where work may be put off.
+        tracing: What tells the groups that its members are in: in a tree of joins whose groups are told by what they
+            are worth, the results of inner joins, and what Spark has to decide at the root. No user ever sees it.
     """
 
     streams: tuple[StreamSpec, ...]
@@ -161,6 +167,7 @@ class Query:
     careful: tuple[Conjunct, ...] = ()
     flags: tuple[Column, ...] = ()
     weight: Column | None = None
+    tracing: Tracing = "none"
 
     def __post_init__(self) -> None:
         names = [stream.name for stream in self.streams]
@@ -280,7 +287,7 @@ class Query:
         columns = sorted({column for conjunct in self.deferred for column in conjunct.columns})
         fields = [pa.field(column.name, self.type_of(column)) for column in columns]
         calls = [pa.field(call.name, pa.bool_()) for conjunct in self.deferred for call in conjunct.calls]
-        shown = [pa.field(f"o{at}", field.type) for at, field in enumerate(self.output_schema)]
+        shown = [pa.field(f"o{at}", field.type) for at, field in enumerate(self.traced_schema)]
         return pa.schema([*shown, *fields, *calls])
 
     def wary(self) -> "Query":
@@ -338,6 +345,26 @@ class Query:
             return pa.schema([pa.field(output.name, self.type_of(output.column)) for output in self.outputs])
         structs = [pa.field(stream.name, pa.struct(list(stream.schema))) for stream in self.streams]
         return pa.schema([*structs, pa.field("_time", self.streams[0].time_type)])
+
+    @cached_property
+    def trace_name(self) -> str:
+        """The name of the column of traces: no output column's, and no stream's."""
+        name, taken = "_trace", {*self.output_schema.names, *(stream.name for stream in self.streams)}
+        while name in map(str.lower, taken):
+            name = f"_{name}"
+        return name
+
+    @cached_property
+    def traced_schema(self) -> pa.Schema:
+        """The schema of results as long as their traces are known, which then come first."""
+        if self.tracing == "none":
+            return self.output_schema
+        return pa.schema([pa.field(self.trace_name, TRACE_TYPE), *self.output_schema])
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """The schema of the files that results are written to."""
+        return self.traced_schema if self.tracing == "results" else self.output_schema
 
     def description(self) -> dict[str, Any]:
         """Return what must not change between two runs of one checkpoint, each part under a name people know."""

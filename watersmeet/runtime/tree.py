@@ -14,6 +14,8 @@ from watersmeet.model.metadata import Inherited
 from watersmeet.state.choice import Choice
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.promised import MarkFile
+from watersmeet.state.traces import codes_of
+from watersmeet.state.units import Group, Tally
 
 
 class Job(NamedTuple):
@@ -48,6 +50,28 @@ class Job(NamedTuple):
     def handed(self) -> list[tuple[Number, MarkFile]]:
         """The punctuations for an outer join, by what they are a promise of."""
         return [found for report in self.reports for found in report.handed]
+
+    @property
+    def groups(self) -> dict[Group, Tally]:
+        """What its groups are worth."""
+        return self._together.groups
+
+    @property
+    def credits(self) -> dict[int, int]:
+        """How many results came from groups of inner joins, by code; see `TaskReport`."""
+        return self._together.credits
+
+    @property
+    def crossings(self) -> dict[tuple[int, int], int]:
+        """How many results of inner joins went from a group, by code, to a partition; see `TaskReport`."""
+        return self._together.crossings
+
+    @property
+    def _together(self) -> TaskReport:
+        whole = TaskReport(0)
+        for report in self.reports:
+            whole.add(report)
+        return whole
 
     @property
     def intakes(self) -> list[IntakeReport]:
@@ -96,6 +120,11 @@ class JoinTree:
         for child in self.inner.values():
             yield from child.walk()
 
+    @property
+    def traces(self) -> frozenset[int]:
+        """The streams whose rows say which groups of inner joins they came from."""
+        return frozenset(at for at, child in self.inner.items() if child.operator.query.tracing == "results")
+
     def start(self) -> Manifest:
         """Return the state before the first batch."""
         return self.operator.start()
@@ -117,7 +146,10 @@ class JoinTree:
         outer = {
             child.path: tree.operator.query.streams[at] for tree in self.walk() for at, child in tree.inner.items()
         }
-        planned = {tree.path: tree.operator.plan(part, now, round) for tree, part in self.states(before)}
+        planned = {
+            tree.path: replace(tree.operator.plan(part, now, round), path=tree.path, traces=tree.traces)
+            for tree, part in self.states(before)
+        }
         planned |= {path: replace(planned[path], hands=stream.inherits) for path, stream in outer.items()}
         return dict(reversed(planned.items()))
 
@@ -139,8 +171,28 @@ class JoinTree:
         }
         job = jobs[self.path]
         after = self.operator.commit(before, plans[self.path], job.reports, now, inner, job.seconds)
+        if job.credits or job.crossings:
+            after = self._fed(self._credited(after, job.credits), job.crossings)
         names = {self.operator.query.streams[at].name: part.progress for at, part in inner.items()}
         return replace(after, progress=with_inner(after.progress, names))
+
+    def _credited(self, state: Manifest, credits: Mapping[int, int]) -> Manifest:
+        """Return a state whose inner joins know which of their groups results came from."""
+        inner = {}
+        for at, child in self.inner.items():
+            own = child._credited(state.inner[at], credits)
+            groups = codes_of(child.path, own.ledger.worth)
+            final = {groups[code]: count for code, count in credits.items() if code in groups}
+            inner[at] = replace(own, ledger=own.ledger.credited(final))
+        return replace(state, inner=inner)
+
+    def _fed(self, state: Manifest, crossings: Mapping[tuple[int, int], int]) -> Manifest:
+        """Return a state that knows to which of its partitions the results of inner joins went."""
+        ledger = state.ledger
+        for at, child in self.inner.items():
+            groups = codes_of(child.path, state.inner[at].ledger.worth)
+            ledger = ledger.fed_by(child.path, groups, crossings)
+        return replace(state, ledger=ledger)
 
     def decided(self, state: Manifest, choices: Mapping[str, Choice]) -> Manifest:
         """Return a state that says what the next batch puts off and pays, by the joins' paths."""

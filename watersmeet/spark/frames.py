@@ -12,10 +12,11 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arro
 
 from watersmeet.engine.plan import Host
 from watersmeet.errors import DefinitionError
-from watersmeet.exchange.tasks import CONTENT, STREAM
+from watersmeet.exchange.tasks import CONTENT, STREAM, TRACED
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column as ColumnOf
 from watersmeet.spark.content import content_hash
+from watersmeet.state.traces import TRACE_TYPE
 
 STORABLE = (
     T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DecimalType,
@@ -23,6 +24,10 @@ STORABLE = (
 )  # fmt: skip
 OURS = "_ws_"
 """How names of ours begin where they stand beside the users'; no stream may be called so."""
+
+
+TRACE_KIND = from_arrow_type(TRACE_TYPE)
+"""The type of traces in Spark's terms."""
 
 
 class Computing(NamedTuple):
@@ -189,18 +194,30 @@ def _needed(query: Query, position: int, everything: bool) -> list[int]:
     return sorted(kept | set(range(len(stream.schema))) if everything else kept)
 
 
-def tagged(query: Query, position: int, frame: DataFrame, everything: bool, computed: Computing) -> DataFrame:
-    """Return a frame as rows of one stream of a join, with the columns of the others NULL."""
-    names = [column_name(at) for at in range(len(frame.columns))]
-    given = zip(names, frame.schema, strict=True)
-    own = [stored(F.col(name), field.dataType) for name, field in given]
-    numbered = frame.toDF(*names)
+def tagged(
+    query: Query, position: int, frame: DataFrame, everything: bool, computed: Computing, traced: bool = False
+) -> DataFrame:
+    """Return a frame as rows of one stream of a join, with the columns of the others NULL.
+
+    Args:
+        query: The join.
+        position: The stream.
+        frame: The frame.
+        everything: Whether rows that are not taken are written, which takes every column.
+        computed: What computes its hidden columns.
+        traced: Whether its first column are traces, which come last and are nothing that a row is known by.
+    """
+    kept = frame.schema.fields[1:] if traced else frame.schema.fields
+    names = [column_name(at) for at in range(len(kept))]
+    own = [stored(F.col(name), field.dataType) for name, field in zip(names, kept, strict=True)]
+    numbered = frame.toDF(*([TRACED] if traced else []), *names)
     if computed.tried:
         numbered = numbered.select("*", *(value.alias(name) for name, value in computed.tried.items()))
     content = None
     if position in query.counted:  # [!] which rows are the last n must not depend on what is asked of them
-        content = list(zip(own, (stored_as(field.dataType) for field in frame.schema), strict=True))
-    return _rows(query, position, numbered, everything, dict(enumerate([*own, *computed.values])), content)
+        content = list(zip(own, (stored_as(field.dataType) for field in kept), strict=True))
+    values = dict(enumerate([*own, *computed.values]))
+    return _rows(query, position, numbered, everything, values, content, [TRACED] if traced else [])
 
 
 def _rows(
@@ -210,6 +227,7 @@ def _rows(
     everything: bool,
     values: Mapping[int, Column],
     content: Sequence[tuple[Column, T.DataType]] | None = None,
+    beside: Sequence[str] = (),
 ) -> DataFrame:
     """Return a frame as rows of one stream of a join.
 
@@ -220,6 +238,7 @@ def _rows(
         everything: Whether rows that are not taken are written, which takes every column.
         values: The values of the stream's columns, by position; those of all other columns are NULL.
         content: What is hashed; by default all values that are needed.
+        beside: Other columns of the frame, which come last.
     """
     made, mine = [], list[tuple[Column, T.DataType]]()
     for other in range(len(query.streams)):
@@ -232,7 +251,7 @@ def _rows(
             mine += [] if given is None else [(value, kind)]
     # The hash stands last: before the columns it reads, Spark's constraints would double with each of them.
     tag = F.lit(position).cast("byte").alias(STREAM)
-    return frame.select(tag, *made, content_hash(mine if content is None else content).alias(CONTENT))
+    return frame.select(tag, *made, content_hash(mine if content is None else content).alias(CONTENT), *beside)
 
 
 def column_name(at: int) -> str:

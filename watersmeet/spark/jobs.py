@@ -7,6 +7,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from watersmeet.engine import tallies
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
 from watersmeet.errors import PredicateError
@@ -95,13 +96,14 @@ class Jobs:
         files = [file for report in reports for file in report.pending]
         if not files:
             return
-        keep = on_spark(decided(plan.store, node.query.output_schema, f"{plan.name}-decided"))
+        keep = on_spark(decided(plan.store, node.query, f"{plan.name}-decided"))
         try:
             with quiet():
                 undecided = node.decide(self.batch, [place.spark for place in self.places(files)])
                 found = outcome(row.body for row in undecided.mapInArrow(keep, spark_schema(REPORT)).collect())
         except (PySparkException, Py4JError) as error:
             raise PredicateError(f"`where` raised {said(error)}; the batch was not written.") from None
-        reports[0].rows += sum(rows for rows, _ in found)
-        reports[0].files += [file for _, written in found for file in written]
+        reports[0].rows += sum(rows for rows, _, _ in found)
+        reports[0].files += [file for _, written, _ in found for file in written]
+        tallies.decided(plan, reports, [codes for _, _, codes in found])
         plan.store.remove(files)

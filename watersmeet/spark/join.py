@@ -20,7 +20,7 @@ from watersmeet.errors import DefinitionError
 from watersmeet.exchange.stages import told
 from watersmeet.explain import explain
 from watersmeet.model.metadata import Inherited, Promise
-from watersmeet.model.query import OWN_TIME, RESULT_TIME, Output, Query
+from watersmeet.model.query import OWN_TIME, RESULT_TIME, Output, Query, Tracing
 from watersmeet.model.windows import Window
 from watersmeet.ordering import Given, Ordering
 from watersmeet.placement import Strategy
@@ -183,13 +183,15 @@ class Join:
             never_idle: Whether idle timeouts are left out: under availableNow a silent stream has ended.
             spill: When work is put off in the whole tree, if it is not this join that says so.
         """
+        tracing: Tracing = "results" if spill is not None else "pending" if self.spill is not None else "none"
         spill = spill or self.spill
         inner = {at: join.tree(f"{path}_{at}", never_idle, spill) for at, join in self.inner.items()}
         streams = tuple(replace(s, idle=None) if never_idle else s for s in self.query.streams)
         if spill is not None:  # [!] what an inner join owes may yet match what its streams have closed
             streams = tuple(replace(s, promises=tuple(_own(s.promises))) for s in streams)
-        query = replace(self.query, streams=streams)
-        reads = (self.read_results, self.decide)
+        query = replace(self.query, streams=streams, tracing=tracing)
+        run = replace(self, query=query)
+        reads = (run.read_results, run.decide)
         how = (self.strategy, self.ordering, *reads, self.computed(), inner, path)
         return FrameTree(query, self.frames, *how, self.told, self.purge_every, self.remember, spill)
 
@@ -229,8 +231,9 @@ class Join:
         print(explain(self.query, self.strategy, self.ordering, host=where))
 
     def read_results(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
-        """Return result files as a frame of the output's schema."""
-        return self._selected(_files(batch, files, self.query.output_schema))
+        """Return result files as a frame of the output's schema; results that carry traces come with them, first."""
+        beside = [self.query.trace_name] if self.query.tracing == "results" else []
+        return self._selected(_files(batch, files, self.query.file_schema), *beside)
 
     def decide(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Return those of the combinations in some files that Spark finds to be results."""
@@ -241,7 +244,7 @@ class Join:
         query = self.query
         columns = sorted({column for conjunct in query.deferred for column in conjunct.columns})
         calls = {call.name for conjunct in query.deferred for call in conjunct.calls}
-        shown = [F.col(f"o{at}") for at in range(len(query.output_schema))]
+        shown = [F.col(f"o{at}") for at in range(len(query.traced_schema))]
         parts = [F.struct(*shown).alias(hidden_name("shown"))]
         parts += [F.col(name).alias(hidden_name(name)) for name in sorted(calls)]
         for position, stream in enumerate(query.streams):
@@ -251,13 +254,13 @@ class Join:
             parts += [F.struct(*fields).alias(stream.name)] if fields else []
             parts += [value.alias(hidden_name(c.name)) for c, value in values.items() if c not in own]
         kept = self.where.decide(frame.select(*parts), [conjunct.clause for conjunct in query.deferred])
-        names = query.output_schema.names
+        names = query.traced_schema.names
         return kept.select(*(F.col(hidden_name("shown"))[f"o{at}"].alias(name) for at, name in enumerate(names)))
 
-    def _selected(self, frame: DataFrame) -> DataFrame:
-        """Compute a SELECT list of expressions over flat results."""
-        shown = self._restored(frame)
-        return shown if self.select is None else self.select.over(self._structs(shown))
+    def _selected(self, frame: DataFrame, *beside: str) -> DataFrame:
+        """Compute a SELECT list of expressions over flat results; some columns beside them come first."""
+        shown = self._restored(frame, *beside)
+        return shown if self.select is None else self.select.over(self._structs(shown, *beside), *beside)
 
     @property
     def plain(self) -> bool:
@@ -269,16 +272,16 @@ class Join:
         """Whether some output column has another type in result files than in its stream."""
         return any(is_odd(self._kind_of(column)) for column in self.query.shown)
 
-    def _restored(self, frame: DataFrame) -> DataFrame:
+    def _restored(self, frame: DataFrame, *beside: str) -> DataFrame:
         """Return results with the types that the streams' columns have, where state keeps others."""
         if not self._is_odd:
             return frame
         if self.query.outputs:
             return frame.select(
-                *(self._column(F.col(quoted(out.name)), out.column, out.name) for out in self.query.outputs)
+                *beside, *(self._column(F.col(quoted(out.name)), out.column, out.name) for out in self.query.outputs)
             )
         structs = [self._struct(position) for position in range(len(self.query.streams))]
-        return frame.select(*structs, "_time")
+        return frame.select(*beside, *structs, "_time")
 
     def _struct(self, position: int) -> SparkColumn:
         stream = self.query.streams[position]
@@ -290,7 +293,7 @@ class Join:
     def _column(self, value: SparkColumn, column: Column, name: str) -> SparkColumn:
         return restored(value, self._kind_of(column)).alias(name)
 
-    def _structs(self, frame: DataFrame) -> DataFrame:
+    def _structs(self, frame: DataFrame, *beside: str) -> DataFrame:
         """Return flat results with one struct column per stream, and `_time`."""
         structs = []
         for position, spec in enumerate(self.query.streams):
@@ -298,7 +301,7 @@ class Join:
             fields = [F.col(out.name).alias(spec.schema.field(out.column.field).name) for out in mine]
             structs += [F.struct(*fields).alias(spec.name)] if fields else []
         structs += [F.col(out.name).alias("_time") for out in self.query.outputs if out.column == RESULT_TIME]
-        return frame.select(*structs)
+        return frame.select(*beside, *structs)
 
     def toDF(self) -> DataFrame:
         """Return the join of static inputs as a frame: lazy, and computed anew whenever it is used.

@@ -61,9 +61,19 @@ class Selection:
         """The list as the user wrote it."""
         return self.source.text
 
-    def over(self, frame: DataFrame) -> DataFrame:
-        """Return the list computed over a frame of one struct column per stream, and `_time`."""
-        return _over(self.plan, frame)
+    def over(self, frame: DataFrame, *beside: str) -> DataFrame:
+        """Return the list computed over a frame of one struct column per stream, and `_time`.
+
+        Args:
+            frame: The frame.
+            *beside: Other columns of it, which come first.
+        """
+        if not beside:
+            return _over(self.plan, frame)
+        builder, jvm = Builder(frame.sparkSession), frame.sparkSession._jvm
+        project: Any = jvm.org.apache.spark.sql.catalyst.plans.logical.Project  # type: ignore[union-attr]
+        shown = [*map(builder.attribute, beside), *items(self.plan.projectList())]
+        return _over(project(builder.sequence(shown), self.plan.child()), frame)
 
 
 @dataclass(frozen=True, slots=True)

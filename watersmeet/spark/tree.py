@@ -8,11 +8,12 @@ from pyspark.sql import functions as F
 
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import Host
+from watersmeet.exchange.tasks import TRACED
 from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.runtime.tree import JoinTree
-from watersmeet.spark.frames import Computing, Told, tagged, union
+from watersmeet.spark.frames import TRACE_KIND, Computing, Told, tagged, union
 from watersmeet.spilling import Spill
 from watersmeet.state.store import Store
 
@@ -29,7 +30,7 @@ class FrameTree:
         frames: Its inputs by position; None where the stream is an inner join.
         strategy: Where tuples are kept.
         ordering: In which order streams are probed.
-        read: Reads result files as a frame of the output's schema.
+        read: Reads result files as a frame of the output's schema, after the traces of results that carry them.
         decide: Reads files of combinations that Spark has to decide, as a frame of those that are results.
         computed: For each stream what computes its hidden columns.
         inner: The joins that are streams of this one, by position.
@@ -105,12 +106,14 @@ class FrameTree:
         """Return this join's rows of a batch: its own inputs', and the results of its inner joins."""
         if JOIN not in batch.columns:
             return batch
+        traced = {at for at, node in self.inner.items() if node.query.tracing == "results"}
         parts = [
-            tagged(self.query, position, frame, everything, self.computed[position])
+            tagged(self.query, position, frame, everything, self.computed[position], position in traced)
             for position, frame in results.items()
         ]
         if self.fed:
-            parts.append(batch.where(F.col(JOIN) == self.path).select(f"{self.path}.*"))
+            untraced = [F.lit(None).cast(TRACE_KIND).alias(TRACED)] if traced else []
+            parts.append(batch.where(F.col(JOIN) == self.path).select(f"{self.path}.*", *untraced))
         one = parts[0]
         for other in parts[1:]:
             one = one.union(other)

@@ -71,8 +71,11 @@ class Controller(Spilling):
         return found
 
     def _links(self, tree: Plan, state: Manifest) -> Links:
-        paths = [join.path for join, _ in tree.states(state)]
-        return Links({path: path.rpartition("_")[0] for path in paths if "_" in path})
+        parents, fed = dict[str, str](), dict[tuple[str, int, int], int]()
+        for join, own in tree.states(state):
+            parents |= {f"{join.path}_{at}": join.path for at in own.inner}
+            fed |= own.ledger.fed
+        return Links.of(parents, fed)
 
     def _policy(self, name: str, batch: int) -> Policy:
         given: dict[str, Any] = {"correlation": self.spill.correlation} if name == "synchronized" else {}

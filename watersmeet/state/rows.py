@@ -1,8 +1,8 @@
 """The rows of a chunk, opened: its columns by name, its times, its sorted index.
 
 The file holds the event time as `ts` (int64 microseconds), the kept columns under their generated names, for count
-windows their content hashes or arrival ordinals, where several batches' are owed something the batch of each row, and
-for large chunks the sorted index.
+windows their content hashes or arrival ordinals, where several batches' are owed something the batch of each row, for
+results of inner joins that are traced the groups they came from, and for large chunks the sorted index.
 """
 
 from collections.abc import Callable
@@ -19,6 +19,7 @@ TIME = "ts"
 HASH = "hash"
 ORDINAL = "ordinal"
 ARRIVAL = "arrival"
+TRACE = "trace"
 
 
 class Rows:
@@ -57,6 +58,11 @@ class Rows:
     def hashes(self) -> NDArray[np.int64]:
         """The content hashes of a count-windowed stream's rows."""
         return self._batch.column(HASH).to_numpy()  # type: ignore[no-any-return]
+
+    @property
+    def traces(self) -> pa.Array | None:
+        """Which groups of inner joins the rows came from; None if they weren't traced, NULL where one wasn't."""
+        return self._batch.column(TRACE) if TRACE in self.names else None
 
     def column(self, column: Column) -> pa.Array:
         """Return a column; the event time, kept as `ts`, comes back in its own type."""

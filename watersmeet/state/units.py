@@ -129,6 +129,8 @@ class Ledger:
         taken: The batches that owe something.
         made: How many units there have been.
         worth: What each group that is live has been worth so far; only where work may be put off.
+        fed: Of a sample of inner joins' results, how many came from a partition there and went to one here, by the
+            inner join's path and both partitions.
         notes: What else the decisions on it go by.
     """
 
@@ -136,6 +138,7 @@ class Ledger:
     taken: Mapping[int, Taken] = field(default_factory=dict)
     made: int = 0
     worth: Mapping[Group, Tally] = field(default_factory=dict)
+    fed: Mapping[tuple[str, int, int], int] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -173,6 +176,26 @@ class Ledger:
                     worth[group] = worth.get(group, Tally()).plus(more)
         return replace(self, worth=worth)
 
+    def credited(self, final: Mapping[Group, int]) -> "Ledger":
+        """Return the ledger with results of the outermost join that came from its groups."""
+        worth = {group: tally._replace(final=tally.final + final.get(group, 0)) for group, tally in self.worth.items()}
+        return replace(self, worth=worth)
+
+    def fed_by(self, path: str, groups: Mapping[int, Group], crossings: Mapping[tuple[int, int], int]) -> "Ledger":
+        """Return the ledger with a sample of where the results of an inner join go.
+
+        Args:
+            path: The inner join's path.
+            groups: Its groups, by code.
+            crossings: How many results came from each group, by its code, and went to each partition here.
+        """
+        fed = dict(self.fed)
+        for (code, here), count in crossings.items():
+            if code in groups:
+                key = (path, groups[code].partition, here)
+                fed[key] = fed.get(key, 0) + count
+        return replace(self, fed=fed)
+
     def probes(self, unit: Unit) -> int:
         """Return how many tuples have come that have not asked a unit."""
         return sum(was.rows for number, was in self.taken.items() if number >= unit.since)
@@ -204,7 +227,8 @@ class Ledger:
         units = [unit.to_json() for unit in self.units]
         worth = [[group, tally] for group, tally in self.worth.items()]
         taken = list(self.taken.items())
-        return {"units": units, "taken": taken, "made": self.made, "worth": worth, "notes": self.notes}
+        fed = [[*key, count] for key, count in self.fed.items()]
+        return {"units": units, "taken": taken, "made": self.made, "worth": worth, "fed": fed, "notes": self.notes}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> "Ledger":
@@ -213,4 +237,6 @@ class Ledger:
             number: Taken(earliest, tuple(arrived), *rest) for number, (earliest, arrived, *rest) in plain["taken"]
         }
         worth = {Group(*group): Tally(*tally) for group, tally in plain["worth"]}
-        return cls(tuple(map(Unit.from_json, plain["units"])), taken, plain["made"], worth, plain["notes"])
+        units = tuple(map(Unit.from_json, plain["units"]))
+        fed = {(path, there, here): count for path, there, here, count in plain["fed"]}
+        return cls(units, taken, plain["made"], worth, fed, plain["notes"])

@@ -100,7 +100,8 @@ class Writer:
             The chunk; None if no row is left.
         """
         first = merge.chunks[0]
-        table = pa.Table.from_batches([self._live(chunk, dead.get(chunk.id)) for chunk in merge.chunks])
+        parts = [pa.Table.from_batches([self._live(chunk, dead.get(chunk.id))]) for chunk in merge.chunks]
+        table = pa.concat_tables(parts, promote_options="default")  # rows of some runs may not have been traced
         if not table.num_rows:
             return None
         keys = [(name, "ascending") for name in (TIME, ORDINAL) if name in table.schema.names]

@@ -16,8 +16,8 @@ from watersmeet.engine.plan import GIVEN, BatchPlan
 from watersmeet.engine.report import TaskReport
 from watersmeet.errors import StateError
 from watersmeet.exchange.stages import hops, inline
-from watersmeet.exchange.tasks import CONTENT, STREAM
-from watersmeet.model.query import Query
+from watersmeet.exchange.tasks import CONTENT, STREAM, TRACED
+from watersmeet.model.query import Query, Tracing
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.runtime.enact import Runtime
@@ -29,6 +29,7 @@ from watersmeet.state import manifest as manifests
 from watersmeet.state import rounds
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
+from watersmeet.state.traces import TRACE_TYPE
 from watersmeet.testing.stages import Here
 
 TASKS = 2
@@ -58,6 +59,7 @@ class Run(Runtime):
         spilling: What decides on work that is put off, if some may be.
         partitions: See `Operator`.
         inner: The joins within it, by path: `j_0` is its first stream, `j_0_1` the second stream of that.
+        traced: Whether tasks tell what groups are worth, and inner results carry the groups that they came from.
         within: What each of them put out: its batch, and the row.
         state: The state after the last batch.
     """
@@ -75,6 +77,7 @@ class Run(Runtime):
     spilling: Spilling | None = None
     partitions: int = 1
     inner: Mapping[str, Query] = field(default_factory=dict)
+    traced: bool = False
     within: dict[str, list[tuple[int, dict[str, Any]]]] = field(default_factory=dict)
     state: Manifest | None = None
     _protocol: Protocol | None = None
@@ -127,9 +130,10 @@ class Run(Runtime):
 
     def _tree(self, path: str, strategy: Strategy, ordering: Ordering) -> JoinTree:
         inner = {at: self._tree(f"{path}_{at}", strategy, ordering) for at in self._inside(path)}
-        query = self.inner.get(path, self.query)
+        tracing: Tracing = "none" if not self.traced else "results" if path in self.inner else "pending"
+        query = replace(self.inner.get(path, self.query), tracing=tracing)
         own = (query, strategy, self.store, f"{self.name}{path}", ordering)
-        join = Operator(*own, sides=True, purge_every=self.purge_every, remember=self.remember)
+        join = Operator(*own, sides=True, purge_every=self.purge_every, remember=self.remember, tallies=self.traced)
         if self.spilling is not None:
             join = replace(join, exempt=frozenset(inner), tallies=True, partitions=self.partitions)
         return JoinTree(join, inner, path)
@@ -144,19 +148,23 @@ class Run(Runtime):
         done: dict[str, Job] = {}
         for path, plan in action.plans.items():
             inner = {at: done[f"{path}_{at}"] for at in self._inside(path)}
-            results = [(at, row) for at, job in inner.items() for row in self._rows(job)]
+            results = [(at, row) for at, job in inner.items() for row in self._rows(job, self.inner[f"{path}_{at}"])]
             rows = [*self._arrivals.get(path, ()), *results]
             done[path] = Job(self.exchanged(hearing(plan, inner), rows))
             if path in self.inner:
-                self.within.setdefault(path, []).extend((plan.batch, row) for row in self._rows(done[path]))
+                found = [(plan.batch, untraced(row)) for row in self._rows(done[path], self.inner[path])]
+                self.within.setdefault(path, []).extend(found)
         return Ran(done)
 
-    def _rows(self, job: Job) -> list[dict[str, Any]]:
-        return [row for file in job.files for row in _plain(self._read(file)).to_pylist()]
+    def _rows(self, job: Job, query: Query) -> list[dict[str, Any]]:
+        """Return the results of a join, with their traces if they have some."""
+        read = [row for file in job.files for row in _plain(self._read(file)).to_pylist()]
+        names = [*([TRACED] if self.traced else []), *query.output_schema.names]
+        return [dict(zip(names, row.values(), strict=True)) for row in read]
 
     def exchanged(self, plan: BatchPlan, rows: Rows) -> list[TaskReport]:
         """Run the batch's job, its rows read by two tasks in turn."""
-        given = Here([[blocks(plan.query, rows[task::TASKS])] for task in range(TASKS)])
+        given = Here([[blocks(plan.query, rows[task::TASKS], bool(plan.traces))] for task in range(TASKS)])
         if self._exchange == "shuffle":
             return hops(given, plan)
         return inline(given, plan, {1: 1, 2: 3}.get(plan.placement.nodes, TASKS))  # as many as nodes, more, or fewer
@@ -195,13 +203,26 @@ def _plain(rows: pa.Table) -> pa.Table:
     return rows.cast(pa.schema(zip(rows.schema.names, kinds, strict=True)))
 
 
-def blocks(query: Query, arrivals: Rows) -> pa.RecordBatch:
-    """Return (stream, row) pairs as tasks read them: the stream, its columns by generated name, a content hash."""
+def untraced(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row without its trace."""
+    return {name: value for name, value in row.items() if name != TRACED}
+
+
+def blocks(query: Query, arrivals: Rows, traced: bool = False) -> pa.RecordBatch:
+    """Return (stream, row) pairs as tasks read them: the stream, its columns by generated name, a content hash.
+
+    Args:
+        query: The join.
+        arrivals: The rows.
+        traced: Whether some of them have traces.
+    """
     arrays: dict[str, pa.Array] = {STREAM: pa.array([stream for stream, _ in arrivals], pa.int8())}
     for stream, spec in enumerate(query.streams):
         mine = [row if at == stream else {} for at, row in arrivals]
         for at, column in enumerate(spec.schema):
             values = pa.array([row.get(column.name) for row in mine], pa.int64() if at == spec.time else column.type)
             arrays[f"s{stream}_{at}"] = values.cast(column.type)
-    arrays[CONTENT] = pa.array([content_key(row) for _, row in arrivals], pa.int64())
+    arrays[CONTENT] = pa.array([content_key(untraced(row)) for _, row in arrivals], pa.int64())
+    if traced:
+        arrays[TRACED] = pa.array([row.get(TRACED) for _, row in arrivals], TRACE_TYPE)
     return pa.record_batch(arrays)

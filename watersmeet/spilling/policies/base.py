@@ -4,6 +4,7 @@ How much is put off or paid is not its business: see `watersmeet.spilling.contro
 """
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -23,6 +24,14 @@ class Links:
 
     parents: Mapping[str, str] = field(default_factory=dict)
     shares: Mapping[tuple[str, int, int], float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, parents: Mapping[str, str], fed: Mapping[tuple[str, int, int], int]) -> "Links":
+        """Return the links by a sample: N(n, k) / N(n), of what came from n the part that went to k (section 5.3)."""
+        whole: dict[tuple[str, int], int] = defaultdict(int)
+        for (child, there, _), count in fed.items():
+            whole[child, there] += count
+        return cls(parents, {key: count / whole[key[:2]] for key, count in fed.items()})
 
 
 class Policy(ABC):
