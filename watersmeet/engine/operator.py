@@ -9,6 +9,7 @@ from functools import cached_property
 
 from watersmeet.engine.feedback import hop_work, measured, usage
 from watersmeet.engine.intake import total
+from watersmeet.engine.owing import reaches
 from watersmeet.engine.plan import GIVEN, UNKNOWN, BatchPlan, Host, believed, group_slice, start, view
 from watersmeet.engine.progress import changes, progress
 from watersmeet.engine.report import TaskReport
@@ -100,7 +101,8 @@ class Operator:
         seen = self.view(before)
         layout, live = self.strategy.plan(seen), before.chunks.values()
         chunks = layout.owned(live)
-        purge = self._purgeable and before.unpurged >= self.purge_every and not (round or before.ledger.owing)
+        purge = self._purgeable and before.unpurged >= self.purge_every and not round
+        purge = purge and not before.ledger.owes(reaches(self.query, before.chunks.values()))
         return BatchPlan(
             batch=before.batch + 1,
             run=self.run,
@@ -160,7 +162,8 @@ class Operator:
         nested = watermarks(inner or {})
         watermark = before.watermark if plan.round else join_watermark(before.watermark, self.query, streams, nested)
         chunks, ledger = _paid(plan, _merged(plan, tasks), [chunk for task in tasks for chunk in task.chunks], now)
-        settled = join_settled(before.settled, ledger.settled(watermark, chunks.values()), self.query, inner or {})
+        reached = reaches(self.query, chunks.values())
+        settled = join_settled(before.settled, ledger.settled(watermark, reached), self.query, inner or {})
         arrived = ledger.arrived() or tuple(stream.arrived for stream in streams)
         gone = leaving(self.rules, chunks, Moment(self.query, arrived, settled))
         live = {key: chunk for key, chunk in chunks.items() if key not in gone and chunk.live}
@@ -208,7 +211,11 @@ def _paid(
     """Return the chunks after a batch that paid as planned, and what is owed then."""
     rows = sum(chunk.rows for chunk in new if chunk.bucket.first)
     taken = Taken(min((chunk.low for chunk in new), default=None), plan.arrived, rows, now)
-    ledger = plan.ledger.after(plan.batch, taken)
+    ledger, found = plan.ledger.after(plan.batch, taken), reaches(plan.query, chunks.values())
+    mark = plan.settled  # no tuple that is still to come is earlier
+    over = {number for number, reach in found.items() if mark is not None and reach.deadline < mark}
+    done = [u.number for u in ledger.units if u.number in over and not ledger.owing(u, found[u.number])]
+    ledger = ledger.without([*done, *(unit.number for unit in ledger.units if unit.number not in found)])
     cold = {unit.number for unit in ledger.units}
     warm = {key: chunk.in_unit(HOT) for key, chunk in chunks.items() if chunk.unit not in cold and chunk.unit != HOT}
     return {**chunks, **warm}, ledger

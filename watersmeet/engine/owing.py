@@ -1,7 +1,6 @@
 """Tuples of earlier batches that ask now what they owe."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
@@ -12,8 +11,9 @@ from numpy.typing import NDArray
 from watersmeet.engine.arrival import Arrivals
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.kernel.table import ChunkTable, Target
-from watersmeet.state.chunk import Chunk
-from watersmeet.state.units import Group
+from watersmeet.model.query import Query
+from watersmeet.state.chunk import HOT, Chunk
+from watersmeet.state.units import Group, Reach
 
 Ints = NDArray[np.int64]
 
@@ -26,15 +26,13 @@ class Debt:
         since: The first batch that pays.
         until: The batch after the last one.
         group: The unit's group.
-        low: The earliest time of its rows.
-        deadline: The latest time at which a tuple may join one of them.
+        reach: How far its rows reach.
     """
 
     since: int
     until: int
     group: Group
-    low: int
-    deadline: int
+    reach: Reach
 
     def concerns(self, chunk: Chunk, apart: bool) -> bool:
         """Tell whether some row of a chunk may pay.
@@ -43,7 +41,7 @@ class Debt:
             chunk: The chunk.
             apart: Whether tuples of different buckets never meet.
         """
-        if chunk.arrived.last < self.since or chunk.arrived.first >= self.until or chunk.low > self.deadline:
+        if chunk.arrived.last < self.since or chunk.arrived.first >= self.until or chunk.low > self.reach.deadline:
             return False
         if not apart or not chunk.bucket.fields or self.group.of == 1:
             return True
@@ -53,25 +51,28 @@ class Debt:
     def paid_by(self, batch: Ints, ts: Ints, end: Ints) -> NDArray[np.bool_]:
         """Return which rows pay, given their batches, their times, and the latest times that they may join."""
         paid: NDArray[np.bool_] = (batch >= self.since) & (batch < self.until)
-        return paid & (ts <= self.deadline) & (end >= self.low)
+        return paid & (ts <= self.reach.deadline) & (end >= self.reach.low)
 
 
 def _debts(plan: BatchPlan) -> list[Debt]:
     """Return what a batch pays, but to units of which nothing is left."""
-    chunks: dict[int, list[Chunk]] = defaultdict(list)
-    for chunk in plan.chunks:
-        chunks[chunk.unit].append(chunk)
+    found = reaches(plan.query, plan.chunks)
     return [
-        Debt(
-            unit.since,
-            unit.pay,
-            unit.group,
-            min(chunk.low for chunk in chunks[unit.number]),
-            max(int(plan.query.streams[c.stream].window.deadline(np.array([c.high]))[0]) for c in chunks[unit.number]),
-        )
+        Debt(unit.since, unit.pay, unit.group, found[unit.number])
         for unit in plan.ledger.paying()
-        if unit.pay is not None and chunks[unit.number]
+        if unit.pay is not None and unit.number in found
     ]
+
+
+def reaches(query: Query, chunks: Iterable[Chunk]) -> dict[int, Reach]:
+    """Return how far the rows of cold units reach, by number."""
+    found: dict[int, Reach] = {}
+    for chunk in chunks:
+        if chunk.unit != HOT:
+            deadline = int(query.streams[chunk.stream].window.deadline(np.array([chunk.high]))[0])
+            known = found.get(chunk.unit, Reach(chunk.low, deadline))
+            found[chunk.unit] = Reach(min(known.low, chunk.low), max(known.deadline, deadline))
+    return found
 
 
 class Owing:

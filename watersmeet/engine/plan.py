@@ -26,6 +26,8 @@ from watersmeet.state.units import Group, Ledger, group_of
 from watersmeet.state.view import Machine, StateView, StreamView
 
 GIVEN = Given()
+GROUPED = 4
+"""As many slices make one of a unit: many small units cost more than they are worth."""
 Course = tuple[Step, ...]
 """The hops of some tuples."""
 Number = tuple[int, int]
@@ -228,8 +230,8 @@ def view(query: Query, manifest: Manifest, host: Host = UNKNOWN, partitions: int
 
 
 def group_slice(state: StateView) -> int:
-    """Return the length of the slices of time that units are cut by."""
-    return max(stream.slice for stream in state.streams)
+    """Return the length of the slices of time that units are cut by: several of those by which state leaves."""
+    return GROUPED * max(stream.slice for stream in state.streams)
 
 
 def _seen(time: int | None) -> int | None:

@@ -47,6 +47,7 @@ def progress(
         "outputRows": sum(task.rows for task in tasks),
         "paidRows": sum(task.paid_rows for task in tasks),
         "paidPairs": sum(task.paid.pairs for task in tasks),
+        "paidUnits": len(plan.ledger.paying()),
         "stateRows": sum(chunk.live * len(chunk.owners) for chunk in chunks),
         "distinctRows": sum(chunk.live for chunk in chunks if chunk.bucket.first),
         "stateBytes": sum(chunk.bytes * len(chunk.owners) for chunk in chunks),

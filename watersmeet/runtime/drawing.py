@@ -40,6 +40,6 @@ def _did(state: Manifest) -> str:
     if not state.progress:
         return ""
     found = state.progress
-    owed = sum(state.ledger.probes(unit) for unit in state.ledger.units)
-    debts = f", {owed:,} probes owed" if owed else ""
+    units = len(state.ledger.units)
+    debts = f", {units:,} {'unit' if units == 1 else 'units'} put off" if units else ""
     return f", {found['outputRows']:,} results last, {found['stateRows']:,} rows of state{debts}"

@@ -311,7 +311,7 @@ class Protocol:
         took, offered = published.at - doing.event.at, isinstance(doing.event, Offered)
         after, late = late_or_not(self.tree, self.state, doing.after, self.due if offered else None, took)
         if self.spilling is not None:
-            after = self.spilling.decided(self.tree, after, took, doing.event.at)
+            after = self.spilling.decided(self.tree, after, took, doing.event.at, not offered)
         found = self.tree.notices(after)
         new, self._warned = news(found, self._warned)
         progress = {

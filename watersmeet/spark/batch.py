@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from threading import RLock
 from typing import Any
 
@@ -209,13 +209,17 @@ class BatchRunner(Runtime):
         """Whether some join has cold units."""
         return any(own.ledger.units for _, own in self.tree.states(self.protocol.state))
 
-    def _round(self, lull: Lulled) -> None:
-        """Run a round over an empty batch, in a session like those of batches: a copy, with the user's functions."""
+    @cached_property
+    def _nothing(self) -> DataFrame:
+        """An empty batch, in a session like those of batches: a copy, with the user's functions."""
         session = self.frames.spark
         copy = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
-        schema = self.frames.input(bool(self.outputs.sides)).schema
+        return calm(copy.createDataFrame([], self.frames.input(bool(self.outputs.sides)).schema))
+
+    def _round(self, lull: Lulled) -> None:
+        """Run a round over an empty batch."""
         try:
-            self._batch = calm(copy.createDataFrame([], schema))
+            self._batch = self._nothing
             self.offer(self.protocol, lull)
         finally:
             self._batch = None

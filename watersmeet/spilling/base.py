@@ -38,7 +38,7 @@ class Spilling(ABC):
     """Decides what the next batch puts off and pays."""
 
     @abstractmethod
-    def decided(self, tree: Plan, after: Manifest, took: float, now: float) -> Manifest:
+    def decided(self, tree: Plan, after: Manifest, took: float, now: float, round: bool) -> Manifest:
         """Return the state after a batch with what the next one puts off and pays; the same for the same state.
 
         Args:
@@ -46,6 +46,7 @@ class Spilling(ABC):
             after: The state.
             took: The seconds that the batch took.
             now: When it was offered, by the driver's clock, in seconds since the epoch.
+            round: Whether it was a round.
         """
 
     @abstractmethod

@@ -41,11 +41,14 @@ class Controller(Spilling):
     seed: str = ""
     processes: int = 1
 
-    def decided(self, tree: Plan, after: Manifest, took: float, now: float) -> Manifest:
+    def decided(self, tree: Plan, after: Manifest, took: float, now: float, round: bool) -> Manifest:
         """See Spilling."""
         found, at, batch = self._parts(tree, after), int(now * 1e6), after.batch
-        record = Record.of(after).measured(took, _pairs(after.progress))
-        decision = self._decision(found, record, Situation(took, at, batch + 1, self._links(tree, after)))
+        shown = after.progress
+        record = Record.of(after).measured(took, _pairs(shown), _summed(shown, "paidUnits") if round else 0)
+        decision = self._decision(
+            found, record, Situation(record.took, record.work, at, batch + 1, self._links(tree, after))
+        )
         record = record.noting(decision, batch, at, sum(part.owed for part in found))
         told = progress(found, record, decision, _summed(after.progress, "paidRows"), at, self.spill)
         decided = tree.decided(after, _choices(decision))
@@ -61,7 +64,7 @@ class Controller(Spilling):
         owed = [part for part in away if part.owed]
         ranked = self._policy(self.spill.pay or self.spill.policy, next_).highest(owed)
         seconds = seconds or self.spill.seconds or ROUND_SECONDS
-        return _choices(Decision("pay", pay=affordable(ranked, Record.of(state).pair, seconds, next_)))
+        return _choices(Decision("pay", pay=affordable(ranked, Record.of(state), seconds, next_)))
 
     def _parts(self, tree: Plan, state: Manifest) -> list[Part]:
         found = list[Part]()
@@ -85,7 +88,7 @@ class Controller(Spilling):
 
     def _decision(self, found: Sequence[Part], record: Record, now: "Situation") -> Decision:
         spill, held = self.spill, sum(part.bytes for part in hot(found))
-        why = self._above(held, now.took)
+        why = self._above(held, now)
         if why is not None:
             return self._spilled(found, now, held, why)
         away = [part for part in cold(found) if part.unit is not None]
@@ -98,13 +101,13 @@ class Controller(Spilling):
             return Decision()
         return self._returned(away, record, now, held)
 
-    def _above(self, held: int, took: float) -> str | None:
-        """Return which mark was passed, as the beginning of a sentence; None if none was."""
+    def _above(self, held: int, now: "Situation") -> str | None:
+        """Return which mark was passed, as the beginning of a sentence; None if none was, or if it would not help."""
         memory, seconds = self.spill.memory_bytes, self.spill.seconds
         if memory is not None and held >= memory:
             return f"hot state took {size(held)}, and may take {size(memory)}"
-        if seconds is not None and took > seconds:
-            return f"the batch took {took:.3g} s, and may take {seconds:g} s"
+        if seconds is not None and now.took > seconds and now.work > (now.took - seconds) / 2:
+            return f"the batch took {now.took:.3g} s, and may take {seconds:g} s"
         return None
 
     def _below(self, held: int, took: float) -> bool:
@@ -133,7 +136,7 @@ class Controller(Spilling):
         chosen, bytes_, work = list[Part](), 0, 0.0
         for part in ranked:
             light = spill.memory_bytes is None or held - bytes_ < spill.memory_bytes
-            quick = spill.seconds is None or now.took * (1 - work / pairs if pairs else 1) <= spill.seconds
+            quick = spill.seconds is None or now.took - (now.work * work / pairs if pairs else 0) <= spill.seconds
             if bytes_ >= spill.share * own and light and quick:
                 break
             chosen.append(part)
@@ -174,7 +177,7 @@ class Controller(Spilling):
             if part.bytes <= room:
                 fitting.append(part)
                 room -= part.bytes
-        paid = affordable(fitting, record.pair, max(0.0, seconds), now.next)
+        paid = affordable(fitting, record, max(0.0, seconds), now.next)
         back = frozenset(part.name for part, end in paid if end == now.next)
         if not paid:
             return Decision()
@@ -188,33 +191,38 @@ class Situation:
 
     Attributes:
         took: The seconds that it took.
+        work: Those of them that it took to look at pairs, about.
         at: When it was offered, by the driver's clock, in microseconds.
         next: The number of the next batch.
         links: How the joins hang together.
     """
 
     took: float
+    work: float
     at: int
     next: int
     links: Links
 
 
-def affordable(ranked: Sequence[Part], pair: float | None, seconds: float, batch: int) -> list[tuple[Part, int]]:
+def affordable(ranked: Sequence[Part], record: Record, seconds: float, batch: int) -> list[tuple[Part, int]]:
     """Return what can be paid in some time: parts in their order, each up to a batch; at least one batch of one part.
 
     [!] What is planned is paid whole: never until the time is up.
 
     Args:
         ranked: The parts.
-        pair: The seconds that a pair takes; None if that isn't known.
+        record: Knows what a pair and a unit take.
         seconds: The time.
         batch: The next batch.
     """
     paid, left = list[tuple[Part, int]](), seconds
     for part in ranked:
         some = list[Any]()
+        left -= record.part
+        if left <= 0 and paid:
+            break
         for owing in part.owing:
-            cost = part.pairs(owing.rows) * (pair or 0.0)
+            cost = part.pairs(owing.rows) * (record.pair or 0.0)
             if cost > left and (paid or some):
                 break
             some.append(owing)

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
+from watersmeet.engine.owing import reaches
 from watersmeet.model.query import Query
 from watersmeet.state.chunk import HOT, Chunk
 from watersmeet.state.manifest import Manifest
-from watersmeet.state.units import Group, Ledger, Tally, Unit, group_of
+from watersmeet.state.units import Group, Ledger, Reach, Tally, Unit, group_of
 
 ROOT = "j"
 """The path of the outermost join."""
@@ -85,8 +86,8 @@ class Part:
         return self.owing[0].at if self.owing else None
 
     def pairs(self, rows: int) -> float:
-        """Return about how many pairs tuples look at that ask it: those of its partition, and half of its rows."""
-        return rows / self.group.of * self.rows / 2
+        """Return about how many pairs tuples look at that ask it: each at half of its rows."""
+        return rows * self.rows / 2
 
 
 def parts(path: str, query: Query, state: Manifest, slice: int, processes: int) -> list[Part]:
@@ -105,12 +106,13 @@ def parts(path: str, query: Query, state: Manifest, slice: int, processes: int) 
         unit = units.get(chunk.unit)
         found[unit.group if unit else group_of(chunk, slice), chunk.unit].append(chunk)
     known = _worth(state.ledger.worth, final=path == ROOT)
+    reached = reaches(query, state.chunks.values()) if units else {}
     made = []
     for (group, number), chunks in found.items():
         part = _part(path, query, group, chunks, processes)
         own = state.ledger.worth.get(group, Tally())
         part = replace(part, worth=known.get(_key(group), Tally()), work=own.pairs)
-        made.append(_owed(part, state.ledger, units[number]) if number in units else part)
+        made.append(_owed(part, state.ledger, units[number], reached.get(number)) if number in units else part)
     return made
 
 
@@ -137,10 +139,11 @@ def _weight(query: Query, chunk: Chunk) -> float:
     return chunk.zones[query.weight.name].high if query.weight.name in chunk.zones else LIGHTEST
 
 
-def _owed(part: Part, ledger: Ledger, unit: Unit) -> Part:
-    """Return a part as the cold unit that it is."""
-    taken = sorted((number, was) for number, was in ledger.taken.items() if number >= unit.since and was.rows)
-    return replace(part, unit=unit, owing=tuple(Owing(number, was.rows, was.at) for number, was in taken))
+def _owed(part: Part, ledger: Ledger, unit: Unit, reach: Reach | None) -> Part:
+    """Return a part as the cold unit that it is; of what batches brought, about as much is of its partition as any."""
+    taken = ledger.owing(unit, reach)
+    owing = (Owing(number, -(-was.rows // part.group.of), was.at) for number, was in taken if was.rows)
+    return replace(part, unit=unit, owing=tuple(owing))
 
 
 def _key(group: Group) -> Group:

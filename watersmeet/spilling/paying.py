@@ -8,7 +8,7 @@ from watersmeet.state.manifest import Manifest
 class Paying(Spilling):
     """Puts nothing off, and pays all that is owed."""
 
-    def decided(self, tree: Plan, after: Manifest, took: float, now: float) -> Manifest:
+    def decided(self, tree: Plan, after: Manifest, took: float, now: float, round: bool) -> Manifest:
         """See Spilling."""
         return tree.decided(after, self.round(tree, after, True, None))
 

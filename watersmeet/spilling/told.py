@@ -41,6 +41,9 @@ class Record:
 
     Attributes:
         pair: The seconds that a pair takes; None before one was measured.
+        part: The seconds that a unit takes to be paid, beside its pairs.
+        took: The seconds that the last batch took, rounds aside.
+        work: Those of them that it took to look at pairs, about.
         returned: When units last came back, by the driver's clock, in microseconds.
         changed: When anything was last put off or came back.
         grown: Since when what is owed has only grown, and what it was then.
@@ -48,6 +51,9 @@ class Record:
     """
 
     pair: float | None = None
+    part: float = 0.002
+    took: float = 0.0
+    work: float = 0.0
     returned: int | None = None
     changed: int | None = None
     grown: tuple[int, int] | None = None
@@ -61,18 +67,27 @@ class Record:
             return cls()
         grown = None if plain["grown"] is None else (plain["grown"][0], plain["grown"][1])
         log = tuple((batch, kind, why) for batch, kind, why in plain["log"])
-        return cls(plain["pair"], plain["returned"], plain["changed"], grown, log)
+        return cls(**{**plain, "grown": grown, "log": log})
 
     def to_json(self) -> dict[str, Any]:
         """Return it as the manifest writes it."""
         return {name: getattr(self, name) for name in self.__slots__}
 
-    def measured(self, took: float, pairs: float) -> "Record":
-        """Return the record after a batch took its time for some pairs: what else it did must not count for long."""
-        if pairs <= 0 or took <= 0:
-            return self
-        now = took / pairs
-        return replace(self, pair=now if self.pair is None else min(1.1 * self.pair, now))
+    def measured(self, took: float, pairs: float, paid: int) -> "Record":
+        """Return the record after a batch took its time: a pair takes what it takes where there are many.
+
+        Args:
+            took: The seconds that it took.
+            pairs: The pairs that it looked at.
+            paid: The units that it paid, and did nothing else; none if it did.
+        """
+        pair, part = self.pair, self.part
+        if pairs > 0 and took > 0:
+            pair = took / pairs if pair is None else min(1.05 * pair, took / pairs)
+        work = pairs * (pair or 0.0)
+        if paid:
+            return replace(self, pair=pair, part=(part + max(0.0, took - work) / paid) / 2)
+        return replace(self, pair=pair, took=took, work=work)
 
     def noting(self, decision: Decision, batch: int, now: int, owed: int) -> "Record":
         """Return the record after a decision.
@@ -140,7 +155,7 @@ def progress(
 def _expected(part: Part) -> float:
     """Return about how many results a part is owed: as many a tuple as it has had so far; no more than a guess."""
     worth = part.worth
-    return part.owed / part.group.of * worth.results / worth.tuples / 2 if worth.tuples else 0.0
+    return part.owed * worth.results / worth.tuples / 2 if worth.tuples else 0.0
 
 
 def _shown(decision: Decision) -> dict[str, Any] | None:

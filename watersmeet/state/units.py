@@ -104,6 +104,13 @@ class Unit:
         return cls(number, Group(*group), *rest)
 
 
+class Reach(NamedTuple):
+    """How far the rows of a unit reach: the earliest time of one, and the latest at which a tuple may join one."""
+
+    low: int
+    deadline: int
+
+
 class Taken(NamedTuple):
     """What must be known of a batch that owes something.
 
@@ -146,11 +153,6 @@ class Ledger:
         """The first batch that owes something, or that will; None if there are no cold units."""
         return min((unit.since for unit in self.units), default=None)
 
-    @property
-    def owing(self) -> bool:
-        """Whether some tuple that has come has not asked all it should."""
-        return any(self.probes(unit) for unit in self.units)
-
     def paying(self) -> list[Unit]:
         """Return the units that the next batch pays."""
         return [unit for unit in self.units if unit.pay is not None and unit.pay > unit.since]
@@ -158,9 +160,18 @@ class Ledger:
     def after(self, batch: int, taken: Taken) -> "Ledger":
         """Return the ledger after a batch that did as it says."""
         left = tuple(unit for found in self.units if (unit := found.after(batch)) is not None)
-        since = min((unit.since for unit in left), default=batch + 1)
-        known = {number: was for number, was in {**self.taken, batch: taken}.items() if number >= since}
-        return replace(self, units=left, taken=known)
+        return replace(self, units=left, taken={**self.taken, batch: taken})._trimmed()
+
+    def without(self, numbers: Collection[int]) -> "Ledger":
+        """Return the ledger without some units, to which nothing is owed."""
+        left = tuple(unit for unit in self.units if unit.number not in numbers)
+        return replace(self, units=left)._trimmed()
+
+    def _trimmed(self) -> "Ledger":
+        """Return the ledger without batches that owe nothing."""
+        since = self.since
+        known = {number: was for number, was in self.taken.items() if since is not None and number >= since}
+        return replace(self, taken=known)
 
     def arrived(self) -> tuple[int, ...] | None:
         """Return how many tuples of each stream had arrived before the first that owes something; None if none does."""
@@ -196,31 +207,40 @@ class Ledger:
                 fed[key] = fed.get(key, 0) + count
         return replace(self, fed=fed)
 
-    def probes(self, unit: Unit) -> int:
-        """Return how many tuples have come that have not asked a unit."""
-        return sum(was.rows for number, was in self.taken.items() if number >= unit.since)
+    def owing(self, unit: Unit, reach: Reach | None) -> list[tuple[int, Taken]]:
+        """Return the batches whose tuples have not asked a unit and may join one of its rows, the first one first.
 
-    def owed_from(self, unit: Unit) -> int | None:
-        """Return the earliest event time of the tuples that owe a unit something; None if there are none."""
-        times = (was.earliest for number, was in self.taken.items() if number >= unit.since)
-        return min((time for time in times if time is not None), default=None)
+        Args:
+            unit: The unit.
+            reach: How far its rows reach; None if it has none.
+        """
+        if reach is None:
+            return []
+        found = ((number, was) for number, was in self.taken.items() if number >= unit.since)
+        return sorted((n, was) for n, was in found if was.earliest is not None and was.earliest <= reach.deadline)
 
-    def settled(self, watermark: int | None, chunks: Iterable[Chunk]) -> int | None:
+    def owes(self, reaches: Mapping[int, Reach]) -> bool:
+        """Tell whether some tuple that has come has not asked all it should."""
+        return any(self.owing(unit, reaches.get(unit.number)) for unit in self.units)
+
+    def settled(self, watermark: int | None, reaches: Mapping[int, Reach]) -> int | None:
         """Return the time before which no result can lie that is still to come; None for minus infinity.
 
         An owed result is no earlier than its probing tuple, nor than the earliest tuple of the unit that it waits for.
 
         Args:
             watermark: The time before which no result can lie that owes nothing.
-            chunks: The live chunks.
+            reaches: How far the rows of cold units reach, by number.
         """
         if watermark is None:
             return None
-        lows: dict[int, int] = {}
-        for chunk in chunks:
-            lows[chunk.unit] = min(chunk.low, lows.get(chunk.unit, chunk.low))
-        found = ((self.owed_from(unit), lows.get(unit.number)) for unit in self.units)
-        return min([watermark, *(max(owed, low) for owed, low in found if owed is not None and low is not None)])
+        marks = [watermark]
+        for unit in self.units:
+            reach = reaches.get(unit.number)
+            times = [was.earliest for _, was in self.owing(unit, reach) if was.earliest is not None]
+            if reach is not None and times:
+                marks.append(max(min(times), reach.low))
+        return min(marks)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as the manifest writes it."""

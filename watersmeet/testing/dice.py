@@ -30,7 +30,7 @@ class Dice(Spilling):
     pay: float = 0.3
     split: bool = False
 
-    def decided(self, tree: Plan, after: Manifest, took: float, now: float) -> Manifest:
+    def decided(self, tree: Plan, after: Manifest, took: float, now: float, round: bool) -> Manifest:
         """See Spilling."""
         return tree.decided(after, self._everywhere("j", after, False))
 
