@@ -35,7 +35,7 @@ REGIONS, FRIENDLY = 32, 8
 """Regions, and those of them that are productive."""
 FRIENDLY_ROWS = 0.15
 """The share of rows in productive regions."""
-NEAR = 0.02
+WHERE = "a.region = b.region AND (a.x - b.x) * (a.x - b.x) + (a.y - b.y) * (a.y - b.y) < 0.000036D"
 TICK = 0.5
 SCHEMA = pa.schema(
     [
@@ -61,7 +61,7 @@ class Load:
         times: How many times the rate it is.
     """
 
-    rate: int = 600
+    rate: int = 1200
     before: float = 60.0
     burst: float = 120.0
     after: float = 60.0
@@ -119,13 +119,6 @@ def run(policy: str, load: Load, seed: int, folder: Path, within: str) -> dict[s
     import watersmeet as wm
     from bench.baselines import session
 
-    @wm.predicate(form="matrix")
-    def near(x: Any, y: Any, u: Any, v: Any) -> Any:
-        """Haversine, as if on a small globe: costs what a real predicate does."""
-        half = np.sin((u[None, :] - x[:, None]) / 2) ** 2
-        half += np.cos(x)[:, None] * np.cos(u)[None, :] * np.sin((v[None, :] - y[:, None]) / 2) ** 2
-        return 2 * np.arcsin(np.sqrt(half)) < NEAR
-
     spark = session({})
     inputs = {}
     for name in "ab":
@@ -140,9 +133,8 @@ def run(policy: str, load: Load, seed: int, folder: Path, within: str) -> dict[s
     streams = [wm.stream(n, inputs[n], time="ts", window="20 seconds", delay="2 seconds") for n in "ab"]
     join = wm.join(
         *streams,
-        where="a.region = b.region AND near(a.x, a.y, b.x, b.y)",
+        where=WHERE,
         select="a.region AS region, greatest(a.sent, b.sent) AS sent",
-        predicates=[near],
         strategy=wm.Hash(2),
         spill=spill,
     )

@@ -12,7 +12,7 @@ from tests.engine.extremes import ALWAYS_SCAN, NEVER_SCAN
 from watersmeet.errors import PredicateError
 from watersmeet.kernel import candidates, search
 from watersmeet.kernel.duck import Duck
-from watersmeet.kernel.partials import Partials, is_full
+from watersmeet.kernel.partials import Partials, Waiting
 from watersmeet.kernel.table import ChunkTable
 from watersmeet.limits import limited
 from watersmeet.model.query import Output, Query, StreamSpec
@@ -162,7 +162,9 @@ def test_blocks_are_full_by_rows_or_by_bytes() -> None:
     block = Partials((0,), {0: few}, few, few, few, few, few, carried={Column(0, 3): pa.array(["x" * LONG] * 4)})
     for limit, full in (({"block_rows": 8}, True), ({"block_bytes": 8 * LONG}, True), ({"block_rows": 9}, False)):
         with limited(**limit):
-            assert is_full([block, block]) == full and not is_full([block])
+            waiting = Waiting()
+            assert not waiting.add(block) and waiting.add(block) == full
+            assert len(waiting.together()) == 8 and not waiting
 
 
 def test_new_rows_are_spooled_by_bytes(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ routes badly costs visits, never results.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,7 @@ class Routes:
         field = None if asked is None else asked[0].field
         hashed = None if asked is None else hashes(block, asked[1])
 
+        @cache  # many chunks are of one bucket
         def concerned(bucket: Bucket) -> bool | NDArray[np.bool_]:
             if bucket.field != bucket.sought(field):
                 return False

@@ -1,7 +1,7 @@
 """Candidates: which rows of a chunk each partial result has to look at, by the access path that leaves the fewest."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,11 @@ class Range:
     operations: tuple[Operation, ...] = ()
     operands: Mapping[Operand, Floats] = field(default_factory=dict)
     extremes: Mapping[Operand, tuple[float, float]] = field(default_factory=dict)
+
+    def take(self, at: Ints) -> "Range":
+        """Return the range of some of the partial results."""
+        operands = {operand: values[at] for operand, values in self.operands.items()}
+        return replace(self, low=self.low[at], high=self.high[at], operands=operands)
 
 
 @dataclass(frozen=True, slots=True)

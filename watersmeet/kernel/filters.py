@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from watersmeet.kernel.near import Comparisons
-from watersmeet.kernel.partials import Partials, concat, is_full, regroup
+from watersmeet.kernel.partials import Partials, Waiting, concat, regroup
 from watersmeet.kernel.reader import Reader
 from watersmeet.kernel.sql import Sql
 from watersmeet.kernel.undecided import Undecided
@@ -74,23 +74,14 @@ class PlainSql(Filter):
 
 def _gathered(blocks: Iterable[Partials]) -> Iterator[Partials]:
     """Yield what scans have found as it comes, all else in large blocks."""
-    waiting: list[Partials] = []
+    waiting = Waiting()
     for block in blocks:
         if block.scanned:
             yield block
-            continue
-        waiting.append(block)
-        if is_full(waiting):
-            yield _emptied(waiting)
+        elif waiting.add(block):
+            yield waiting.together()
     if waiting:
-        yield _emptied(waiting)
-
-
-def _emptied(waiting: list[Partials]) -> Partials:
-    """Return blocks as one, and let go of them: what is found in it takes as much again."""
-    block = concat(waiting)
-    waiting.clear()
-    return block
+        yield waiting.together()
 
 
 class Near(Filter):

@@ -130,20 +130,36 @@ def concat(blocks: Sequence[Partials]) -> Partials:
     )
 
 
-def is_full(blocks: Sequence[Partials]) -> bool:
-    """Tell whether blocks together are as large as one should be."""
-    most = limits()
-    return sum(map(len, blocks)) >= most.block_rows or sum(block.nbytes for block in blocks) >= most.block_bytes
+class Waiting:
+    """Blocks that wait until together they are as large as one should be."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Partials] = []
+        self._rows = self._bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks)
+
+    def add(self, block: Partials) -> bool:
+        """Add a block; return whether they are as large as one should be."""
+        self._blocks.append(block)
+        self._rows += len(block)
+        self._bytes += block.nbytes
+        return self._rows >= limits().block_rows or self._bytes >= limits().block_bytes
+
+    def together(self) -> Partials:
+        """Return them as one block, and let go of them: what is found in it takes as much again."""
+        block = concat(self._blocks)
+        self._blocks, self._rows, self._bytes = [], 0, 0
+        return block
 
 
 def regroup(blocks: Iterable[Partials]) -> Iterator[Partials]:
     """Yield the same partial results in blocks of about the limits' size, so that a later hop isn't run for crumbs."""
-    rows, waiting = limits().block_rows, list[Partials]()
+    rows, waiting = limits().block_rows, Waiting()
     for block in blocks:
         for start in range(0, len(block), rows):
-            waiting.append(block.slice(start, min(rows, len(block) - start)) if len(block) > rows else block)
-            if is_full(waiting):
-                yield concat(waiting)
-                waiting = []
+            if waiting.add(block.slice(start, min(rows, len(block) - start)) if len(block) > rows else block):
+                yield waiting.together()
     if waiting:
-        yield concat(waiting)
+        yield waiting.together()

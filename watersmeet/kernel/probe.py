@@ -1,7 +1,7 @@
 """A probe: the partial results of one block look for matches in one chunk."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -75,6 +75,14 @@ class Probe:
     def step(self) -> Step:
         """The hop."""
         return self.sought.step
+
+    def narrowed(self) -> "Probe":
+        """Return the probe of those partial results alone that do probe."""
+        at = np.flatnonzero(np.broadcast_to(self.mine, len(self.block)))
+        (low, high), seat = self.sought.times, self.seat
+        sought = replace(self.sought, block=self.block.take(at), times=Times(low[at], high[at]))
+        ranges = [asked.take(at) for asked in self.ranges]
+        return Probe(sought, self.target, self.rows, seat if isinstance(seat, int) else seat[at], True, ranges)
 
     def longer(self, partial: Ints, row: Ints, *, scanned: bool = False) -> Partials:
         """Return pairs of a partial result and a row of the chunk as longer partial results."""

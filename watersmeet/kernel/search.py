@@ -66,7 +66,8 @@ class Search:
                 continue
             for used, of in usable(asked, target.chunk, time, len(block)):
                 if not any(misses(target.chunk, one) for one in used):
-                    yield Probe(sought, target, table.rows(target), seat, mine if of is None else mine & of, used)
+                    whole = Probe(sought, target, table.rows(target), seat, mine if of is None else mine & of, used)
+                    yield whole.narrowed() if np.count_nonzero(whole.mine) < limits().narrow * len(block) else whole
 
     def _ranges(self, block: Partials, bounds: Sequence[Bound]) -> list[Range]:
         """Return for each bound the interval that each partial result asks for, where none of its ends raises."""
