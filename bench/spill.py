@@ -3,9 +3,9 @@
     python bench/spill.py                          # all policies, about 8 minutes each
     python bench/spill.py --policies none local    # some of them
 
-Two streams of places, fed live: a file of each every half second. In each of 32 regions a pair of places joins if they
-are near each other. A quarter of the regions is busy with friends: few rows, and half of all results; in the others are
-most rows, and a pair is hardly ever near. Rates rise six-fold for two minutes, so that there are 36 times as many pairs.
+Two cameras, fed live: a file of each every half second. Pictures of one region are compared by their histograms. In a
+quarter of the regions there are few pictures, often of the same thing: they give half of all results. In the others are
+most pictures, hardly ever alike. Rates rise six-fold for two minutes, so that there are 36 times as many pairs.
 
 What is measured: response, from the moment the later of a result's two rows was readable to the moment a sink had it,
 for the productive regions and for all; what was owed; CPU of all processes.
@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +32,21 @@ from bench.common import RESULTS, UsageSampler, console
 from watersmeet.state.buckets import bucket
 
 POLICIES = ("none", "random", "local", "global", "synchronized", "semantic", "punctuated")
-REGIONS, FRIENDLY = 32, 8
+REGIONS, FRIENDLY = 8, 2
 """Regions, and those of them that are productive."""
 FRIENDLY_ROWS = 0.15
 """The share of rows in productive regions."""
-WHERE = "a.region = b.region AND (a.x - b.x) * (a.x - b.x) + (a.y - b.y) * (a.y - b.y) < 0.000036D"
+WHERE = "a.region = b.region AND alike(a.histogram, b.histogram)"
+BINS, ALIKE = 64, 0.02
+"""Bins of a picture's histogram, and the chi-square distance below which two are alike."""
 TICK = 0.5
+THINGS = 4000
 SCHEMA = pa.schema(
     [
         ("ts", pa.timestamp("us", "UTC")),
         ("sent", pa.float64()),
         ("region", pa.int64()),
-        ("x", pa.float64()),
-        ("y", pa.float64()),
+        ("histogram", pa.binary()),
         ("priority", pa.float64()),
     ]
 )
@@ -61,7 +64,7 @@ class Load:
         times: How many times the rate it is.
     """
 
-    rate: int = 1200
+    rate: int = 250
     before: float = 60.0
     burst: float = 120.0
     after: float = 60.0
@@ -78,20 +81,26 @@ def regions(partitions: int = REGIONS) -> list[int]:
     return [found[at] for at in range(partitions)]
 
 
+@lru_cache
+def _things() -> Any:
+    return np.random.default_rng(0).random((THINGS, BINS), np.float32)
+
+
 def rows(rng: np.random.Generator, count: int, now: float, length: float) -> pa.Table:
     """Return the rows of a tick that ends now: those of productive regions lie close together."""
     named = np.array(regions())
     friendly = rng.random(count) < FRIENDLY_ROWS
     at = np.where(friendly, rng.integers(0, FRIENDLY, count), rng.integers(FRIENDLY, REGIONS, count))
-    spread = np.where(friendly, 0.3, 1.0)
+    # Of each thing all pictures are alike: few things in productive regions, many in the others.
+    thing = np.where(friendly, rng.integers(0, THINGS // 10, count), rng.integers(THINGS // 10, THINGS, count))
+    shown = _things()[thing] + rng.random((count, BINS), np.float32) * np.float32(0.01)
     times = np.sort(rng.uniform(now - length, now, count))
     return pa.table(
         {
             "ts": pa.array((times * 1e6).astype(np.int64)).cast(pa.timestamp("us", "UTC")),
             "sent": np.full(count, now),
             "region": named[at],
-            "x": rng.random(count) * spread,
-            "y": rng.random(count) * spread,
+            "histogram": [picture.tobytes() for picture in shown],
             "priority": friendly.astype(float),
         },
         schema=SCHEMA,
@@ -119,6 +128,12 @@ def run(policy: str, load: Load, seed: int, folder: Path, within: str) -> dict[s
     import watersmeet as wm
     from bench.baselines import session
 
+    @wm.predicate
+    def alike(x: bytes, ys: Any) -> Any:
+        """Chi-square distance of histograms."""
+        one, others = np.frombuffer(x, np.float32), np.frombuffer(b"".join(ys), np.float32).reshape(-1, BINS)
+        return np.mean((others - one) ** 2 / (others + one + np.float32(1e-9)), axis=1) < ALIKE
+
     spark = session({})
     inputs = {}
     for name in "ab":
@@ -129,11 +144,14 @@ def run(policy: str, load: Load, seed: int, folder: Path, within: str) -> dict[s
     spill = None
     if policy != "none":
         weight = "a.priority" if policy == "semantic" else None
-        spill = wm.Spill(within=within, policy=policy, weight=weight, interval="20 seconds", oldest="8 minutes")
+        spill = wm.Spill(
+            within=within, policy=policy, partitions=REGIONS, weight=weight, interval="20 seconds", oldest="8 minutes"
+        )
     streams = [wm.stream(n, inputs[n], time="ts", window="20 seconds", delay="2 seconds") for n in "ab"]
     join = wm.join(
         *streams,
         where=WHERE,
+        predicates=[alike],
         select="a.region AS region, greatest(a.sent, b.sent) AS sent",
         strategy=wm.Hash(2),
         spill=spill,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.warnings import news
+from watersmeet.engine.warnings import Notice, news
 from watersmeet.errors import StateError
 from watersmeet.runtime.timing import late_or_not, latency, timed
 from watersmeet.runtime.tree import Job, JoinTree
@@ -312,7 +312,7 @@ class Protocol:
         after, late = late_or_not(self.tree, self.state, doing.after, self.due if offered else None, took)
         if self.spilling is not None:
             after = self.spilling.decided(self.tree, after, took, doing.event.at, not offered)
-        found = self.tree.notices(after)
+        found = [*self.tree.notices(after), *_growing(after)]
         new, self._warned = news(found, self._warned)
         progress = {
             **after.progress,
@@ -346,3 +346,9 @@ class Protocol:
         if self._doing is None:
             raise StateError("There is no batch under way.")
         return self._doing
+
+
+def _growing(state: Manifest) -> list[Notice]:
+    """Return what to tell people whose debts only grow."""
+    says = state.progress.get("spilling", {}).get("overload")
+    return [] if says is None else [Notice("debts", says)]

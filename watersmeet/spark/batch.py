@@ -284,6 +284,9 @@ class BatchRunner(Runtime):
         """Write the manifest, if the store is still this run's."""
         published = super().commit(action) if self.checkpoint.lease.held() else None
         if published is not None:
+            decision = published.progress.get("spilling", {}).get("decision")
+            if decision is not None:
+                logging.getLogger("watersmeet").info("After batch %d: %s", published.batch, decision["why"])
             self.after("manifest")
         return published
 
