@@ -3,6 +3,7 @@
 Whoever runs batches drives this: Spark's streaming joins, `advise`, and tests without Spark.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +17,7 @@ from watersmeet.engine.report import TaskReport
 from watersmeet.engine.warnings import notices
 from watersmeet.engine.watermark import advanced, join_settled, join_watermark, stream_marks, watermarks
 from watersmeet.errors import StateError
+from watersmeet.limits import limits
 from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
@@ -114,7 +116,7 @@ class Operator:
             watermark=before.watermark,
             arrived=tuple(stream.arrived for stream in before.streams),
             moved=sum(now.rows for old, now in zip(live, chunks, strict=True) if now is not old),
-            seconds=sum(used.cpu for used in seen.usage),
+            seconds=sum(used.cpu for used in seen.usage) + _paying_seconds(before),
             merges=tuple(merges(chunks, before.batch + 1, before.settled, self._endless)),
             sides=self.sides,
             believed=() if now is None else believed(self.query, before, now),
@@ -194,6 +196,18 @@ class Operator:
             clock=now,
         )
         return replace(after, learned=learned, progress=shown)
+
+
+def _paying_seconds(before: Manifest) -> float:
+    """Return about how long it takes to pay what the next batch pays: half of a unit's rows for each tuple."""
+    rows: dict[int, int] = defaultdict(int)
+    for chunk in before.chunks.values():
+        rows[chunk.unit] += chunk.rows
+    pairs = 0.0
+    for unit in before.ledger.paying():
+        paid = (was.rows for number, was in before.ledger.taken.items() if unit.since <= number < (unit.pay or 0))
+        pairs += sum(paid) / unit.group.of * rows[unit.number] / 2
+    return pairs * limits().pair
 
 
 def _given(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[Group, Tally]:
