@@ -42,7 +42,7 @@ class Setting:
     ratios: tuple[int, ...]
     fast: float
     slow: float = 6000.0
-    phase: float = 320.0
+    phase: float = 240.0
     phases: int = 3
     size: float = 60.0
     step: float = 80.0

@@ -1,7 +1,7 @@
 """The spilling thesis' figures 5.3 to 5.20 again: intervals, correlation and policies, five seeds each, with spread.
 
 python bench/spill_papers.py                        all
-python bench/spill_papers.py policies intervals     some of: intervals, correlation, policies
+python bench/spill_papers.py policies intervals     some of: policies, correlation, intervals, appendix
 python bench/spill_papers.py --quick                two seeds, one phase
 
 Jbantova, "State Spilling Policies for State Intensive Continuous Query Plan Processing" (2007), chapter 5. What is as
@@ -10,11 +10,10 @@ interval and correlation. What is not:
 
 - Clock: stream time alone. A batch holds 10 s of it. Nothing is too slow here; only memory is short.
 - Rates: fast phases have a tenth of the tuples (300 and 450 ms apart for the thesis' 30 and 45 ms), slow ones as many
-  (6 s apart). Phases last 320 s for 15 min, four windows for eleven. There are three, fast, slow and fast: in one more
-  slow phase all debts would be paid, whatever the policy.
+  (6 s apart). Phases last 4 min for 15, three windows for eleven. There are three, fast, slow and fast: in one more
+  slow phase debts would be paid, whatever the policy.
 - Partitions: 12 for 30 to 40; so many times as large is the correlation from which parents follow.
 - Memory: half of the most bytes that the same run takes without a limit, for 200 MB.
-- Debts two minutes old are paid whatever the policy, which the thesis has nothing of.
 - Figure 5.11 (dequeue ratios) has no counterpart: there are no queues between joins, results reach the next join in the
   same batch.
 - Which policy figures 5.3 to 5.6 have is not said: here it is the synchronized one.
@@ -27,8 +26,9 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from multiprocessing import get_context
@@ -57,6 +57,7 @@ STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """97.5 % of Student's distribution are below, for 1, 2 and more degrees of freedom."""
 
 Outcomes = Mapping[Case, Outcome]
+EMPTY: Outcomes = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +102,9 @@ def groups(short: bool = False) -> dict[str, list[Set]]:
     one, slower, other = (replace(s, phases=1) if short else s for s in (D1, D1_SLOWER, D2_SLOWER))
     linear, semi = Case("linear", one, 0, "synchronized"), Case("semi-bushy", one, 0, "synchronized")
     return {
-        "intervals": [
-            Set(
-                "Q^L, D1",
-                {f"{seconds} s": replace(linear, interval=seconds) for seconds in INTERVALS},
-                [
-                    Panel("5.3", "results"),
-                    Panel("5.4", "results", bars=True),
-                    Panel("5.5", "unspilled"),
-                    Panel("5.6", "spilled"),
-                ],
-            )
+        "policies": [
+            _policies("bushy", "D1", slower, "5.13", "5.14", "5.15", "5.16", "5.12"),
+            _policies("linear", "D2", other, "5.17", "5.18", "5.19", "5.20", "5.12"),
         ],
         "correlation": [
             Set(
@@ -126,31 +119,44 @@ def groups(short: bool = False) -> dict[str, list[Set]]:
                 ],
             )
         ],
-        "policies": [
-            _policies("bushy", "D1", slower, "5.13", "5.14", "5.15", "5.16", "5.12"),
-            _policies("linear", "D2", other, "5.17", "5.18", "5.19", "5.20", "5.12"),
-            _policies("semi-bushy", "D1", one, "A.5", "A.6", "A.7", "A.8", "5.12"),
+        "intervals": [
+            Set(
+                "Q^L, D1",
+                {f"{seconds} s": replace(linear, interval=seconds) for seconds in INTERVALS},
+                [
+                    Panel("5.3", "results"),
+                    Panel("5.4", "results", bars=True),
+                    Panel("5.5", "unspilled"),
+                    Panel("5.6", "spilled"),
+                ],
+            )
         ],
+        "appendix": [_policies("semi-bushy", "D1", one, "A.5", "A.6", "A.7", "A.8", "5.12")],
     }
 
 
 # -- running
 
 
-def done(cases: Iterable[Case], processes: int = PROCESSES) -> dict[Case, Outcome]:
-    """Run cases and those without a limit that they are measured by, each once, in some processes.
+def done(cases: Iterable[Case], processes: int = PROCESSES, known: Outcomes = EMPTY) -> dict[Case, Outcome]:
+    """Run cases and those without a limit that they are measured by, each once, in some processes or in this one.
+
+    Args:
+        cases: The cases.
+        processes: In how many processes.
+        known: What has been run already.
 
     Raises:
         AssertionError: If a run had other results, in the end, than the one without a limit.
     """
     limited = dict.fromkeys(cases)
     ceilings = dict.fromkeys(case.ceiling for case in limited)
-    found: dict[Case, Outcome] = {}
-    context = get_context("spawn")
-    with progress("Spilling", len(limited) + len(ceilings)) as bar, ProcessPoolExecutor(processes, context) as pool:
+    found = {case: known[case] for case in (*ceilings, *limited) if case in known}
+    with progress("Spilling", len(limited) + len(ceilings) - len(found)) as bar, _mapping(processes) as mapped:
         for some in (ceilings, limited):
-            peaks = [found[case.ceiling].peak if case.ceiling in found else None for case in some]
-            for case, outcome in zip(some, pool.map(run, some, peaks), strict=True):
+            new = [case for case in some if case not in found]
+            peaks = [found[case.ceiling].peak if case.ceiling in found else None for case in new]
+            for case, outcome in zip(new, mapped(run, new, peaks), strict=True):
                 found[case] = outcome
                 bar.advance(bar.task_ids[0])
     for case in limited:
@@ -158,9 +164,18 @@ def done(cases: Iterable[Case], processes: int = PROCESSES) -> dict[Case, Outcom
     return found
 
 
-def measured(sets: Iterable[Set], seeds: Sequence[int], processes: int = PROCESSES) -> dict[Case, Outcome]:
-    """Run all cases of some sets with all seeds."""
-    return done((replace(case, seed=s) for one in sets for case in one.cases.values() for s in seeds), processes)
+@contextmanager
+def _mapping(processes: int) -> Iterator[Callable[..., Iterator[Outcome]]]:
+    if processes == 1:
+        yield map
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        yield pool.map
+
+
+def with_seeds(sets: Iterable[Set], seeds: Sequence[int]) -> list[Case]:
+    """Return all cases of some sets with all seeds."""
+    return [replace(case, seed=seed) for one in sets for case in one.cases.values() for seed in seeds]
 
 
 # -- telling
@@ -227,7 +242,7 @@ def report(name: str, sets: Sequence[Set], seeds: Sequence[int], found: Outcomes
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="intervals, correlation, policies; all if none is given")
+    parser.add_argument("names", nargs="*", help="policies, correlation, intervals, appendix; all if none is given")
     parser.add_argument("--quick", action="store_true", help="two seeds, one phase")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     given = parser.parse_args(arguments)
@@ -235,8 +250,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     unknown = sorted({*given.names} - {*made})
     if unknown:
         parser.error(f"there are {', '.join(made)}, not {', '.join(unknown)}")
+    found: dict[Case, Outcome] = {}
     for name in given.names or made:
-        report(name, made[name], seeds, measured(made[name], seeds, given.processes))
+        here = done(with_seeds(made[name], seeds), given.processes, found)
+        report(name, made[name], seeds, here)
+        found |= here
 
 
 if __name__ == "__main__":
