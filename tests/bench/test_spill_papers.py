@@ -54,7 +54,7 @@ def test_a_tuple_joins_as_many_as_its_partition_says() -> None:
         [partners[key] for key in zip(made["a"]["window"].tolist(), made["a"]["x"].tolist(), strict=True)]
     )
     third = bucket(pa.array(made["a"]["x"]), 6) // 2
-    assert [round(float(joined[third == at].mean()), 1) for at in range(3)] == pytest.approx([1, 2, 4], rel=0.05)
+    assert [float(joined[third == at].mean()) for at in range(3)] == pytest.approx([1, 2, 4], rel=0.1)
 
 
 def _in_windows(table: pa.Table, setting: Setting) -> dict[str, np.ndarray]:
@@ -76,7 +76,8 @@ def test_what_was_spilled_comes_in_the_end_and_not_before() -> None:
     whole = run(CASE.ceiling)
     found = run(CASE, whole.peak)
     assert whole.total("results") == whole.end[0] and not whole.total("spilled")
-    assert found.total("results") < whole.total("results") and found.end == whole.end
+    behind = whole.series["results"] - found.series["results"]
+    assert (behind >= 0).all() and behind.max() > 100 and found.end == whole.end
     assert 0 < found.total("unspilled") <= found.total("spilled")
     assert all((np.diff(series) >= 0).all() for series in found.series.values())
     assert found.peak < whole.peak
