@@ -6,8 +6,11 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
+import numpy as np
+
 from watersmeet.engine.owing import reaches
 from watersmeet.model.query import Query
+from watersmeet.model.windows import NEVER
 from watersmeet.state.chunk import HOT, Chunk
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.units import Group, Ledger, Reach, Tally, Unit, group_of
@@ -102,8 +105,11 @@ def parts(path: str, query: Query, state: Manifest, slice: int, processes: int) 
     """
     units = {unit.number: unit for unit in state.ledger.units}
     found: dict[tuple[Group, int], list[Chunk]] = defaultdict(list)
+    first = _first_probed(query, state.watermark)
     for chunk in state.chunks.values():
         unit = units.get(chunk.unit)
+        if unit is None and chunk.high < first[chunk.stream]:
+            continue  # no new tuple probes it: it is kept for what is owed alone
         found[unit.group if unit else group_of(chunk, slice), chunk.unit].append(chunk)
     known = _worth(state.ledger.worth, final=path == ROOT)
     reached = reaches(query, state.chunks.values()) if units else {}
@@ -114,6 +120,13 @@ def parts(path: str, query: Query, state: Manifest, slice: int, processes: int) 
         part = replace(part, worth=known.get(_key(group), Tally()), work=own.pairs)
         made.append(_owed(part, state.ledger, units[number], reached.get(number)) if number in units else part)
     return made
+
+
+def _first_probed(query: Query, watermark: int | None) -> list[int]:
+    """Return for each stream the earliest time of a row that a tuple may probe which is not late."""
+    if watermark is None or query.counted:
+        return [NEVER for _ in query.streams]
+    return [int(stream.window.earliest(np.array([watermark]))[0]) for stream in query.streams]
 
 
 def _part(path: str, query: Query, group: Group, chunks: Sequence[Chunk], processes: int) -> Part:

@@ -189,12 +189,14 @@ def _grouped(cells: Sequence[_Cell]) -> list[list[_Cell]]:
     """Return runs of cells of one schema that share a file."""
     enough = max(limits().file_bytes, sum(cell.rows.nbytes for cell in cells) // limits().files)
     groups: list[list[_Cell]] = []
+    taken = 0
     for cell in cells:
-        last = groups[-1] if groups else []
-        if last and last[0].rows.schema == cell.rows.schema and sum(c.rows.nbytes for c in last) < enough:
-            last.append(cell)
+        if groups and groups[-1][0].rows.schema == cell.rows.schema and taken < enough:
+            groups[-1].append(cell)
         else:
             groups.append([cell])
+            taken = 0
+        taken += cell.rows.nbytes
     return groups
 
 
