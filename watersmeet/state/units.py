@@ -155,9 +155,21 @@ class Ledger:
     def after(self, batch: int, taken: Taken) -> "Ledger":
         """Return the ledger after a batch that did as it says."""
         left = tuple(unit for found in self.units if (unit := found.after(batch)) is not None)
-        since = min((unit.since for unit in left), default=batch + 1)
-        known = {number: was for number, was in {**self.taken, batch: taken}.items() if number >= since}
-        return replace(self, units=left, taken=known)
+        return replace(self, units=left, taken={**self.taken, batch: taken})._forgetting()
+
+    def held(self, chunks: Iterable[Chunk]) -> "Ledger":
+        """Return the ledger without units of which no chunk is live: nothing can be owed to them.
+
+        [!] Nobody would ever pay them, and what arrived since they became cold would be kept for ever.
+        """
+        live = {chunk.unit for chunk in chunks}
+        return replace(self, units=tuple(unit for unit in self.units if unit.number in live))._forgetting()
+
+    def _forgetting(self) -> "Ledger":
+        """Return the ledger without what is known of batches that owe nothing."""
+        since = self.since
+        known = {number: was for number, was in self.taken.items() if since is not None and number >= since}
+        return replace(self, taken=known)
 
     def arrived(self) -> tuple[int, ...] | None:
         """Return how many tuples of each stream had arrived before the first that owes something; None if none does."""
