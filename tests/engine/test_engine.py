@@ -177,7 +177,7 @@ def prepared(case: dict[str, Any], folder: str) -> tuple[Run, list[Rows], oracle
     conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], python, Dialect())
     run = Run(Query(streams, conjuncts, text, (), python), Store(folder))
     position = {s.name: at for at, s in enumerate(streams)}
-    arrivals, batches, number = [], [], 0
+    arrivals, batches, number = [], list[Rows](), 0
     for batch, rows in enumerate(case["batches"]):
         made = []
         for name, ts, x, k in rows:

@@ -1,5 +1,6 @@
 """Work that is put off, through Spark: every result comes, exactly once, through rounds, stops and restarts."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ def case_of(seed: int, names: str = "ab", strategy: Any = None, batches: int = 5
     return Case(
         [oracle.Stream(name, oracle.Sliding(12), 6) for name in names],
         cuts(seed, names, batches, rows=14),
-        where=" AND ".join(f"{one}.k = {two}.k" for one, two in zip(names, names[1:], strict=False)),
+        where=" AND ".join(f"{one}.k = {two}.k" for one, two in pairwise(names)),
         holds=lambda *rows: all(row["k"] is not None and row["k"] == rows[0]["k"] for row in rows),
         strategy=strategy or wm.Hash(2),
     )
