@@ -153,9 +153,10 @@ class Ledger:
         return [unit for unit in self.units if unit.pay is not None and unit.pay > unit.since]
 
     def after(self, batch: int, taken: Taken) -> "Ledger":
-        """Return the ledger after a batch that did as it says."""
+        """Return the ledger after a batch that did as it says; the clock of those before it may have been ahead."""
         left = tuple(unit for found in self.units if (unit := found.after(batch)) is not None)
-        return replace(self, units=left, taken={**self.taken, batch: taken})._forgetting()
+        known = {number: was._replace(at=min(was.at, taken.at)) for number, was in self.taken.items()}
+        return replace(self, units=left, taken={**known, batch: taken})._forgetting()
 
     def held(self, chunks: Iterable[Chunk]) -> "Ledger":
         """Return the ledger without units of which no chunk is live: nothing can be owed to them.
