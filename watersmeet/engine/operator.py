@@ -169,6 +169,7 @@ class Operator:
         arrived = ledger.arrived() or tuple(stream.arrived for stream in streams)
         gone = leaving(self.rules, chunks, Moment(self.query, arrived, settled))
         live = {key: chunk for key, chunk in chunks.items() if key not in gone and chunk.live}
+        ledger = ledger.held(live.values())
         promises = next((task.promises for task in tasks if task.promises), before.promises)
         brought = any(seen.rows for seen in taken) or any(task.told.get("inherited") for task in tasks)
         unpurged = (0 if plan.purge else before.unpurged) + brought

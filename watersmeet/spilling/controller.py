@@ -45,7 +45,7 @@ class Controller(Spilling):
         """See Spilling."""
         found, at, batch = self._parts(tree, after), int(now * 1e6), after.batch
         shown = after.progress
-        record = Record.of(after).measured(took, _pairs(shown), _summed(shown, "paidUnits") if round else 0)
+        record = Record.of(after).until(at).measured(took, _pairs(shown), _summed(shown, "paidUnits") if round else 0)
         decision = self._decision(
             found, record, Situation(record.took, record.work, at, batch + 1, self._links(tree, after))
         )
@@ -87,19 +87,19 @@ class Controller(Spilling):
     # -- the decision
 
     def _decision(self, found: Sequence[Part], record: Record, now: "Situation") -> Decision:
-        spill, held = self.spill, sum(part.bytes for part in hot(found))
-        why = self._above(held, now)
+        held, away = sum(part.bytes for part in hot(found)), cold(found)
+        due, why = self._overdue(away, now), self._above(held, now)
         if why is not None:
-            return self._spilled(found, now, held, why)
-        away = [part for part in cold(found) if part.unit is not None]
-        forced = self._overdue(away, now)
-        if forced.pay or not away:
-            return forced
-        rested = record.returned is None or now.at - record.returned >= spill.interval_us
-        quiet = record.changed is not None and now.at - record.changed >= spill.interval_us
+            return self._spilled(found, now, held, why).along(due)
+        crowded = self._crowded(away, now)
+        if crowded.pay or not away:
+            return crowded.along(due)
+        interval = self.spill.interval_us
+        rested = record.returned is None or now.at - record.returned >= interval
+        quiet = record.changed is not None and now.at - record.changed >= interval
         if not rested or not (self._below(held, now.took) or quiet):
-            return Decision()
-        return self._returned(away, record, now, held)
+            return due
+        return self._returned(away, record, now, held).along(due)
 
     def _above(self, held: int, now: "Situation") -> str | None:
         """Return which mark was passed, as the beginning of a sentence; None if none was, or if it would not help."""
@@ -145,14 +145,16 @@ class Controller(Spilling):
         return chosen
 
     def _overdue(self, away: Sequence[Part], now: "Situation") -> Decision:
-        """Pay what has been owed for too long, and the oldest of what is too large."""
+        """Pay what has been owed for too long."""
         late = now.at - self.spill.oldest_us
         due = [(part, _end([o for o in part.owing if o.at <= late], now.next, part)) for part in away]
         paid = [(part, end) for part, end in due if end is not None]
-        if paid:
-            return Decision(
-                "pay", f"owed for {spelled(self.spill.oldest_us)} or longer: {len(paid)} units paid", pay=paid
-            )
+        if not paid:
+            return Decision()
+        return Decision("pay", f"owed for {spelled(self.spill.oldest_us)} or longer: {len(paid)} units paid", pay=paid)
+
+    def _crowded(self, away: Sequence[Part], now: "Situation") -> Decision:
+        """Bring back the oldest of what is cold, if that is too large."""
         disk, bytes_ = self.spill.disk_bytes, sum(part.bytes for part in away)
         if disk is None or bytes_ <= disk:
             return Decision()

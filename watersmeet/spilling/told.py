@@ -34,6 +34,15 @@ class Decision(NamedTuple):
     back: frozenset[Any] = frozenset()
     followed: int = 0
 
+    def along(self, other: "Decision") -> "Decision":
+        """Return the decision with what another one pays."""
+        if not (self.kind and other.kind):
+            return self if self.kind else other
+        ends: dict[Any, tuple[Part, int]] = {}
+        for part, end in (*self.pay, *other.pay):
+            ends[part.name] = part, max(end, ends.get(part.name, (part, end))[1])
+        return self._replace(why=f"{self.why}; {other.why}", pay=list(ends.values()))
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -72,6 +81,16 @@ class Record:
     def to_json(self) -> dict[str, Any]:
         """Return it as the manifest writes it."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+    def until(self, now: int) -> "Record":
+        """Return the record as of now: the clock of an earlier start may have been ahead.
+
+        Args:
+            now: The driver's clock, in microseconds.
+        """
+        returned, changed = (None if at is None else min(at, now) for at in (self.returned, self.changed))
+        grown = None if self.grown is None else (min(self.grown[0], now), self.grown[1])
+        return replace(self, returned=returned, changed=changed, grown=grown)
 
     def measured(self, took: float, pairs: float, paid: int) -> "Record":
         """Return the record after a batch took its time: a pair takes what it takes where there are many.

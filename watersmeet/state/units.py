@@ -158,17 +158,26 @@ class Ledger:
         return [unit for unit in self.units if unit.pay is not None and unit.pay > unit.since]
 
     def after(self, batch: int, taken: Taken) -> "Ledger":
-        """Return the ledger after a batch that did as it says."""
+        """Return the ledger after a batch that did as it says; the clock of those before it may have been ahead."""
         left = tuple(unit for found in self.units if (unit := found.after(batch)) is not None)
-        return replace(self, units=left, taken={**self.taken, batch: taken})._trimmed()
+        known = {number: was._replace(at=min(was.at, taken.at)) for number, was in self.taken.items()}
+        return replace(self, units=left, taken={**known, batch: taken})._trimmed()
 
     def without(self, numbers: Collection[int]) -> "Ledger":
         """Return the ledger without some units, to which nothing is owed."""
         left = tuple(unit for unit in self.units if unit.number not in numbers)
         return replace(self, units=left)._trimmed()
 
+    def held(self, chunks: Iterable[Chunk]) -> "Ledger":
+        """Return the ledger without units of which no chunk is live: nothing can be owed to them.
+
+        [!] Nobody would ever pay them, and what arrived since they became cold would be kept for ever.
+        """
+        live = {chunk.unit for chunk in chunks}
+        return self.without([unit.number for unit in self.units if unit.number not in live])
+
     def _trimmed(self) -> "Ledger":
-        """Return the ledger without batches that owe nothing."""
+        """Return the ledger without what is known of batches that owe nothing."""
         since = self.since
         known = {number: was for number, was in self.taken.items() if since is not None and number >= since}
         return replace(self, taken=known)

@@ -1,0 +1,194 @@
+"""Batches and rounds cut at every moment: whatever a sink has seen of a number, the same comes under it again.
+
+Property 6 of the design. Each start after a cut has another clock and throws other dice: what a step pays was decided
+before it began.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from random import Random
+from shutil import copytree
+from typing import Any
+
+import pytest
+
+from tests.budget import one_in
+from tests.runtime.test_cuts import NEVER, Cut, Frail, Moments
+from tests.spilling.trees import Setting, Shape, TreeRun, brute_force, given, joins, leaves
+from watersmeet.engine.plan import GIVEN
+from watersmeet.errors import StateError
+from watersmeet.limits import limited
+from watersmeet.placement import PSP, Central, Hash
+from watersmeet.runtime.protocol import Lulled, Offered, Protocol, Publish, Published, Withdraw
+from watersmeet.spilling import Controller, Spill, Spilling
+from watersmeet.state import manifest as manifests
+from watersmeet.state import rounds
+from watersmeet.state.store import Store
+from watersmeet.testing import oracle
+from watersmeet.testing.dice import Dice
+
+pytestmark = pytest.mark.long
+
+STRATEGIES = (Central(), Hash(2), PSP(2))
+MERGING = {"merged_chunks": 2, "tier_rows": 1}
+Sink = dict[int, tuple[Counter[Any], dict[Any, Any]]]
+"""For each batch or round its results and late rows, as a sink holds them that can be withdrawn from."""
+Decides = Callable[[int], Spilling]
+"""Returns what decides in the so-manieth start."""
+BY_DICE: Decides = lambda start: Dice(seed=start, cool=0.7, pay=0.5, split=start % 2 == 0)  # noqa: E731
+BY_MARKS: Decides = lambda start: Controller(  # noqa: E731
+    Spill(memory=(1, 300)[start % 2], policy="random", interval="0 seconds", oldest=f"{start % 7} seconds"), str(start)
+)
+
+TREE, ONE = (("a", "b"), "c"), ("a", "b", "c")
+SETTINGS = [(TREE, BY_DICE), (ONE, BY_DICE), (ONE, BY_MARKS), (TREE, BY_MARKS)]
+
+
+def setting_of(shape: Shape) -> Setting:
+    windows = {path: [oracle.Sliding(9 + at) for at, _ in enumerate(parts)] for path, parts in joins(shape)}
+    where = {path: ["{0}.k = {1}.k"] * (len(parts) - 1) for path, parts in joins(shape)}
+    return Setting(shape, windows, dict.fromkeys(leaves(shape), 3), where)
+
+
+def batches_of(shape: Shape, seed: int, batches: int) -> list[dict[str, list[dict[str, Any]]]]:
+    rng, numbers = Random(seed), count()
+    return [
+        {
+            name: [
+                {f"id_{name}": next(numbers), "at": 4 * at + rng.randint(-3, 4), "x": 0, "k": rng.choice("pq")}
+                for _ in range(3)
+            ]
+            for name in leaves(shape)
+        }
+        for at in range(batches)
+    ]
+
+
+@dataclass
+class Start(TreeRun):
+    """One start of the query, which goes on from what it finds in the store."""
+
+    sink: Sink = field(default_factory=dict)
+    moments: Moments = field(default_factory=lambda: Moments(NEVER))
+
+    def go(self, event: Offered | Lulled, rows: dict[str, Any]) -> None:
+        """Run a batch or a round; first of all a round that was begun."""
+        newest = manifests.newest(self.store)
+        found = None if newest is None else manifests.load(self.store, newest)
+        number = 0 if found is None else found.batch + 1
+        tree = self._tree("j", STRATEGIES[number % 3], GIVEN)
+        protocol = Protocol(tree, found or tree.start(), spilling=self.spilling)
+        protocol.begun = rounds.intended(self.store, number)
+        self._exchange = ("local", "shuffle")[number % 2]
+        if protocol.begun is not None and isinstance(event, Offered):
+            with pytest.raises(StateError, match="must be finished"):
+                protocol.handle(event)
+            self.offer(protocol, Lulled(event.at))
+        self._arrivals = rows
+        self.offer(protocol, event)
+
+    def withdraw(self, action: Withdraw) -> None:
+        self.moments.pass_by()
+        for batch in [batch for batch in self.sink if batch >= action.first]:
+            del self.sink[batch]
+
+    def publish(self, action: Publish) -> Published:
+        self.moments.pass_by()
+        assert action.batch not in self.sink, "what an earlier run left was not withdrawn"
+        self.results, self.sides = Counter(), {}
+        self.sink[action.batch] = self.results, self.sides
+        return super().publish(action)
+
+
+@dataclass
+class Query:
+    """A query that is started again and again."""
+
+    setting: Setting
+    folder: Path
+    decides: Decides
+    sink: Sink = field(default_factory=dict)
+    starts: int = 0
+    cuts: int = 0
+
+    def start(self, folder: Path, sink: Sink, moment: int, spilling: Spilling) -> Start:
+        queries, moments = self.setting.queries(), Moments(moment)
+        store = Frail(str(folder), moments=moments)
+        return Start(queries.pop("j"), store, inner=queries, spilling=spilling, sink=sink, moments=moments)
+
+    def next(self) -> Spilling:
+        self.starts += 1
+        return self.decides(self.starts)
+
+    def newest(self) -> int:
+        found = manifests.newest(Store(str(self.folder)))
+        return -1 if found is None else found
+
+    def uncut(self, event: Offered | Lulled, rows: dict[str, Any], name: str) -> dict[int, Any]:
+        """Return what comes of a step in a copy of all there is."""
+        folder, sink = copytree(self.folder, self.folder.parent / name), dict(self.sink)
+        self.start(folder, sink, NEVER, self.next()).go(event, rows)
+        return shown(sink)
+
+    def cut(self, event: Callable[[int], Offered | Lulled], rows: dict[str, Any]) -> None:
+        """Run a step, cut at its first moment, at its second, and so on until it gets through."""
+        number, wanted = self.newest() + 1, None
+        if isinstance(event(0), Offered):
+            wanted = self.uncut(event(0), rows, f"{number}")
+        for moment in count(1):
+            try:
+                self.start(self.folder, self.sink, moment, self.next()).go(event(self.starts), rows)
+                break
+            except Cut:
+                self.cuts += 1
+            if self.newest() == number:
+                if isinstance(event(0), Offered):  # Spark, whose own commit was lost, offers it once more
+                    self.start(self.folder, self.sink, NEVER, self.next()).go(event(self.starts), rows)
+                break
+            if wanted is None and Store(str(self.folder)).read(rounds.path_of(number)):
+                wanted = self.uncut(event(0), rows, f"{number}")
+        found = {batch: rows for batch, rows in shown(self.sink).items() if batch <= number}
+        assert wanted is None or found == {batch: rows for batch, rows in wanted.items() if batch <= number}
+
+
+def shown(sink: Sink) -> dict[int, Any]:
+    return {
+        batch: (results, {key: sorted(map(repr, found)) for key, found in sides.items()})
+        for batch, (results, sides) in sorted(sink.items())
+    }
+
+
+@pytest.mark.parametrize("seed", one_in(6, range(6)))
+@pytest.mark.parametrize("how", one_in(2, SETTINGS), ids=["tree, dice", "dice", "marks", "tree, marks"])
+def test_cut_in_the_midst_of_everything_it_goes_on(tmp_path: Path, how: tuple[Shape, Decides], seed: int) -> None:
+    shape, decides = how
+    setting, batches = setting_of(shape), batches_of(shape, seed, 4)
+    query = Query(setting, tmp_path / "state", decides)
+    query.folder.mkdir()
+    with limited(**MERGING):
+        for at, rows in enumerate(batches):
+            query.cut(lambda clock, at=at: Offered(at, 3.0 * clock), given(shape, rows))  # type: ignore[misc]
+            if at > 0:
+                query.cut(lambda clock, all=at == 2: Lulled(5.0 * clock, all), {})  # type: ignore[misc]
+        before, paying = len(query.sink), Dice(cool=0.0)
+        for _ in count():
+            known = query.newest()
+            query.start(query.folder, query.sink, NEVER, paying).go(Lulled(0.0, True), {})
+            if query.newest() == known:
+                break
+    assert [*sorted(query.sink)] == [*range(len(query.sink))] and before > len(batches), "rounds among the batches"
+    expected = brute_force(setting, batches)
+    assert sum((results for results, _ in query.sink.values()), Counter()) == expected["j"].results()
+    late = Counter(
+        (name, row[name])
+        for _, sides in query.sink.values()
+        for (kind, _), found in sides.items()
+        for _, row in found
+        for name in row
+        if kind == "late" and name.startswith("id_")
+    )
+    assert late == sum((found.late for found in expected.values()), Counter[Any]())
+    assert query.cuts > 60

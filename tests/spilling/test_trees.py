@@ -1,0 +1,39 @@
+"""Trees of joins with spilling by dice on every join: properties 1, 3 and 5 of the design, against brute force."""
+
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tests.budget import search
+from tests.spilling.test_settle import dice_of
+from tests.spilling.trees import brute_force, settled, started, stepped, tree_cases
+from watersmeet.testing.dice import Dice, calm, owed
+
+pytestmark = pytest.mark.long
+
+
+@search(12)
+@given(case=tree_cases(), dice=dice_of)
+def test_in_the_end_results_are_those_of_brute_force(case: dict[str, Any], dice: Dice) -> None:
+    expected = brute_force(case["setting"], case["batches"])
+    with TemporaryDirectory() as folder:
+        run = started(case["setting"], folder, dice)
+        for at in range(len(case["batches"])):
+            stepped(run, case, at, case["lulls"][at])
+            assert run.results <= expected["j"].results()
+        run.spilling = calm(dice)
+        settled(run)
+        assert run.state is not None and not any(owed(run.state).values())
+    assert run.results == expected["j"].results()
+    for path, rows in run.within.items():
+        assert sorted(map(repr, (row for _, row in expected[path].rows))) == sorted(repr(shown(row)) for _, row in rows)
+    assert run.late() == sum((found.late for found in expected.values()), type(run.results)())
+    assert run.watermarks == {path: found.watermarks for path, found in expected.items()}
+
+
+def shown(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row in the order in which brute force shows it."""
+    ids = {name: value for name, value in row.items() if name.startswith("id_")}
+    return ids | {name: row[name] for name in ("at", "x", "k")}
