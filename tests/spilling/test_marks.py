@@ -21,6 +21,7 @@ from tests.spilling.test_state import row, run_of
 from tests.spilling.trees import TreeRun, brute_force, settled, started, states, tree_cases
 from tests.spilling.trees import given as by_path
 from tests.spilling.watch import state_of
+from watersmeet.engine.owing import reaches
 from watersmeet.model.query import Query
 from watersmeet.model.windows import Sliding
 from watersmeet.placement import Central
@@ -59,10 +60,11 @@ def hot_bytes(run: Run) -> int:
 
 def assert_young(run: Run, spill: Spill, now: int) -> None:
     """What has been owed for long enough is paid in the step that follows, whatever else there is to do."""
-    for _, state in states(state_of(run)):
+    for path, state in states(state_of(run)):
+        reach = reaches(run.inner.get(path, run.query), state.chunks.values())
         for unit in state.ledger.units:
-            for number, was in state.ledger.taken.items():
-                if number >= unit.since and was.rows and was.at <= now - spill.oldest_us:
+            for number, was in state.ledger.owing(unit, reach.get(unit.number)):
+                if was.rows and was.at <= now - spill.oldest_us:
                     assert unit.pay is not None and unit.pay > number
 
 
