@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
+from tests.budget import one_in
 from tests.spark import harness
 from tests.spark.harness import Case, cuts, expected, frames, join_of, results, through
 from watersmeet.testing import oracle
@@ -74,3 +75,98 @@ def test_settle_pays_while_the_query_runs_and_stop_can_settle(spark: SparkSessio
     assert results(tmp_path, case.names) == expected(case).results
     with pytest.raises(wm.StateError, match="has stopped"):
         query.settle()
+
+
+@pytest.mark.parametrize("step", one_in(4, ["sink", "job", "reports", "manifest"]))
+def test_a_round_that_is_cut_is_finished_first(spark: SparkSession, tmp_path: Path, step: str) -> None:
+    case = case_of(4, "abc", wm.Hash(2), batches=5)
+    harness.write(tmp_path / "in", case.batches[:3])
+    inputs = frames(spark, tmp_path / "in", case.names)
+    spill = wm.Spill(memory=1, partitions=3, policy="random", oldest="1 hour")
+    writer = join_of(case, inputs, spill=spill).writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.start(str(tmp_path / "out"))
+    assert query._lulls is not None
+    query._lulls.end()
+    query.processAllAvailable()
+
+    def cut(at: str) -> None:
+        if at == step:
+            raise RuntimeError("cut")
+
+    query._runner.after = cut
+    with pytest.raises(wm.StateError, match="cut"):
+        query.settle()
+    query.stop()
+    harness.write(tmp_path / "in", case.batches[3:])
+    harness.run(join_of(case, frames(spark, tmp_path / "in", case.names), spill=spill).writeStream, tmp_path)
+    wanted = expected(case).results
+    assert results(tmp_path, case.names) == wanted and wanted.total() > 50
+
+
+def test_a_plan_of_joins_settles_as_a_whole(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:
+    batches = cuts(7, "abc", batches=4)
+    harness.write(tmp_path / "in", batches)
+
+    def joined(spill: wm.Spill | None) -> wm.Join:
+        inputs = frames(spark, tmp_path / "in", "abc")
+        window: Any = {"window": "10 seconds", "delay": "5 seconds", "time": "ts"}
+        inner = wm.join(
+            *(wm.stream(name, inputs[name], **window) for name in "ab"),
+            where="a.k = b.k",
+            select="a.id AS l, b.id AS r, b.k AS k",
+        )
+        streams = wm.stream("ab", inner, window="10 seconds"), wm.stream("c", inputs["c"], **window)
+        return wm.join(*streams, where="ab.k = c.k", select="ab.l, ab.r, c.id AS c", spill=spill)
+
+    found = {}
+    for name, spill in (("plain", None), ("put off", wm.Spill(memory=1, partitions=4, oldest="1 hour"))):
+        query = harness.run(joined(spill).writeStream, tmp_path / name)
+        found[name] = sorted(map(str, harness.read(tmp_path / name / "out").to_pylist()))
+    assert found["put off"] == found["plain"] and len(found["plain"]) > 50
+    assert sum(p["paidRows"] for p in query.progress) > 0
+    query.explain()
+    shown = capsys.readouterr().out
+    assert "├─ ab (" in shown and "│  └─ b (" in shown and "put off: " in shown
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "says"),
+    [
+        ({"spill": TIGHT}, {}, "outermost join alone"),
+        ({}, {"window": wm.count(3)}, "count window in a join above another"),
+        ({}, {"delay": "1 second"}, "delay= of 'ab'"),
+        ({}, {"idle": "1 second"}, "idle= of 'ab'"),
+        ({}, {"constraints": [wm.key("l")]}, "key"),
+    ],
+)
+def test_what_depends_on_when_results_come_is_refused(
+    spark: SparkSession, tmp_path: Path, inner: dict[str, Any], outer: dict[str, Any], says: str
+) -> None:
+    harness.write(tmp_path / "in", cuts(1, "abc", batches=1))
+    inputs = frames(spark, tmp_path / "in", "abc")
+    leaves = {name: wm.stream(name, inputs[name], time="ts", window="10 seconds") for name in "abc"}
+    within = wm.join(leaves["a"], leaves["b"], where="a.k = b.k", select="a.id AS l, b.k AS k", **inner)
+    with pytest.raises(wm.DefinitionError, match=says):
+        stream = wm.stream("ab", within, **{"window": "10 seconds", **outer})
+        wm.join(stream, leaves["c"], where="ab.k = c.k", spill=TIGHT)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "give memory"),
+        ({"within": "0 seconds"}, "no time"),
+        ({"memory": "plenty"}, "not a size"),
+        ({"memory": "1 GB", "policy": "best"}, "the policies are 'random', 'local'"),
+        ({"memory": "1 GB", "low": 1.5}, "share of the mark"),
+        ({"memory": "1 GB", "low": 0.9, "fill": 0.5}, "above fill"),
+        ({"memory": "1 GB", "partitions": 0}, "at least 1"),
+        ({"memory": "1 GB", "policy": "semantic"}, "what matters"),
+        ({"memory": "1 GB", "weight": "a.x"}, "only the policy 'semantic'"),
+        ({"memory": "1 GB", "correlation": 2}, "between 0 and 1"),
+        ({"memory": "1 GB", "oldest": "soon"}, "not a duration"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(wm.DefinitionError, match=says):
+        wm.Spill(**options)
