@@ -22,6 +22,7 @@ from watersmeet.model.windows import within_horizon
 from watersmeet.state.buckets import bucket
 from watersmeet.state.chunk import WHOLE, Bucket, Chunk
 from watersmeet.state.rows import HASH, TIME, TRACE
+from watersmeet.state.units import Closed
 from watersmeet.state.write import Writer
 
 FRESH = 1 << 36
@@ -72,6 +73,8 @@ class IntakeReport:
     samples: list[dict[str, Any]] = field(default_factory=list)
     files: list[tuple[str, int, str]] = field(default_factory=list)
     """Side outputs: (late, rejected or denied; stream; file)."""
+    closed: set[Closed] = field(default_factory=set)
+    """The buckets whose values a punctuation has closed."""
     heard: dict[Number, Heard] = field(default_factory=dict)
     """What was heard of the streams' promises."""
     read: list[tuple[float, int]] = field(default_factory=list)
@@ -137,7 +140,16 @@ class Judge:
         said = self._hearing.punctuations(stream, rows)
         self.report.streams[stream].punctuations += int(said.sum())
         self._hearing.said(stream, rows.filter(pa.array(said)))
+        self._close(stream, rows.filter(pa.array(said)))
         return rows.filter(pa.array(~said))
+
+    def _close(self, stream: int, said: pa.RecordBatch) -> None:
+        """Note into which buckets the values fall that punctuations speak of, where work may be put off."""
+        placement = self._plan.placement
+        for column in placement.stored_by(stream) if self._plan.tallies and said.num_rows else ():
+            values = said.column(column.name).drop_null() if column.name in said.schema.names else pa.nulls(0)
+            numbers = bucket(values, placement.buckets).tolist() if len(values) else []
+            self.report.closed.update((placement.buckets, number) for number in numbers)
 
     def _undenied(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that the stream has not said could no longer come."""

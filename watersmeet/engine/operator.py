@@ -176,6 +176,7 @@ class Operator:
         after = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
         if self.tallies:
             groups = {group_of(chunk, plan.slice) for chunk in live.values()}
+            ledger = ledger.closing({found for intake in intakes for found in intake.closed}, reached)
             ledger = ledger.valued([_given(plan, tasks), *(task.groups for task in tasks)], groups)
         after = replace(after, unpurged=unpurged, promises=promises, ledger=ledger, settled=settled)
         used = usage(plan, live.values(), tasks)

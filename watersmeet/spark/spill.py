@@ -10,6 +10,7 @@ from watersmeet.errors import DefinitionError
 from watersmeet.model.metadata import Clustered, Key, Ordered
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
+from watersmeet.runtime.tree import JoinTree
 from watersmeet.spilling import Spill
 
 if TYPE_CHECKING:
@@ -45,6 +46,16 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
+def quotas_of(spill: Spill, tree: JoinTree) -> dict[tuple[str, int], int]:
+    """Return the quotas of streams, by the joins' paths and the streams' positions, in the order given."""
+    places = {
+        stream.name.lower(): (join.path, at)
+        for join in tree.walk()
+        for at, stream in enumerate(join.operator.query.streams)
+    }
+    return {places[name.lower()]: quota for name, quota in (spill.quotas or {}).items()}
+
+
 def check_spill(join: "Join") -> None:
     """Refuse a join with work put off in which results would depend on when others come.
 
@@ -54,6 +65,11 @@ def check_spill(join: "Join") -> None:
     within = next((inner for inner in _within(join) if inner.spill is not None), None)
     if within is not None:
         raise DefinitionError("spill= of a join that is a stream of another: give it to the outermost join alone.")
+    if join.spill is not None and join.spill.quotas is not None:
+        known = {name.lower() for name, _ in join.stream_schemas}
+        unknown = next((name for name in join.spill.quotas if name.lower() not in known), None)
+        if unknown is not None:
+            raise DefinitionError(f"Spill(quotas=...): there is no stream '{unknown}' in the join.")
     for above in _above(join) if join.spill is not None else ():
         _check_above(above)
 

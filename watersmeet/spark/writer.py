@@ -31,6 +31,7 @@ from watersmeet.spark.lulls import Lulls
 from watersmeet.spark.offsets import Offsets
 from watersmeet.spark.paths import Place, absolute, place, reached
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
+from watersmeet.spark.spill import quotas_of
 from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.workers import save_space
 from watersmeet.spilling import Controller
@@ -165,7 +166,8 @@ class JoinWriter:
             joins = tree.operators(store, run, host(spark, shared=chosen != "shuffle"), bool(sides), samples)
             runner = BatchRunner(tree, joins, Checkpoint(kept, store, lease, offsets), outputs, chosen, self._due())
             if tree.spill is not None:
-                runner.spilling = Controller(tree.spill, name, joins.operator.host.slots or 1)
+                slots = joins.operator.host.slots or 1
+                runner.spilling = Controller(tree.spill, name, slots, quotas_of(tree.spill, joins))
             runner.open()
             _warn(tree)
             query = self._stream(tree.input(bool(sides)), location).foreachBatch(runner).start()

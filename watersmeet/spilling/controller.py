@@ -8,7 +8,7 @@ whatever else there is to do, which the thesis has nothing of: there the least p
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
@@ -35,11 +35,13 @@ class Controller(Spilling):
         spill: The marks and policies.
         seed: Unique to the checkpoint, for the policy of chance.
         processes: How many processes keep sort orders.
+        quotas: The user's quotas, by the joins' paths and the streams' positions.
     """
 
     spill: Spill
     seed: str = ""
     processes: int = 1
+    quotas: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     def decided(self, tree: Plan, after: Manifest, took: float, now: float, round: bool) -> Manifest:
         """See Spilling."""
@@ -82,6 +84,7 @@ class Controller(Spilling):
 
     def _policy(self, name: str, batch: int) -> Policy:
         given: dict[str, Any] = {"correlation": self.spill.correlation} if name == "synchronized" else {}
+        given |= {"quotas": self.quotas} if name == "punctuated" else {}
         return POLICIES[name](seed=f"{self.seed} {batch}", **given)  # type: ignore[call-arg]
 
     # -- the decision

@@ -1,5 +1,6 @@
 """`wm.Spill`: when work is put off, which, and how it is paid."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -24,6 +25,8 @@ class Spill:
         fill: Up to this share of a mark, units come back.
         interval: Units come back no more often than this.
         correlation: A parent join follows a child's unit from which it gets at least this share of its results.
+        quotas: For the policy "punctuated": streams in the order of their priority, each with how many of its tuples
+            are paid for before it is the next one's turn, such as `{"auctions": 100, "bids": 1000}`.
         weight: A numeric column such as "a.priority": what matters most; for the policy "semantic".
         oldest: What is owed for longer is paid, whatever else there is to do.
         disk: What cold state may take on disk before it is paid; None for any size.
@@ -40,6 +43,7 @@ class Spill:
     interval: str | timedelta = "2 minutes"
     correlation: float = 0.1
     weight: str | None = None
+    quotas: Mapping[str, int] | None = None
     oldest: str | timedelta = "10 minutes"
     disk: str | int | None = None
 
@@ -63,6 +67,13 @@ class Spill:
             raise DefinitionError(f"Spill(low={self.low}, fill={self.fill}): low can't be above fill.")
         if type(self.partitions) is not int or self.partitions < 1:
             raise DefinitionError(f"Spill(partitions={self.partitions!r}): give how many, at least 1.")
+        if self.quotas is not None and "punctuated" not in (self.policy, self.pay):
+            raise DefinitionError(f"Spill(quotas={self.quotas!r}): only the policy 'punctuated' has quotas.")
+        for name, quota in (self.quotas or {}).items():
+            if type(quota) is not int or quota < 1:
+                raise DefinitionError(
+                    f"Spill(quotas=...): {quota!r} for '{name}' is not a number of tuples, 1 or more."
+                )
         if "semantic" in (self.policy, self.pay) and self.weight is None:
             raise DefinitionError("Spill(policy='semantic') needs to know what matters: weight='a.priority'.")
         if self.weight is not None and "semantic" not in (self.policy, self.pay):

@@ -118,6 +118,7 @@ def parts(path: str, query: Query, state: Manifest, slice: int, processes: int) 
         part = _part(path, query, group, chunks, processes)
         own = state.ledger.worth.get(group, Tally())
         part = replace(part, worth=known.get(_key(group), Tally()), work=own.pairs)
+        part = replace(part, closed=group[:2] in state.ledger.closed)
         made.append(_owed(part, state.ledger, units[number], reached.get(number)) if number in units else part)
     return made
 

@@ -43,6 +43,10 @@ def group_of(chunk: Chunk, slice: int) -> Group:
     return Group(chunk.bucket.of, chunk.bucket.number, start) if hashed else Group(1, 0, start)
 
 
+Closed = tuple[int, int]
+"""A partition, of so many, in which a punctuation has closed something: of how many, and which."""
+
+
 class Tally(NamedTuple):
     """What a group is worth, and costs.
 
@@ -138,6 +142,7 @@ class Ledger:
         worth: What each group that is live has been worth so far; only where work may be put off.
         fed: Of a sample of inner joins' results, how many came from a partition there and went to one here, by the
             inner join's path and both partitions.
+        closed: The partitions in which a punctuation has closed something, as long as units of them are owed something.
         notes: What else the decisions on it go by.
     """
 
@@ -146,6 +151,7 @@ class Ledger:
     made: int = 0
     worth: Mapping[Group, Tally] = field(default_factory=dict)
     fed: Mapping[tuple[str, int, int], int] = field(default_factory=dict)
+    closed: frozenset[Closed] = frozenset()
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -228,6 +234,11 @@ class Ledger:
         found = ((number, was) for number, was in self.taken.items() if number >= unit.since)
         return sorted((n, was) for n, was in found if was.earliest is not None and was.earliest <= reach.deadline)
 
+    def closing(self, said: Collection[Closed], reaches: Mapping[int, Reach]) -> "Ledger":
+        """Return the ledger with partitions in which a punctuation has closed something, if they are owed something."""
+        owed = {unit.group[:2] for unit in self.units if self.owing(unit, reaches.get(unit.number))}
+        return replace(self, closed=(self.closed | frozenset(said)) & owed)
+
     def owes(self, reaches: Mapping[int, Reach]) -> bool:
         """Tell whether some tuple that has come has not asked all it should."""
         return any(self.owing(unit, reaches.get(unit.number)) for unit in self.units)
@@ -257,7 +268,8 @@ class Ledger:
         worth = [[group, tally] for group, tally in self.worth.items()]
         taken = list(self.taken.items())
         fed = [[*key, count] for key, count in self.fed.items()]
-        return {"units": units, "taken": taken, "made": self.made, "worth": worth, "fed": fed, "notes": self.notes}
+        more = {"worth": worth, "fed": fed, "closed": sorted(self.closed), "notes": self.notes}
+        return {"units": units, "taken": taken, "made": self.made, **more}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> "Ledger":
@@ -268,4 +280,5 @@ class Ledger:
         worth = {Group(*group): Tally(*tally) for group, tally in plain["worth"]}
         units = tuple(map(Unit.from_json, plain["units"]))
         fed = {(path, there, here): count for path, there, here, count in plain["fed"]}
-        return cls(units, taken, plain["made"], worth, fed, plain["notes"])
+        closed = frozenset((of, number) for of, number in plain["closed"])
+        return cls(units, taken, plain["made"], worth, fed, closed, plain["notes"])

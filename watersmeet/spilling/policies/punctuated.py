@@ -18,7 +18,8 @@ class Punctuated(Global):
     by `Global`.
 
     Attributes:
-        quotas: For each join's streams, by (path, stream), the tuples planned before it is another's turn.
+        quotas: Streams in the order of their priority, by (path, stream), each with the tuples that are planned before
+            it is the next one's turn.
     """
 
     seed: str = ""
@@ -33,22 +34,20 @@ class Punctuated(Global):
 
     def _in_turns(self, found: list[Part]) -> list[Part]:
         """Return parts by the streams whose turn it is."""
-        streams = sorted(self.quotas)
-        if not streams:
-            return found
-        planned: list[Part] = []
-        turn, left = 0, self.quotas[streams[0]]
-        while found:
-            join, stream = streams[turn]
-            best = max(found, key=lambda part: part.given.get(stream, 0) if part.join == join else -1)
-            count = best.given.get(stream, 0) if best.join == join else 0
-            if count:
-                planned.append(best)
-                found.remove(best)
-                left -= count
-            if left <= 0 or not count:
-                turn = (turn + 1) % len(streams)
-                left = self.quotas[streams[turn]]
-                if not count and not any(p.given.get(s, 0) for p in found for j, s in streams if p.join == j):
-                    return [*planned, *found]
-        return planned
+        planned = list[Part]()
+        turns = list(self.quotas.items())
+        while any(_rows(part, stream) for part in found for stream in self.quotas):
+            for stream, quota in turns:
+                left = quota
+                while left > 0 and (best := max(found, key=lambda part: _rows(part, stream), default=None)):
+                    if not _rows(best, stream):
+                        break
+                    planned.append(best)
+                    found.remove(best)
+                    left -= _rows(best, stream)
+        return [*planned, *found]
+
+
+def _rows(part: Part, stream: tuple[str, int]) -> int:
+    """Return how many rows of a stream a part has."""
+    return part.given.get(stream[1], 0) if part.join == stream[0] else 0
