@@ -14,6 +14,7 @@ from tests.engine.extremes import EXTREMES
 from tests.engine.test_engine import ENGINE_WINDOW, ORDERINGS, strategies_of
 from watersmeet.limits import limited
 from watersmeet.model.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
+from watersmeet.model.windows import FOREVER, NEVER
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
@@ -173,7 +174,7 @@ def _joined(
             inner[at].watermarks[batch] if at in inner else _behind(latest.get(part), setting.delays.get(part))
             for at, part in enumerate(shape)
         ]
-        lowest = None if None in marks else min(m for m in marks if m is not None)
+        lowest = None if None in marks else max(NEVER, min(m for m in marks if m is not None))
         mark = lowest if mark is None else max(mark, lowest if lowest is not None else mark)
         own.watermarks.append(mark)
     own.rows = list(_results(setting, path, shape, arrivals))
@@ -328,7 +329,7 @@ def settings_of(draw: st.DrawFn, shapes: Sequence[Shape]) -> Setting:
 
 @st.composite
 def tree_cases(draw: st.DrawFn, shapes: Sequence[Shape] = SHAPES, most: int = 5) -> dict[str, Any]:
-    """Short windows, and in the end a time that no window reaches."""
+    """Short windows, and in the end a time that no window reaches; times are any that a timestamp holds."""
     setting = draw(settings_of(shapes))
     names = leaves(setting.shape)
     rng, lacking = random.Random(draw(st.integers(0, 1 << 30))), draw(st.sampled_from([0.0, 0.1]))
@@ -341,13 +342,14 @@ def tree_cases(draw: st.DrawFn, shapes: Sequence[Shape] = SHAPES, most: int = 5)
         for _ in range(draw(st.integers(2, 4)))
     ]
     number, batches = 0, list[dict[str, list[dict[str, Any]]]]()
+    start = draw(st.sampled_from([0, 0, 0, 0, NEVER + 3, FOREVER - 300]))
     if draw(st.booleans()):
         drawn.append([(name, 200, 0, "p") for name in names])
     for at, rows in enumerate(drawn):
         batches.append({})
         for name, ts, x, k in rows:
             number += 1
-            made = {f"id_{name}": number, "at": None if ts is None else 5 * at + ts, "x": x, "k": k}
+            made = {f"id_{name}": number, "at": None if ts is None else start + 5 * at + ts, "x": x, "k": k}
             batches[-1].setdefault(name, []).append(made)
     return {
         "setting": setting,
