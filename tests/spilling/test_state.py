@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.engine.test_engine import SCHEMA
+from tests.spilling.hand import Hand, at_times
 from tests.spilling.watch import state_of
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import Count, Sliding, Window
@@ -67,14 +68,14 @@ def test_a_round_takes_the_place_of_what_the_next_batch_was_to_pay(tmp_path: Pat
     assert run.results.total() == 9
 
 
-@pytest.mark.parametrize(("cold", "probing"), [(80, 60), (60, 80)])
+@pytest.mark.parametrize(("cold", "probing"), [(50, 20), (20, 50)])
 def test_what_is_settled_is_as_late_as_it_can_be(tmp_path: Path, cold: int, probing: int) -> None:
     """An owed result is no earlier than its probing tuple, nor than the earliest tuple of the unit."""
-    run = run_of(tmp_path, Sliding(40), Sliding(40), delay=100, spilling=EVERYTHING)
+    run = run_of(tmp_path, Sliding(1000), Sliding(1000), delay=100, spilling=Hand(cold=at_times(cold)))
     run.step(Central(), [(0, row(0, cold))])
-    run.spilling = Dice(cool=0.0, pay=0.0)
+    run.spilling = Hand()
     run.step(Central(), [(1, row(1, probing))])
     run.step(Central(), [(0, row(2, 300)), (1, row(3, 300))])
-    assert state_of(run).watermark == 200 and state_of(run).settled == 80
+    assert state_of(run).watermark == 200 and state_of(run).settled == 50
     run.lull(Central(), all=True)
-    assert run.results[(0, 1), 80] == 1 and state_of(run).settled == 200
+    assert run.results[(0, 1), 50] == 1 and state_of(run).settled == 200
