@@ -23,6 +23,8 @@ from watersmeet.spilling.told import Decision, Record, progress
 from watersmeet.state.choice import Choice, Cooling
 from watersmeet.state.manifest import Manifest
 
+SPARED = 0.1
+"""What takes less than this share of a batch's time together is not put off for the sake of time."""
 ROUND_SECONDS = 2.0
 """About how long a round takes in a lull, where batches may take any time."""
 
@@ -136,16 +138,21 @@ class Controller(Spilling):
     def _lowest(self, ranked: Sequence[Part], now: "Situation", held: int) -> list[Part]:
         """Return the first parts that make up the share, and as many more as the marks ask for."""
         spill, own, pairs = self.spill, sum(part.bytes for part in ranked), sum(part.work for part in ranked)
-        chosen, bytes_, work = list[Part](), 0, 0.0
+        chosen, bytes_, left = list[Part](), 0, now.work
         for part in ranked:
             light = spill.memory_bytes is None or held - bytes_ < spill.memory_bytes
-            quick = spill.seconds is None or now.took - (now.work * work / pairs if pairs else 0) <= spill.seconds
-            if bytes_ >= spill.share * own and light and quick:
+            spare = spill.seconds is None or left <= SPARED * spill.seconds
+            quick = spare or now.took - now.work + left <= (spill.seconds or inf)
+            if light and quick and (bytes_ >= spill.share * own or (spare and self._is_light(held))):
                 break
             chosen.append(part)
             bytes_ += part.bytes
-            work += part.work
+            left -= now.work * part.work / pairs if pairs else 0.0
         return chosen
+
+    def _is_light(self, held: int) -> bool:
+        """Tell whether it is for time alone that something is put off."""
+        return self.spill.memory_bytes is None or held < self.spill.memory_bytes
 
     def _overdue(self, away: Sequence[Part], now: "Situation") -> Decision:
         """Pay what has been owed for too long."""
