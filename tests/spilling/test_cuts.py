@@ -135,7 +135,7 @@ class Query:
 
     def cut(self, event: Callable[[int], Offered | Lulled], rows: dict[str, Any]) -> None:
         """Run a step, cut at its first moment, at its second, and so on until it gets through."""
-        number, wanted = self.newest() + 1, None
+        number, wanted, seen = self.newest() + 1, None, list[Any]()
         if isinstance(event(0), Offered):
             wanted = self.uncut(event(0), rows, f"{number}")
         for moment in count(1):
@@ -144,6 +144,8 @@ class Query:
                 break
             except Cut:
                 self.cuts += 1
+            if number in self.sink:
+                seen.append(shown(self.sink)[number])
             if self.newest() == number:
                 if isinstance(event(0), Offered):  # Spark, whose own commit was lost, offers it once more
                     self.start(self.folder, self.sink, NEVER, self.next()).go(event(self.starts), rows)
@@ -151,6 +153,7 @@ class Query:
             if wanted is None and Store(str(self.folder)).read(rounds.path_of(number)):
                 wanted = self.uncut(event(0), rows, f"{number}")
         found = {batch: rows for batch, rows in shown(self.sink).items() if batch <= number}
+        assert all(rows == found[number] for rows in seen), "a sink has seen something else under this number"
         assert wanted is None or found == {batch: rows for batch, rows in wanted.items() if batch <= number}
 
 
@@ -192,3 +195,26 @@ def test_cut_in_the_midst_of_everything_it_goes_on(tmp_path: Path, how: tuple[Sh
     )
     assert late == sum((found.late for found in expected.values()), Counter[Any]())
     assert query.cuts > 60
+
+
+def test_a_round_that_was_begun_comes_before_any_batch(tmp_path: Path) -> None:
+    """Though the start that finds it would have decided otherwise, or nothing."""
+    setting, batches = setting_of(TREE), batches_of(TREE, 1, 4)
+    query = Query(setting, tmp_path / "state", BY_DICE)
+    query.folder.mkdir()
+    for at in range(3):
+        start = query.start(query.folder, query.sink, NEVER, Dice(cool=1.0, pay=0.0))
+        start.go(Offered(at), given(TREE, batches[at]))
+    number = query.newest() + 1
+    for moment in count(1):
+        with pytest.raises(Cut):
+            query.start(query.folder, query.sink, moment, Dice(cool=0.0)).go(Lulled(0.0, True), {})
+        if Store(str(query.folder)).read(rounds.path_of(number)):
+            break
+    wanted = query.uncut(Lulled(1.0), {}, "copy")[number]
+    query.start(query.folder, query.sink, NEVER, Dice(cool=0.0, pay=0.0)).go(Offered(3), given(TREE, batches[3]))
+    assert query.newest() == number + 1 and shown(query.sink)[number] == wanted and wanted[0]
+    assert not Store(str(query.folder)).read(rounds.path_of(number + 1))
+    assert (
+        sum((results for results, _ in query.sink.values()), Counter()) == brute_force(setting, batches)["j"].results()
+    )

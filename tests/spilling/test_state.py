@@ -7,12 +7,14 @@ import pytest
 
 from tests.engine.test_engine import SCHEMA
 from tests.spilling.hand import Hand, at_times
+from tests.spilling.trees import Setting, brute_force, given, settled, started
 from tests.spilling.watch import state_of
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import Count, Sliding, Window
 from watersmeet.placement import Central
 from watersmeet.spilling import Controller, Paying, Spill
 from watersmeet.state.store import Store
+from watersmeet.testing import oracle
 from watersmeet.testing.dice import Dice
 from watersmeet.testing.run import Run
 
@@ -79,3 +81,24 @@ def test_what_is_settled_is_as_late_as_it_can_be(tmp_path: Path, cold: int, prob
     assert state_of(run).watermark == 200 and state_of(run).settled == 50
     run.lull(Central(), all=True)
     assert run.results[(0, 1), 50] == 1 and state_of(run).settled == 200
+
+
+@pytest.mark.parametrize("window", [oracle.Unbounded(), oracle.Sliding(1000)])
+def test_what_time_closes_waits_for_what_inner_joins_owe(tmp_path: Path, window: oracle.Window) -> None:
+    """The tuple of the outer join that only earlier ones can join is dead once all of them have come."""
+    windows: dict[str, list[oracle.Window]] = {"j_0": [oracle.Sliding(60)] * 2, "j": [window] * 2}
+    where = {"j_0": ["{0}.k = {1}.k"], "j": ["{0}.at < {1}.at"]}
+    setting = Setting((("a", "b"), "d"), windows, dict.fromkeys("abd", 0), where)
+    batches: list[dict[str, list[dict[str, Any]]]] = [
+        {"a": [{"id_a": 1, "at": 30, "x": 0, "k": "p"}]},
+        {"b": [{"id_b": 2, "at": 40, "x": 0, "k": "p"}], "d": [{"id_d": 3, "at": 50, "x": 0, "k": "p"}]},
+        *({n: [{f"id_{n}": at, "at": at, "x": 0, "k": n}] for n in "abd"} for at in (200, 201, 202)),
+    ]
+    tree = started(setting, str(tmp_path), Hand(cold=at_times(30, path="j_0")))
+    for rows in batches:
+        within = given(setting.shape, rows)
+        tree.step(Central(), within.pop("j"), within=within)
+        tree.watch()
+    tree.spilling = Hand()
+    settled(tree)
+    assert tree.results == brute_force(setting, batches)["j"].results() and tree.results.total() == 4

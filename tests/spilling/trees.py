@@ -41,7 +41,10 @@ CONDITIONS: dict[str, Any] = {
     "{0}.k = {1}.k": lambda p, q: p["k"] == q["k"],
     "abs({0}.x - {1}.x) < 2": lambda p, q: abs(p["x"] - q["x"]) < 2,
     "{0}.x <= {1}.x": lambda p, q: p["x"] <= q["x"],
+    "{0}.at < {1}.at": lambda p, q: p["at"] < q["at"],
+    "{0}.at > {1}.at": lambda p, q: p["at"] > q["at"],
 }
+"""The last two let rows go by time though no window ends."""
 
 
 def leaves(shape: Shape) -> str:
