@@ -49,7 +49,7 @@ class Runtime(ABC):
         """Do what an action says; return the event that it leads to."""
         match action:
             case Intend():
-                rounds.intend(self.store, action.round)
+                self.intend(action)
             case Run():
                 return self.run(action)
             case Publish():
@@ -81,6 +81,10 @@ class Runtime(ABC):
         history.keep(self.store, action.manifest.batch, action.told)
         self.store.sync(action.manifest.files - action.before.files)
         return manifests.publish(self.store, action.manifest, action.before)
+
+    def intend(self, action: Intend) -> None:
+        """Write down what a round is about to pay."""
+        rounds.intend(self.store, action.round)
 
     def sweep(self, action: Sweep) -> None:
         """Remove what earlier runs left."""

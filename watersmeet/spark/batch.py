@@ -14,12 +14,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.cost.parameters import Parameters, measured
+from watersmeet.engine.owing import reaches
 from watersmeet.errors import PredicateError, StateError, WatersmeetError
 from watersmeet.explain import explain
 from watersmeet.runtime.drawing import drawn
 from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.protocol import (
     Commit,
+    Intend,
     Lulled,
     Offered,
     Protocol,
@@ -49,6 +51,8 @@ from watersmeet.state import manifest as manifests
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
 
+WAITED = 0.1
+"""Seconds between two looks at whether a batch that was cut is done."""
 DATA_ERROR = r"SQLSTATE: (22|38|39|P0)|PythonException|Python worker"
 """How errors look that come of the data, or of functions of the user's."""
 
@@ -100,6 +104,8 @@ class BatchRunner(Runtime):
         after: Called at each step of the protocol with its name; tests cut the run there.
         error: Why the query failed, as people are told it.
         spilling: What decides on work that is put off, if some may be.
+        cut: Whether a batch may have reached the sink that is not committed: it must come before any round.
+        turn: Whoever runs a batch or a round holds it.
         times: When the last batch began, and when it ended, by a clock of this process; None before it did.
     """
 
@@ -114,10 +120,11 @@ class BatchRunner(Runtime):
     error: BaseException | None = None
     spilling: Spilling | None = None
     times: tuple[float | None, float | None] = (None, None)
+    cut: bool = False
     store: Store = field(init=False)
     protocol: Protocol = field(init=False)
     _batch: DataFrame | None = None
-    _turn: RLock = field(default_factory=RLock)
+    turn: RLock = field(default_factory=RLock)
     _checked: bool = False
 
     def __post_init__(self) -> None:
@@ -136,6 +143,10 @@ class BatchRunner(Runtime):
         decides = self.spilling or Paying()
         self.protocol = Protocol(self.tree, state, told, self.exchange, self.due, spilling=decides)
         self.protocol.begun = rounds.intended(self.store, state.batch + 1)
+        # [!] What Spark has begun may have reached the sink, under the number that a round would take.
+        self.cut = self.protocol.begun is None and self.checkpoint.offsets.of(state.offered + 1) is not None
+        if self.spilling is not None or state.is_cold:
+            _ = self._nothing  # in a session as it is now, like that of Spark's batches
 
     def explained(self) -> str:
         """Return how the join runs now, inner joins included."""
@@ -153,7 +164,7 @@ class BatchRunner(Runtime):
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Run one batch; first of all a round that was cut."""
-        with self._turn:
+        with self.turn:
             self.times = time.monotonic(), None
             try:
                 began = self.clock()
@@ -162,11 +173,12 @@ class BatchRunner(Runtime):
                     self._checked = True
                 if self.protocol.begun is not None:
                     self._round(Lulled(began))
-                if self.spilling is None and self._owes:  # an earlier start put it off
-                    self.settle()
                 self._batch = calm(batch)
                 now = int(self.clock.latest() * 1e6)
                 self.offer(self.protocol, Offered(number, began, now, self.checkpoint.offsets.of(number) or ""))
+                self.cut = False
+                if self.spilling is None and self.protocol.state.is_cold:  # an earlier start put it off
+                    self._round(Lulled(self.clock(), all=True))
             except BaseException as error:
                 self.error = self._said(error, number)
                 raise
@@ -177,7 +189,7 @@ class BatchRunner(Runtime):
     # -- called between batches
 
     def round(self, seconds: float | None = None, all: bool = False) -> bool:
-        """Pay what is owed, without new rows; return whether there was something to pay.
+        """Pay what is owed, without new rows; return whether there was something to pay, and it could be paid now.
 
         Args:
             seconds: About how long it may take.
@@ -186,7 +198,11 @@ class BatchRunner(Runtime):
         Raises:
             WatersmeetError: If it could not be done; it is then done before the next batch.
         """
-        with self._turn:
+        with self.turn:
+            if self._batch is not None:
+                raise StateError("What is owed can't be paid from within a batch: call settle() from elsewhere.")
+            if self.error is not None or self.cut:
+                return False
             before = self.protocol.state.batch
             try:
                 self._round(Lulled(self.clock(), all, seconds))
@@ -194,20 +210,29 @@ class BatchRunner(Runtime):
                 raise self._said(error, before + 1) from None
             return self.protocol.state.batch > before
 
-    def settle(self) -> None:
-        """Pay all that is owed.
+    def settle(self, active: Callable[[], bool]) -> None:
+        """Pay all that is owed; a batch that was cut comes first.
+
+        Args:
+            active: Tells whether batches are still run.
 
         Raises:
             WatersmeetError: If it could not be done.
         """
-        with self._turn:
-            while self.round(all=True):
-                pass
+        while self.cut and self.error is None and active():
+            time.sleep(WAITED)
+        while self.round(all=True):
+            pass
+        if self.owes and (self.cut or self.error is not None):
+            raise StateError(
+                "The last batch was cut short, and comes first: start the query again to pay what is owed."
+            )
 
     @property
-    def _owes(self) -> bool:
-        """Whether some join has cold units."""
-        return any(own.ledger.units for _, own in self.tree.states(self.protocol.state))
+    def owes(self) -> bool:
+        """Whether some tuple has not asked all it should."""
+        states = self.tree.states(self.protocol.state)
+        return any(own.ledger.owes(reaches(join.operator.query, own.chunks.values())) for join, own in states)
 
     @cached_property
     def _nothing(self) -> DataFrame:
@@ -242,6 +267,11 @@ class BatchRunner(Runtime):
 
     # -- asked for by the protocol
 
+    def intend(self, action: Intend) -> None:
+        """Write down what a round is about to pay, unless another run has the store by now."""
+        self.checkpoint.lease.check()
+        super().intend(action)
+
     def sweep(self, action: Sweep) -> None:
         """Remove what earlier runs left, unless another run has the store by now."""
         self.checkpoint.lease.check()
@@ -269,6 +299,7 @@ class BatchRunner(Runtime):
     def publish(self, action: Publish) -> Published:
         """Write results to the sink, and rows that were not taken to the side outputs."""
         self.checkpoint.lease.check()
+        self.cut = self.protocol.begun is None
         jobs = self._jobs()
         read = partial(jobs.read, self.frames, action.files)
         files = jobs.places(action.files)

@@ -175,19 +175,22 @@ class Join:
                 found.setdefault(column, []).append(same[0])
         return found
 
-    def tree(self, path: str = "j", never_idle: bool = False, spill: Spill | None = None) -> FrameTree:
+    def tree(
+        self, path: str = "j", never_idle: bool = False, spill: Spill | None = None, owing: bool = False
+    ) -> FrameTree:
         """Return the join and its inner joins as the runtime takes them.
 
         Args:
             path: Where the join stands in the tree.
             never_idle: Whether idle timeouts are left out: under availableNow a silent stream has ended.
             spill: When work is put off in the whole tree, if it is not this join that says so.
+            owing: Whether an earlier start left something owed.
         """
         tracing: Tracing = "results" if spill is not None else "pending" if self.spill is not None else "none"
         spill = spill or self.spill
-        inner = {at: join.tree(f"{path}_{at}", never_idle, spill) for at, join in self.inner.items()}
+        inner = {at: join.tree(f"{path}_{at}", never_idle, spill, owing) for at, join in self.inner.items()}
         streams = tuple(replace(s, idle=None) if never_idle else s for s in self.query.streams)
-        if spill is not None:  # [!] what an inner join owes may yet match what its streams have closed
+        if spill is not None or owing:  # [!] what an inner join owes may yet match what its streams have closed
             streams = tuple(replace(s, promises=tuple(_own(s.promises))) for s in streams)
         query = replace(self.query, streams=streams, tracing=tracing)
         run = replace(self, query=query)

@@ -50,7 +50,7 @@ class Lulls(threading.Thread):
         while not self._stopped.wait(LOOKED):
             if not self._query.isActive:
                 if self.ends and self._query.exception() is None and self._runner.error is None:
-                    self._try(self._runner.settle)
+                    self._try(partial(self._runner.settle, lambda: False))
                 return
             seconds = self._slack()
             if seconds >= LEAST:
@@ -62,14 +62,16 @@ class Lulls(threading.Thread):
         if ended is None or began is None or began > ended:
             return 0.0
         now, due = time.monotonic(), self._runner.due
-        if due is not None:
+        if due is not None and now < began + due:
             return began + due - now
-        return IDLE if now - ended > IDLE else 0.0
+        quiet = now - max(ended, began + (due or 0.0)) > IDLE  # the next one would have come: there is nothing new
+        return max(IDLE, due or 0.0) if quiet else 0.0
 
     def _try(self, pay: Callable[[], object]) -> None:
         """Pay; what fails is tried again before the next batch, and stops the query if it fails there."""
         try:
             pay()
+            self.error = None
         except WatersmeetError as error:
             self.error = error
             logging.getLogger("watersmeet").warning("A round was not written: %s", error)

@@ -16,7 +16,7 @@ from watersmeet.spilling import Spill
 if TYPE_CHECKING:
     from watersmeet.spark.join import Join
 
-LATE = "when its results come depends on what is put off"
+LATE = "spilling changes when its results arrive; remove one of the two"
 WORDS = {Key: "key", Ordered: "ordered", Clustered: "clustered"}
 
 
@@ -33,11 +33,19 @@ def weighted(query: Query, spill: Spill | None) -> Query:
     stream, _, name = spill.weight.partition(".")
     for position, spec in enumerate(query.streams):
         names = [known.lower() for known in spec.schema.names]
-        if spec.name.lower() == stream.lower() and name.lower() in names:
-            column = Column(position, names.index(name.lower()))
-            if not _is_number(query.type_of(column)) or query.is_time(column):
-                raise DefinitionError(f"Spill(weight={spill.weight!r}): {query.type_of(column)} is not a number.")
-            return replace(query, weight=column)
+        if spec.name.lower() != stream.lower():
+            continue
+        if name.lower() not in names:
+            known = ", ".join(spec.schema.names)
+            raise DefinitionError(
+                f"Spill(weight={spill.weight!r}): '{spec.name}' has no column '{name}'; it has {known}."
+            )
+        column = Column(position, names.index(name.lower()))
+        if not _is_number(query.type_of(column)):
+            raise DefinitionError(
+                f"Spill(weight={spill.weight!r}): the column is {query.type_of(column)}, not a number."
+            )
+        return replace(query, weight=column)
     known = ", ".join(f"'{spec.name}'" for spec in query.streams)
     raise DefinitionError(f"Spill(weight={spill.weight!r}): write it like 'a.priority'; the streams are {known}.")
 
@@ -64,7 +72,7 @@ def check_spill(join: "Join") -> None:
     """
     within = next((inner for inner in _within(join) if inner.spill is not None), None)
     if within is not None:
-        raise DefinitionError("spill= of a join that is a stream of another: give it to the outermost join alone.")
+        raise DefinitionError("spill= was given to an inner join: give it to the outermost join alone.")
     if join.spill is not None and join.spill.quotas is not None:
         known = {name.lower() for name, _ in join.stream_schemas}
         unknown = next((name for name in join.spill.quotas if name.lower() not in known), None)
@@ -95,11 +103,13 @@ def _check_above(join: "Join") -> None:
         if at not in join.inner:
             continue
         if spec.idle is not None:
-            raise DefinitionError(f"idle= of '{spec.name}', a join, does not go with spill=: {LATE}.")
+            raise DefinitionError(f"idle= can't be used on '{spec.name}', a join, together with spill=: {LATE}.")
         if spec.nested is not None and (spec.nested.delayed or spec.nested.window is None):
-            how = "delay=" if spec.nested.delayed else "a time that is not its own"
-            raise DefinitionError(f"{how} of '{spec.name}', a join, does not go with spill=: {LATE}.")
+            how = "delay=" if spec.nested.delayed else "A time that does not follow from the results' own"
+            raise DefinitionError(f"{how} can't be used on '{spec.name}', a join, together with spill=: {LATE}.")
         for promise in spec.promises:
             if type(promise) in WORDS:
                 word = WORDS[type(promise)]
-                raise DefinitionError(f"{word}(...) of '{spec.name}', a join, does not go with spill=: {LATE}.")
+                raise DefinitionError(
+                    f"{word}(...) can't be used on '{spec.name}', a join, together with spill=: {LATE}."
+                )

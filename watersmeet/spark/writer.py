@@ -2,9 +2,10 @@
 
 import logging
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ OWN_OPTIONS = {
     *(f"{kind}Path" for kind in SIDES),
 }
 Consume = Callable[[DataFrame, int], None]
+STOPPED = "The query has stopped. Start it again to pay what is owed; next time, stop it with stop(settle=True)."
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class JoinWriter:
         sink, sides = self._sink(location.spark), self._sides()
         kept = location.inside("watersmeet")
         checks.apart(kept.arrow, *self._outputs(sink, sides))
-        tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
+        tree = join.tree(never_idle=bool(self._trigger.get("availableNow")), owing=self._owes(kept))
         store, offsets = Store(kept.arrow, durable, opened), Offsets(Store(location.arrow))
         offsets.check_done(manifests.last_offered(store))
         with checks.writable(location.spark):
@@ -175,6 +177,13 @@ class JoinWriter:
         except BaseException:
             lease.end()
             raise
+
+    def _owes(self, kept: Place) -> bool:
+        """Tell whether an earlier start left something owed."""
+        store = Store(kept.arrow)
+        newest = manifests.newest(store)
+        found = None if newest is None else manifests.load(store, newest)
+        return found is not None and found.is_cold
 
     def _outputs(self, sink: Sink, sides: Mapping[str, Folder]) -> Iterator[tuple[str, str]]:
         """Yield each folder that files are put in, with what it is for."""
@@ -297,7 +306,7 @@ class JoinQuery:
 
     def __init__(self, query: StreamingQuery, runner: BatchRunner, ends: bool = False) -> None:
         self._query, self._runner = query, runner
-        self._lulls = Lulls(query, runner, ends) if runner.spilling is not None else None
+        self._lulls = Lulls(query, runner, ends) if runner.spilling is not None or runner.protocol.state.is_cold else None
         self._settling = False
         runner.checkpoint.lease.needed = lambda: self.isActive
         if self._lulls is not None:
@@ -318,11 +327,10 @@ class JoinQuery:
             StateError: If the query has stopped: what is owed is paid once it is started again.
             WatersmeetError: If it could not be done, in one sentence.
         """
-        if not self.isActive:
-            raise StateError(
-                "The query has stopped, and can pay nothing any more: start it again, or use stop(settle=True)."
-            )
-        self._runner.settle()
+        if self.isActive:
+            self._runner.settle(lambda: self._query.isActive)
+        elif self._runner.owes:
+            raise StateError(STOPPED)
 
     @property
     def progress(self) -> list[Mapping[str, Any]]:
@@ -351,9 +359,12 @@ class JoinQuery:
             WatersmeetError: If the join failed, in one sentence.
         """
         with self._told():
+            until = None if timeout is None else time.monotonic() + timeout
             ended = self._query.awaitTermination() if timeout is None else self._query.awaitTermination(timeout)  # type: ignore[arg-type]
             if self._lulls is not None and not self._query.isActive:
-                self._lulls.join()
+                self._lulls.join(None if until is None else max(0.0, until - time.monotonic()))
+                if self._lulls.is_alive():
+                    return False
                 if self._lulls.error is not None and self._lulls.ends:
                     raise self._lulls.error
             return ended
@@ -369,14 +380,18 @@ class JoinQuery:
         Args:
             settle: Whether all that is owed is paid first, however long it takes; else the next start pays it.
         """
+        if settle and not self.isActive:
+            self.settle()
+            return
         self._settling = settle
         with self._told():
             try:
                 if self._lulls is not None:
                     self._lulls.end()
-                self._query.stop()
+                with self._runner.turn if settle else nullcontext():  # the batch under way is finished first
+                    self._query.stop()
                 if settle:
-                    self._runner.settle()
+                    self._runner.settle(lambda: False)
             finally:
                 self._settling = False
 

@@ -23,6 +23,8 @@ from watersmeet.spilling.told import Decision, Record, progress
 from watersmeet.state.choice import Choice, Cooling
 from watersmeet.state.manifest import Manifest
 
+PATIENCE = 2
+"""Batches on end that take too long before work is put off: a single one may have other reasons."""
 SPARED = 0.1
 """What takes less than this share of a batch's time together is not put off for the sake of time."""
 ROUND_SECONDS = 2.0
@@ -49,13 +51,18 @@ class Controller(Spilling):
         """See Spilling."""
         found, at, batch = self._parts(tree, after), int(now * 1e6), after.batch
         shown = after.progress
-        record = Record.of(after).until(at).measured(took, _pairs(shown), _summed(shown, "paidUnits") if round else 0)
+        record = (
+            Record.of(after)
+            .until(at)
+            .measured(took, _pairs(shown), _summed(shown, "paidUnits") if round else 0, self.spill.seconds)
+        )
         decision = self._decision(
-            found, record, Situation(record.took, record.work, at, batch + 1, self._links(tree, after))
+            found, record, Situation(record.took, record.work, record.late, at, batch + 1, self._links(tree, after))
         )
         record = record.noting(decision, batch, at, sum(part.owed for part in found))
-        told = progress(found, record, decision, _summed(after.progress, "paidRows"), at, self.spill)
         decided = tree.decided(after, _choices(decision))
+        paid = _summed(after.progress, "paidRows")
+        told = progress(self._parts(tree, decided), record, decision, paid, at, self.spill)
         ledger = replace(decided.ledger, notes=record.to_json())
         return replace(decided, ledger=ledger, progress={**decided.progress, "spilling": told})
 
@@ -110,9 +117,9 @@ class Controller(Spilling):
         """Return which mark was passed, as the beginning of a sentence; None if none was, or if it would not help."""
         memory, seconds = self.spill.memory_bytes, self.spill.seconds
         if memory is not None and held >= memory:
-            return f"hot state took {size(held)}, and may take {size(memory)}"
-        if seconds is not None and now.took > seconds and now.work > (now.took - seconds) / 2:
-            return f"the batch took {now.took:.3g} s, and may take {seconds:g} s"
+            return f"hot state took {size(held)} (limit {size(memory)})"
+        if seconds is not None and now.late >= PATIENCE and now.work > (now.took - seconds) / 2:
+            return f"{now.late} batches on end took too long, the last one {now.took:.3g} s (limit {seconds:g} s)"
         return None
 
     def _below(self, held: int, took: float) -> bool:
@@ -132,7 +139,9 @@ class Controller(Spilling):
         if not chosen:
             return Decision()
         taken = [*chosen, *followers]
-        says = f"{why}: {_counted(taken)} put off" + (f", {len(followers)} of them fed by others" if followers else "")
+        says = f"{why}: {_counted(taken)} put off" + (
+            f", {len(followers)} of them since an inner join's parts were" if followers else ""
+        )
         return Decision("spill", says, taken, followed=len(followers))
 
     def _lowest(self, ranked: Sequence[Part], now: "Situation", held: int) -> list[Part]:
@@ -161,7 +170,9 @@ class Controller(Spilling):
         paid = [(part, end) for part, end in due if end is not None]
         if not paid:
             return Decision()
-        return Decision("pay", f"owed for {spelled(self.spill.oldest_us)} or longer: {len(paid)} units paid", pay=paid)
+        return Decision(
+            "pay", f"what {len(paid)} units were owed for {spelled(self.spill.oldest_us)} or longer is paid", pay=paid
+        )
 
     def _crowded(self, away: Sequence[Part], now: "Situation") -> Decision:
         """Bring back the oldest of what is cold, if that is too large."""
@@ -174,7 +185,7 @@ class Controller(Spilling):
                 break
             chosen.append(part)
             bytes_ -= part.bytes
-        says = f"cold state took {size(sum(part.bytes for part in away))}, and may take {size(disk)}: "
+        says = f"cold state took {size(sum(part.bytes for part in away))} (limit {size(disk)}): "
         back = frozenset(part.name for part in chosen)
         return Decision("return", f"{says}{_counted(chosen)} back", pay=[(p, now.next) for p in chosen], back=back)
 
@@ -204,6 +215,7 @@ class Situation:
     Attributes:
         took: The seconds that it took.
         work: Those of them that it took to look at pairs, about.
+        late: For how many batches on end a batch has taken longer than it may.
         at: When it was offered, by the driver's clock, in microseconds.
         next: The number of the next batch.
         links: How the joins hang together.
@@ -211,6 +223,7 @@ class Situation:
 
     took: float
     work: float
+    late: int
     at: int
     next: int
     links: Links

@@ -10,7 +10,7 @@ from watersmeet.model.size import bytes_of
 from watersmeet.spilling.policies import POLICIES
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spill:
     """Puts work off when it is too much, and pays for it later; every result comes, exactly once.
 
@@ -60,13 +60,13 @@ class Spill:
                 raise DefinitionError(f"Spill({name}={value!r}): the policies are {', '.join(map(repr, POLICIES))}.")
         for name, share in (("low", self.low), ("share", self.share), ("fill", self.fill)):
             if not _is_number(share) or not 0 < share <= 1:
-                raise DefinitionError(f"Spill({name}={share!r}): give a share of the mark, above 0 and at most 1.")
+                raise DefinitionError(f"Spill({name}={share!r}): give a fraction above 0 and at most 1, such as 0.3.")
         if not _is_number(self.correlation) or not 0 <= self.correlation <= 1:
             raise DefinitionError(f"Spill(correlation={self.correlation!r}): give a share between 0 and 1.")
         if self.low > self.fill:
             raise DefinitionError(f"Spill(low={self.low}, fill={self.fill}): low can't be above fill.")
         if type(self.partitions) is not int or self.partitions < 1:
-            raise DefinitionError(f"Spill(partitions={self.partitions!r}): give how many, at least 1.")
+            raise DefinitionError(f"Spill(partitions={self.partitions!r}): give a whole number, 1 or more.")
         if self.quotas is not None and "punctuated" not in (self.policy, self.pay):
             raise DefinitionError(f"Spill(quotas={self.quotas!r}): only the policy 'punctuated' has quotas.")
         for name, quota in (self.quotas or {}).items():

@@ -15,6 +15,10 @@ GROWING = 2
 """For how many intervals what is owed must have grown before people are told that it will not end."""
 
 
+LEAST = 120_000_000
+"""And for at least so many microseconds: a burst is no lasting load."""
+
+
 class Decision(NamedTuple):
     """What is decided after a batch.
 
@@ -53,6 +57,8 @@ class Record:
         part: The seconds that a unit takes to be paid, beside its pairs.
         took: The seconds that the last batch took, rounds aside.
         work: Those of them that it took to look at pairs, about.
+        late: For how many batches on end a batch has taken longer than it may.
+        owed: How many tuples had not asked all they should.
         returned: When units last came back, by the driver's clock, in microseconds.
         changed: When anything was last put off or came back.
         grown: Since when what is owed has only grown, and what it was then.
@@ -63,6 +69,8 @@ class Record:
     part: float = 0.002
     took: float = 0.0
     work: float = 0.0
+    late: int = 0
+    owed: int = 0
     returned: int | None = None
     changed: int | None = None
     grown: tuple[int, int] | None = None
@@ -92,13 +100,14 @@ class Record:
         grown = None if self.grown is None else (min(self.grown[0], now), self.grown[1])
         return replace(self, returned=returned, changed=changed, grown=grown)
 
-    def measured(self, took: float, pairs: float, paid: int) -> "Record":
+    def measured(self, took: float, pairs: float, paid: int, seconds: float | None) -> "Record":
         """Return the record after a batch took its time: a pair takes what it takes where there are many.
 
         Args:
             took: The seconds that it took.
             pairs: The pairs that it looked at.
             paid: The units that it paid, and did nothing else; none if it did.
+            seconds: How long it may take; None for any time.
         """
         pair, part = self.pair, self.part
         if pairs > 0 and took > 0:
@@ -106,7 +115,8 @@ class Record:
         work = pairs * (pair or 0.0)
         if paid:
             return replace(self, pair=pair, part=(part + max(0.0, took - work) / paid) / 2)
-        return replace(self, pair=pair, took=took, work=work)
+        late = self.late + 1 if seconds is not None and took > seconds else 0
+        return replace(self, pair=pair, took=took, work=work, late=late)
 
     def noting(self, decision: Decision, batch: int, now: int, owed: int) -> "Record":
         """Return the record after a decision.
@@ -117,7 +127,7 @@ class Record:
             now: The driver's clock, in microseconds.
             owed: How many tuples have not asked all they should.
         """
-        grown = self.grown if owed and self.grown is not None and owed >= self.grown[1] else (now, owed)
+        grown = self.grown if owed >= self.owed and self.grown is not None else (now, owed)
         log = (*self.log, (batch, decision.kind, decision.why))[-REMEMBERED:] if decision.kind else self.log
         moved = decision.kind in ("spill", "return")
         return replace(
@@ -125,18 +135,20 @@ class Record:
             returned=now if decision.kind == "return" else self.returned,
             changed=now if moved or self.changed is None else self.changed,
             grown=grown if owed else None,
+            owed=owed,
             log=log,
         )
 
     def endless(self, now: int, owed: int, interval: int) -> str | None:
         """Return what to tell people whose debts only grow; None if they don't."""
-        if self.grown is None or now - self.grown[0] < GROWING * max(interval, 1) or owed <= self.grown[1]:
+        if self.grown is None or now - self.grown[0] < max(GROWING * interval, LEAST) or owed <= self.grown[1]:
             return None
         passed, more = now - self.grown[0], owed - self.grown[1]
         return (
-            f"What is owed has only grown for {roughly(passed)}, by {more:,} to {owed:,} tuples that have not probed "
-            f"all they should, {more / passed * 60e6:,.0f} more a minute: putting work off helps through a burst, not "
-            "against a load that is too high for good; add nodes or cores, shorten windows, or allow a batch more time."
+            f"What is owed has grown without a break for {roughly(passed)}: {owed:,} probes are owed, {more:,} more "
+            f"than then, and about {more / passed * 60e6:,.0f} more every minute. Putting work off helps through a "
+            "burst, not against a load that is too high for good: add nodes or cores, shorten windows, or allow a "
+            "batch more time."
         )
 
 
@@ -172,9 +184,9 @@ def progress(
 
 
 def _expected(part: Part) -> float:
-    """Return about how many results a part is owed: as many a tuple as it has had so far; no more than a guess."""
+    """Return about how many results a part is owed: as many a pair as it has had so far; no more than a guess."""
     worth = part.worth
-    return part.owed * worth.results / worth.tuples / 2 if worth.tuples else 0.0
+    return part.pairs(part.owed) * worth.results / worth.pairs if worth.pairs else 0.0
 
 
 def _shown(decision: Decision) -> dict[str, Any] | None:

@@ -44,7 +44,10 @@ class Choice:
     def applied(self, state: Manifest) -> Manifest:
         """Return a state that says so."""
         ledger, batch = state.ledger, state.batch + 1
-        paid = [replace(unit, pay=self._paid(unit, batch), back=unit.number in self.back) for unit in ledger.units]
+        paid = [
+            replace(unit, pay=self._paid(unit, batch), back=unit.back or unit.number in self.back)
+            for unit in ledger.units
+        ]
         cold = [
             Unit(ledger.made + number, cooling.group, batch, open=cooling.open)
             for number, cooling in enumerate(self.cool, HOT + 1)
@@ -55,9 +58,9 @@ class Choice:
         return replace(state, ledger=made, chunks=chunks)
 
     def _paid(self, unit: Unit, batch: int) -> int | None:
-        """Return up to which batch a unit is paid, no further than is owed."""
-        paid = self.pay.get(unit.number)
-        return None if paid is None else max(unit.since, min(paid, batch))
+        """Return up to which batch a unit is paid: no further than is owed, and no less than was decided before."""
+        paid = [end for end in (unit.pay, self.pay.get(unit.number)) if end is not None]
+        return max(unit.since, min(max(paid), batch)) if paid else None
 
     def to_json(self) -> dict[str, Any]:
         """Return what it pays, as a round's intent holds it."""

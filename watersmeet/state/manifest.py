@@ -93,6 +93,11 @@ class Manifest:
         own = own.union(*(promised.paths for stream in self.promises for promised in stream))
         return own.union(*(manifest.files for manifest in self.inner.values()))
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether it, or a join within, has cold units."""
+        return bool(self.ledger.units) or any(manifest.is_cold for manifest in self.inner.values())
+
     def follow(self, **changes: Any) -> "Manifest":
         """Return the manifest of the next batch, with what changes."""
         return replace(self, batch=self.batch + 1, digest="", **changes)
