@@ -38,31 +38,40 @@ class Panel:
     bars: bool = False
 
 
-def draw(
-    path: Path, title: str, rows: Sequence[tuple[str, Curves, Sequence[Panel]]], batch: float, turn: float
-) -> None:
-    """Write a PNG with a row of plots for each of some sets of curves.
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Plots beside each other.
 
-    Args:
-        path: Where.
-        title: What stands above all.
-        rows: For each row what it is of, its curves and its plots.
+    Attributes:
+        name: What they are of.
+        curves: The curves, the same in each.
+        panels: The plots.
         batch: Seconds of a batch.
-        turn: Seconds of a phase.
+        phase: Seconds of a phase.
     """
+
+    name: str
+    curves: Curves
+    panels: Sequence[Panel]
+    batch: float
+    phase: float
+
+
+def draw(path: Path, title: str, rows: Sequence[Row]) -> None:
+    """Write rows of plots as one PNG."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    wide = max(len(panels) for _, _, panels in rows)
+    wide = max(len(row.panels) for row in rows)
     figure, axes = pyplot.subplots(
         len(rows), wide, figsize=(4.6 * wide, 4.2 * len(rows) + 0.4), constrained_layout=True, squeeze=False
     )
-    for line, (name, curves, panels) in zip(axes, rows, strict=True):
-        for axis, panel in zip(line, panels, strict=True):
-            (_draw_bars if panel.bars else _draw_curves)(axis, panel, curves, batch, turn)
-            axis.set_title(f"Figure {panel.figure}: {name}", fontsize=10)
+    for line, row in zip(axes, rows, strict=True):
+        for axis, panel in zip(line, row.panels, strict=True):
+            (_draw_bars if panel.bars else _draw_curves)(axis, panel, row)
+            axis.set_title(f"Figure {panel.figure}: {row.name}", fontsize=10)
             axis.yaxis.set_major_formatter("{x:,.0f}")
             axis.grid(alpha=0.3)
     figure.suptitle(title)
@@ -74,25 +83,26 @@ def _colour(at: int, name: str) -> str:
     return "#555555" if name == CEILING else COLOURS[at % len(COLOURS)]
 
 
-def _draw_curves(axis: Any, panel: Panel, curves: Curves, batch: float, turn: float) -> None:
-    for at, (name, found) in enumerate(curves.items()):
+def _draw_curves(axis: Any, panel: Panel, row: Row) -> None:
+    for at, (name, found) in enumerate(row.curves.items()):
         rows = found[panel.measure]
         if name == CEILING and panel.measure in ("spilled", "unspilled"):
             continue
-        minutes = batch / 60 * np.arange(1, rows.shape[1] + 1)
+        minutes = row.batch / 60 * np.arange(1, rows.shape[1] + 1)
         line = "--" if name == CEILING else "-"
         axis.plot(minutes, rows.mean(axis=0), color=_colour(at, name), ls=line, lw=1.6, label=name)
         axis.fill_between(minutes, rows.min(axis=0), rows.max(axis=0), color=_colour(at, name), alpha=0.15, lw=0)
-    for start in np.arange(turn, batch * rows.shape[1], 2 * turn):
-        axis.axvspan(start / 60, (start + turn) / 60, color="#000000", alpha=0.05, lw=0)
+    for start in np.arange(row.phase, row.batch * rows.shape[1], 2 * row.phase):
+        axis.axvspan(start / 60, (start + row.phase) / 60, color="#000000", alpha=0.05, lw=0)
     axis.set(xlabel="minutes of stream time (grey: slow)", ylabel=SAID[panel.measure])
     axis.set_xlim(0)
     axis.set_ylim(0)
     axis.legend(frameon=False, loc="upper left", fontsize=8)
 
 
-def _draw_bars(axis: Any, panel: Panel, curves: Curves, batch: float, turn: float) -> None:
+def _draw_bars(axis: Any, panel: Panel, row: Row) -> None:
     """Draw the ends of runs as shares of the same seed's run without a limit: seeds differ more than curves do."""
+    curves = row.curves
     whole = curves[CEILING][panel.measure][:, -1]
     shown = {name: 100 * found[panel.measure][:, -1] / whole for name, found in curves.items() if name != CEILING}
     means = np.array([values.mean() for values in shown.values()])

@@ -4,7 +4,7 @@ python bench/spill_papers.py                        all
 python bench/spill_papers.py policies intervals     some of: policies, correlation, intervals, appendix
 python bench/spill_papers.py --quick                two seeds, one phase
 
-Jbantova, "State Spilling Policies for State Intensive Continuous Query Plan Processing" (2007), chapter 5. What is as
+Jbantova, "State spilling policies for state intensive continuous query plan evaluation" (2007), chapter 5. What is as
 there: windows of 60 s every 80 s (40 s every 90 s), fast and slow phases of Poisson streams, join ratios, marks, the
 interval and correlation. What is not:
 
@@ -13,7 +13,9 @@ interval and correlation. What is not:
   (6 s apart). Phases last 4 min for 15, three windows for eleven. There are three, fast, slow and fast: in one more
   slow phase debts would be paid, whatever the policy.
 - Partitions: 12 for 30 to 40; so many times as large is the correlation from which parents follow.
-- Memory: half of the most bytes that the same run takes without a limit, for 200 MB.
+- Memory: half of the most bytes that the same run takes without a limit, for 200 MB; a quarter in plans of five joins.
+  Their state grows so steeply that half of it is there only when a window is about to end, and nothing is owed.
+- Batches of 5 s where windows have 40 s.
 - Figure 5.11 (dequeue ratios) has no counterpart: there are no queues between joins, results reach the next join in the
   same batch.
 - Which policy figures 5.3 to 5.6 have is not said: here it is the synchronized one.
@@ -30,7 +32,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -41,14 +42,15 @@ import numpy as np
 
 from bench.common import RESULTS, console, listing, progress
 from bench.spill_data import Setting
-from bench.spill_draw import Curves, Panel, draw
+from bench.spill_draw import Curves, Panel, Row, draw
 from bench.spill_plans import SYMBOLS, Shape
 from bench.spill_runs import CEILING, MEASURES, Case, Measure, Outcome, run
 
-SEEDS = range(5)
+SEEDS = range(1, 6)
+"""Scale, batches and limits were chosen with seed 0, which is not among them."""
 PROCESSES = 2
 POLICIES = ("random", "local", "global", "synchronized")
-INTERVALS = (30, 60, 120, 180)
+INTERVALS = (30, 120, 180)
 CORRELATIONS = (0.02, 0.05, 0.07, 0.10, 0.25)
 D1 = Setting((1, 2, 3), 300)
 D1_SLOWER = Setting((1, 2, 3), 450)
@@ -58,6 +60,9 @@ STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 Outcomes = Mapping[Case, Outcome]
 EMPTY: Outcomes = {}
+FIVE_JOINS: tuple[Shape, Shape] = ("linear", "semi-bushy")
+TIGHT = 0.25
+"""The limit of plans of five joins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +73,24 @@ class Set:
         name: What they are of.
         cases: By name of a curve its run with the first seed.
         panels: The plots.
+        best: The curve that the thesis found best; the others are compared with it.
     """
 
     name: str
     cases: Mapping[str, Case]
     panels: Sequence[Panel]
+    best: str
 
     def curves(self, seeds: Iterable[int], found: Outcomes) -> Curves:
         """Return what came of them."""
         given = [*seeds]
         runs = {name: [found[replace(case, seed=seed)] for seed in given] for name, case in self._with_ceiling.items()}
         return {name: {m: np.array([one.series[m] for one in some]) for m in MEASURES} for name, some in runs.items()}
+
+    def drawn(self, seeds: Iterable[int], found: Outcomes) -> Row:
+        """Return how it is drawn."""
+        case = next(iter(self.cases.values()))
+        return Row(self.name, self.curves(seeds, found), self.panels, case.batch, case.setting.phase)
 
     @property
     def _with_ceiling(self) -> dict[str, Case]:
@@ -92,19 +104,20 @@ def panels(*figures: str) -> list[Panel]:
     return [*over_time, Panel(figures[4], "results", bars=True)]
 
 
-def _policies(shape: Shape, data: str, setting: Setting, *figures: str) -> Set:
-    cases = {policy: Case(shape, setting, 0, policy) for policy in POLICIES}
-    return Set(f"{SYMBOLS[shape]}, {data}", cases, panels(*figures))
+def _policies(data: str, case: Case, *figures: str) -> Set:
+    cases = {policy: replace(case, policy=policy) for policy in POLICIES}
+    return Set(f"{SYMBOLS[case.shape]}, {data}", cases, panels(*figures), "synchronized")
 
 
 def groups(short: bool = False) -> dict[str, list[Set]]:
     """Return what is drawn, by the name of the picture; `short` runs have one phase."""
     one, slower, other = (replace(s, phases=1) if short else s for s in (D1, D1_SLOWER, D2_SLOWER))
-    linear, semi = Case("linear", one, 0, "synchronized"), Case("semi-bushy", one, 0, "synchronized")
+    linear, semi = (Case(shape, one, 0, "synchronized", limit=TIGHT) for shape in FIVE_JOINS)
+    short_windows = Case("linear", other, 0, batch=5, limit=TIGHT)
     return {
         "policies": [
-            _policies("bushy", "D1", slower, "5.13", "5.14", "5.15", "5.16", "5.12"),
-            _policies("linear", "D2", other, "5.17", "5.18", "5.19", "5.20", "5.12"),
+            _policies("D1", Case("bushy", slower, 0), "5.13", "5.14", "5.15", "5.16", "5.12"),
+            _policies("D2", short_windows, "5.17", "5.18", "5.19", "5.20", "5.12"),
         ],
         "correlation": [
             Set(
@@ -117,6 +130,7 @@ def groups(short: bool = False) -> dict[str, list[Set]]:
                     Panel("5.9", "unspilled"),
                     Panel("5.10", "purged"),
                 ],
+                "0.07",
             )
         ],
         "intervals": [
@@ -129,9 +143,10 @@ def groups(short: bool = False) -> dict[str, list[Set]]:
                     Panel("5.5", "unspilled"),
                     Panel("5.6", "spilled"),
                 ],
+                "120 s",
             )
         ],
-        "appendix": [_policies("semi-bushy", "D1", one, "A.5", "A.6", "A.7", "A.8", "5.12")],
+        "appendix": [_policies("D1", semi, "A.5", "A.6", "A.7", "A.8", "5.12")],
     }
 
 
@@ -196,12 +211,12 @@ def summary(one: Set, seeds: Sequence[int], found: Outcomes) -> list[dict[str, A
 
 
 def differences(one: Set, seeds: Sequence[int], found: Outcomes) -> list[str]:
-    """Say of each two neighbouring curves how far their results lie apart, and whether that is more than noise."""
+    """Say how far the results of the thesis' best lie from the others', and whether that is more than noise."""
     curves = one.curves(seeds, found)
     whole, told = curves[CEILING]["results"][:, -1], []
-    for name, other in pairwise(one.cases):
-        apart = 100 * (curves[other]["results"][:, -1] - curves[name]["results"][:, -1]) / whole
-        told.append(f"{one.name}: {other} against {name}: {interval(apart)}")
+    for name in [name for name in one.cases if name != one.best]:
+        apart = 100 * (curves[one.best]["results"][:, -1] - curves[name]["results"][:, -1]) / whole
+        told.append(f"{one.name}: {one.best} against {name}: {interval(apart)}")
     return told
 
 
@@ -232,10 +247,9 @@ def report(name: str, sets: Sequence[Set], seeds: Sequence[int], found: Outcomes
     for one in sets:
         for said in differences(one, seeds, found):
             console.print(said, highlight=False)
-    case = next(iter(sets[0].cases.values()))
-    drawn = [(one.name, one.curves(seeds, found), one.panels) for one in sets]
+    drawn = [one.drawn(seeds, found) for one in sets]
     title = f"State spilling, {name}: means of {len(seeds)} seeds, the least and the most as bands"
-    draw(RESULTS / f"spill_{name}.png", title, drawn, case.batch, case.setting.phase)
+    draw(RESULTS / f"spill_{name}.png", title, drawn)
     save_runs(RESULTS / f"spill_{name}_runs.csv", found)
     console.print(f"Written: {RESULTS / f'spill_{name}'}.csv, .png and _runs.csv")
 

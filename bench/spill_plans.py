@@ -1,6 +1,6 @@
 """The plans of the spilling thesis: a linear, a semi-bushy and a bushy tree of joins of two streams each.
 
-Jbantova, "State Spilling Policies for State Intensive Continuous Query Plan Processing" (2007), chapter 5. Its drawing
+Jbantova, "State spilling policies for state intensive continuous query plan evaluation" (2007), chapter 5. Its drawing
 of the plans is lost; what its tables say of them leaves these: six streams and five joins for the linear plan (Q^L) and
 the semi-bushy one (Q^M), and the smallest full tree, four streams and three joins, for the bushy one (Q^B). Each join
 has an equality of its own, and is partitioned by it; all have the same window.

@@ -38,8 +38,6 @@ Measure = Literal["results", "spilled", "unspilled", "purged"]
 MEASURES: tuple[Measure, ...] = ("results", "spilled", "unspilled", "purged")
 CEILING = "no limit"
 """The name of runs without a limit."""
-LIMIT = 0.5
-"""Of the most bytes that the same run takes without a limit."""
 OLDEST = "1 day"
 """Debts of that age are paid, whatever the policy; longer than a run, as the thesis has nothing of the kind."""
 NODE = Hash(1)
@@ -60,6 +58,7 @@ class Case:
         correlation: A parent follows a child from which it gets at least this share, of as many partitions as the
             thesis has; of fewer, each gets more.
         batch: Seconds of stream time in a batch.
+        limit: What may be hot, as a share of the most bytes that the same run takes without a limit.
     """
 
     shape: Shape
@@ -69,6 +68,7 @@ class Case:
     interval: float = 120.0
     correlation: float = 0.1
     batch: float = 10.0
+    limit: float = 0.5
 
     @property
     def ceiling(self) -> Case:
@@ -195,7 +195,7 @@ def _plan_run(case: Case, folder: str, peak: int | None) -> PlanRun:
     joins = queries(case.shape, Hopping(round(setting.size * SECOND), round(setting.step * SECOND)))
     policy = "random" if peak is None else case.policy
     spill = Spill(
-        memory="1 TB" if peak is None else max(1, round(LIMIT * peak)),
+        memory="1 TB" if peak is None else max(1, round(case.limit * peak)),
         policy=policy,
         partitions=setting.partitions,
         interval=f"{case.interval:g} seconds",

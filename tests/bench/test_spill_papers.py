@@ -100,12 +100,12 @@ def test_the_bench_writes_table_runs_and_picture(tmp_path: Path, monkeypatch: py
     for module in (common, spill_papers):
         monkeypatch.setattr(module, "RESULTS", tmp_path)
     monkeypatch.setattr(spill_papers, "D1", replace(TINY, phase=50))
-    monkeypatch.setattr(spill_papers, "INTERVALS", (20,))
+    monkeypatch.setattr(spill_papers, "INTERVALS", (20, 120))
     spill_papers.main(["intervals", "--quick", "--processes", "1"])
     assert (tmp_path / "spill_intervals.png").read_bytes().startswith(b"\x89PNG")
     table = (tmp_path / "spill_intervals.csv").read_text().splitlines()
-    assert [line.split(",")[2] for line in table[1:]] == ["20 s", CEILING]
-    assert len((tmp_path / "spill_intervals_runs.csv").read_text().splitlines()) == 1 + 2 * 2 * 5
+    assert [line.split(",")[2] for line in table[1:]] == ["20 s", "120 s", CEILING]
+    assert len((tmp_path / "spill_intervals_runs.csv").read_text().splitlines()) == 1 + 3 * 2 * 5
 
 
 def test_unknown_figures_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
