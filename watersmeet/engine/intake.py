@@ -277,8 +277,7 @@ class Spool:
         for rows in pa.Table.from_batches(self._waiting.pop(stream)).combine_chunks().to_batches():
             starts = placement.starts(stream, within_horizon(rows.column(TIME).to_numpy()))
             for kind, buckets in self._bucketings(stream, rows):
-                made = self._writer.write(stream, rows, starts, length, owners, self._parts, buckets, kind)
-                self.chunks += [chunk.in_unit(self._plan.unit_of(chunk)) for chunk in made]
+                self.chunks += self._writer.write(stream, rows, starts, length, owners, self._parts, buckets, kind)
                 self._parts += 1
 
     def _bucketings(self, stream: int, rows: pa.RecordBatch) -> Iterator[tuple[Bucket, Any]]:

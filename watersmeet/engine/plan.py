@@ -16,13 +16,13 @@ from watersmeet.placement import Layout, Placement
 from watersmeet.predicate.datetimes import local
 from watersmeet.retention.denied import Denied, denied
 from watersmeet.retention.recall import EVERYTHING, Recall
-from watersmeet.state.chunk import HOT, Chunk
+from watersmeet.state.chunk import Chunk
 from watersmeet.state.compact import Merge
 from watersmeet.state.learned import Learned
 from watersmeet.state.manifest import Manifest, StreamState
 from watersmeet.state.promised import MarkFile, Promises
 from watersmeet.state.store import Store
-from watersmeet.state.units import Group, Ledger, group_of
+from watersmeet.state.units import Ledger
 from watersmeet.state.view import Machine, StateView, StreamView
 
 GIVEN = Given()
@@ -145,20 +145,9 @@ class BatchPlan:
         owed = self.owed.get(chunk.unit)
         return owed is None or owed.paid > owed.since or owed.until <= self.batch
 
-    def unit_of(self, chunk: Chunk) -> int:
-        """Return the cold unit that a new chunk becomes part of; HOT if none."""
-        return self._takers.get(group_of(chunk, self.slice), HOT)
-
-    @cached_property
-    def _takers(self) -> dict[Group, int]:
-        """The cold units that take new tuples, by their groups."""
-        return {unit.group: unit.number for unit in self.ledger.units if unit.open and not unit.returns(self.batch)}
-
     def __getstate__(self) -> dict[str, Any]:
-        made = ("owed", "_takers")
-        return {name: value for name, value in vars(self).items() if name not in made} | {
-            "layout": Layout(self.placement)
-        }
+        given = {name: value for name, value in vars(self).items() if name != "owed"}
+        return given | {"layout": Layout(self.placement)}
 
     @property
     def placement(self) -> Placement:

@@ -306,7 +306,9 @@ class JoinQuery:
 
     def __init__(self, query: StreamingQuery, runner: BatchRunner, ends: bool = False) -> None:
         self._query, self._runner = query, runner
-        self._lulls = Lulls(query, runner, ends) if runner.spilling is not None or runner.protocol.state.is_cold else None
+        self._lulls = (
+            Lulls(query, runner, ends) if runner.spilling is not None or runner.protocol.state.is_cold else None
+        )
         self._settling = False
         runner.checkpoint.lease.needed = lambda: self.isActive
         if self._lulls is not None:

@@ -109,7 +109,9 @@ class Controller(Spilling):
         interval = self.spill.interval_us
         rested = record.returned is None or now.at - record.returned >= interval
         quiet = record.changed is not None and now.at - record.changed >= interval
-        if not rested or not (self._below(held, now.took) or quiet):
+        if not self._below(held, now.took) and not quiet:
+            return self._kept_cold(found).along(due)
+        if not rested:
             return due
         return self._returned(away, record, now, held).along(due)
 
@@ -143,6 +145,14 @@ class Controller(Spilling):
             f", {len(followers)} of them since an inner join's parts were" if followers else ""
         )
         return Decision("spill", says, taken, followed=len(followers))
+
+    def _kept_cold(self, found: Sequence[Part]) -> Decision:
+        """Put off what is new in partitions that are cold: between the limits they stay as they are."""
+        away = {(part.join, part.group[:2]) for part in cold(found) if part.group.of > 1}
+        new = [part for part in hot(found) if (part.join, part.group[:2]) in away]
+        if not new:
+            return Decision()
+        return Decision("spill", f"between the limits: {_counted(new)} put off, in partitions that are", new)
 
     def _lowest(self, ranked: Sequence[Part], now: "Situation", held: int) -> list[Part]:
         """Return the first parts that make up the share, and as many more as the marks ask for."""
@@ -271,7 +281,7 @@ def _choices(decision: Decision) -> dict[str, Choice]:
     pay: dict[str, dict[int, int]] = defaultdict(dict)
     back: dict[str, set[int]] = defaultdict(set)
     for part in decision.cool:
-        cool[part.join].append(Cooling(part.group, part.chunks, open=part.group.of > 1))
+        cool[part.join].append(Cooling(part.group, part.chunks))
     for part, end in decision.pay:
         assert part.unit is not None
         pay[part.join][part.unit.number] = end

@@ -19,12 +19,10 @@ class Cooling:
     Attributes:
         group: Their group.
         chunks: The chunks, by id.
-        open: Whether new tuples of the group become part of it at once.
     """
 
     group: Group
     chunks: Sequence[str]
-    open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +46,7 @@ class Choice:
             replace(unit, pay=self._paid(unit, batch), back=unit.back or unit.number in self.back)
             for unit in ledger.units
         ]
-        cold = [
-            Unit(ledger.made + number, cooling.group, batch, open=cooling.open)
-            for number, cooling in enumerate(self.cool, HOT + 1)
-        ]
+        cold = [Unit(ledger.made + number, cooling.group, batch) for number, cooling in enumerate(self.cool, HOT + 1)]
         labels = {key: unit.number for unit, cooling in zip(cold, self.cool, strict=True) for key in cooling.chunks}
         chunks = {key: chunk.in_unit(labels[key]) if key in labels else chunk for key, chunk in state.chunks.items()}
         made = replace(ledger, units=(*paid, *cold), made=ledger.made + len(cold))

@@ -77,7 +77,6 @@ class Unit:
         since: The first batch whose tuples have not asked it; they are owed up to the batch that comes next.
         pay: The next batch pays what batches before this one owe; None if it pays nothing.
         back: Whether it is hot again if that is all there is.
-        open: Whether new tuples of its group become part of it at once.
     """
 
     number: int
@@ -85,7 +84,6 @@ class Unit:
     since: int
     pay: int | None = None
     back: bool = False
-    open: bool = False
 
     def returns(self, batch: int) -> bool:
         """Tell whether a batch pays all that is owed and brings it back, so that its own tuples probe the unit."""

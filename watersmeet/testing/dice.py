@@ -49,16 +49,11 @@ class Dice(Spilling):
 
     def _choice(self, state: Manifest, thrown: random.Random, all: bool) -> Choice:
         groups: dict[Group, list[str]] = defaultdict(list)
-        taken = {unit.group for unit in state.ledger.units if unit.open}
         for key, chunk in sorted(state.chunks.items()):
             alone = len(chunk.bucket.fields) < 2
             if chunk.unit == HOT and not (self.split and alone and thrown.random() < 0.3):
                 groups[group_of(chunk, self.slice)].append(key)
-        cool = [
-            Cooling(group, keys, group not in taken and thrown.random() < 0.5)
-            for group, keys in groups.items()
-            if thrown.random() < self.cool
-        ]
+        cool = [Cooling(group, keys) for group, keys in groups.items() if thrown.random() < self.cool]
         pay = {
             unit.number: state.batch + 1
             if all or thrown.random() < 0.5
