@@ -64,7 +64,7 @@ class Load:
         times: How many times the rate it is.
     """
 
-    rate: int = 250
+    rate: int = 220
     before: float = 60.0
     burst: float = 120.0
     after: float = 60.0
@@ -277,7 +277,7 @@ def main() -> None:
     parser.add_argument("--before", type=float, default=Load.before)
     parser.add_argument("--burst", type=float, default=Load.burst)
     parser.add_argument("--after", type=float, default=Load.after)
-    parser.add_argument("--within", default="800 ms")
+    parser.add_argument("--within", default="1 second")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--one", action="store_true", help="run one policy in this process and print JSON")
     parser.add_argument("--out", type=Path, default=RESULTS)

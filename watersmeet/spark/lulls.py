@@ -15,6 +15,8 @@ LOOKED = 0.05
 """Seconds between two looks at whether a batch is under way."""
 IDLE = 0.3
 """Where the trigger doesn't say when the next batch is due, one is not expected soon after so many seconds."""
+QUIET = 2.0
+"""How long a round may take while nothing new comes, in seconds."""
 LEAST = 0.1
 """A shorter time until the next batch is due isn't worth a round, in seconds."""
 
@@ -65,7 +67,7 @@ class Lulls(threading.Thread):
         if due is not None and now < began + due:
             return began + due - now
         quiet = now - max(ended, began + (due or 0.0)) > IDLE  # the next one would have come: there is nothing new
-        return max(IDLE, due or 0.0) if quiet else 0.0
+        return max(QUIET, due or 0.0) if quiet else 0.0
 
     def _try(self, pay: Callable[[], object]) -> None:
         """Pay; what fails is tried again before the next batch, and stops the query if it fails there."""

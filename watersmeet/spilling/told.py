@@ -15,6 +15,8 @@ GROWING = 2
 """For how many intervals what is owed must have grown before people are told that it will not end."""
 
 
+BEGUN = 0.3
+"""What a round takes before it pays anything, in seconds."""
 LEAST = 120_000_000
 """And for at least so many microseconds: a burst is no lasting load."""
 
@@ -114,7 +116,7 @@ class Record:
             pair = took / pairs if pair is None else min(1.05 * pair, took / pairs)
         work = pairs * (pair or 0.0)
         if paid:
-            return replace(self, pair=pair, part=(part + max(0.0, took - work) / paid) / 2)
+            return replace(self, pair=pair, part=(part + max(0.0, took - work - BEGUN) / paid) / 2)
         late = self.late + 1 if seconds is not None and took > seconds else 0
         return replace(self, pair=pair, took=took, work=work, late=late)
 
