@@ -15,6 +15,7 @@ from hypothesis import given
 from tests.budget import search
 from tests.engine.extremes import EXTREMES
 from tests.engine.test_engine import strategies_of
+from watersmeet.errors import PredicateError
 from watersmeet.limits import limited
 from watersmeet.model import metadata
 from watersmeet.model.query import Query, StreamSpec
@@ -150,7 +151,11 @@ def test_bands_of_every_type_are_the_oracles(case: dict[str, Any]) -> None:
         run = Run(Query(streams, conjuncts, where), Store(folder))
         for batch, strategy in enumerate(case["strategies"]):
             rows = [("ab".index(arrival.stream), arrival.row) for arrival in arrivals if arrival.batch == batch]
-            run.step(Central() if isinstance(strategy, Hash) else strategy, rows, case["exchanges"][batch])
+            try:
+                run.step(Central() if isinstance(strategy, Hash) else strategy, rows, case["exchanges"][batch])
+            except PredicateError as error:  # as Spark would: -128 - 1 is no tinyint
+                assert where == kind.band and "Overflow" in str(error)
+                return
         run.step(Central(), [])
     assert run.results == wanted.results
     assert sum(p["deniedRows"] for p in run.progress) == len(wanted.denied)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.spilling.hand import Hand, at_times, everything, in_stream
-from tests.spilling.test_marks import assert_young
+from tests.spilling.test_spill_marks import assert_young
 from tests.spilling.test_state import row, run_of
 from tests.spilling.trees import Setting, brute_force, given, settled, started
 from tests.spilling.watch import labels, state_of

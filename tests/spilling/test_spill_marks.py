@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 
 from tests.budget import search
-from tests.spilling.test_controller import policies
+from tests.spilling.test_spill_controller import policies
 from tests.spilling.test_state import row, run_of
 from tests.spilling.trees import TreeRun, brute_force, settled, started, states, tree_cases
 from tests.spilling.trees import given as by_path
