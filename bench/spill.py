@@ -264,6 +264,7 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
         axes.axvspan(load["before"], load["before"] + load["burst"], color="0.93", zorder=0)
         axes.set_yscale("symlog" if axes is low else "log")
         axes.grid(alpha=0.3)
+    low.set_ylim(bottom=0)
     left.legend(ncols=4, fontsize=8)
     low.set_xlabel("seconds; the burst is shaded")
     figure.savefig(path, dpi=130)
