@@ -108,24 +108,11 @@ Sink = dict[int, tuple[Counter[Any], dict[Any, Any]]]
 
 
 @dataclass
-class Start(Run):
-    """One start of the query, which goes on from what it finds in the store."""
+class Cuttable(Run):
+    """A run whose sink can be withdrawn from, and which may be cut there."""
 
     sink: Sink = field(default_factory=dict)
     moments: Moments = field(default_factory=lambda: Moments(NEVER))
-
-    def go(self, first: int, last: int) -> None:
-        """Run batches."""
-        newest = manifests.newest(self.store)
-        found = None if newest is None else manifests.load(self.store, newest)
-        protocol: Protocol | None = None
-        for batch in range(first, last):
-            tree = JoinTree(Operator(self.query, STRATEGIES[batch % 3], self.store, self.name, sides=True))
-            protocol = protocol or Protocol(tree, found or tree.start())
-            protocol.tree = tree
-            self._arrivals, self._exchange = {tree.path: rows(batch)}, ("local", "shuffle")[batch % 2]
-            self.offer(protocol, Offered(batch))
-        assert protocol is None or protocol.state.batch == last - 1
 
     def withdraw(self, action: Withdraw) -> None:
         self.moments.pass_by()
@@ -138,6 +125,22 @@ class Start(Run):
         self.results, self.sides = Counter(), {}
         self.sink[action.batch] = self.results, self.sides
         return super().publish(action)
+
+
+class Start(Cuttable):
+    """One start of the query, which goes on from what it finds in the store."""
+
+    def go(self, first: int, last: int) -> None:
+        """Run batches."""
+        found = manifests.last(self.store)
+        protocol: Protocol | None = None
+        for batch in range(first, last):
+            tree = JoinTree(Operator(self.query, STRATEGIES[batch % 3], self.store, self.name, sides=True))
+            protocol = protocol or Protocol(tree, found or tree.start())
+            protocol.tree = tree
+            self._arrivals, self._exchange = {tree.path: rows(batch)}, ("local", "shuffle")[batch % 2]
+            self.offer(protocol, Offered(batch))
+        assert protocol is None or protocol.state.batch == last - 1
 
 
 def rows(batch: int) -> list[tuple[int, Any]]:

@@ -45,7 +45,7 @@ def test_results_on_the_way_count_against_a_part() -> None:
 
 def test_chance_is_the_same_for_the_same_seed() -> None:
     parts = [part(f"p{at}") for at in range(8)]
-    seeds = [[found.name for found in POLICIES["random"](seed=seed).lowest(parts)] for seed in "aab"]  # type: ignore[call-arg]
+    seeds = [[found.name for found in POLICIES["random"](seed=seed).lowest(parts)] for seed in "aab"]
     assert seeds[0] == seeds[1] != seeds[2]
 
 

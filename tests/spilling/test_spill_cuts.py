@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from tests.budget import one_in
-from tests.runtime.test_cuts import NEVER, Cut, Frail, Moments
+from tests.runtime.test_cuts import NEVER, Cut, Cuttable, Frail, Moments, Sink
 from tests.spilling.trees import Setting, Shape, TreeRun, brute_force, given, joins, leaves
 from watersmeet.engine.plan import GIVEN
 from watersmeet.errors import StateError
 from watersmeet.limits import limited
 from watersmeet.placement import PSP, Central, Hash
-from watersmeet.runtime.protocol import Lulled, Offered, Protocol, Publish, Published, Withdraw
+from watersmeet.runtime.protocol import Lulled, Offered, Protocol
 from watersmeet.spilling import Controller, Spill, Spilling
 from watersmeet.state import manifest as manifests
 from watersmeet.state import rounds
@@ -34,8 +34,6 @@ pytestmark = pytest.mark.long
 
 STRATEGIES = (Central(), Hash(2), PSP(2))
 MERGING = {"merged_chunks": 2, "tier_rows": 1}
-Sink = dict[int, tuple[Counter[Any], dict[Any, Any]]]
-"""For each batch or round its results and late rows, as a sink holds them that can be withdrawn from."""
 Decides = Callable[[int], Spilling]
 """Returns what decides in the so-manieth start."""
 BY_DICE: Decides = lambda start: Dice(seed=start, cool=0.7, pay=0.5, split=start % 2 == 0)  # noqa: E731
@@ -68,16 +66,12 @@ def batches_of(shape: Shape, seed: int, batches: int) -> list[dict[str, list[dic
 
 
 @dataclass
-class Start(TreeRun):
+class Start(Cuttable, TreeRun):
     """One start of the query, which goes on from what it finds in the store."""
-
-    sink: Sink = field(default_factory=dict)
-    moments: Moments = field(default_factory=lambda: Moments(NEVER))
 
     def go(self, event: Offered | Lulled, rows: dict[str, Any]) -> None:
         """Run a batch or a round; first of all a round that was begun."""
-        newest = manifests.newest(self.store)
-        found = None if newest is None else manifests.load(self.store, newest)
+        found = manifests.last(self.store)
         number = 0 if found is None else found.batch + 1
         tree = self._tree("j", STRATEGIES[number % 3], GIVEN)
         protocol = Protocol(tree, found or tree.start(), spilling=self.spilling)
@@ -89,18 +83,6 @@ class Start(TreeRun):
             self.offer(protocol, Lulled(event.at))
         self._arrivals = rows
         self.offer(protocol, event)
-
-    def withdraw(self, action: Withdraw) -> None:
-        self.moments.pass_by()
-        for batch in [batch for batch in self.sink if batch >= action.first]:
-            del self.sink[batch]
-
-    def publish(self, action: Publish) -> Published:
-        self.moments.pass_by()
-        assert action.batch not in self.sink, "what an earlier run left was not withdrawn"
-        self.results, self.sides = Counter(), {}
-        self.sink[action.batch] = self.results, self.sides
-        return super().publish(action)
 
 
 @dataclass

@@ -143,7 +143,7 @@ def part(name: int, size: int, worth: float, cold: bool, owing: tuple[Owing, ...
 
 
 def decided(spill: Spill, parts: list[Part], at: int, record: Record | None = None) -> Any:
-    now = Situation(took=0.0, work=0.0, late=0, at=at, next=100, links=Links())
+    now = Situation(at=at, next=100, links=Links())
     return Controller(spill)._decision(parts, record or Record(), now)
 
 

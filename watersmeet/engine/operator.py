@@ -231,7 +231,7 @@ def _paid(
     mark = plan.settled  # no tuple that is still to come is earlier
     over = {number for number, reach in found.items() if mark is not None and reach.deadline < mark}
     done = [u.number for u in ledger.units if u.number in over and not ledger.owing(u, found[u.number])]
-    ledger = ledger.without([*done, *(unit.number for unit in ledger.units if unit.number not in found)])
+    ledger = ledger.without(done)
     cold = {unit.number for unit in ledger.units}
     warm = {key: chunk.in_unit(HOT) for key, chunk in chunks.items() if chunk.unit not in cold and chunk.unit != HOT}
     return {**chunks, **warm}, ledger

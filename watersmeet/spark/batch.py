@@ -136,8 +136,7 @@ class BatchRunner(Runtime):
         Raises:
             StateError: If its newest manifest is damaged.
         """
-        newest = manifests.newest(self.store)
-        found = None if newest is None else manifests.load(self.store, newest)
+        found = manifests.last(self.store)
         told = history.load(self.store, found.batch) if found else []
         state = found or self.tree.start()
         decides = self.spilling or Paying()

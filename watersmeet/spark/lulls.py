@@ -36,11 +36,6 @@ class Lulls(threading.Thread):
         self._stopped = threading.Event()
         self.error: WatersmeetError | None = None
 
-    @property
-    def settling(self) -> bool:
-        """Whether the query is not over yet, though its batches are."""
-        return self.is_alive()
-
     def end(self) -> None:
         """Begin no more rounds, and wait for the one under way."""
         self._stopped.set()

@@ -148,9 +148,11 @@ class JoinWriter:
         sink, sides = self._sink(location.spark), self._sides()
         kept = location.inside("watersmeet")
         checks.apart(kept.arrow, *self._outputs(sink, sides))
-        tree = join.tree(never_idle=bool(self._trigger.get("availableNow")), owing=self._owes(kept))
         store, offsets = Store(kept.arrow, durable, opened), Offsets(Store(location.arrow))
-        offsets.check_done(manifests.last_offered(store))
+        left = manifests.last(store)
+        offsets.check_done(None if left is None else left.offered)
+        owing = left is not None and left.is_cold
+        tree = join.tree(never_idle=bool(self._trigger.get("availableNow")), owing=owing)
         with checks.writable(location.spark):
             store.check()
             save_space(spark)
@@ -173,17 +175,10 @@ class JoinWriter:
             runner.open()
             _warn(tree)
             query = self._stream(tree.input(bool(sides)), location).foreachBatch(runner).start()
-            return JoinQuery(query, runner, ends=bool(self._trigger.keys() & {"availableNow", "once"}))
+            return JoinQuery(query, runner, ends=any(self._trigger.get(name) for name in ("availableNow", "once")))
         except BaseException:
             lease.end()
             raise
-
-    def _owes(self, kept: Place) -> bool:
-        """Tell whether an earlier start left something owed."""
-        store = Store(kept.arrow)
-        newest = manifests.newest(store)
-        found = None if newest is None else manifests.load(store, newest)
-        return found is not None and found.is_cold
 
     def _outputs(self, sink: Sink, sides: Mapping[str, Folder]) -> Iterator[tuple[str, str]]:
         """Yield each folder that files are put in, with what it is for."""
@@ -320,7 +315,7 @@ class JoinQuery:
     @property
     def isActive(self) -> bool:
         """Whether the query goes on, be it only to pay what is owed."""
-        return self._query.isActive or self._settling or (self._lulls is not None and self._lulls.settling)
+        return self._query.isActive or self._settling or (self._lulls is not None and self._lulls.is_alive())
 
     def settle(self) -> None:
         """Pay all that is owed now, before the next batch; nothing to do without `spill=`.

@@ -17,7 +17,7 @@ from watersmeet.engine.plan import group_slice
 from watersmeet.model.duration import spelled
 from watersmeet.spilling.base import Plan, Spilling
 from watersmeet.spilling.options import Spill
-from watersmeet.spilling.part import Part, cold, hot, parts
+from watersmeet.spilling.part import Owing, Part, cold, hot, parts
 from watersmeet.spilling.policies import POLICIES, Links, Policy
 from watersmeet.spilling.told import Decision, Record, progress
 from watersmeet.state.choice import Choice, Cooling
@@ -49,20 +49,13 @@ class Controller(Spilling):
 
     def decided(self, tree: Plan, after: Manifest, took: float, now: float, round: bool) -> Manifest:
         """See Spilling."""
-        found, at, batch = self._parts(tree, after), int(now * 1e6), after.batch
-        shown = after.progress
-        record = (
-            Record.of(after)
-            .until(at)
-            .measured(took, _pairs(shown), _summed(shown, "paidUnits") if round else 0, self.spill.seconds)
-        )
-        decision = self._decision(
-            found, record, Situation(record.took, record.work, record.late, at, batch + 1, self._links(tree, after))
-        )
+        found, at, batch, shown = self._parts(tree, after), int(now * 1e6), after.batch, after.progress
+        record = Record.of(after).until(at)
+        record = record.measured(took, _pairs(shown), _summed(shown, "paidUnits") if round else 0, self.spill.seconds)
+        decision = self._decision(found, record, Situation(at, batch + 1, self._links(tree, after)))
         record = record.noting(decision, batch, at, sum(part.owed for part in found))
         decided = tree.decided(after, _choices(decision))
-        paid = _summed(after.progress, "paidRows")
-        told = progress(self._parts(tree, decided), record, decision, paid, at, self.spill)
+        told = progress(self._parts(tree, decided), record, decision, _summed(shown, "paidRows"), at, self.spill)
         ledger = replace(decided.ledger, notes=record.to_json())
         return replace(decided, ledger=ledger, progress={**decided.progress, "spilling": told})
 
@@ -92,50 +85,48 @@ class Controller(Spilling):
         return Links.of(parents, fed)
 
     def _policy(self, name: str, batch: int) -> Policy:
-        given: dict[str, Any] = {"correlation": self.spill.correlation} if name == "synchronized" else {}
-        given |= {"quotas": self.quotas} if name == "punctuated" else {}
-        return POLICIES[name](seed=f"{self.seed} {batch}", **given)  # type: ignore[call-arg]
+        return POLICIES[name](f"{self.seed} {batch}", self.spill.correlation, self.quotas)
 
     # -- the decision
 
     def _decision(self, found: Sequence[Part], record: Record, now: "Situation") -> Decision:
         held, away = sum(part.bytes for part in hot(found)), cold(found)
-        due, why = self._overdue(away, now), self._above(held, now)
+        due, why = self._overdue(away, now), self._above(held, record)
         if why is not None:
-            return self._spilled(found, now, held, why).along(due)
+            return self._spilled(found, record, now, held, why).along(due)
         crowded = self._crowded(away, now)
         if crowded.pay or not away:
             return crowded.along(due)
         interval = self.spill.interval_us
         rested = record.returned is None or now.at - record.returned >= interval
         quiet = record.changed is not None and now.at - record.changed >= interval
-        if not self._below(held, now.took) and not quiet:
+        if not self._below(held, record.took) and not quiet:
             return self._kept_cold(found).along(due)
         if not rested:
             return due
         return self._returned(away, record, now, held).along(due)
 
-    def _above(self, held: int, now: "Situation") -> str | None:
+    def _above(self, held: int, record: Record) -> str | None:
         """Return which mark was passed, as the beginning of a sentence; None if none was, or if it would not help."""
         memory, seconds = self.spill.memory_bytes, self.spill.seconds
         if memory is not None and held >= memory:
             return f"hot state took {size(held)} (limit {size(memory)})"
-        if seconds is not None and now.late >= PATIENCE and now.work > (now.took - seconds) / 2:
-            return f"{now.late} batches on end took too long, the last one {now.took:.3g} s (limit {seconds:g} s)"
+        if seconds is not None and record.late >= PATIENCE and record.work > (record.took - seconds) / 2:
+            return f"{record.late} batches on end took too long, the last one {record.took:.3g} s (limit {seconds:g} s)"
         return None
 
     def _below(self, held: int, took: float) -> bool:
         """Tell whether all lower marks are kept."""
-        memory, seconds, low = self.spill.memory_bytes, self.spill.seconds, self.spill.low
-        return (memory is None or held <= low * memory) and (seconds is None or took <= low * seconds)
+        memory, seconds, low = self.spill.memory_bytes or inf, self.spill.seconds or inf, self.spill.low
+        return held <= low * memory and took <= low * seconds
 
-    def _spilled(self, found: Sequence[Part], now: "Situation", held: int, why: str) -> Decision:
+    def _spilled(self, found: Sequence[Part], record: Record, now: "Situation", held: int, why: str) -> Decision:
         """Put off what ranks lowest, up to the share, and on until both marks are kept; then what follows it."""
         policy = self._policy(self.spill.policy, now.next)
         alike: dict[str, list[Part]] = defaultdict(list)
         for part in hot(found):
             alike["" if policy.together else part.join].append(part)
-        chosen = [part for some in alike.values() for part in self._lowest(policy.lowest(some), now, held)]
+        chosen = [part for some in alike.values() for part in self._lowest(policy.lowest(some), record, held)]
         names = {part.name for part in chosen}
         followers = policy.followers(chosen, [part for part in hot(found) if part.name not in names], now.links)
         if not chosen:
@@ -154,24 +145,21 @@ class Controller(Spilling):
             return Decision()
         return Decision("spill", f"between the limits: {_counted(new)} put off, in partitions that are", new)
 
-    def _lowest(self, ranked: Sequence[Part], now: "Situation", held: int) -> list[Part]:
+    def _lowest(self, ranked: Sequence[Part], record: Record, held: int) -> list[Part]:
         """Return the first parts that make up the share, and as many more as the marks ask for."""
-        spill, own, pairs = self.spill, sum(part.bytes for part in ranked), sum(part.work for part in ranked)
-        chosen, bytes_, left = list[Part](), 0, now.work
+        memory, seconds = self.spill.memory_bytes or inf, self.spill.seconds or inf
+        own, pairs = sum(part.bytes for part in ranked), sum(part.work for part in ranked)
+        chosen, bytes_, left = list[Part](), 0, record.work
         for part in ranked:
-            light = spill.memory_bytes is None or held - bytes_ < spill.memory_bytes
-            spare = spill.seconds is None or left <= SPARED * spill.seconds
-            quick = spare or now.took - now.work + left <= (spill.seconds or inf)
-            if light and quick and (bytes_ >= spill.share * own or (spare and self._is_light(held))):
+            spare = left <= SPARED * seconds
+            quick = spare or record.took - record.work + left <= seconds
+            enough = bytes_ >= self.spill.share * own or (spare and held < memory)  # it is for time alone
+            if enough and quick and held - bytes_ < memory:
                 break
             chosen.append(part)
             bytes_ += part.bytes
-            left -= now.work * part.work / pairs if pairs else 0.0
+            left -= record.work * part.work / pairs if pairs else 0.0
         return chosen
-
-    def _is_light(self, held: int) -> bool:
-        """Tell whether it is for time alone that something is put off."""
-        return self.spill.memory_bytes is None or held < self.spill.memory_bytes
 
     def _overdue(self, away: Sequence[Part], now: "Situation") -> Decision:
         """Pay what has been owed for too long."""
@@ -202,8 +190,8 @@ class Controller(Spilling):
     def _returned(self, away: Sequence[Part], record: Record, now: "Situation", held: int) -> Decision:
         """Bring back what ranks highest, whole units, as far as it fits; pay some of what would take too long."""
         spill = self.spill
-        room = inf if spill.memory_bytes is None else spill.fill * spill.memory_bytes - held
-        seconds = inf if spill.seconds is None else spill.fill * spill.seconds - now.took
+        room = spill.fill * (spill.memory_bytes or inf) - held
+        seconds = spill.fill * (spill.seconds or inf) - record.took
         ranked = self._policy(spill.pay or spill.policy, now.next).highest(away)
         fitting = list[Part]()
         for part in ranked:
@@ -214,26 +202,20 @@ class Controller(Spilling):
         back = frozenset(part.name for part, end in paid if end == now.next)
         if not paid:
             return Decision()
-        says = f"hot state took {size(held)} and the batch {now.took:.3g} s: {_counted([p for p, _ in paid])} "
+        says = f"hot state took {size(held)} and the batch {record.took:.3g} s: {_counted([p for p, _ in paid])} "
         return Decision("return", f"{says}paid, {len(back)} back", pay=paid, back=back)
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """How a batch went.
+    """Where a decision is made.
 
     Attributes:
-        took: The seconds that it took.
-        work: Those of them that it took to look at pairs, about.
-        late: For how many batches on end a batch has taken longer than it may.
-        at: When it was offered, by the driver's clock, in microseconds.
+        at: When the batch was offered, by the driver's clock, in microseconds.
         next: The number of the next batch.
         links: How the joins hang together.
     """
 
-    took: float
-    work: float
-    late: int
     at: int
     next: int
     links: Links
@@ -252,7 +234,7 @@ def affordable(ranked: Sequence[Part], record: Record, seconds: float, batch: in
     """
     paid, left = list[tuple[Part, int]](), seconds
     for part in ranked:
-        some = list[Any]()
+        some = list[Owing]()
         left -= record.part
         if left <= 0 and paid:
             break
@@ -268,11 +250,11 @@ def affordable(ranked: Sequence[Part], record: Record, seconds: float, batch: in
     return paid
 
 
-def _end(some: Sequence[Any], batch: int, part: Part) -> int | None:
+def _end(some: Sequence[Owing], batch: int, part: Part) -> int | None:
     """Return up to which batch is paid what some batches owe, the first of all; None if they are none."""
     if not some:
         return None
-    return batch if len(some) == len(part.owing) else int(some[-1].batch) + 1
+    return batch if len(some) == len(part.owing) else some[-1].batch + 1
 
 
 def _choices(decision: Decision) -> dict[str, Choice]:

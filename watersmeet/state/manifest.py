@@ -118,15 +118,14 @@ def newest(store: Store) -> int | None:
     return next((batch for batch in batches if store.read(path_of(batch)) != b""), None)  # empty: never published
 
 
-def last_offered(store: Store) -> int | None:
-    """Return the number by which its source knows the last batch that has a manifest, or None.
+def last(store: Store) -> Manifest | None:
+    """Return the manifest of the last batch that has one, or None.
 
     Raises:
-        StateError: If that manifest is damaged.
+        StateError: If it, or one that it builds on, is damaged or gone.
     """
-    last = newest(store)
-    found = None if last is None else _read(store, last)
-    return None if found is None else int(found.body["offered"])
+    batch = newest(store)
+    return None if batch is None else load(store, batch)
 
 
 def _is_snapshot(batch: int) -> bool:

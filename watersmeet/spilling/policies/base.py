@@ -34,14 +34,22 @@ class Links:
         return cls(parents, {key: count / whole[key[:2]] for key, count in fed.items()})
 
 
+@dataclass(frozen=True, slots=True)
 class Policy(ABC):
-    """Ranks parts of the state.
+    """Ranks parts of the state; each goes by those of the settings that concern it.
 
     Attributes:
+        seed: Unique to the checkpoint and the batch: who decides again decides alike.
+        correlation: From which share of a child's results on a parent follows.
+        quotas: Streams in the order of their priority, by (path, stream), each with the tuples that are planned before
+            it is the next one's turn.
         name: What users call it.
         together: Whether the parts of all joins are ranked at once; else each join's by themselves.
     """
 
+    seed: str = ""
+    correlation: float = 0.1
+    quotas: Mapping[tuple[str, int], int] = field(default_factory=dict)
     name: ClassVar[str]
     together: ClassVar[bool] = False
 

@@ -1,13 +1,11 @@
 """The global policy: what a part yields at the end of the plan."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from watersmeet.spilling.part import Part
 from watersmeet.spilling.policies.base import Policy, productivity
 
 
-@dataclass(frozen=True, slots=True)
 class Global(Policy):
     """Ranks by the plan's results traced back to a part, by its size (Jbantova, sections 3.2 and 3.3).
 
@@ -15,7 +13,7 @@ class Global(Policy):
     Liu's dissertation and does not print it; as we read it, they are added to the size.
     """
 
-    seed: str = ""
+    __slots__ = ()
     name: ClassVar[str] = "global"
 
     def score(self, part: Part) -> tuple[float, ...]:

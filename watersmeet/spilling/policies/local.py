@@ -1,20 +1,18 @@
 """The local policy: what a part yields at its own join."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from watersmeet.spilling.part import Part
 from watersmeet.spilling.policies.base import Policy, productivity
 
 
-@dataclass(frozen=True, slots=True)
 class Local(Policy):
     """Ranks by the results of a part's own join, by its size (Jbantova, section 3.1; P_output / P_size).
 
     The part that yields most here may yield nothing further on: see `Global`.
     """
 
-    seed: str = ""
+    __slots__ = ()
     name: ClassVar[str] = "local"
 
     def score(self, part: Part) -> tuple[float, ...]:

@@ -1,14 +1,12 @@
 """The punctuated policy: what a punctuation has closed is paid first, since it can leave then."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 from watersmeet.spilling.part import Part
 from watersmeet.spilling.policies.globally import Global
 
 
-@dataclass(frozen=True, slots=True)
 class Punctuated(Global):
     """Pays first what a punctuation has closed, then by stream, in turns (MJoin, sections 4.1, 4.2 and 5.3).
 
@@ -16,14 +14,9 @@ class Punctuated(Global):
     its quota is used up, then the next. Here whole units are paid: those with closed tuples first; of the others in
     turn the one with the most tuples of a stream, until that stream's quota is planned. What is put off is chosen as
     by `Global`.
-
-    Attributes:
-        quotas: Streams in the order of their priority, by (path, stream), each with the tuples that are planned before
-            it is the next one's turn.
     """
 
-    seed: str = ""
-    quotas: dict[tuple[str, int], int] = field(default_factory=dict)
+    __slots__ = ()
     name: ClassVar[str] = "punctuated"
 
     def highest(self, found: Sequence[Part]) -> list[Part]:

@@ -1,22 +1,16 @@
 """The random policy: the baseline that all others are compared with."""
 
 import random
-from dataclasses import dataclass
 from typing import ClassVar
 
 from watersmeet.spilling.part import Part
 from watersmeet.spilling.policies.base import Policy
 
 
-@dataclass(frozen=True, slots=True)
 class Random(Policy):
-    """Ranks by chance (Jbantova, sections 3.3 and 3.4).
+    """Ranks by chance (Jbantova, sections 3.3 and 3.4)."""
 
-    Attributes:
-        seed: Unique to the checkpoint and the batch: who decides again decides alike.
-    """
-
-    seed: str = ""
+    __slots__ = ()
     name: ClassVar[str] = "random"
 
     def score(self, part: Part) -> tuple[float, ...]:

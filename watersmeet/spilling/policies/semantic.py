@@ -1,19 +1,18 @@
 """The semantic policy: the user says what matters."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from watersmeet.spilling.part import Part
 from watersmeet.spilling.policies.globally import Global
 
 
-@dataclass(frozen=True, slots=True)
 class Semantic(Global):
     """Ranks by the user's weight, then as `Global` (Jbantova, sections 3.3 and 3.4, where it was not tried).
 
     A part weighs as much as its weightiest row.
     """
 
+    __slots__ = ()
     name: ClassVar[str] = "semantic"
 
     def score(self, part: Part) -> tuple[float, ...]:

@@ -1,7 +1,6 @@
 """The synchronized policy: one ranking over the whole plan, and what is fed by a part goes where it goes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from watersmeet.spilling.part import Part
@@ -9,19 +8,14 @@ from watersmeet.spilling.policies.base import Links
 from watersmeet.spilling.policies.globally import Global
 
 
-@dataclass(frozen=True, slots=True)
 class Synchronized(Global):
     """Ranks as `Global`, over all joins at once; then each parent follows, up to the root (Jbantova, 3.3, 3.4, 2.7).
 
     A parent's part follows where it gets at least `correlation` of what the child's part yields, in the times that the
     child's results may have. Otherwise it would wait for them in vain, and could not go before they come.
-
-    Attributes:
-        correlation: The least share.
     """
 
-    seed: str = ""
-    correlation: float = 0.1
+    __slots__ = ()
     name: ClassVar[str] = "synchronized"
     together: ClassVar[bool] = True
 
