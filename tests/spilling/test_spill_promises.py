@@ -78,9 +78,9 @@ def test_state_that_is_closed_goes_once_nothing_is_owed(case: dict[str, Any], di
 
 @search(8)
 @given(case=inheriting(), dice=dice_of, lulls=lulls_of)
-def test_what_an_inner_join_says_comes_after_what_it_owes(case: dict[str, Any], dice: Dice, lulls: list[int]) -> None:
-    """Otherwise an outer join would deny results that are paid later, or let go what they would have joined."""
-    *inner, root = map(nested, queries_of(case, True))
+def test_promises_in_a_tree(case: dict[str, Any], dice: Dice, lulls: list[int]) -> None:
+    """Without those that outer joins would inherit: `Join.tree` leaves them out where something may be owed."""
+    *inner, root = map(nested, queries_of(case, False))
     paths = ["j" + "_0" * depth for depth in range(len(inner), 0, -1)]
     homes = {"a": (paths[0], 0), "b": (paths[0], 1)}
     homes |= {name: (path, 1) for name, path in zip(case["names"][2:], [*paths[1:], "j"], strict=True)}
