@@ -13,6 +13,8 @@ from tests.spark.harness import EXCHANGES, write
 STEPS = ("job", "reports", "sink", "manifest")
 NODES = (3, 1, 0, -1, -2)
 """As `crashing_join` numbers strategies."""
+SPILLS = (None, None, [1, "random"], [2000, "local"], [1, "synchronized"])
+"""What may be hot, and what is put off first; no start need do as the one before it."""
 
 
 class Wrong(Exception):
@@ -70,7 +72,7 @@ class Round:
     def spec(self, **changes: Any) -> dict[str, Any]:
         """Return how the next program runs: like none before it, as a rule."""
         usual = {"nodes": self.rng.choice(NODES), "exchange": self.rng.choice(EXCHANGES), "formats": [self.format]}
-        return {**usual, "expires": 2.0, **changes}
+        return {**usual, "expires": 2.0, "spill": self.rng.choice(SPILLS), **changes}
 
     def run(self, **changes: Any) -> str:
         """Run the program to its end and return the last it said: done, refused and why, or the step it died at."""

@@ -4,7 +4,7 @@ Run as `python -m tests.spark.crashing_join FOLDER SPEC`, where SPEC is JSON: fo
 what dice choose before each batch, -2 for Auto), exchange, master, die ([step, how often it is seen before the program
 exits there] or null), expires (seconds until a lease may be taken over), skew (seconds that the clock is wrong by),
 full (how many files may be written until the disk is full), at (the URL of a folder for the checkpoints and outputs, by
-default the same folder), settings (more of Spark's).
+default the same folder), settings (more of Spark's), spill (what the hot state may take, with which policy, or null).
 """
 
 import errno
@@ -134,7 +134,8 @@ def started(spark: SparkSession, folder: Path, spec: Mapping[str, Any]) -> list[
     """Start a query for each format."""
     strategies = {0: wm.Central(), -1: Restless(4), -2: wm.Auto(4, interval=1)}
     strategy = strategies.get(spec["nodes"]) or wm.PSP(spec["nodes"])
-    joined = join_of(CASE, frames(spark, folder / "in", CASE.names), select=SELECT, strategy=strategy)
+    spill = wm.Spill(memory=spec["spill"][0], policy=spec["spill"][1], oldest="1 hour") if spec.get("spill") else None
+    joined = join_of(CASE, frames(spark, folder / "in", CASE.names), select=SELECT, strategy=strategy, spill=spill)
     at = spec.get("at", folder)
     return [
         joined.writeStream.format(format)
