@@ -125,7 +125,7 @@ def test_static_joins_nest(spark: SparkSession, tmp_path: Path) -> None:
     batches = cuts(7, "abc", batches=2)
     frames = {n: spark.createDataFrame(harness.table([r for b in batches for r in b[n]])) for n in "abc"}
     outer = wm.join(
-        _stream("ab", _pair(frames, "a", "b").with_time()),
+        _stream("ab", _pair(frames, "a", "b")),
         _stream("c", frames["c"], time="ts"),
         where="abs(ab.x - c.x) < 2",
         select="ab.l, ab.r, c.id AS c",
@@ -140,8 +140,12 @@ def test_an_inner_join_without_its_time_is_refused(spark: SparkSession, tmp_path
     frames = harness.frames(spark, tmp_path / "in", "ab")
     streams = [_stream(name, frames[name], time="ts") for name in "ab"]
     inner = wm.join(*streams, select="a.x + b.x AS total")
-    with pytest.raises(wm.DefinitionError, match=r"add _time to 'a.x \+ b.x AS total'"):
-        wm.stream("ab", inner, window="10 seconds")
+    static = {n: spark.createDataFrame(harness.table(cuts(7, "ab", batches=1)[0][n])) for n in "ab"}
+    same = wm.join(*(_stream(n, static[n], time="ts") for n in "ab"), select="a.x + b.x AS total, a.ts AS seen")
+    for given, text in ((inner, "a.x \\+ b.x AS total"), (same, "a.x \\+ b.x AS total, a.ts AS seen")):
+        with pytest.raises(wm.DefinitionError, match=f"add _time to '{text}'"):
+            wm.stream("ab", given, window="10 seconds")
+    assert wm.stream("ab", same, time="seen", window="10 seconds").schema.names == ["total", "seen"]
 
 
 TIMES = {

@@ -80,7 +80,9 @@ def stream(
         frame = frame.with_time()
         schema = frame.schema
     else:
-        frame = check_frame(f"Stream '{name}'", frame.toDF() if isinstance(frame, Join) else frame)
+        if isinstance(frame, Join):
+            frame = (frame.with_time() if time.lower() == "_time" else frame).toDF()
+        frame = check_frame(f"Stream '{name}'", frame)
         schema = arrow_schema(frame)
     column = _time_column(name, schema.names, time)
     if isinstance(frame, Join) and delay is None and frame.times(column) is None:
