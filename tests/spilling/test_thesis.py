@@ -212,7 +212,16 @@ def test_9_the_least_productive_is_paid_in_time() -> None:
     assert better.kind == "return" and {name[2] for name in better.back} == {8}
     assert {(p.group.start, end) for p, end in better.pay} == {(8, 100), (7, 11)}
     crowded = Spill(memory=1000, policy="local", disk=700, oldest="1 day")
-    assert [p.group.start for p, _ in decided(crowded, parts(12), 12 * MINUTE).pay] == [7]  # the oldest, not the best
+    back = decided(crowded, parts(12), 12 * MINUTE)
+    assert back.kind == "return" and [p.group.start for p, _ in back.pay] == [7]  # the oldest, not the best
+    forced = decided(crowded, parts(12), 12 * MINUTE, resting)  # too soon to bring anything back: it is paid
+    assert forced.kind == "pay" and [(p.group.start, end) for p, end in forced.pay] == [(7, 100)] and not forced.back
+    assert "limit 700 B" in forced.why and forced.why.endswith("paid")
+    full = [*parts(12), part(1, 900, 9, False)]
+    both = decided(crowded, full, 12 * MINUTE)  # above the mark work is put off, and what is too old is paid
+    assert both.kind == "spill" and [p.group.start for p, _ in both.pay] == [7] and not both.back
+    idle = [part(7, 800, 0.1, True, ()), part(0, 950, 9, False)]
+    assert not decided(crowded, idle, 12 * MINUTE, Record(returned=11 * MINUTE, changed=11 * MINUTE)).kind
 
 
 def test_9_what_is_settled_rises_though_nothing_ever_fits(tmp_path: Path) -> None:

@@ -91,14 +91,13 @@ class Controller(Spilling):
 
     def _decision(self, found: Sequence[Part], record: Record, now: "Situation") -> Decision:
         held, away = sum(part.bytes for part in hot(found)), cold(found)
-        due, why = self._overdue(away, now), self._above(held, record)
+        due, why, interval = self._overdue(away, now), self._above(held, record), self.spill.interval_us
+        rested = record.returned is None or now.at - record.returned >= interval
+        crowded = self._crowded(away, now, back=rested and why is None)
         if why is not None:
-            return self._spilled(found, record, now, held, why).along(due)
-        crowded = self._crowded(away, now)
+            return self._spilled(found, record, now, held, why).along(due).along(crowded)
         if crowded.pay or not away:
             return crowded.along(due)
-        interval = self.spill.interval_us
-        rested = record.returned is None or now.at - record.returned >= interval
         quiet = record.changed is not None and now.at - record.changed >= interval
         if not self._below(held, record.took) and not quiet:
             return self._kept_cold(found).along(due)
@@ -172,8 +171,11 @@ class Controller(Spilling):
             "pay", f"what {len(paid)} units were owed for {spelled(self.spill.oldest_us)} or longer is paid", pay=paid
         )
 
-    def _crowded(self, away: Sequence[Part], now: "Situation") -> Decision:
-        """Bring back the oldest of what is cold, if that is too large."""
+    def _crowded(self, away: Sequence[Part], now: "Situation", back: bool) -> Decision:
+        """Pay the oldest of what is cold, if that is too large, and bring it back, if something may come back now.
+
+        Paying alone helps, too: what was kept for the debts alone leaves.
+        """
         disk, bytes_ = self.spill.disk_bytes, sum(part.bytes for part in away)
         if disk is None or bytes_ <= disk:
             return Decision()
@@ -184,8 +186,13 @@ class Controller(Spilling):
             chosen.append(part)
             bytes_ -= part.bytes
         says = f"cold state took {size(sum(part.bytes for part in away))} (limit {size(disk)}): "
-        back = frozenset(part.name for part in chosen)
-        return Decision("return", f"{says}{_counted(chosen)} back", pay=[(p, now.next) for p in chosen], back=back)
+        if back:
+            names = frozenset(part.name for part in chosen)
+            return Decision("return", f"{says}{_counted(chosen)} back", pay=[(p, now.next) for p in chosen], back=names)
+        owed = [part for part in chosen if part.owed]
+        return (
+            Decision("pay", f"{says}{_counted(owed)} paid", pay=[(p, now.next) for p in owed]) if owed else Decision()
+        )
 
     def _returned(self, away: Sequence[Part], record: Record, now: "Situation", held: int) -> Decision:
         """Bring back what ranks highest, whole units, as far as it fits; pay some of what would take too long."""
