@@ -28,7 +28,13 @@ def auctions(batches: int) -> list[dict[str, Any]]:
     return made
 
 
-def nested(inputs: Mapping[str, DataFrame], select: str = SHOWN, told: str = "auction", **ends: Any) -> wm.Join:
+def nested(
+    inputs: Mapping[str, DataFrame],
+    select: str = SHOWN,
+    told: str = "auction",
+    spill: wm.Spill | None = None,
+    **ends: Any,
+) -> wm.Join:
     said = ends or {"punctuations": wm.punctuations(flag="end", on="k")}
     inner = wm.join(
         wm.stream("a", inputs["a"], time="ts", delay="20 seconds", constraints=[KEY]),
@@ -41,6 +47,7 @@ def nested(inputs: Mapping[str, DataFrame], select: str = SHOWN, told: str = "au
         wm.stream("c", inputs["c"], time="ts", delay="20 seconds"),
         where=f"ab.{told} = c.k",
         select="ab.bid, c.id AS c",
+        spill=spill,
     )
 
 
@@ -90,6 +97,30 @@ def test_payments_go_once_their_auction_is_over(
     assert said == sorted(set(said)) and said[:3] == [0, 1, 2]
     warned = [record.getMessage().split(",")[0] for record in caplog.records if record.name == "watersmeet"]
     assert set(warned) == {"Stream 'ab' has no window"}
+
+
+def test_spilling_comes_and_goes_between_two_starts(spark: SparkSession, tmp_path: Path) -> None:
+    """What the inner join owes is paid before its punctuations go on, whoever pays it; in the end state is as small."""
+    batches = auctions(12)
+    spill = wm.Spill(memory=1, policy="random", oldest="1 hour")
+    paid = owed = 0
+    for at, given in enumerate([None, spill, None, None]):
+        harness.write(tmp_path / "in", batches[3 * at : 3 * at + 3], PLAIN)
+        join = nested(harness.frames(spark, tmp_path / "in", "abc"), spill=given)
+        if given is None:
+            query = harness.run(join.writeStream, tmp_path, "driver")
+        else:
+            writer = join.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            query = writer.option("exchange", "driver").start(str(tmp_path / "out"))
+            query._lulls.end()  # type: ignore[union-attr]
+            query.processAllAvailable()
+            query.stop()
+            owed = query.progress[-1]["spilling"]["owedProbes"]
+        paid += sum(p["paidRows"] for p in query.progress) if given is None else 0
+    assert owed > 0 < paid
+    assert found(tmp_path) == expected(12)
+    assert sum(p["deniedRows"] for p in query.progress) == 0
+    assert kept(query)[-1] <= 10
 
 
 @pytest.mark.parametrize(

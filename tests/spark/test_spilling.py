@@ -130,6 +130,23 @@ def test_a_plan_of_joins_settles_as_a_whole(spark: SparkSession, tmp_path: Path,
 
 
 @pytest.mark.parametrize(
+    ("strategy", "units"),
+    [(wm.Hash(3), "33 partitions of the values, cut by slices of time"), (wm.PSP(2), "'synchronized': slices of time")],
+)
+def test_explain_says_before_the_start_what_will_be_put_off(
+    spark: SparkSession, tmp_path: Path, capsys: Any, strategy: Any, units: str
+) -> None:
+    case = case_of(1, strategy=strategy, batches=1)
+    harness.write(tmp_path / "in", case.batches)
+    inputs = frames(spark, tmp_path / "in", case.names)
+    join_of(case, inputs).explain()
+    assert "put off" not in capsys.readouterr().out
+    join_of(case, inputs, spill=wm.Spill(within="1 second")).explain()
+    shown = capsys.readouterr().out
+    assert "once batches take longer than 1 second, about 30% of the state is put off" in shown and units in shown
+
+
+@pytest.mark.parametrize(
     ("inner", "outer", "says"),
     [
         ({"spill": TIGHT}, {}, "outermost join alone"),

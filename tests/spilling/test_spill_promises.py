@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -12,15 +13,17 @@ from hypothesis import given
 from tests.budget import search
 from tests.retention.test_denial import arrivals_of, assert_denied_alike, expected, query_of
 from tests.retention.test_denial import cases as denying
+from tests.retention.test_inheritance import ENDS, WHERE, as_stream, joined, numbered, queries_of, row, spec
 from tests.retention.test_inheritance import cases as inheriting
 from tests.retention.test_inheritance import expected as expected_of_tree
-from tests.retention.test_inheritance import numbered, queries_of
 from tests.retention.test_properties import cases as closing
+from tests.spilling.hand import Hand, in_stream
 from tests.spilling.test_settle import dice_of
 from tests.spilling.watch import state_of
 from watersmeet.limits import limited
 from watersmeet.model.query import OWN_TIME, Nested, Query
 from watersmeet.placement import Central, Hash
+from watersmeet.spilling import Paying, Spilling
 from watersmeet.state.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.dice import Dice, calm
@@ -43,14 +46,19 @@ def spilled(case: dict[str, Any], dice: Dice, lulls: list[int], folder: str) -> 
             run.step(strategy, rows, case["exchanges"][batch])
             for _ in range(lull):
                 run.lull(strategy, case["exchanges"][batch])
-    run.spilling = calm(dice)
-    while run.lull(Central(), all=True):
-        pass
+    paid(run, calm(dice))
     with limited(**case["extremes"]):
         for _ in range(6):
             run.step(Central(), [])
     assert not state_of(run).ledger.units
     return run, expected(case, arrivals)
+
+
+def paid(run: Run, spilling: Spilling) -> None:
+    """Pay all that is owed, and go on with another way to decide."""
+    run.spilling = spilling
+    while run.lull(Central(), all=True):
+        pass
 
 
 @search(15)
@@ -77,16 +85,23 @@ def test_state_that_is_closed_goes_once_nothing_is_owed(case: dict[str, Any], di
 
 
 @search(8)
-@given(case=inheriting(), dice=dice_of, lulls=lulls_of)
-def test_promises_in_a_tree(case: dict[str, Any], dice: Dice, lulls: list[int]) -> None:
-    """Without those that outer joins would inherit: `Join.tree` leaves them out where something may be owed."""
-    *inner, root = map(nested, queries_of(case, False))
+@given(case=inheriting(), dice=dice_of, lulls=lulls_of, last=st.integers(1, 8))
+def test_what_an_inner_join_says_comes_after_what_it_owes(
+    case: dict[str, Any], dice: Dice, lulls: list[int], last: int
+) -> None:
+    """Otherwise an outer join would deny results that are paid later, or let go what they would have joined.
+
+    Before some batch the join is perhaps started without spilling, which pays first of all.
+    """
+    *inner, root = map(nested, queries_of(case, True))
     paths = ["j" + "_0" * depth for depth in range(len(inner), 0, -1)]
     homes = {"a": (paths[0], 0), "b": (paths[0], 1)}
     homes |= {name: (path, 1) for name, path in zip(case["names"][2:], [*paths[1:], "j"], strict=True)}
     with TemporaryDirectory() as folder:
         run = Run(root, Store(folder), inner=dict(zip(paths, inner, strict=True)), spilling=dice)
         for batch, rows in enumerate([*numbered(case), [], []]):
+            if batch == last:
+                paid(run, Paying())
             given: dict[str, list[Any]] = {}
             for name, row in rows:
                 given.setdefault(homes[name][0], []).append((homes[name][1], row))
@@ -95,9 +110,7 @@ def test_promises_in_a_tree(case: dict[str, Any], dice: Dice, lulls: list[int]) 
                 run.step(strategy, given.pop("j", []), within=given)
                 for _ in range(lulls[batch % len(lulls)]):
                     run.lull(strategy)
-        run.spilling = calm(dice)
-        while run.lull(Central(), all=True):
-            pass
+        paid(run, calm(dice))
         for _ in range(4):
             run.step(Central(), [])
     *within, outer = expected_of_tree(case, run, paths)
@@ -112,3 +125,27 @@ def nested(query: Query) -> Query:
     """Return a join whose streams that are joins have the times of their results."""
     own = Nested(OWN_TIME, delayed=False)
     return replace(query, streams=tuple(replace(s, nested=own) if len(s.name) > 1 else s for s in query.streams))
+
+
+def test_punctuations_wait_as_long_as_something_is_owed(tmp_path: Path) -> None:
+    """Also those that no tuple matches: the outer join hears of them, and lets tuples go, once all is paid."""
+    inner = joined(spec("a", ENDS), spec("b", ENDS), WHERE["k"][0])
+    outer = nested(joined(as_stream("ab", inner), spec("c"), WHERE["k"][0], flat=False))
+    run = Run(outer, Store(str(tmp_path)), inner={"j_0": inner}, spilling=Hand(in_stream(0, "j_0")))
+    run.step(Central(), [(1, row(3, 7)), (1, row(4, 8))], within={"j_0": [(0, row(1, 7))]})
+    run.step(Central(), [], within={"j_0": [(1, row(2, 7))]})
+    run.step(Central(), [], within={"j_0": [(at, row(5, k, True)) for at in (0, 1) for k in (7, 8)]})
+    for _ in range(4):
+        run.step(Central(), [])
+    assert not run.results and not marks(run)
+    assert run.progress[-1]["distinctRows"] == 2
+    paid(run, Hand())
+    assert run.results == {((1, 3), 3): 1}
+    for _ in range(4):
+        run.step(Central(), [])
+    assert marks(run) == 4 and run.progress[-1]["distinctRows"] == 1  # the result of the inner join: c is not closed
+
+
+def marks(run: Run) -> int:
+    """Return how many punctuations the outer join has heard of."""
+    return sum(file.rows for promised in state_of(run).promises[0] for file in promised.files)

@@ -140,12 +140,15 @@ class Marking:
     def _put_out(
         self, number: Number, promise: Speaking, waiting: tuple[MarkFile, ...], denied: Denied
     ) -> tuple[MarkFile, ...]:
-        """Write the punctuations that may go to the output; return the files of those that wait on."""
+        """Write the punctuations that may go to the output; return the files of those that wait on.
+
+        [!] As long as results are owed, all of them wait.
+        """
         if not waiting:
             return ()
         rows, plan, stream = self._read(waiting)[0], self.plan, number[0]
         stored = Stored(plan.query, plan.store, [c for c in plan.chunks if c.bucket.first and c.stream == stream])
-        go = ready(promise, stream, rows, stored, denied.watermark, self.duck)
+        go = NONE if plan.owes else ready(promise, stream, rows, stored, denied.watermark, self.duck)
         if not len(go):
             return waiting if len(waiting) < MANY else (self._written(number, "left", rows),)
         self._on(number, promise, rows.take(pa.array(go)))
@@ -226,5 +229,6 @@ class Marking:
         return table.combine_chunks().to_batches() or [read_table(self.plan.store, files[0])]
 
 
+NONE = np.empty(0, np.int64)
 MANY = 8
 """As many files of rows that wait become one."""

@@ -103,8 +103,8 @@ class Operator:
         seen = self.view(before)
         layout, live = self.strategy.plan(seen), before.chunks.values()
         chunks = layout.owned(live)
-        purge = self._purgeable and before.unpurged >= self.purge_every and not round
-        purge = purge and not before.ledger.owes(reaches(self.query, before.chunks.values()))
+        owes = before.ledger.owes(reaches(self.query, before.chunks.values()))
+        purge = self._purgeable and before.unpurged >= self.purge_every and not (round or owes)
         return BatchPlan(
             batch=before.batch + 1,
             run=self.run,
@@ -124,6 +124,7 @@ class Operator:
             purge=purge,
             promises=before.promises,
             ledger=before.ledger,
+            owes=owes,
             settled=before.settled,
             slice=group_slice(seen),
             exempt=self.exempt,

@@ -79,6 +79,7 @@ class BatchPlan:
         recall: How long their marks are remembered.
         hands: The punctuations that an outer join is told of.
         ledger: What is owed, and what the batch pays of it.
+        owes: Whether some tuple of an earlier batch has not asked all it should.
         settled: The time before which no result can lie that is still to come; None for minus infinity.
         slice: The length of the slices of time that units are cut by.
         exempt: The streams whose rows are never late: joins that may owe results.
@@ -111,6 +112,7 @@ class BatchPlan:
     recall: Recall = EVERYTHING
     hands: frozenset[Number] = frozenset()
     ledger: Ledger = field(default_factory=Ledger)
+    owes: bool = False
     settled: int | None = None
     slice: int = 1
     exempt: frozenset[int] = frozenset()

@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import uuid
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.engine.operator import Operator
+from watersmeet.engine.plan import start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.exchange.stages import told
 from watersmeet.explain import explain
-from watersmeet.model.metadata import Inherited, Promise
 from watersmeet.model.query import OWN_TIME, RESULT_TIME, Output, Query, Tracing
 from watersmeet.model.windows import Window
 from watersmeet.ordering import Given, Ordering
@@ -48,6 +48,7 @@ from watersmeet.spark.where import Where
 from watersmeet.spark.workers import save_space
 from watersmeet.spark.writer import JoinWriter
 from watersmeet.spilling import Spill
+from watersmeet.spilling.told import planned
 from watersmeet.state.store import Store
 
 
@@ -175,23 +176,18 @@ class Join:
                 found.setdefault(column, []).append(same[0])
         return found
 
-    def tree(
-        self, path: str = "j", never_idle: bool = False, spill: Spill | None = None, owing: bool = False
-    ) -> FrameTree:
+    def tree(self, path: str = "j", never_idle: bool = False, spill: Spill | None = None) -> FrameTree:
         """Return the join and its inner joins as the runtime takes them.
 
         Args:
             path: Where the join stands in the tree.
             never_idle: Whether idle timeouts are left out: under availableNow a silent stream has ended.
             spill: When work is put off in the whole tree, if it is not this join that says so.
-            owing: Whether an earlier start left something owed.
         """
         tracing: Tracing = "results" if spill is not None else "pending" if self.spill is not None else "none"
         spill = spill or self.spill
-        inner = {at: join.tree(f"{path}_{at}", never_idle, spill, owing) for at, join in self.inner.items()}
+        inner = {at: join.tree(f"{path}_{at}", never_idle, spill) for at, join in self.inner.items()}
         streams = tuple(replace(s, idle=None) if never_idle else s for s in self.query.streams)
-        if spill is not None or owing:  # [!] what an inner join owes may yet match what its streams have closed
-            streams = tuple(replace(s, promises=tuple(_own(s.promises))) for s in streams)
         query = replace(self.query, streams=streams, tracing=tracing)
         run = replace(self, query=query)
         reads = (run.read_results, run.decide)
@@ -229,9 +225,13 @@ class Join:
             join.check_settings()
 
     def explain(self) -> None:
-        """Print how the join runs: streams, strategy, join orders, where each conjunct is decided."""
+        """Print how the join runs: streams, strategy, join orders, where each conjunct is decided, what is put off."""
         where = host(self.spark, shared=is_local(self.spark))
         print(explain(self.query, self.strategy, self.ordering, host=where))
+        if self.spill is not None:
+            seen = view(self.query, start(self.query), where, self.spill.partitions)
+            placement = self.strategy.plan(seen).placement
+            print("\n".join(planned(self.spill, placement.buckets if placement.apart else 1)))
 
     def read_results(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Return result files as a frame of the output's schema; results that carry traces come with them, first."""
@@ -338,11 +338,6 @@ class Join:
         weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return made
-
-
-def _own(promises: Sequence[Promise]) -> Iterator[Promise]:
-    """Yield the promises that a stream makes itself."""
-    return (promise for promise in promises if not isinstance(promise, Inherited))
 
 
 def _files(batch: DataFrame, files: Sequence[str], schema: pa.Schema) -> DataFrame:

@@ -151,8 +151,7 @@ class JoinWriter:
         store, offsets = Store(kept.arrow, durable, opened), Offsets(Store(location.arrow))
         left = manifests.last(store)
         offsets.check_done(None if left is None else left.offered)
-        owing = left is not None and left.is_cold
-        tree = join.tree(never_idle=bool(self._trigger.get("availableNow")), owing=owing)
+        tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
         with checks.writable(location.spark):
             store.check()
             save_space(spark)

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from watersmeet.model.duration import roughly
+from watersmeet.adapt.report import size
+from watersmeet.model.duration import roughly, spelled
 from watersmeet.spilling.options import Spill
 from watersmeet.spilling.part import Part, cold, hot
 from watersmeet.state.manifest import Manifest
@@ -203,6 +204,30 @@ def _shown(decision: Decision) -> dict[str, Any] | None:
         "paid": len(decision.pay),
         "back": len(decision.back),
     }
+
+
+def planned(spill: Spill, partitions: int) -> list[str]:
+    """Return what `explain` says of work that will be put off.
+
+    Args:
+        spill: The user's options.
+        partitions: Into how many partitions values are cut; 1 for slices of time alone.
+    """
+    memory = [] if spill.memory is None else [f"hot state takes {_written(spill.memory)}"]
+    time = [] if spill.seconds is None else [f"batches take longer than {spelled(round(spill.seconds * 1e6))}"]
+    units = f"{partitions} partitions of the values, cut by slices of time" if partitions > 1 else "slices of time"
+    paid = "" if spill.pay in (None, spill.policy) else f", paid by '{spill.pay}'"
+    disk = "" if spill.disk is None else f", and the oldest of it once cold state takes {_written(spill.disk)}"
+    return [
+        f"  once {' or '.join(memory + time)}, about {spill.share:.0%} of the state is put off, by policy "
+        f"'{spill.policy}'{paid}: {units}",
+        f"  below {spill.low:.0%} of that it comes back, at most every {spelled(spill.interval_us)}; what is owed for "
+        f"{spelled(spill.oldest_us)} is paid at once{disk}",
+    ]
+
+
+def _written(given: str | int) -> str:
+    return given if isinstance(given, str) else size(given)
 
 
 def lines(told: Mapping[str, Any]) -> list[str]:
