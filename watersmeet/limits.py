@@ -25,6 +25,7 @@ class Limits:
         narrow: Where a smaller share of a block probes a chunk, the rest of the block is left out first.
         stream_rows: Rows of a DuckDB join that are fetched at once.
         matrix_cells: Pairs that a predicate of form `matrix` is asked about at once.
+        asked_bytes: Where chunks take less in all, a predicate is asked about rows of all of them at once.
         shared_answers: Tables of answers that a process shares at most: each takes a file descriptor.
         order_rows: Chunks of fewer rows store no sort order: to sort them when first probed is cheaper than to read it.
         many_slices: Where rows span more slices than this, neighbours share a chunk,
@@ -57,6 +58,7 @@ class Limits:
     narrow: float = 0.5
     stream_rows: int = 1 << 16
     matrix_cells: int = 1 << 20
+    asked_bytes: int = 16 << 20
     shared_answers: int = 1024
     order_rows: int = 4096
     many_slices: int = 64

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from watersmeet.errors import PredicateError
+from watersmeet.errors import PredicateError, SqlError
 from watersmeet.kernel.answers import AnswerCache, Asked
 from watersmeet.kernel.calls import FALSE, NULL, TRUE, UNKNOWN, ask
 from watersmeet.limits import limited
@@ -278,6 +278,80 @@ def test_a_value_is_handed_over_as_one_object_however_often_it_is_asked_about() 
         assert len({id(value) for value in objects}) == len(set(objects))
     assert seen["array"] == [[b"three", b"four"]] * 2
     assert seen["pair"] == [[x, y] for x in (b"one", b"two") for y in (b"three", b"four")]
+
+
+def symmetric_calls(where: str, folder: Path, first: str, **options: Any) -> list[tuple[bytes, list[bytes]]]:
+    """Join ten rows of a stream that are there with two of the other that come; return what was asked."""
+    seen: list[tuple[bytes, list[bytes]]] = []
+
+    @predicate(symmetric=True, **options)
+    def twin(x: bytes, ys: Any) -> Any:
+        seen.append((x, [y if isinstance(y, bytes) else y.as_py() for y in ys]))
+        return np.array([y == x for y in seen[-1][1]])
+
+    run = run_of(folder, where, (twin,), "ab")
+    many, few = [at for at in (0, 1) if "ab"[at] == first], [at for at in (0, 1) if "ab"[at] != first]
+    run.step(Central(), [row for row in rows("ab", 10) if row[0] in many])
+    run.step(Central(), [row for row in rows("ab", 2) if row[0] in few])
+    assert sum(run.results.values()) == 2
+    return seen
+
+
+@pytest.mark.parametrize("where", ["twin(a.img, b.img)", "twin(b.img, a.img)"])
+@pytest.mark.parametrize("first", "ab")
+@pytest.mark.parametrize("arrow", [False, True])
+def test_a_symmetric_predicate_is_called_for_the_side_of_fewer_rows(
+    tmp_path: Path, where: str, first: str, arrow: bool
+) -> None:
+    """Without being told, it is given the first argument's rows one by one, be they ever so many."""
+    calls = symmetric_calls(where, tmp_path, first, arrow=arrow)
+    assert sorted(x for x, _ in calls) == [bytes([0]), bytes([1])]
+    assert all(sorted(ys) == [bytes([i]) for i in range(10)] for _, ys in calls)
+
+
+def test_a_symmetric_predicate_takes_two_arguments_of_any_streams() -> None:
+    def same(x: Any, ys: Any) -> Any:
+        return np.array([y == x for y in ys])
+
+    one = Argument("s0_2", (Column(0, 2),), "a.x")
+    for arguments in ([one, one], [one, Argument("3", (), "3")]):
+        answers = ask(
+            PythonPredicate("same", same if arguments[1] is not one else lambda xs, ys: xs == ys, symmetric=True),
+            arguments,
+            {0: np.array([0, 1, 2])},
+            lambda argument, refs: (pa.array([1, 2, 3] if argument.columns else [3]), refs),
+        )
+        assert answers.tolist() == ([TRUE] * 3 if arguments[1] is one else [FALSE, FALSE, TRUE])
+    twin = PythonPredicate("twin", same, symmetric=True)
+    streams = [(name, SCHEMA) for name in "ab"]
+    with pytest.raises(SqlError, match="twin is symmetric: it takes two arguments, not 3"):
+        parse_where("twin(a.x, b.x, 1)", streams, (twin,), Dialect())
+
+
+@pytest.mark.parametrize("form", ["array", "pair", "matrix"])
+def test_a_predicate_is_asked_about_rows_of_several_chunks_at_once_but_not_about_a_matrix(
+    tmp_path: Path, form: Any
+) -> None:
+    """Five batches of three rows are several chunks; the tuple that comes then asks about all of them."""
+    shapes: list[tuple[int, ...]] = []
+
+    def near(x: Any, y: Any) -> Any:
+        shapes.append((*np.shape(x), *np.shape(y)))
+        return np.less_equal(*np.broadcast_arrays(x[:, None], y)) if form == "matrix" else x <= y
+
+    found = []
+    for bytes_ in (0, 1 << 20):
+        run = run_of(tmp_path / str(bytes_), "near(a.x, b.x)", (PythonPredicate("near", near, form),), "ab")
+        shapes.clear()
+        with limited(asked_bytes=bytes_):
+            for batch in range(5):
+                run.step(Central(), [row for row in rows("ab", 3, 10 * batch) if row[0] == 1])
+            run.step(Central(), [(0, {"id": 1000, "ts": 60, "x": 1.0, "img": b""})])
+        found.append((run.results, list(shapes)))
+    assert found[0][0] == found[1][0] and len(found[0][0]) == 10
+    apart, together = found[0][1], found[1][1]
+    assert len(apart) > 1 and sum(shape[-1] if shape else 1 for shape in apart) == 15
+    assert together == ([(15,)] if form == "array" else apart)
 
 
 @pytest.mark.parametrize("form", ["array", "matrix"])

@@ -1,18 +1,20 @@
 """Asks Python predicates about blocks: once per distinct combination of argument rows, and not what is known."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from watersmeet.kernel import calls
 from watersmeet.kernel.answers import AnswerCache, Asked
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.partials import ROW_BITS, ROW_MASK, Ints, Partials
 from watersmeet.kernel.reader import Reader
-from watersmeet.predicate.model import Argument, Call, Column, Conjunct
+from watersmeet.limits import limits
+from watersmeet.predicate.model import Argument, Call, Column, Conjunct, PythonPredicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,38 +47,62 @@ class Asker:
         return booleans(self.answers(block, call))
 
     def answers(self, block: Partials, call: Call) -> calls.Answers:
-        """Return what a call answers for each combination of a block, asked chunks by chunks."""
+        """Return what a call answers for each combination of a block."""
         streams = sorted({column.stream for argument in call.arguments for column in argument.columns})
         if not streams:
             return np.repeat(self._ask(call, {calls.CONSTANT: np.zeros(1, np.int64)}), len(block))
-        keys, inverse = calls.distinct([block.rows[stream] for stream in streams])
-        answers: calls.Answers = np.empty(len(keys[0]), dtype=np.int8)
-        for here in calls.groups([key >> ROW_BITS for key in keys]):
-            answers[here] = self._of_chunks(call, dict(zip(streams, (key[here] for key in keys), strict=True)))
-        return answers[inverse]
+        refs = {stream: block.rows[stream] for stream in streams}
+        if len(streams) == len(block.joined):  # then all are distinct
+            return self._answered(call, refs)
+        keys, inverse = calls.distinct(list(refs.values()))
+        return self._answered(call, dict(zip(streams, keys, strict=True)))[inverse]
 
-    def _of_chunks(self, call: Call, refs: dict[int, Ints]) -> calls.Answers:
-        """Answer combinations of rows of one chunk per stream; for pairs, what was asked before from the cache."""
-        chunks = [self.reader.table.chunk(int(found[0]) >> ROW_BITS) for found in refs.values()]
-        if len(chunks) != 2:
-            return self._ask(call, refs)
-        what = repr((call.predicate, *(argument.sql for argument in call.arguments)))
-        asked = Asked(self.run, chunks[0].id, chunks[1].id, what)
-        known = self.cache.table(asked, (chunks[0].rows, chunks[1].rows))
-        if known is None:
-            return self._ask(call, refs)
-        pair = tuple(found & ROW_MASK for found in refs.values())
-        answers: calls.Answers = known[pair]
+    def _answered(self, call: Call, refs: dict[int, Ints]) -> calls.Answers:
+        """Answer distinct combinations: what was asked before from the cache, all else at once."""
+        tables = list(self._known(call, refs))
+        answers: calls.Answers = np.full(len(next(iter(refs.values()))), calls.UNKNOWN, dtype=np.int8)
+        for here, rows, table in tables:
+            answers[here] = table[rows]
         todo = np.flatnonzero(answers == calls.UNKNOWN)
-        if len(todo):
-            answers[todo] = self._ask(call, {stream: rows[todo] for stream, rows in refs.items()})
-            known[pair[0][todo], pair[1][todo]] = answers[todo]
+        for some in self._asked_at_once(call, {stream: found[todo] for stream, found in refs.items()}):
+            asked = todo[some]
+            answers[asked] = self._ask(call, {stream: found[asked] for stream, found in refs.items()})
+        for here, rows, table in tables if len(todo) else ():
+            table[rows] = answers[here]
         return answers
 
+    def _known(self, call: Call, refs: dict[int, Ints]) -> Iterator[tuple[Ints, tuple[Ints, ...], calls.Answers]]:
+        """Yield some of the combinations, their rows, and a table of answers by rows, to be read and filled.
+
+        Only pairs that may be asked about again are looked up: those of a join of more streams.
+        """
+        if len(refs) != 2 or len(self.reader.query.streams) == 2:
+            return
+        what = repr((call.predicate, *(argument.sql for argument in call.arguments)))
+        for here in calls.groups([found >> ROW_BITS for found in refs.values()]):
+            left, right = (self.reader.table.chunk(int(found[here[0]]) >> ROW_BITS) for found in refs.values())
+            table = self.cache.table(Asked(self.run, left.id, right.id, what), (left.rows, right.rows))
+            if table is not None:
+                yield here, tuple(found[here] & ROW_MASK for found in refs.values()), table
+
+    def _asked_at_once(self, call: Call, refs: dict[int, Ints]) -> Iterable[Ints]:
+        """Return which combinations to ask about at once: all if their chunks are small, else chunks by chunks.
+
+        A call should not be about crumbs. But values are copied where they are of several chunks, and a matrix is as
+        large as its sides, whichever chunks belong together.
+        """
+        named = {number for found in refs.values() for number in _chunks(found)[0].tolist()}
+        size = sum(self.reader.table.chunk(number).bytes for number in named)
+        if size <= limits().asked_bytes and self._predicate(call).form != "matrix":
+            return [np.arange(len(found)) for found in refs.values() if len(found)][:1]
+        return calls.groups([found >> ROW_BITS for found in refs.values()]) if named else ()
+
+    def _predicate(self, call: Call) -> PythonPredicate:
+        return next(predicate for predicate in self.reader.query.predicates if predicate.name == call.predicate)
+
     def _ask(self, call: Call, refs: dict[int, Ints]) -> calls.Answers:
-        predicate = next(predicate for predicate in self.reader.query.predicates if predicate.name == call.predicate)
         started = self.clock()
-        answers = calls.ask(predicate, call.arguments, refs, self._fetch)
+        answers = calls.ask(self._predicate(call), call.arguments, refs, self._fetch)
         self.costs[call.predicate].add(answers, self.clock() - started)
         return answers
 
@@ -89,8 +115,24 @@ class Asker:
         return self.duck.values(columns, argument.sql, len(unique)), at
 
     def _values(self, column: Column, refs: Ints) -> tuple[pa.Array, Ints]:
-        """Return a column that holds the values of rows of one chunk, and where: the chunk's own, not a copy."""
-        return self.reader.table.column(column, int(refs[0]) >> ROW_BITS), refs & ROW_MASK
+        """Return a column that holds the values of rows, and where: that of their chunk itself, if it is but one."""
+        chunks, which = _chunks(refs)
+        values = [self.reader.table.column(column, number) for number in chunks.tolist()]
+        if len(values) == 1:
+            return values[0], refs & ROW_MASK
+        begin = np.cumsum([0, *map(len, values[:-1])])
+        return pa.concat_arrays(values), begin[which] + (refs & ROW_MASK)
+
+
+def _chunks(refs: Ints) -> tuple[Ints, NDArray[np.intp]]:
+    """Return the numbers of the chunks that references name, and for each reference which of them it names.
+
+    References of one chunk stand together, mostly: runs are quicker to sort than rows.
+    """
+    numbers = refs >> ROW_BITS
+    starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)])
+    chunks, which = np.unique(numbers[starts], return_inverse=True)
+    return chunks, np.repeat(which, np.diff(np.append(starts, len(numbers))))
 
 
 def booleans(answers: calls.Answers) -> pa.Array:

@@ -5,7 +5,7 @@ for lack of this. What was answered before is kept in `answers`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -129,6 +129,10 @@ class _Column:
     text: str
     leads: bool
 
+    def size(self) -> int:
+        """Return how many rows there are in all combinations."""
+        return int(np.count_nonzero(np.bincount(self.at)))
+
     def one(self, combinations: Ints) -> Any:
         """Return the value that combinations have in common."""
         return self.values[int(self.at[combinations[0]])].as_py()
@@ -181,6 +185,7 @@ def _fixed(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _array(predicate: PythonPredicate, columns: Sequence[_Column]) -> Answers:
+    columns = _led_by_fewer(*columns) if predicate.symmetric else columns
     out: Answers = np.empty(len(columns[0].at), dtype=np.int8)
     alone = all(column.leads for column in columns)  # then every row of the stream is a candidate of its own
     lead = next(column for column in columns if column.leads)  # as good as any other of its stream
@@ -190,6 +195,14 @@ def _array(predicate: PythonPredicate, columns: Sequence[_Column]) -> Answers:
         given = [of(group) for of in values]
         out[group] = _mask(_call(predicate, given, columns), (len(group),), predicate)
     return out
+
+
+def _led_by_fewer(one: _Column, other: _Column) -> list[_Column]:
+    """Return the two arguments of a symmetric predicate such that it is called as rarely as can be."""
+    if one.leads == other.leads:
+        return [one, other]
+    few, many = sorted([one, other], key=_Column.size)
+    return [replace(few, leads=True), replace(many, leads=False)]
 
 
 def _pair(predicate: PythonPredicate, columns: Sequence[_Column]) -> Answers:

@@ -36,6 +36,7 @@ class PythonPredicate:
             `matrix`: arrays on both sides, `f(X, Y) -> mask` of shape (len(X), len(Y)).
         nulls: Whether NULL arguments reach the function; otherwise its answer for them is NULL.
         arrow: Whether it wants Arrow arrays; otherwise NumPy arrays.
+        symmetric: Whether it answers the same for (x, y) and (y, x).
     """
 
     name: str
@@ -43,6 +44,7 @@ class PythonPredicate:
     form: Form = "array"
     nulls: bool = False
     arrow: bool = False
+    symmetric: bool = False
 
     def __call__(self, *args: Any) -> Any:
         """Call the user's function as it is, for tests of one's own."""

@@ -15,7 +15,12 @@ def predicate(function: Callable[..., Any], /) -> PythonPredicate: ...
 
 @overload
 def predicate(
-    *, name: str | None = None, form: Form = "array", nulls: bool = False, arrow: bool = False
+    *,
+    name: str | None = None,
+    form: Form = "array",
+    nulls: bool = False,
+    arrow: bool = False,
+    symmetric: bool = False,
 ) -> Callable[[Callable[..., Any]], PythonPredicate]: ...
 
 
@@ -27,6 +32,7 @@ def predicate(
     form: Form = "array",
     nulls: bool = False,
     arrow: bool = False,
+    symmetric: bool = False,
 ) -> PythonPredicate | Callable[[Callable[..., Any]], PythonPredicate]:
     """Make a predicate of a Python function, to be called from `where` and listed in `predicates=[...]`.
 
@@ -36,6 +42,8 @@ def predicate(
         form: `array`: one row against an array of candidates; `pair`: scalars; `matrix`: arrays on both sides.
         nulls: Whether NULL arguments reach the function; otherwise its answer for them is NULL.
         arrow: Whether it wants Arrow arrays; otherwise NumPy arrays.
+        symmetric: Whether it has two arguments that may change places: then in the form `array` `x` may be a value of
+            either, whichever side has fewer, so that it is called less often.
 
     Example:
         >>> @predicate(form="pair")
@@ -46,14 +54,14 @@ def predicate(
     """
     if form not in FORMS:
         raise DefinitionError(f"A predicate's form is one of {', '.join(FORMS)}, not {form!r}.")
-    for option, given in (("nulls", nulls), ("arrow", arrow)):
+    for option, given in (("nulls", nulls), ("arrow", arrow), ("symmetric", symmetric)):
         if not isinstance(given, bool):
             raise DefinitionError(f"A predicate's {option} is True or False, not {given!r}.")
 
     def make(made_of: Callable[..., Any]) -> PythonPredicate:
         if not callable(made_of):
             raise DefinitionError(f"@predicate decorates a function, not {made_of!r}.")
-        return PythonPredicate(_checked_name(name, made_of), made_of, form, nulls, arrow)
+        return PythonPredicate(_checked_name(name, made_of), made_of, form, nulls, arrow, symmetric)
 
     return make if function is None else make(function)
 

@@ -171,6 +171,8 @@ def _call(self: Translator, node: exp.Anonymous) -> Expr:
         return call_function(node.name, [self.expr(child) for child in node.expressions], self.dialect, self.predicates)
     if not node.expressions:
         raise Refusal(f"{predicate.name}() has no arguments; pass it the columns to look at.")
+    if predicate.symmetric and len(node.expressions) != 2:
+        raise Refusal(f"{predicate.name} is symmetric: it takes two arguments, not {len(node.expressions)}.")
     texts = self.source.arguments(node)
     arguments = [_argument(self, child, text) for child, text in zip(node.expressions, texts, strict=True)]
     call = Call(f"p{self.source.span(node)[0]}", predicate.name, tuple(argument for argument, _ in arguments))
