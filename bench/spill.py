@@ -41,6 +41,8 @@ BINS, ALIKE = 64, 0.02
 """Bins of a picture's histogram, and the chi-square distance below which two are alike."""
 TICK = 0.5
 THINGS = 4000
+LONG = 2.0
+"""A step of so many seconds shows what the join can do."""
 SCHEMA = pa.schema(
     [
         ("ts", pa.timestamp("us", "UTC")),
@@ -64,7 +66,7 @@ class Load:
         times: How many times the rate it is.
     """
 
-    rate: int = 220
+    rate: int = 280
     before: float = 60.0
     burst: float = 120.0
     after: float = 60.0
@@ -128,7 +130,7 @@ def run(policy: str, load: Load, seed: int, folder: Path, within: str) -> dict[s
     import watersmeet as wm
     from bench.baselines import session
 
-    @wm.predicate
+    @wm.predicate(symmetric=True)
     def alike(x: bytes, ys: Any) -> Any:
         """Chi-square distance of histograms."""
         one, others = np.frombuffer(x, np.float32), np.frombuffer(b"".join(ys), np.float32).reshape(-1, BINS)
@@ -168,14 +170,16 @@ def run(policy: str, load: Load, seed: int, folder: Path, within: str) -> dict[s
         writer = join.writeStream.foreachBatch(consume).option("checkpointLocation", str(folder / "checkpoint"))
         query = writer.trigger(processingTime="1 second").start()
         feeder.start()
-        owed, done = list[tuple[float, int, float]](), -1
+        owed, done = list[tuple[float, int, float, float]](), -1
         quiet = 0
         while feeder.is_alive() or quiet < 3:
             time.sleep(1.0)
             for told in query.progress:
                 if told["batchId"] > done:
                     done, spilling = told["batchId"], told.get("spilling", {})
-                    owed.append((time.time(), spilling.get("owedProbes", 0), told["durationMs"]["total"] / 1000))
+                    pairs = sum(hop["pairs"] for hop in told["hops"]) + told["paidPairs"]
+                    took = told["durationMs"]["total"] / 1000
+                    owed.append((time.time(), spilling.get("owedProbes", 0), took, pairs))
             caught_up = not query.status["isDataAvailable"] and not (owed and owed[-1][1])
             quiet = quiet + 1 if caught_up and not feeder.is_alive() else 0
             if time.time() - begun.value > load.before + load.burst + load.after + 900:
@@ -193,7 +197,7 @@ def summary(
     start: float,
     paid: float,
     emitted: list[tuple[float, pa.Table]],
-    owed: list[tuple[float, int, float]],
+    owed: list[tuple[float, int, float, float]],
     progress: list[Any],
     cpu: float,
 ) -> dict[str, Any]:
@@ -231,12 +235,20 @@ def summary(
             "all_p50": quantile(during, 0.5),
             "all_p95": quantile(during, 0.95),
         },
+        "level": level(load, start, owed),
         "paid_after_burst": round(paid - start - load.before - load.burst, 1),
         "cpu_seconds": round(cpu, 1),
         "curve": curve,
-        "owed": [[round(t - start, 1), probes, took] for t, probes, took in owed],
+        "owed": [[round(t - start, 1), probes, took, pairs] for t, probes, took, pairs in owed],
         "log": (progress[-1].get("spilling") or {}).get("log", []) if progress else [],
     }
+
+
+def level(load: Load, start: float, steps: list[tuple[float, int, float, float]]) -> float | None:
+    """Return the share of the join's capacity that it uses before the burst: pairs a second, of the most there were."""
+    before = sum(pairs for at, _, _, pairs in steps if 10 < at - start < load.before)
+    most = max((pairs / took for _, _, took, pairs in steps if took > LONG), default=None)
+    return round(before / (load.before - 10) / most, 3) if most else None
 
 
 def draw(found: list[dict[str, Any]], path: Path) -> None:
@@ -252,7 +264,7 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
         curve = np.array([[np.nan if v is None else v for v in row] for row in one["curve"]])
         left.plot(curve[:, 0], curve[:, 1], **style)
         right.plot(curve[:, 0], curve[:, 2], **style)
-        debts = np.array(one["owed"]) if one["owed"] else np.zeros((0, 3))
+        debts = np.array(one["owed"]) if one["owed"] else np.zeros((0, 4))
         low.plot(debts[:, 0], debts[:, 1], **style)
     load = found[0]["load"]
     for axes, title in (
@@ -302,7 +314,7 @@ def main() -> None:
         found.append(one)
         shown = {
             name: one[name]
-            for name in ("results", "productive_share", "before", "burst", "paid_after_burst", "cpu_seconds")
+            for name in ("results", "productive_share", "level", "before", "burst", "paid_after_burst", "cpu_seconds")
         }
         console.print(shown)
     given.out.mkdir(parents=True, exist_ok=True)
