@@ -1,14 +1,15 @@
 """A burst on a two-way join: how soon results come without spilling, with each policy, and what is owed meanwhile.
 
-    python bench/spill.py                          # all policies, about 8 minutes each
+    python bench/spill.py                          # all policies, about ten minutes each
     python bench/spill.py --policies none local    # some of them
 
 Two cameras, fed live: a file of each every half second. Pictures of one region are compared by their histograms. In a
 quarter of the regions there are few pictures, often of the same thing: they give half of all results. In the others are
 most pictures, hardly ever alike. Rates rise six-fold for two minutes, so that there are 36 times as many pairs.
 
-What is measured: response, from the moment the later of a result's two rows was readable to the moment a sink had it,
-for the productive regions and for all; what was owed; CPU of all processes.
+The streams go on at their old rate for five minutes, or until all is paid. What is measured: response, from the moment
+the later of a result's two rows was readable to the moment a sink had it, for the productive regions and for all; what
+was owed; CPU of all processes.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import multiprocessing
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,8 +43,8 @@ BINS, ALIKE = 64, 0.02
 """Bins of a picture's histogram, and the chi-square distance below which two are alike."""
 TICK = 0.5
 THINGS = 4000
-LONG = 2.0
-"""A step of so many seconds shows what the join can do."""
+LONG, CAUGHT_UP, GIVEN_UP = 2.0, 1.5, 900.0
+"""Seconds: a step that long shows what the join can do; batches that short keep up; so long after the burst it ends."""
 SCHEMA = pa.schema(
     [
         ("ts", pa.timestamp("us", "UTC")),
@@ -62,14 +64,14 @@ class Load:
         rate: Rows a second of each stream.
         before: Seconds before the burst.
         burst: How long it lasts.
-        after: Seconds after it.
+        after: Seconds after it, or more: until all is paid.
         times: How many times the rate it is.
     """
 
     rate: int = 280
-    before: float = 60.0
+    before: float = 30.0
     burst: float = 120.0
-    after: float = 60.0
+    after: float = 300.0
     times: int = 6
 
 
@@ -109,13 +111,13 @@ def rows(rng: np.random.Generator, count: int, now: float, length: float) -> pa.
     )
 
 
-def feed(folder: str, load: Load, seed: int, begun: Any) -> None:
-    """Write files until the load is over; runs in a process of its own."""
+def feed(folder: str, load: Load, seed: int, begun: Any, done: Any) -> None:
+    """Write files until it is told that all is done; runs in a process of its own."""
     rng, number = np.random.default_rng(seed), 0
     start = time.time()
     begun.value = start
-    while (passed := time.time() - start) < load.before + load.burst + load.after:
-        time.sleep(max(0.0, (number + 1) * TICK - passed))
+    while not done.is_set():
+        time.sleep(max(0.0, start + (number + 1) * TICK - time.time()))
         busy = load.before <= time.time() - start < load.before + load.burst
         count = int(load.rate * TICK * (load.times if busy else 1))
         for name in "ab":
@@ -164,31 +166,60 @@ def run(policy: str, load: Load, seed: int, folder: Path, within: str) -> dict[s
         found = frame.toArrow()
         emitted.append((time.time(), found))
 
-    begun = multiprocessing.Value("d", 0.0)
-    feeder = multiprocessing.Process(target=feed, args=(str(folder), load, seed, begun), daemon=True)
+    begun, enough = multiprocessing.Value("d", 0.0), multiprocessing.Event()
+    feeder = multiprocessing.Process(target=feed, args=(str(folder), load, seed, begun, enough), daemon=True)
     with UsageSampler() as usage:
         writer = join.writeStream.foreachBatch(consume).option("checkpointLocation", str(folder / "checkpoint"))
         query = writer.trigger(processingTime="1 second").start()
         feeder.start()
-        owed, done = list[tuple[float, int, float, float]](), -1
-        quiet = 0
-        while feeder.is_alive() or quiet < 3:
+        steps, done = list[Step](), -1
+        while not (steps and over(load, begun.value, steps)):
             time.sleep(1.0)
-            for told in query.progress:
-                if told["batchId"] > done:
-                    done, spilling = told["batchId"], told.get("spilling", {})
-                    pairs = sum(hop["pairs"] for hop in told["hops"]) + told["paidPairs"]
-                    took = told["durationMs"]["total"] / 1000
-                    owed.append((time.time(), spilling.get("owedProbes", 0), took, pairs))
-            caught_up = not query.status["isDataAvailable"] and not (owed and owed[-1][1])
-            quiet = quiet + 1 if caught_up and not feeder.is_alive() else 0
-            if time.time() - begun.value > load.before + load.burst + load.after + 900:
-                break
+            new = [told for told in query.progress if told["batchId"] > done]
+            steps += [step(told) for told in new]
+            done = new[-1]["batchId"] if new else done
+        enough.set()
         paid = time.time()
         progress = query.progress
         query.stop(settle=True)
     spark.stop()
-    return summary(policy, load, begun.value, paid, emitted, owed, progress, usage.cpu_seconds)
+    return summary(policy, load, begun.value, paid, emitted, steps, progress, usage.cpu_seconds)
+
+
+class Step(NamedTuple):
+    """A batch or a round.
+
+    Attributes:
+        at: When it ended.
+        took: How many seconds it took.
+        pairs: How many pairs it looked at.
+        owed: How many probes were owed then,
+        since: and since when.
+        round: Whether it was a round.
+    """
+
+    at: float
+    took: float
+    pairs: int
+    owed: int
+    since: float | None
+    round: bool
+
+
+def step(told: Mapping[str, Any]) -> Step:
+    """Return what progress tells of a batch or a round."""
+    spilling, now, took = told.get("spilling", {}), time.time(), told["durationMs"]["total"] / 1000
+    pairs, age = sum(hop["pairs"] for hop in told["hops"]) + told["paidPairs"], spilling.get("oldestOwed")
+    return Step(now, took, pairs, spilling.get("owedProbes", 0), None if age is None else now - age, told["round"])
+
+
+def over(load: Load, start: float, steps: list[Step]) -> bool:
+    """Tell whether the join has caught up with the burst: batches are short again, and nothing is owed since then."""
+    end, last = start + load.before + load.burst, steps[-1]
+    if last.at < end + load.after or last.at > end + GIVEN_UP:
+        return last.at > end + GIVEN_UP
+    batches = [one.took for one in steps if not one.round][-3:]
+    return max(batches) < CAUGHT_UP and (last.since is None or last.since > end + CAUGHT_UP)
 
 
 def summary(
@@ -197,7 +228,7 @@ def summary(
     start: float,
     paid: float,
     emitted: list[tuple[float, pa.Table]],
-    owed: list[tuple[float, int, float, float]],
+    steps: list[Step],
     progress: list[Any],
     cpu: float,
 ) -> dict[str, Any]:
@@ -235,19 +266,19 @@ def summary(
             "all_p50": quantile(during, 0.5),
             "all_p95": quantile(during, 0.95),
         },
-        "level": level(load, start, owed),
+        "level": level(load, start, steps),
         "paid_after_burst": round(paid - start - load.before - load.burst, 1),
         "cpu_seconds": round(cpu, 1),
         "curve": curve,
-        "owed": [[round(t - start, 1), probes, took, pairs] for t, probes, took, pairs in owed],
+        "steps": [[round(one.at - start, 1), one.owed, one.took, one.pairs, one.round] for one in steps],
         "log": (progress[-1].get("spilling") or {}).get("log", []) if progress else [],
     }
 
 
-def level(load: Load, start: float, steps: list[tuple[float, int, float, float]]) -> float | None:
+def level(load: Load, start: float, steps: list[Step]) -> float | None:
     """Return the share of the join's capacity that it uses before the burst: pairs a second, of the most there were."""
-    before = sum(pairs for at, _, _, pairs in steps if 10 < at - start < load.before)
-    most = max((pairs / took for _, _, took, pairs in steps if took > LONG), default=None)
+    before = sum(one.pairs for one in steps if 10 < one.at - start < load.before)
+    most = max((one.pairs / one.took for one in steps if one.took > LONG), default=None)
     return round(before / (load.before - 10) / most, 3) if most else None
 
 
@@ -264,7 +295,7 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
         curve = np.array([[np.nan if v is None else v for v in row] for row in one["curve"]])
         left.plot(curve[:, 0], curve[:, 1], **style)
         right.plot(curve[:, 0], curve[:, 2], **style)
-        debts = np.array(one["owed"]) if one["owed"] else np.zeros((0, 4))
+        debts = np.array([[at, owed] for at, owed, *_ in one["steps"]])
         low.plot(debts[:, 0], debts[:, 1], **style)
     load = found[0]["load"]
     for axes, title in (

@@ -4,6 +4,7 @@ Jbantova, "State spilling policies for state intensive continuous query plan eva
 """
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,21 @@ def test_9_the_least_productive_is_paid_in_time() -> None:
     assert both.kind == "spill" and [p.group.start for p, _ in both.pay] == [7] and not both.back
     idle = [part(7, 800, 0.1, True, ()), part(0, 950, 9, False)]
     assert not decided(crowded, idle, 12 * MINUTE, Record(returned=11 * MINUTE, changed=11 * MINUTE)).kind
+
+
+def test_batches_pay_what_they_have_time_for_between_two_returns() -> None:
+    """A stream that never pauses leaves no lulls; whoever waits for them would pay nothing."""
+    spill = Spill(within="1 second", policy="local", interval="2 minutes")
+    owing = tuple(Owing(batch, 200_000, 0) for batch in range(1, 6))
+    parts = [part(at, 10, at, True, owing) for at in (1, 2)]  # a pair of rows each: 0.1 s a batch of either
+    resting = Record(pair=1e-6, part=0.0, took=0.4, returned=0, changed=0)
+    paid = decided(spill, parts, MINUTE, resting)
+    assert (paid.kind, paid.why, paid.back) == ("pay", "", frozenset())
+    assert [(p.group.start, end) for p, end in paid.pay] == [(2, 100)]  # all of the better one takes 0.5 of 0.56 s
+    some = decided(spill, parts, MINUTE, replace(resting, took=0.6))
+    assert [(p.group.start, end) for p, end in some.pay] == [(2, 4)]
+    assert decided(spill, parts, 3 * MINUTE, resting).kind == "return"
+    assert not decided(spill, parts, MINUTE, replace(resting, took=0.9)).pay  # not below the lower mark
 
 
 def test_9_what_is_settled_rises_though_nothing_ever_fits(tmp_path: Path) -> None:

@@ -1,7 +1,11 @@
-"""What people are told before the start of what will be put off."""
+"""What people are told before the start of what will be put off, and what is remembered from step to step."""
+
+from dataclasses import replace
+
+import pytest
 
 from watersmeet.spilling.options import Spill
-from watersmeet.spilling.told import planned
+from watersmeet.spilling.told import BEGUN, Decision, Record, planned
 
 
 def test_limits_policies_and_units_are_told() -> None:
@@ -14,3 +18,26 @@ def test_limits_policies_and_units_are_told() -> None:
     one, two = planned(Spill(within="1 second", policy="local", pay="local"), 1)
     assert one.endswith("longer than 1 second, about 30% of the state is put off, by policy 'local': slices of time")
     assert two.endswith("paid at once")
+
+
+def test_time_that_a_batch_had_to_spare_and_paid_with_does_not_make_it_late() -> None:
+    known = Record(pair=1e-6)
+    busy = known.batched(took=1.2, pairs=1_000_000, paid=0, seconds=1.0)
+    assert busy.took == 1.2 and busy.late == 1 and busy.work == pytest.approx(1.05)  # what a pair takes may creep up
+    paying = replace(busy, pair=1e-6 / 1.05).batched(took=1.2, pairs=100_000, paid=800_000, seconds=1.0)
+    assert paying.took == pytest.approx(0.4) and paying.late == 0
+    first = Record().batched(took=2.0, pairs=0, paid=0, seconds=1.0)
+    assert (first.pair, first.took, first.late) == (None, 2.0, 1)
+
+
+def test_what_a_unit_takes_is_learned_from_rounds() -> None:
+    after = Record(pair=1e-6 / 1.05, part=0.01).rounded(took=1.0 + BEGUN, pairs=800_000, units=10)
+    assert after.part == pytest.approx((0.01 + 0.2 / 10) / 2) and after.took == 0.0
+    assert Record(pair=1e-6, part=0.01).rounded(took=1.0, pairs=0, units=0).part == 0.01
+
+
+def test_what_batches_pay_meanwhile_is_not_remembered_as_a_decision() -> None:
+    spilled = Record().noting(Decision("spill", "too much"), batch=1, now=5, owed=3)
+    after = spilled.noting(Decision("pay"), batch=2, now=6, owed=2)
+    assert after.log == spilled.log == ((1, "spill", "too much"),) and after.changed == 5
+    assert Decision("pay").along(Decision("pay", "old")).why == "old"

@@ -2,8 +2,9 @@
 
 Jbantova, sections 5.2 and 5.3, with a second mark, time: state is on disk from the start here, so that what is short
 under a burst is the time of a batch. Above a mark, a share of the state is put off; below the lower mark, units come
-back until the mark is nearly reached, and no more often than an interval. What has been owed for too long is paid
-whatever else there is to do, which the thesis has nothing of: there the least productive parts stay away for ever.
+back until the mark is nearly reached, and no more often than an interval. Meanwhile batches pay what they have time
+for. What has been owed for too long is paid whatever else there is to do, which the thesis has nothing of: there the
+least productive parts stay away for ever.
 """
 
 from collections import defaultdict
@@ -19,7 +20,7 @@ from watersmeet.spilling.base import Plan, Spilling
 from watersmeet.spilling.options import Spill
 from watersmeet.spilling.part import Owing, Part, cold, hot, parts
 from watersmeet.spilling.policies import POLICIES, Links, Policy
-from watersmeet.spilling.told import Decision, Record, progress
+from watersmeet.spilling.told import BEGUN, Decision, Record, progress
 from watersmeet.state.choice import Choice, Cooling
 from watersmeet.state.manifest import Manifest
 
@@ -50,8 +51,11 @@ class Controller(Spilling):
     def decided(self, tree: Plan, after: Manifest, took: float, now: float, round: bool) -> Manifest:
         """See Spilling."""
         found, at, batch, shown = self._parts(tree, after), int(now * 1e6), after.batch, after.progress
-        record = Record.of(after).until(at)
-        record = record.measured(took, _pairs(shown), _summed(shown, "paidUnits") if round else 0, self.spill.seconds)
+        record, paid = Record.of(after).until(at), _summed(shown, "paidPairs")
+        if round:
+            record = record.rounded(took, _probed(shown) + paid, _summed(shown, "paidUnits"))
+        else:
+            record = record.batched(took, _probed(shown), paid, self.spill.seconds)
         decision = self._decision(found, record, Situation(at, batch + 1, self._links(tree, after)))
         record = record.noting(decision, batch, at, sum(part.owed for part in found))
         decided = tree.decided(after, _choices(decision))
@@ -67,7 +71,7 @@ class Controller(Spilling):
             return _choices(Decision("pay", pay=[(part, next_) for part in away], back=names))
         owed = [part for part in away if part.owed]
         ranked = self._policy(self.spill.pay or self.spill.policy, next_).highest(owed)
-        seconds = seconds or self.spill.seconds or ROUND_SECONDS
+        seconds = max(0.0, (seconds or self.spill.seconds or ROUND_SECONDS) - BEGUN)
         return _choices(Decision("pay", pay=affordable(ranked, Record.of(state), seconds, next_)))
 
     def _parts(self, tree: Plan, state: Manifest) -> list[Part]:
@@ -102,7 +106,7 @@ class Controller(Spilling):
         if not self._below(held, record.took) and not quiet:
             return self._kept_cold(found).along(due)
         if not rested:
-            return due
+            return self._meanwhile(away, record, now).along(due)
         return self._returned(away, record, now, held).along(due)
 
     def _above(self, held: int, record: Record) -> str | None:
@@ -194,6 +198,13 @@ class Controller(Spilling):
             Decision("pay", f"{says}{_counted(owed)} paid", pay=[(p, now.next) for p in owed]) if owed else Decision()
         )
 
+    def _meanwhile(self, away: Sequence[Part], record: Record, now: "Situation") -> Decision:
+        """Pay what the next batch has time for: a batch begins in any case, a round would have to."""
+        spare = self.spill.fill * (self.spill.seconds or 0.0) - record.took
+        ranked = self._policy(self.spill.pay or self.spill.policy, now.next).highest([p for p in away if p.owed])
+        paid = affordable(ranked, record, spare, now.next) if spare > 0 else []
+        return Decision("pay", pay=paid) if paid else Decision()
+
     def _returned(self, away: Sequence[Part], record: Record, now: "Situation", held: int) -> Decision:
         """Bring back what ranks highest, whole units, as far as it fits; pay some of what would take too long."""
         spill = self.spill
@@ -284,10 +295,10 @@ def _counted(some: Iterable[Part]) -> str:
     return f"{len(found)} {'part' if len(found) == 1 else 'parts'} ({size(sum(part.bytes for part in found))})"
 
 
-def _pairs(shown: Mapping[str, Any]) -> float:
-    """Return how many pairs a batch looked at, in all joins."""
-    own = float(sum(hop["pairs"] for hop in shown.get("hops", ())) + shown.get("paidPairs", 0))
-    return own + sum(_pairs(inner) for inner in shown.get("inner", {}).values())
+def _probed(shown: Mapping[str, Any]) -> float:
+    """Return how many pairs the tuples of a batch looked at, in all joins."""
+    own = float(sum(hop["pairs"] for hop in shown.get("hops", ())))
+    return own + sum(_probed(inner) for inner in shown.get("inner", {}).values())
 
 
 def _summed(shown: Mapping[str, Any], name: str) -> int:

@@ -27,7 +27,7 @@ class Decision(NamedTuple):
 
     Attributes:
         kind: `spill`, `return`, `pay` or nothing.
-        why: The numbers that led to it, as a sentence.
+        why: The numbers that led to it, as a sentence; empty if it isn't worth remembering.
         cool: The parts that are put off.
         pay: The cold parts that are paid, each up to a batch.
         back: Those that are hot again if all is paid, by name.
@@ -48,7 +48,7 @@ class Decision(NamedTuple):
         ends: dict[Any, tuple[Part, int]] = {}
         for part, end in (*self.pay, *other.pay):
             ends[part.name] = part, max(end, ends.get(part.name, (part, end))[1])
-        return self._replace(why=f"{self.why}; {other.why}", pay=list(ends.values()))
+        return self._replace(why="; ".join(filter(None, [self.why, other.why])), pay=list(ends.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Record:
     Attributes:
         pair: The seconds that a pair takes; None before one was measured.
         part: The seconds that a unit takes to be paid, beside its pairs.
-        took: The seconds that the last batch took, rounds aside.
+        took: The seconds that the last batch took, payments and rounds aside.
         work: Those of them that it took to look at pairs, about.
         late: For how many batches on end a batch has taken longer than it may.
         owed: How many tuples had not asked all they should.
@@ -103,23 +103,33 @@ class Record:
         grown = None if self.grown is None else (min(self.grown[0], now), self.grown[1])
         return replace(self, returned=returned, changed=changed, grown=grown)
 
-    def measured(self, took: float, pairs: float, paid: int, seconds: float | None) -> "Record":
-        """Return the record after a batch took its time: a pair takes what it takes where there are many.
+    def batched(self, took: float, pairs: float, paid: float, seconds: float | None) -> "Record":
+        """Return the record after a batch: a pair takes what it takes where there are many.
+
+        What it took to pay is left out: time to spare was meant for that.
 
         Args:
             took: The seconds that it took.
-            pairs: The pairs that it looked at.
-            paid: The units that it paid, and did nothing else; none if it did.
+            pairs: The pairs that its own tuples looked at.
+            paid: Those that earlier tuples did, which paid.
             seconds: How long it may take; None for any time.
         """
-        pair, part = self.pair, self.part
-        if pairs > 0 and took > 0:
-            pair = took / pairs if pair is None else min(1.05 * pair, took / pairs)
-        work = pairs * (pair or 0.0)
-        if paid:
-            return replace(self, pair=pair, part=(part + max(0.0, took - work - BEGUN) / paid) / 2)
-        late = self.late + 1 if seconds is not None and took > seconds else 0
-        return replace(self, pair=pair, took=took, work=work, late=late)
+        pair = self._pair(took, pairs + paid)
+        own = took - paid * pair
+        late = self.late + 1 if seconds is not None and own > seconds else 0
+        return replace(self, pair=pair or None, took=own, work=pairs * pair, late=late)
+
+    def rounded(self, took: float, pairs: float, units: int) -> "Record":
+        """Return the record after a round took its time to pay units, by looking at so many pairs."""
+        pair = self._pair(took, pairs)
+        part = (self.part + max(0.0, took - pairs * pair - BEGUN) / units) / 2 if units else self.part
+        return replace(self, pair=pair or None, part=part)
+
+    def _pair(self, took: float, pairs: float) -> float:
+        """Return what a pair takes at most, given what a step took; 0 if that isn't known yet."""
+        if pairs <= 0 or took <= 0:
+            return self.pair or 0.0
+        return took / pairs if self.pair is None else min(1.05 * self.pair, took / pairs)
 
     def noting(self, decision: Decision, batch: int, now: int, owed: int) -> "Record":
         """Return the record after a decision.
@@ -131,7 +141,7 @@ class Record:
             owed: How many tuples have not asked all they should.
         """
         grown = self.grown if owed >= self.owed and self.grown is not None else (now, owed)
-        log = (*self.log, (batch, decision.kind, decision.why))[-REMEMBERED:] if decision.kind else self.log
+        log = (*self.log, (batch, decision.kind, decision.why))[-REMEMBERED:] if decision.why else self.log
         moved = decision.kind in ("spill", "return")
         return replace(
             self,

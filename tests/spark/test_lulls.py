@@ -1,0 +1,36 @@
+"""When there is time for a round, by what Spark says of the query."""
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from watersmeet.spark.lulls import IDLE, LEAST, QUIET, Lulls
+
+SOON, LONG_AGO = 0.05, 60.0
+
+
+def slack(active: bool, ended: float, due: float | None) -> float:
+    """Return the time for a round where a batch of 0.1 s ended so many seconds ago."""
+    now = time.monotonic()
+    runner: Any = SimpleNamespace(times=(now - ended - 0.1, now - ended), due=due)
+    query: Any = SimpleNamespace(status={"isTriggerActive": active})
+    return Lulls(query, runner, ends=False)._slack()
+
+
+@pytest.mark.parametrize("due", [None, 1.0, 30.0])
+@pytest.mark.parametrize("ended", [SOON, IDLE + 1.0, LONG_AGO])
+def test_there_is_no_lull_while_spark_plans_or_commits(ended: float, due: float | None) -> None:
+    assert slack(True, ended, due) == 0.0
+
+
+def test_until_the_next_batch_is_due_there_is_time_for_a_round() -> None:
+    assert slack(False, SOON, 30.0) == pytest.approx(30.0 - SOON - 0.1, abs=0.05)
+    assert slack(False, SOON, 0.5) < LEAST
+
+
+@pytest.mark.parametrize(("due", "expected"), [(None, QUIET), (1.0, QUIET), (5.0, 5.0)])
+def test_where_nothing_new_has_come_a_round_may_take_longer(due: float | None, expected: float) -> None:
+    assert slack(False, LONG_AGO, due) == expected
+    assert slack(False, SOON, None) == 0.0
