@@ -43,7 +43,7 @@ BINS, ALIKE = 64, 0.02
 """Bins of a picture's histogram, and the chi-square distance below which two are alike."""
 TICK = 0.5
 THINGS = 4000
-LONG, CAUGHT_UP, GIVEN_UP = 2.0, 1.5, 900.0
+LONG, CAUGHT_UP, GIVEN_UP = 2.0, 2.5, 900.0
 """Seconds: a step that long shows what the join can do; batches that short keep up; so long after the burst it ends."""
 SCHEMA = pa.schema(
     [
@@ -170,7 +170,7 @@ def run(policy: str, load: Load, seed: int, folder: Path, within: str) -> dict[s
     feeder = multiprocessing.Process(target=feed, args=(str(folder), load, seed, begun, enough), daemon=True)
     with UsageSampler() as usage:
         writer = join.writeStream.foreachBatch(consume).option("checkpointLocation", str(folder / "checkpoint"))
-        query = writer.trigger(processingTime="1 second").start()
+        query = writer.trigger(processingTime="2 seconds").start()
         feeder.start()
         steps, done = list[Step](), -1
         while not (steps and over(load, begun.value, steps)):
@@ -321,7 +321,7 @@ def main() -> None:
     parser.add_argument("--before", type=float, default=Load.before)
     parser.add_argument("--burst", type=float, default=Load.burst)
     parser.add_argument("--after", type=float, default=Load.after)
-    parser.add_argument("--within", default="1 second")
+    parser.add_argument("--within", default="2 seconds")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--one", action="store_true", help="run one policy in this process and print JSON")
     parser.add_argument("--out", type=Path, default=RESULTS)

@@ -6,6 +6,10 @@ import pytest
 
 from watersmeet.spilling.options import Spill
 from watersmeet.spilling.told import BEGUN, Decision, Record, planned
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.units import Ledger
+
+EMPTY = Manifest(batch=0, streams=())
 
 
 def test_limits_policies_and_units_are_told() -> None:
@@ -21,18 +25,33 @@ def test_limits_policies_and_units_are_told() -> None:
 
 
 def test_time_that_a_batch_had_to_spare_and_paid_with_does_not_make_it_late() -> None:
-    known = Record(pair=1e-6)
+    known = Record(pair=1e-6, least=0.2)
     busy = known.batched(took=1.2, pairs=1_000_000, paid=0, seconds=1.0)
-    assert busy.took == 1.2 and busy.late == 1 and busy.work == pytest.approx(1.05)  # what a pair takes may creep up
-    paying = replace(busy, pair=1e-6 / 1.05).batched(took=1.2, pairs=100_000, paid=800_000, seconds=1.0)
-    assert paying.took == pytest.approx(0.4) and paying.late == 0
+    assert busy.took == 1.2 and busy.late == 1 and busy.work == pytest.approx(1.0, rel=0.01)
+    paying = busy.batched(took=1.2, pairs=100_000, paid=900_000, seconds=1.0)
+    assert paying.took == pytest.approx(0.3, rel=0.05) and paying.late == 0
     first = Record().batched(took=2.0, pairs=0, paid=0, seconds=1.0)
     assert (first.pair, first.took, first.late) == (None, 2.0, 1)
 
 
+def test_what_a_pair_takes_is_told_apart_from_what_a_batch_takes_in_any_case() -> None:
+    """A join that idles along would else think pairs dear, and pay next to nothing with the time it has."""
+    record = Record().batched(took=0.5, pairs=1000, paid=0, seconds=1.0)
+    assert record.pair == pytest.approx(0.5 / 1000)  # no more than that is known
+    record = record.batched(took=1.5, pairs=1_000_000, paid=0, seconds=1.0)
+    assert record.pair == pytest.approx(1e-6, rel=0.01)
+    for _ in range(20):
+        record = record.batched(took=0.5, pairs=1000, paid=0, seconds=1.0)
+    assert record.pair == pytest.approx(1e-6, rel=0.01)
+    for _ in range(20):  # a predicate became twice as dear
+        record = record.batched(took=2.5, pairs=1_000_000, paid=0, seconds=1.0)
+    assert record.pair == pytest.approx(2e-6, rel=0.1)
+    assert Record.of(replace(EMPTY, ledger=Ledger(notes=record.to_json()))) == record
+
+
 def test_what_a_unit_takes_is_learned_from_rounds() -> None:
-    after = Record(pair=1e-6 / 1.05, part=0.01).rounded(took=1.0 + BEGUN, pairs=800_000, units=10)
-    assert after.part == pytest.approx((0.01 + 0.2 / 10) / 2) and after.took == 0.0
+    after = Record(pair=1e-6, part=0.01).rounded(took=1.0 + BEGUN, pairs=800_000, units=10)
+    assert after.part == pytest.approx((0.01 + 0.2 / 10) / 2, rel=0.5) and after.took == 0.0
     assert Record(pair=1e-6, part=0.01).rounded(took=1.0, pairs=0, units=0).part == 0.01
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, NamedTuple
 
 from watersmeet.adapt.report import size
@@ -18,6 +19,9 @@ GROWING = 2
 
 BEGUN = 0.3
 """What a round takes before it pays anything, in seconds."""
+CREEP, TELLING = 1.01, 1.5
+"""What batches take in any case may rise so much from one to the next; what takes so many times as long tells of pairs.
+"""
 LEAST = 120_000_000
 """And for at least so many microseconds: a burst is no lasting load."""
 
@@ -57,6 +61,7 @@ class Record:
 
     Attributes:
         pair: The seconds that a pair takes; None before one was measured.
+        least: What a batch takes in any case, however few its pairs, in seconds.
         part: The seconds that a unit takes to be paid, beside its pairs.
         took: The seconds that the last batch took, payments and rounds aside.
         work: Those of them that it took to look at pairs, about.
@@ -69,6 +74,7 @@ class Record:
     """
 
     pair: float | None = None
+    least: float | None = None
     part: float = 0.002
     took: float = 0.0
     work: float = 0.0
@@ -104,9 +110,7 @@ class Record:
         return replace(self, returned=returned, changed=changed, grown=grown)
 
     def batched(self, took: float, pairs: float, paid: float, seconds: float | None) -> "Record":
-        """Return the record after a batch: a pair takes what it takes where there are many.
-
-        What it took to pay is left out: time to spare was meant for that.
+        """Return the record after a batch; what it took to pay is left out of its time, which had some to spare.
 
         Args:
             took: The seconds that it took.
@@ -114,22 +118,30 @@ class Record:
             paid: Those that earlier tuples did, which paid.
             seconds: How long it may take; None for any time.
         """
-        pair = self._pair(took, pairs + paid)
-        own = took - paid * pair
+        least = took if self.least is None else min(CREEP * self.least, took)
+        pair = self._pair(took, least, pairs + paid)
+        own = took - paid * (pair or 0.0)
         late = self.late + 1 if seconds is not None and own > seconds else 0
-        return replace(self, pair=pair or None, took=own, work=pairs * pair, late=late)
+        return replace(self, pair=pair, least=least, took=own, work=pairs * (pair or 0.0), late=late)
 
     def rounded(self, took: float, pairs: float, units: int) -> "Record":
         """Return the record after a round took its time to pay units, by looking at so many pairs."""
-        pair = self._pair(took, pairs)
-        part = (self.part + max(0.0, took - pairs * pair - BEGUN) / units) / 2 if units else self.part
-        return replace(self, pair=pair or None, part=part)
+        pair = self._pair(took, min(took, BEGUN), pairs)
+        rest = max(0.0, took - pairs * (pair or 0.0) - BEGUN)
+        return replace(self, pair=pair, part=(self.part + rest / units) / 2 if units else self.part)
 
-    def _pair(self, took: float, pairs: float) -> float:
-        """Return what a pair takes at most, given what a step took; 0 if that isn't known yet."""
+    def _pair(self, took: float, least: float, pairs: float) -> float | None:
+        """Return what a pair takes: no more than a step lets it, and about what a step says that takes long by them.
+
+        Args:
+            took: The seconds that the step took.
+            least: Those that it takes in any case, about.
+            pairs: The pairs that it looked at.
+        """
         if pairs <= 0 or took <= 0:
-            return self.pair or 0.0
-        return took / pairs if self.pair is None else min(1.05 * self.pair, took / pairs)
+            return self.pair
+        known, found = min(took / pairs, self.pair or inf), (took - least) / pairs
+        return known if took < TELLING * least else min(found, (known + found) / 2)
 
     def noting(self, decision: Decision, batch: int, now: int, owed: int) -> "Record":
         """Return the record after a decision.
