@@ -68,4 +68,4 @@ lock:  ## write requirements.lock anew from pyproject.toml
 	$(PYTHON) scripts/lock.py
 
 clean:  ## remove the environment and every cache
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/results demo-output *.egg-info
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/results demo-output
