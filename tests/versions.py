@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-import pyspark
+from watersmeet.spark.versions import SPARK
 
-SPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 LATEST = (4, 3)
 SINCE = {"jaro_winkler_similarity": (4, 3), "vector_": (4, 2)}
 """The version that functions came with, by how their names begin."""

@@ -16,8 +16,9 @@ from pyspark.sql.pandas.functions import pandas_udf
 import watersmeet as wm
 from tests.budget import one_in
 from tests.spark.harness import read, run, through
-from tests.versions import LATEST, SPARK, there
+from tests.versions import LATEST, there
 from watersmeet.spark.catalyst import said
+from watersmeet.spark.versions import SPARK
 from watersmeet.testing import stream_batches, write_batches
 
 pytestmark = pytest.mark.spark

@@ -47,7 +47,7 @@ def _sample(join: Join, at: int, given: Given | None) -> DataFrame:
             f'such as samples={{"{stream.name}": spark.read.parquet(...)}}.'
         )
     else:
-        frame = drawn(stream.name, own, stream.time) if own.isStreaming else own
+        frame = drawn(stream.name, own, stream.schema.names[stream.time]) if own.isStreaming else own
     if frame.isStreaming:
         raise DefinitionError(f"{what} is streaming; give a static frame, or none to read the stream's own source.")
     missing = [column for column in stream.schema.names if column not in frame.columns]
@@ -134,5 +134,5 @@ def drawn(name: str, frame: DataFrame, time: str) -> DataFrame:
 
 def _room(kept: list[pa.Table], width: float = 1.0) -> int:
     """Return how many more rows of a width are to be read."""
-    rows, size = sum(table.num_rows for table in kept), sum(table.nbytes for table in kept)
+    rows, size = sum(int(table.num_rows) for table in kept), sum(int(table.nbytes) for table in kept)
     return max(0, min(MOST_ROWS - rows, int((MOST_BYTES - size) // max(1.0, width))))
