@@ -68,8 +68,8 @@ class DeltaSink(Sink):
         jvm: Any = self.spark._jvm
         if _loaded(self.spark) is None:
             return None
-        known = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path)
-        found = known.update().transactions().get(self.owner)
+        table = jvm.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(self.spark._jsparkSession, self.path)
+        found = table._2().transactions().get(self.owner)
         return int(found.get()) if found.isDefined() else None
 
 
