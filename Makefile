@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 REMOTE := .venv/.remote
+# The versions of Spark that are tested beside the one of requirements.lock, each in an environment of its own.
+SPARKS := 4.1 4.2
 # Two processes with a Spark session each; tests are taken up in the order that tests/conftest.py gives them.
 PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
 # Where random tests of joins are, which try the more the longer they may.
@@ -13,7 +15,7 @@ SECONDS ?= 600
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 export SPARK_LOCAL_IP := 127.0.0.1
 
-.PHONY: help setup java demo demo-auctions test test-core test-slow fuzz chaos check bench lock clean
+.PHONY: help setup java demo demo-auctions test test-core test-slow test-versions fuzz chaos check bench lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -26,6 +28,13 @@ $(STAMP): requirements.lock pyproject.toml
 
 $(REMOTE): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[cloud,hdfs]'
+	@touch $@
+
+.venv-%/.installed: requirements.lock pyproject.toml
+	@test -x .venv-$*/bin/python || $(PYTHON) scripts/venv.py .venv-$*
+	sed -e 's/^pyspark==.*/pyspark==$*.*/' -e '/^py4j==/d' requirements.lock > .venv-$*/requirements.txt
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -r .venv-$*/requirements.txt
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
 java:
@@ -54,6 +63,13 @@ test-core: $(STAMP)  ## the tests that need no JVM, without the long ones
 test-slow: setup $(REMOTE)  ## the exhaustive variants
 	$(BIN)/python -m pytest $(PARALLEL) -m slow
 	SEARCH=20 $(BIN)/python -m pytest $(PARALLEL) -m "not spark and not slow" $(SEARCHED)
+	$(MAKE) test-versions
+
+test-versions: java $(SPARKS:%=.venv-%/.installed)  ## the Spark tests on older versions of Spark, and Delta where it fits
+	for v in $(SPARKS); do \
+	  .venv-$$v/bin/python -m pytest $(PARALLEL) -m "spark and not slow" || exit 1; \
+	  .venv-$$v/bin/python -m pytest -m slow tests/spark/test_delta.py || exit 1; \
+	done
 
 fuzz: setup  ## random joins for SECONDS=600 seconds, against brute force and Spark; SEED=n begins there
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(FUZZ)
@@ -68,4 +84,4 @@ lock:  ## write requirements.lock anew from pyproject.toml
 	$(PYTHON) scripts/lock.py
 
 clean:  ## remove the environment and every cache
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/results demo-output *.egg-info
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/results demo-output

@@ -527,7 +527,7 @@ def can_show(target: str) -> bool:
         try:
             __import__(module)
         except ImportError:
-            print(f"The demo needs {module}: run `{target}`, or pip install 'watersmeet[demo]'.", file=sys.stderr)
+            print(f"The demo needs {module}: run `{target}`, or pip install rich matplotlib.", file=sys.stderr)
             return False
     return True
 

@@ -111,7 +111,7 @@ def test_paths_exist(page: Path) -> None:
 @each_page
 def test_names_exist(page: Path) -> None:
     text = page.read_text()
-    dotted = {*re.findall(r"\bwatersmeet(?:\.\w+)+", text)} - {"watersmeet.egg"}
+    dotted = {*re.findall(r"\bwatersmeet(?:\.\w+)+", text)}
     short = {f"watersmeet.{name}" for name in re.findall(r"\bwm\.(\w+)", text)}
     missing = [name for name in sorted(dotted | short) if not resolves(name)]
     assert not missing

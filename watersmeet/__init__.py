@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from watersmeet.spark.stream import stream
     from watersmeet.spark.writer import JoinQuery
 
+__version__ = "0.1.0"
+
 __all__ = [
     "ATR",
     "CTR",

@@ -1,4 +1,8 @@
-"""The command line: `watersmeet advise join.py`. It only parses and calls."""
+"""The command line: `watersmeet advise join.py`. It only parses and calls.
+
+A command is a function that adds its arguments (`_add_...`), and one that runs it. What a command needs of Spark it
+imports when it runs, so that `--help` and `--version` answer at once.
+"""
 
 import argparse
 import importlib.util
@@ -7,21 +11,23 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from pyspark.errors import PySparkException
-
+from watersmeet import __version__
 from watersmeet.cost.equations import Goal
 from watersmeet.errors import DefinitionError, WatersmeetError
-from watersmeet.spark.advise import advise
-from watersmeet.spark.join import Join
+
+if TYPE_CHECKING:
+    from watersmeet.spark.join import Join
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code: 0, or 2 for bad input, with a sentence on stderr."""
     given = _parser().parse_args(arguments)
+    from pyspark.errors import PySparkException
+
     try:
-        _advise(given)
+        given.run(given)
     except (WatersmeetError, OSError) as error:
         return _bad(str(error))
     except PySparkException as error:
@@ -41,11 +47,23 @@ def _first_line(error: Exception) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="watersmeet", description="Join many live streams at once.")
+    parser.add_argument("--version", action="version", version=f"watersmeet {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for add in (_add_advise,):
+        add(commands)
+    return parser
+
+
+# -- advise
+
+
+def _add_advise(commands: Any) -> None:
     told = "predict what a join needs, and recommend a strategy and a number of nodes"
     command = commands.add_parser("advise", help=told, description=told)
+    command.set_defaults(run=_advise)
     command.add_argument("join", metavar="FILE[:NAME]", help="Python file with a join, or a function that returns one")
-    command.add_argument("--sample", metavar="STREAM=PATH", action="append", default=[], help="Parquet to sample")
+    sample = "rows to sample instead of the stream's own: Parquet, ORC, JSON, CSV, Delta"
+    command.add_argument("--sample", metavar="STREAM=PATH", action="append", default=[], help=sample)
     command.add_argument("--rate", metavar="STREAM=N", action="append", default=[], help="tuples per second")
     command.add_argument("--max-nodes", metavar="N", type=int, default=16, help="the most nodes to consider")
     command.add_argument("--goal", choices=get_args(Goal), default="latency")
@@ -53,17 +71,15 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--slots", metavar="N", type=int, help="tasks that run at once; by default one per node")
     command.add_argument("--bandwidth", metavar="BYTES", type=float, help="bytes per second that reach a node")
     command.add_argument("--plot", metavar="PNG", help="file to draw the prediction to")
-    return parser
 
 
 def _advise(given: argparse.Namespace) -> None:
+    from watersmeet.spark.advise import advise
+
     rates = {stream: _number(stream, rate) for stream, rate in _pairs("--rate", given.rate)}
-    paths = dict(_pairs("--sample", given.sample))
-    join = load(given.join)
-    samples = {stream: join.spark.read.parquet(path) for stream, path in paths.items()}
     advice = advise(
-        join,
-        samples,
+        load(given.join),
+        dict(_pairs("--sample", given.sample)),
         rates,
         max_nodes=given.max_nodes,
         goal=given.goal,
@@ -91,12 +107,17 @@ def _number(stream: str, text: str) -> float:
         raise DefinitionError(f"--rate {stream}={text}: give a number of tuples per second.") from None
 
 
-def load(target: str) -> Join:
+# -- what commands are given
+
+
+def load(target: str) -> "Join":
     """Return the join that a file defines: `FILE`, or `FILE:NAME` if it isn't called `join`.
 
     Raises:
         DefinitionError: If the file is missing or fails, or holds no join of that name.
     """
+    from watersmeet.spark.join import Join
+
     path, _, name = target.partition(":")
     file, name = Path(path), name or "join"
     if not file.is_file() or file.suffix != ".py":
@@ -127,7 +148,3 @@ def _place(file: Path, error: Exception) -> str:
     """Return the file, and the line of it that failed."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     return f"{file}, line {lines[-1]}" if lines else str(file)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

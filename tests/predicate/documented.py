@@ -13,10 +13,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_type
 
 import watersmeet as wm
 from tests.predicate.registry import ESCAPED, OF_THE_SESSION, Example, Pieces, pieces
+from watersmeet.spark.versions import to_arrow_schema
 
 FORMS = ("constants", "one stream", "two streams")
 """Where an expression's literals go: they stay, they are columns of stream a, or of a and b by turns."""
@@ -306,7 +306,7 @@ def _brief(error: Exception) -> str:
 
 def _has_arrow(kind: T.DataType) -> bool:
     try:
-        to_arrow_type(kind, timezone="UTC")
+        to_arrow_schema(T.StructType([T.StructField("c", kind)]))
     except Exception:
         return False
     return True

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.predicate.pairs import Pairs, rows, table
+from tests.versions import there
 from watersmeet.predicate.model import Dialect
 
 pytestmark = pytest.mark.spark
@@ -29,7 +30,7 @@ LAW = (
     "degrees(acos(sin(radians(a.lat)) * sin(radians(b.lat)) "
     "+ cos(radians(a.lat)) * cos(radians(b.lat)) * cos(radians(a.lon - b.lon))))"
 )
-ORDINARY = [
+EVERY = [
     *(f"{name}(a.y * b.y / 9 + 0.5) < {name}(b.y / 9 + 0.5)" for name in UNARY),
     *(
         f"{name}(a.y * b.y) < 0.4"
@@ -66,6 +67,7 @@ ORDINARY = [
     "levenshtein(a.s, b.s) / (1 + length(a.s)) < 0.75",
     "jaro_winkler_similarity(a.s, b.s) * 2 - 1 <= a.y",
 ]
+ORDINARY = there(EVERY)
 
 
 class Generator:

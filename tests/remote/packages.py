@@ -13,6 +13,8 @@ import pytest
 HERE = Path(__file__).parent
 CACHE = Path.home() / ".cache" / "watersmeet-tests"
 MOTO = "5.2.5"
+DELTA = "4.4.0"
+"""The newest Delta whose jars there are; for Spark 4.1 and 4.2."""
 # Spark brings its own, most of them newer.
 IN_SPARK = "io.netty,org.slf4j,commons-codec,commons-logging,org.apache.httpcomponents"
 
@@ -54,6 +56,22 @@ def s3a_jars() -> Path:
     )
 
 
+def delta_jars(spark: str) -> Path:
+    """The folder with Delta's jars for a version of Spark."""
+    return _once(
+        f"delta-{DELTA}-spark-{spark}",
+        lambda to: _mvn(
+            "dependency:copy-dependencies",
+            f"-f{HERE / 'delta.xml'}",
+            f"-Dspark.version={spark}",
+            f"-Ddelta.version={DELTA}",
+            "-DincludeScope=runtime",
+            "-DincludeGroupIds=io.delta",
+            f"-DoutputDirectory={to}",
+        ),
+    )
+
+
 def moto_python() -> Path:
     """A Python with moto: an environment apart, as moto needs older versions than requirements.lock has."""
 
@@ -80,7 +98,7 @@ def _once(name: str, make: Callable[[Path], None]) -> Path:
 
 def _mvn(*arguments: str) -> None:
     if shutil.which("mvn") is None:
-        pytest.skip("needs Maven (Debian: maven) to fetch Hadoop's jars")
+        pytest.skip("needs Maven (Debian: maven) to fetch jars")
     _run("mvn", "--quiet", "--batch-mode", *arguments)
 
 

@@ -12,10 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 import watersmeet as wm
 from watersmeet import cli
+from watersmeet.spark import samples
 from watersmeet.spark.advise import LONG, MOST_SECONDS, cuts
+from watersmeet.spark.samples import drawn, read
 from watersmeet.workload import numbers, write
 
 NAMES = ("a", "b", "c")
@@ -107,8 +110,12 @@ def test_a_costly_python_predicate_is_measured(static: dict[str, DataFrame]) -> 
 @pytest.mark.spark
 def test_samples_take_the_place_of_streams(static: dict[str, DataFrame], streaming: dict[str, DataFrame]) -> None:
     join = joined(streaming)
-    with pytest.raises(wm.DefinitionError, match=r"Stream 'a' is streaming: .* such as samples=\{\"a\": spark.read"):
-        wm.advise(join)
+    with pytest.raises(wm.DefinitionError, match="The sample of stream 'a' is streaming; give a static frame"):
+        wm.advise(join, streaming)
+    inner = joined({name: streaming[name] for name in "ab"}, "a.x < b.x", select="a.x AS x")
+    outer = wm.join(wm.stream("ab", inner), wm.stream("c", static["c"], time="ts"), where="ab.x = c.x")
+    with pytest.raises(wm.DefinitionError, match="Stream 'ab' is a join of streams, whose results aren't known yet"):
+        wm.advise(outer)
     mixed = {name: frame.select("x", "id", "ts") for name, frame in static.items()}
     assert wm.advise(join, mixed, {"a": 1000}).rows[0]["tuplesPerSecond"] > 1000
     with pytest.raises(wm.DefinitionError, match="The sample of stream 'b' has no column 'x', which the stream has"):
@@ -167,6 +174,7 @@ def made(reader):
 
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 live = made(spark.readStream)
+later = made(spark.readStream.option("pathGlobFilter", "later-*"))
 nothing = 3
 
 def join():
@@ -190,7 +198,7 @@ def script(tmp_path: Path) -> Path:
 @pytest.mark.spark
 def test_the_command_prints_a_table_and_draws_a_plot_in_a_process_of_its_own(script: Path) -> None:
     plot = script.parent / "advice.png"
-    command = [sys.executable, "-m", "watersmeet.cli", "advise", str(script), "--max-nodes", "4", "--plot", str(plot)]
+    command = [sys.executable, "-m", "watersmeet", "advise", str(script), "--max-nodes", "4", "--plot", str(plot)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -205,8 +213,9 @@ def test_the_command_prints_a_table_and_draws_a_plot_in_a_process_of_its_own(scr
         (["nowhere.py"], "nowhere.py: there is no such Python file."),
         (["FILE:nothing"], "FILE: 'nothing' is not a join made by wm.join, nor a function that returns one."),
         (["FILE:absent"], "FILE: 'absent' is not a join"),
-        (["FILE:broken"], "FILE, line 20: AttributeError: 'SparkSession' object has no attribute 'red'"),
-        (["FILE:live"], "Stream 'a' is streaming: advise reads a static sample"),
+        (["FILE:broken"], "FILE, line 21: AttributeError: 'SparkSession' object has no attribute 'red'"),
+        (["FILE:later"], "The source of stream 'a' holds no rows now: give a sample, such as samples="),
+        (["FILE:live", "--sample", "a=FOLDER"], "The sample of stream 'a': FOLDER holds no file whose name ends in"),
         (["FILE:live", "--sample", "a=nowhere"], "[PATH_NOT_FOUND]"),
         (["FILE", "--sample", "a"], "--sample a: write it like --sample STREAM=VALUE."),
         (["FILE", "--rate", "z=5"], "rates: the join has no stream 'z'; it has a, b."),
@@ -217,20 +226,53 @@ def test_the_command_prints_a_table_and_draws_a_plot_in_a_process_of_its_own(scr
 def test_bad_input_is_told_in_a_sentence(
     arguments: list[str], said: str, spark: SparkSession, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = cli.main(["advise", *(argument.replace("FILE", str(script)) for argument in arguments)])
+    (script.parent / "odd").mkdir()
+    (script.parent / "odd" / "rows.txt").write_text("1")
+
+    def filled(text: str) -> str:
+        return text.replace("FILE", str(script)).replace("FOLDER", str(script.parent / "odd"))
+
+    code = cli.main(["advise", *map(filled, arguments)])
     err = capsys.readouterr().err
     assert code == 2
-    assert f"watersmeet: {said.replace('FILE', str(script))}" in err
+    assert f"watersmeet: {filled(said)}" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("format", ["json", pytest.param("orc", marks=pytest.mark.slow), "csv", "header"])
+def test_samples_are_read_in_the_format_that_their_names_tell(
+    spark: SparkSession, static: dict[str, DataFrame], tmp_path: Path, format: str
+) -> None:
+    kind = T.StructType([T.StructField("x y", T.DoubleType()), *static["a"].schema.fields])
+    rows = static["a"].selectExpr("x * 2 AS `x y`", "*").limit(50)
+    columns = kind.names if format != "header" else ["ts", "x y", "x", "id"]  # by name, in whatever order
+    writer = rows.select(*(f"`{name}`" for name in columns)).write.option("header", format == "header")
+    writer.format(format.replace("header", "csv")).save(str(tmp_path / "rows"))
+    found = read(spark, str(tmp_path / "rows"), kind, "It")
+    assert found.select(*(f"`{name}`" for name in kind.names)).exceptAll(rows).count() == 0
+    assert found.count() == 50
+
+
+@pytest.mark.spark
+def test_a_streaming_source_is_read_as_far_as_it_holds_rows(
+    streaming: dict[str, DataFrame], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = wm.advise(joined(streaming))
+    assert found.measured["streams"]["a"]["tuplesPerSecond"] == pytest.approx(20, rel=0.3)
+    monkeypatch.setattr(samples, "MOST_ROWS", 100)
+    every = drawn("a", streaming["a"], "ts").toArrow()
+    assert every.num_rows == 100
+    assert every.column("ts").to_pylist() == table("a").column("ts").to_pylist()[:100]
 
 
 @pytest.mark.spark
 def test_the_command_takes_samples_of_streams(
     spark: SparkSession, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    samples = [f"--sample={name}={script.parent}/{name}" for name in "ab"]
+    sampled = [f"--sample={name}={script.parent}/{name}" for name in "ab"]
     plot = script.parent / "advice.png"
-    assert cli.main(["advise", f"{script}:live", *samples, "--rate=a=100", "--goal=throughput", f"--plot={plot}"]) == 0
+    assert cli.main(["advise", f"{script}:live", *sampled, "--rate=a=100", "--goal=throughput", f"--plot={plot}"]) == 0
     said = capsys.readouterr().out
     assert "goal throughput" in said
     assert [line.split()[0] for line in said.splitlines() if line.strip()][-4:] == ["1x", "2x", "5x", "10x"]
@@ -243,3 +285,9 @@ def test_a_file_that_is_no_python_and_a_command_without_one(tmp_path: Path, caps
     assert "SyntaxError" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         cli.main(["advise"])
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"watersmeet {wm.__version__}\n"

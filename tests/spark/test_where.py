@@ -16,7 +16,9 @@ from pyspark.sql.pandas.functions import pandas_udf
 import watersmeet as wm
 from tests.budget import one_in
 from tests.spark.harness import read, run, through
+from tests.versions import LATEST, there
 from watersmeet.spark.catalyst import said
+from watersmeet.spark.versions import SPARK
 from watersmeet.testing import stream_batches, write_batches
 
 pytestmark = pytest.mark.spark
@@ -122,7 +124,7 @@ CONDITIONS = [
 
 ALONE = {"a.s = b.n": "false", "string(a.x * 0.0D) || b.n = '-0.02' OR string(a.x * -0.0D) || b.n = '-0.02'": "true"}
 """What has to be asked alone, with ANSI mode on or off: Spark takes 0.0 and -0.0 for one where they stand together."""
-PLAIN = [where for where in CONDITIONS if "s_only" not in where and "filter(a.xs" not in where]
+PLAIN = [where for where in there(CONDITIONS) if "s_only" not in where and "filter(a.xs" not in where]
 
 
 @pytest.fixture(scope="module")
@@ -157,26 +159,25 @@ def test_conditions_that_are_asked_alone(frames: tuple[DataFrame, DataFrame], wh
         spark.conf.unset("spark.sql.ansi.enabled")
 
 
-def test_functions_of_the_users_own(spark: SparkSession, frames: tuple[DataFrame, DataFrame]) -> None:
-    spark.udf.register("plus_one", lambda n: n + 1, "int")
+def test_functions_of_the_users_own(spark: SparkSession) -> None:
+    own = spark.newSession()  # in Spark 4.1, nobody can take back what hides a function of Spark's
+    frames = [own.createDataFrame(rows(shift), SCHEMA) for shift in (0, 3)]
+    own.udf.register("plus_one", lambda n: n + 1, "int")
 
     def twice(ids: pd.Series) -> pd.Series:
         return ids * 2
 
-    spark.udf.register("twice", pandas_udf(twice, "long"))  # type: ignore[call-overload]
-    spark.sql("CREATE OR REPLACE TEMPORARY FUNCTION square(x INT) RETURNS INT RETURN x * x")
-    spark.udf.register("abs", lambda x: 7.0, "double")  # Spark's own goes before it, and so it does here
-    try:
-        for where in (
-            "plus_one(a.n) = b.n",
-            "twice(a.id) = b.id AND square(b.n) = b.n",
-            "square(a.n + b.n) > 9",
-            "plus_one(a.n + b.n) = 4 AND abs(a.n - b.n) = 1",
-        ):
-            assert answers(joined(frames, where).toDF()) == by_spark(frames, where), where
-    finally:
-        for name in ("plus_one", "twice", "square", "abs"):
-            spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {name}")
+    own.udf.register("twice", pandas_udf(twice, "long"))  # type: ignore[call-overload]
+    own.sql("CREATE OR REPLACE TEMPORARY FUNCTION square(x INT) RETURNS INT RETURN x * x")
+    own.udf.register("abs", lambda x: 7.0, "double")  # whether Spark's own goes before it depends on Spark's version
+    for where in (
+        "plus_one(a.n) = b.n",
+        "twice(a.id) = b.id AND square(b.n) = b.n",
+        "square(a.n + b.n) > 9",
+        "plus_one(a.n + b.n) = 4 AND abs(a.n - b.n) = 1",
+        "plus_one(a.n + b.n) = 4 AND abs(a.n - b.n) = 7",
+    ):
+        assert answers(joined(frames, where).toDF()) == by_spark(frames, where), where
 
 
 @wm.predicate(form="pair")
@@ -256,9 +257,15 @@ def streams(spark: SparkSession, folder: Path, frames: Sequence[DataFrame], batc
     return [stream_batches(spark, folder / name) for name in "ab"]
 
 
-MIXED = (
-    "lower(trim(a.s)) <= lower(b.s) AND a.n < 3 AND (jaro_winkler_similarity(a.s, b.s) > 0.3 OR regexp_like(a.s, b.p)) "
-    "AND vector_l2_distance(a.v, b.v) < 4 AND (a.n = 0 OR 3 / a.n > 0)"
+MIXED = " AND ".join(
+    there(
+        [
+            "lower(trim(a.s)) <= lower(b.s) AND a.n < 3 AND (a.n = 0 OR 3 / a.n > 0)",
+            "(levenshtein(a.s, b.s) < 5 OR regexp_like(a.s, b.p))",
+            "(jaro_winkler_similarity(a.s, b.s) > 0.3 OR regexp_like(a.s, b.p))",
+            "vector_l2_distance(a.v, b.v) < 4",
+        ]
+    )
 )
 
 
@@ -474,6 +481,7 @@ def test_what_spark_cannot_read_is_told_in_its_words(
         joined(frames, where)
 
 
+@pytest.mark.skipif(SPARK != LATEST, reason="the page is that of the newest Spark")
 def test_the_page_of_functions_is_written_by_its_script(spark: SparkSession) -> None:
     script = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "functions.py"))
     assert script["PAGE"].read_text() == script["page"](spark)

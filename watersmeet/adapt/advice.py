@@ -7,6 +7,7 @@ from typing import Any
 
 from watersmeet.adapt.chart import draw
 from watersmeet.adapt.forecast import Forecast, Sample, Settings
+from watersmeet.adapt.pricing import waiting
 from watersmeet.adapt.report import figure, report
 from watersmeet.errors import DefinitionError
 
@@ -97,9 +98,6 @@ def _of_row(row: Mapping[str, Any], settings: Settings) -> list[str]:
             f"{at} a batch takes {figure(row['batchSeconds'])} s and the next is due after {settings.every:g} s: "
             f"no strategy on up to {settings.max_nodes} nodes keeps up."
         )
-    if row["bandwidthNeeded"] > settings.bandwidth:
-        notes.append(
-            f"{at} nodes wait for rows unless the network brings each {row['bandwidthNeeded'] / 1e6:.3g} MB/s "
-            f"(equation 6); it has {settings.bandwidth / 1e6:.3g} MB/s."
-        )
+    if row["longestRing"] is not None and row["longestRing"] < settings.max_nodes:
+        notes.append(f"{at} {waiting(row['longestRing'], settings.bandwidth)}")
     return notes

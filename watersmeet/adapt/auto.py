@@ -13,7 +13,7 @@ from math import inf
 from typing import Any, NamedTuple, Self
 
 from watersmeet.adapt.controller import OVERDUE, Controller, Option, Record, changed
-from watersmeet.adapt.pricing import NAMES, Pricing, fitting
+from watersmeet.adapt.pricing import NAMES, Pricing, fitting, waiting
 from watersmeet.cost import model as cost
 from watersmeet.cost import parameters
 from watersmeet.cost.equations import Goal, check_goal
@@ -215,8 +215,7 @@ class Auto(Strategy):
         """Return what the network keeps it from, if it does."""
         if longest is None or longest >= self.max_nodes:
             return ""
-        says = f"a ring of more than {longest} nodes would wait for rows, of which {self.bandwidth / 1e6:.3g} MB/s come"
-        return f"{says} (equation 6)."
+        return waiting(longest, self.bandwidth)
 
     # -- choosing
 

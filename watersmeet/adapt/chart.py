@@ -24,7 +24,7 @@ def draw(
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise DefinitionError("A plot needs matplotlib: pip install 'watersmeet[demo]'.") from None
+        raise DefinitionError("A plot needs matplotlib: pip install matplotlib.") from None
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))

@@ -6,13 +6,14 @@ its own unless slots are given: a sample is measured in one process, and says no
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 from math import inf
 from typing import Any
 
 from watersmeet.adapt.controller import Option
-from watersmeet.adapt.pricing import NAMES, Pricing, cheapest, fitting
+from watersmeet.adapt.pricing import NAMES, Pricing, fitting, least_nodes
 from watersmeet.cost import equations, parameters
+from watersmeet.cost import model as cost
 from watersmeet.cost.load import ROW_SECONDS
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.options import check_above_zero, check_nodes
@@ -52,11 +53,13 @@ class Settings:
 
     Attributes:
         max_nodes: How many nodes there may be.
-        goal: `latency` for the shortest batches, `throughput` for the most tuples a second.
+        goal: `latency` for the shortest batches, `throughput` for the least work of the busiest node.
         every: The seconds from one batch to the next.
         slots: How many tasks run at once; infinite if each node has a core of its own.
         bandwidth: The bytes a second that the network brings to a node.
         rates: The tuples a second of streams whose rate is not to be the sample's, by name.
+        among: The strategies that may be recommended.
+        weights: What CPU, memory and network count.
     """
 
     max_nodes: int = 16
@@ -65,6 +68,8 @@ class Settings:
     slots: float = inf
     bandwidth: float = inf
     rates: Mapping[str, float] = field(default_factory=dict)
+    among: tuple[str, ...] = NAMES
+    weights: cost.Weights = cost.EQUAL
 
     def __post_init__(self) -> None:
         check_nodes(self.max_nodes)
@@ -100,8 +105,11 @@ class Forecast:
     def _at(self, factor: float, master: int | None = None) -> parameters.Parameters:
         return parameters.scaled(self._now(master), factor, self._sample.counted)
 
-    def _pricing(self, factor: float) -> Pricing:
-        return Pricing(self._state, measure=lambda master: self._at(factor, master))
+    def _pricing(self, factor: float, goal: equations.Goal = "latency") -> Pricing:
+        given = self._settings
+        return Pricing(
+            self._state, given.weights, goal, given.bandwidth, measure=lambda master: self._at(factor, master)
+        )
 
     # -- what is recommended
 
@@ -126,6 +134,7 @@ class Forecast:
             "stateBytes": kept * p.row_bytes,
             "networkBytesPerSecond": found.shipped * p.row_bytes,
             "bandwidthNeeded": STRATEGIES[best.name].bandwidth(p, best.nodes),
+            "longestRing": self._pricing(factor).longest_ring,
         }
 
     def curve(self, factor: int) -> dict[int, float]:
@@ -136,20 +145,15 @@ class Forecast:
         return dict(sorted(found.items()))
 
     def _best(self, factor: int) -> Option:
-        if self._settings.goal == "latency":
-            return min(self._options(factor), key=cheapest)
-        best = self._widest
-        return self._pricing(factor).priced(best.name, best.nodes, best.options)
-
-    @cached_property
-    def _widest(self) -> Option:
-        """The option that holds the most, the one with the fewest nodes of equals; the same at any rate."""
-        return min(self._options(1), key=lambda option: (-float(f"{self._most(option):.3g}"), option.nodes))
+        """Return what Auto would take, by the time of its batches."""
+        taken = self._pricing(factor, self._settings.goal).best(self._settings.max_nodes, self._settings.among)[0]
+        return self._pricing(factor).priced(taken.name, taken.nodes, taken.options)
 
     def _every(self, factor: int) -> list[Option]:
         """Return all that could be done at a multiple of the rate."""
         pricing, most = self._pricing(factor), self._settings.max_nodes
-        return [option for name in fitting(self._state, NAMES) for option in pricing.every(name, 2, most)]
+        names = fitting(self._state, self._settings.among)
+        return [option for name in names for option in pricing.every(name, least_nodes(names), most)]
 
     def _most(self, option: Option) -> float:
         """Return the largest multiple of the rate at which a batch takes no longer than the time until the next."""

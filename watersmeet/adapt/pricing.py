@@ -61,7 +61,7 @@ class Pricing:
         """
         fits = fitting(self._basis.state, among)
         others = [name for name in among if STRATEGIES[name].WHEREVER is None]
-        least = 2 if any(STRATEGIES[name].ALONE for name in others) else 1
+        least = least_nodes(others)
         names = dict.fromkeys((*fits, *others))
         priced = [list(self.every(name, least, most)) for name in names]
         found = [min(options, key=cheapest) for options in priced if options]
@@ -113,6 +113,22 @@ def fitting(state: StateView, among: Sequence[str]) -> tuple[str, ...]:
     wherever = [name for name in among if STRATEGIES[name].WHEREVER is not None]
     serving = tuple(name for name in wherever if STRATEGIES[name]().refusal(state) is None)
     return serving or tuple(name for name in among if name not in wherever)
+
+
+def least_nodes(names: Sequence[str]) -> int:
+    """Return on how few nodes strategies are tried that make no sense on one: on one, if no other does."""
+    return 2 if any(STRATEGIES[name].ALONE for name in names) else 1
+
+
+def waiting(longest: int, available: float) -> str:
+    """Return how the network limits a ring, as a sentence.
+
+    Args:
+        longest: The longest ring that the network can feed.
+        available: The bytes a second that it brings to a node.
+    """
+    says = f"a ring of more than {longest} nodes would wait for rows, of which {available / 1e6:.3g} MB/s come"
+    return f"{says} (equation 6)."
 
 
 def cheapest(option: Option) -> tuple[float, int, float]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from watersmeet.adapt.advice import Advice, advice, check_streams
+from watersmeet.adapt.auto import Auto
 from watersmeet.adapt.forecast import Sample, Settings
 from watersmeet.cost.equations import Goal
 from watersmeet.engine.operator import Operator
@@ -23,18 +25,17 @@ from watersmeet.exchange.tasks import STREAM
 from watersmeet.model.duration import microseconds
 from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
-from watersmeet.placement import Central
+from watersmeet.placement import Central, Strategy
 from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.protocol import Commit, Offered, Protocol, Publish, Published, Ran, Run
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spark import driver
-from watersmeet.spark.frames import Computing, check_frame, tagged, union
+from watersmeet.spark.frames import Computing, tagged, union
 from watersmeet.spark.join import Join
+from watersmeet.spark.samples import MOST_BYTES, MOST_ROWS, PEEK, Given, samples_of
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
 
-MOST_ROWS, MOST_BYTES = 50_000, 256 << 20
-"""As much of the sample is read."""
 MOST_SECONDS = 10.0
 """No batch begins after this time."""
 FIRST, LARGEST, LONG = 64, 8, 1.0
@@ -42,8 +43,6 @@ FIRST, LARGEST, LONG = 64, 8, 1.0
 
 So a costly predicate shows itself early, and a cheap join is measured on batches whose own cost is a small part.
 """
-PEEK = 20
-"""Rows by which the width of a stream's rows is judged."""
 QUIET = 2.0
 """Seconds after which it says how far it has come."""
 STRATEGY = Central()
@@ -51,7 +50,7 @@ STRATEGY = Central()
 
 def advise(
     join: Join,
-    samples: Mapping[str, DataFrame] | None = None,
+    samples: Mapping[str, Given] | None = None,
     rates: Mapping[str, float] | None = None,
     *,
     max_nodes: int = 16,
@@ -66,16 +65,18 @@ def advise(
 
     Args:
         join: The join; it is not started.
-        samples: Static frames to take the place of streaming inputs, by stream; for static inputs they may be left out.
+        samples: By stream what to read instead of its input: a static frame, or the path of files or of a Delta table.
+            Of a streaming input it is else what its source holds now.
         rates: Tuples a second of streams whose rate differs from the sample's.
         max_nodes: How many nodes there may be.
-        goal: `latency` for the shortest batches, `throughput` for the most tuples a second.
+        goal: `latency` for the shortest batches, `throughput` for the least work of the busiest node, as for `Auto`.
         every: The time from one batch to the next.
         slots: How many tasks run at once; by default each node has a core of its own.
-        bandwidth: The bytes a second that the network brings to a node; if too few, the advice says so.
+        bandwidth: The bytes a second that the network brings to a node; longer rings than it can feed aren't
+            recommended, and the advice says so.
 
     Raises:
-        DefinitionError: If an input without a sample is streaming, a stream has no rows, or a setting is none.
+        DefinitionError: If a stream has no rows, its sample lacks a column, or a setting is none.
     """
     names = [stream.name for stream in join.query.streams]
     check_streams("samples", samples or {}, names)
@@ -87,37 +88,19 @@ def advise(
         inf if slots is None else slots,
         bandwidth=inf if bandwidth is None else bandwidth,
         rates=rates or {},
+        **_asked(join.strategy),
     )
-    rows = sample_rows(join, _frames(join, samples or {}))
+    rows = sample_rows(join, samples_of(join, samples or {}))
     with TemporaryDirectory(prefix="watersmeet-") as folder:
         return advice(measure(join.query, join.ordering, rows, Store(folder)), settings)
 
 
+def _asked(strategy: Strategy) -> dict[str, Any]:
+    """Return what a join asks of Auto, if that is its strategy: what is recommended is what it would choose."""
+    return {"among": strategy.among, "weights": strategy.weights} if isinstance(strategy, Auto) else {}
+
+
 # -- the sample
-
-
-def _frames(join: Join, samples: Mapping[str, DataFrame]) -> list[DataFrame]:
-    """Return a static frame for each stream.
-
-    Raises:
-        DefinitionError: If there is none, or it lacks a column.
-    """
-    return [
-        _frame(stream.name, stream.schema.names, samples.get(stream.name, given))
-        for stream, given in zip(join.query.streams, join.frames, strict=True)
-    ]
-
-
-def _frame(name: str, columns: Sequence[str], frame: DataFrame | None) -> DataFrame:
-    if frame is None or check_frame(f"Stream '{name}'", frame).isStreaming:
-        raise DefinitionError(
-            f"Stream '{name}' is streaming: advise reads a static sample, "
-            f'such as samples={{"{name}": spark.read.parquet(...)}}.'
-        )
-    missing = [column for column in columns if column not in frame.columns]
-    if missing:
-        raise DefinitionError(f"The sample of stream '{name}' has no column '{missing[0]}', which the stream has.")
-    return frame.select(*(frame[f"`{column}`"] for column in columns))
 
 
 def sample_rows(join: Join, frames: Sequence[DataFrame]) -> pa.Table:

@@ -44,6 +44,7 @@ from watersmeet.spark.offsets import Offsets
 from watersmeet.spark.paths import Place
 from watersmeet.spark.sinks import Results, Sink
 from watersmeet.spark.tree import FrameTree
+from watersmeet.spark.versions import misfit
 from watersmeet.spilling import Paying, Spilling
 from watersmeet.spilling.told import lines
 from watersmeet.state import history, rounds
@@ -349,7 +350,7 @@ def _what(error: BaseException) -> str:
         files = [name for name in (error.filename, error.filename2) if name]
         return f"{error.strerror or error}{f' ({files[-1]})' if files else ''}"
     if isinstance(error, PySparkException | Py4JError):
-        return re.sub(r"^java[\w.]*: ", "", said(error))
+        return misfit(error) or re.sub(r"^java[\w.]*: ", "", said(error))
     return f"{type(error).__name__}: {error}"
 
 

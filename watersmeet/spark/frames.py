@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from watersmeet.engine.plan import Host
 from watersmeet.errors import DefinitionError
@@ -16,6 +16,7 @@ from watersmeet.exchange.tasks import CONTENT, STREAM, TRACED
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column as ColumnOf
 from watersmeet.spark.content import content_hash
+from watersmeet.spark.versions import to_arrow_schema
 from watersmeet.state.traces import TRACE_TYPE
 
 STORABLE = (
@@ -86,7 +87,7 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     """Return a frame's schema in Arrow's terms; every field may be NULL, as it may once streams are unioned."""
     try:
         known = [replace_type(field, stored_as(field.dataType)) for field in frame.schema]
-        schema = to_arrow_schema(_nullable(T.StructType(known)), timezone="UTC")
+        schema = to_arrow_schema(_nullable(T.StructType(known)))
     except Exception as error:
         raise DefinitionError(f"A column has no type in Arrow: {error}") from None
     return schema
@@ -122,7 +123,7 @@ def is_odd(kind: T.DataType) -> bool:
 
 def arrow_type(kind: T.DataType) -> pa.DataType:
     """Return a type that can be stored in Arrow's terms."""
-    return to_arrow_schema(_nullable(T.StructType([T.StructField("c", kind)])), timezone="UTC").field(0).type
+    return to_arrow_schema(_nullable(T.StructType([T.StructField("c", kind)]))).field(0).type
 
 
 def is_storable(kind: T.DataType) -> bool:

@@ -39,6 +39,11 @@ class Results:
 class Sink(ABC):
     """Where results go."""
 
+    @property
+    def output(self) -> str | None:
+        """The place that results are put in, if it has one that two queries must not take for their own."""
+        return None
+
     def written_by(self, owner: str, run: str, durable: bool) -> "Sink":
         """Return the sink as a run of a checkpoint's query writes to it."""
         return self
@@ -64,6 +69,11 @@ class FileSink(Sink):
     folder: Folder
     options: Mapping[str, str] = field(default_factory=dict)
     partition_by: tuple[str, ...] = ()
+
+    @property
+    def output(self) -> str:
+        """See Sink."""
+        return self.folder.place.arrow
 
     def written_by(self, owner: str, run: str, durable: bool) -> "FileSink":
         """See Sink."""

@@ -24,6 +24,7 @@ from watersmeet.retention.outlook import Outlook
 from watersmeet.spark import checks
 from watersmeet.spark.batch import DATA_ERROR, BatchRunner, Checkpoint, Outputs, description
 from watersmeet.spark.catalyst import said
+from watersmeet.spark.delta import DeltaSink, check_jars
 from watersmeet.spark.exchange import warm_up
 from watersmeet.spark.files import Folder
 from watersmeet.spark.frames import host, is_local
@@ -34,6 +35,7 @@ from watersmeet.spark.paths import Place, absolute, place, reached
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
 from watersmeet.spark.spill import quotas_of
 from watersmeet.spark.tree import FrameTree
+from watersmeet.spark.versions import misfit
 from watersmeet.spark.workers import save_space
 from watersmeet.spilling import Controller
 from watersmeet.state import manifest as manifests
@@ -145,7 +147,7 @@ class JoinWriter:
         samples = checks.samples(self._options.get("samples"), join.stream_columns)
         durable = checks.switch("durable", self._options.get("durable", "true"))
         opened = bytes_of(self._options["openBytes"], "option 'openBytes'") if "openBytes" in self._options else 0
-        sink, sides = self._sink(location.spark), self._sides()
+        sink, sides = self._sink(), self._sides()
         kept = location.inside("watersmeet")
         checks.apart(kept.arrow, *self._outputs(sink, sides))
         store, offsets = Store(kept.arrow, durable, opened), Offsets(Store(location.arrow))
@@ -159,8 +161,7 @@ class JoinWriter:
             lease = take(store)
         try:
             warm_up(spark, chosen)
-            output = sink.folder.place.arrow if isinstance(sink, FileSink) else None
-            name, run = claim(store, description(tree), output), uuid.uuid4().hex[:12]
+            name, run = claim(store, description(tree), sink.output), uuid.uuid4().hex[:12]
             outputs = Outputs(
                 sink.written_by(name, run, durable),
                 join.plain,
@@ -225,21 +226,25 @@ class JoinWriter:
     def _sink_options(self) -> dict[str, str]:
         return {key: value for key, value in self._options.items() if key not in OWN_OPTIONS}
 
-    def _sink(self, location: str) -> Sink:
+    def _sink(self) -> Sink:
         if self._consume is not None:
             return FrameSink(self._consume)
         if self._format in FILE_FORMATS:
             folder = Folder(self._place(self._path(), "path"))
             checks.folder(folder)
             return FileSink(self._format, folder, self._sink_options(), self._partitions)
-        return FrameSink(_CONSUMERS.get(self._format, JoinWriter._save)(self, location))
+        if self._format == "delta":
+            check_jars(self.join.spark)
+            path = absolute(self.join.spark, self._path())
+            return DeltaSink(self.join.spark, path, self._sink_options(), self._partitions)
+        return FrameSink(_CONSUMERS.get(self._format, JoinWriter._save)(self))
 
     def _path(self) -> str:
         if "path" not in self._options:
             raise DefinitionError(f"format('{self._format}') needs a path: .option('path', ...) or .start(path).")
         return self._options["path"]
 
-    def _save(self, location: str) -> Consume:
+    def _save(self) -> Consume:
         options = self._sink_options()
         if "path" in self._options:
             options["path"] = absolute(self.join.spark, self._options["path"])
@@ -249,17 +254,7 @@ class JoinWriter:
 
         return consume
 
-    def _delta(self, location: str) -> Consume:
-        path = absolute(self.join.spark, self._path())
-
-        def consume(frame: DataFrame, batch: int) -> None:
-            once = {"txnAppId": location, "txnVersion": str(batch)}
-            writer = frame.write.format("delta").mode("append").options(**self._sink_options(), **once)
-            writer.partitionBy(*self._partitions).save(path)
-
-        return consume
-
-    def _console(self, location: str) -> Consume:
+    def _console(self) -> Consume:
         rows, truncate = int(self._options.get("numRows", 20)), self._options.get("truncate", "true") == "true"
 
         def consume(frame: DataFrame, batch: int) -> None:
@@ -269,7 +264,7 @@ class JoinWriter:
 
         return consume
 
-    def _memory(self, location: str) -> Consume:
+    def _memory(self) -> Consume:
         if not self._name:
             raise DefinitionError("format('memory') needs a name: .queryName('...').")
         name, spark, kept = self._name, self.join.spark, list[pa.Table]()
@@ -288,8 +283,7 @@ def _warn(tree: FrameTree) -> None:
             logging.getLogger("watersmeet").warning(says)
 
 
-_CONSUMERS: dict[str, Callable[[JoinWriter, str], Consume]] = {
-    "delta": JoinWriter._delta,
+_CONSUMERS: dict[str, Callable[[JoinWriter], Consume]] = {
     "console": JoinWriter._console,
     "memory": JoinWriter._memory,
 }
@@ -417,4 +411,5 @@ class JoinQuery:
             return self._runner.error
         if self._runner.error is None and isinstance(error, PySparkException) and re.search(DATA_ERROR, str(error)):
             return PredicateError(f"Spark raised an error while reading new tuples: {said(error)}.")
-        return None
+        why = misfit(error)
+        return None if why is None else StateError(f"Spark could not read new tuples: {why}.")
