@@ -64,12 +64,14 @@ class Checkpoint:
 
     Attributes:
         place: Where the store is.
+        name: The store's name, which no other has.
         store: The join's part.
         lease: What says that the store is this run's.
         offsets: Spark's part: the offsets of its batches.
     """
 
     place: Place
+    name: str
     store: Store
     lease: Lease
     offsets: Offsets
@@ -287,7 +289,8 @@ class BatchRunner(Runtime):
     def _jobs(self) -> Jobs:
         assert self._batch is not None
         done, everything = partial(self.after, "job"), bool(self.outputs.sides)
-        return Jobs(self.frames, self._batch, self.checkpoint.place, self.exchange, everything, self.clock, done)
+        where = self.checkpoint.place, self.checkpoint.name
+        return Jobs(self.frames, self._batch, *where, self.exchange, everything, self.clock, done)
 
     def withdraw(self, action: Withdraw) -> None:
         """Remove from sink and side outputs what earlier runs left."""
@@ -301,7 +304,7 @@ class BatchRunner(Runtime):
         self.checkpoint.lease.check()
         self.cut = self.protocol.begun is None
         jobs = self._jobs()
-        read = partial(jobs.read, self.frames, action.files)
+        read = partial(jobs.read, self.frames, action.files, action.batch)
         files = jobs.places(action.files)
         self.outputs.sink.write(Results(jobs.batch.sparkSession, action.batch, files, read, self.outputs.plain))
         for kind, folder in self.outputs.sides.items():

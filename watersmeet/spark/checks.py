@@ -138,6 +138,21 @@ def purge_every(given: object) -> None:
         raise DefinitionError(f"purge_every={given!r} must be a whole number of batches, 1 or more.")
 
 
+def identity(given: object, select: str | None, named: bool) -> bool:
+    """Return whether results have an `_id`.
+
+    Args:
+        given: Whether the user asks for it beside one struct column per stream.
+        select: The SELECT list, if there is one.
+        named: Whether the list names it.
+    """
+    if not isinstance(given, bool):
+        raise DefinitionError(f"identity={given!r} must be True or False.")
+    if given and select is not None and not named:
+        raise DefinitionError(f"identity=True is for results without a SELECT list: add _id to '{select.strip()}'.")
+    return given or named
+
+
 def remember(given: object) -> int | None:
     """Return for how many microseconds marks are remembered; None for ever."""
     if given is None:

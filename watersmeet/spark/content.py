@@ -13,7 +13,12 @@ from pyspark.sql import types as T
 
 def content_hash(values: Sequence[tuple[Column, T.DataType]]) -> Column:
     """Return a hash of some columns, given with their types."""
-    return F.xxhash64(*(part for value, kind in values for part in _parts(value, kind)))
+    return F.xxhash64(*parts(values))
+
+
+def parts(values: Sequence[tuple[Column, T.DataType]]) -> list[Column]:
+    """Return what to hash of some columns, given with their types: rows that differ differ in this."""
+    return [part for value, kind in values for part in _parts(value, kind)]
 
 
 def _parts(value: Column, kind: T.DataType) -> list[Column]:

@@ -43,6 +43,7 @@ def join(
     purge_every: int = 1,
     remember: str | timedelta | None = None,
     spill: Spill | None = None,
+    identity: bool = False,
     untrusted: bool = False,
 ) -> Join:
     """Join streams under any predicate.
@@ -60,6 +61,8 @@ def join(
             as `"1 day"`; by default for ever. See docs/metadata.md.
         spill: When work is put off, to be paid for later, such as `wm.Spill(within="1 second")`; by default never. See
             docs/spilling.md.
+        identity: Whether results without a SELECT list have an `_id` too, after `_time`; a list names it like any other
+            column. It is the same however often a result is written; see docs/guarantees.md.
         untrusted: Whether `where` and `select` come from people, who may not do what the program may: then they hold
             only Spark's own functions that compute and nothing else. See docs/semantics.md.
 
@@ -84,6 +87,7 @@ def join(
     dialect = dialect_of(draft.spark)
     read = read_where(draft.spark, where, specs, draft.kinds, tuple(predicates), dialect, untrusted)
     outputs, computed = _outputs(select, draft, untrusted)
+    identity = checks.identity(identity, select, computed is not None and computed.identity)
     promised, told = _promised(_with_hidden(specs, read), streams, draft.kinds)
     whole = Query(
         promised,
@@ -99,7 +103,9 @@ def join(
     )
     full = weighted(without_useless(whole), spill)
     chosen = _checked(strategy or Auto(), full)
-    made = Join(full, frames, chosen, ordering(order), computed, inner, read, told, purge_every, remembered, spill)
+    made = Join(
+        full, frames, chosen, ordering(order), computed, inner, read, told, purge_every, remembered, spill, identity
+    )
     check_spill(made)
     return made
 
@@ -173,7 +179,7 @@ def _outputs(select: str | None, join: Join, untrusted: bool) -> tuple[tuple[Out
     if parsed.plain is not None:
         return parsed.plain, None
     outputs = tuple(Output(column.name, column) for column in parsed.computed.columns or (RESULT_TIME,))
-    trial = replace(join, query=replace(join.query, outputs=outputs))
+    trial = replace(join, query=replace(join.query, outputs=outputs), identity=parsed.computed.identity)
     none = trial._structs(trial._no_results())
     if untrusted:
         return outputs, check_untrusted(parsed.computed, none)
@@ -194,6 +200,7 @@ def sql(
     purge_every: int = 1,
     remember: str | timedelta | None = None,
     spill: Spill | None = None,
+    identity: bool = False,
     untrusted: bool = False,
 ) -> Join:
     """Join streams as text: `SELECT a.id, b.id AS other FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y`.
@@ -212,6 +219,7 @@ def sql(
         purge_every: See `wm.join`.
         remember: See `wm.join`.
         spill: See `wm.join`.
+        identity: See `wm.join`; for `SELECT *`.
         untrusted: Whether the text comes from people; see `wm.join`.
 
     Raises:
@@ -244,5 +252,6 @@ def sql(
         purge_every=purge_every,
         remember=remember,
         spill=spill,
+        identity=identity,
         untrusted=untrusted,
     )

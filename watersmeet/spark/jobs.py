@@ -33,6 +33,7 @@ class Jobs:
         frames: The tree.
         batch: The batch.
         place: Where the store is.
+        name: The store's name, which no other has.
         exchange: How partial results travel.
         everything: Whether rows come with all columns, for side outputs.
         clock: Returns seconds.
@@ -42,6 +43,7 @@ class Jobs:
     frames: FrameTree
     batch: DataFrame
     place: Place
+    name: str
     exchange: str
     everything: bool
     clock: Callable[[], float]
@@ -56,16 +58,17 @@ class Jobs:
             self.after()
         return done
 
-    def read(self, node: FrameTree, files: Sequence[str]) -> DataFrame:
-        """Return results of a join, in files of the store, as a frame."""
-        return node.read(self.batch, [place.spark for place in self.places(files)])
+    def read(self, node: FrameTree, files: Sequence[str], number: int) -> DataFrame:
+        """Return all results of a join in the batch of that number, in files of the store, as a frame."""
+        places = [place.spark for place in self.places(files)]
+        return node.read(self.batch, places, f"{self.name} {node.path} {number}")
 
     def places(self, files: Sequence[str]) -> list[Place]:
         """Return where files of the store are."""
         return [self.place.inside(file) for file in files]
 
     def _job(self, node: FrameTree, plan: BatchPlan, done: Mapping[str, Job]) -> Job:
-        results = {at: self.read(child, done[child.path].files) for at, child in node.inner.items()}
+        results = {at: self.read(child, done[child.path].files, plan.batch) for at, child in node.inner.items()}
         rows = node.rows(self.batch, results, self.everything)
         began = self.clock()
         reports = self._exchanged(rows, hearing(plan, {at: done[child.path] for at, child in node.inner.items()}))

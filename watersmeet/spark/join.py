@@ -26,6 +26,7 @@ from watersmeet.ordering import Given, Ordering
 from watersmeet.placement import Strategy
 from watersmeet.predicate.model import Column
 from watersmeet.spark import checks, tasks
+from watersmeet.spark.content import parts
 from watersmeet.spark.dialect import dialect_of
 from watersmeet.spark.exchange import SparkStage
 from watersmeet.spark.frames import (
@@ -42,6 +43,7 @@ from watersmeet.spark.frames import (
     tried_name,
     union,
 )
+from watersmeet.spark.identity import ID, identified
 from watersmeet.spark.select import Selection
 from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.where import Where
@@ -50,6 +52,9 @@ from watersmeet.spark.writer import JoinWriter
 from watersmeet.spilling import Spill
 from watersmeet.spilling.told import planned
 from watersmeet.state.store import Store
+
+STATIC = "static"
+"""The origin of the results of static frames: they have no checkpoint, and are all in one batch."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ class Join:
         purge_every: After how many batches tuples that can no longer join anything are looked for.
         remember: For how many microseconds of the watermark what streams have said is remembered; None for ever.
         spill: When work is put off, here and in inner joins; None for never.
+        identity: Whether results have an `_id`, to be shown or for the SELECT list to read.
     """
 
     query: Query
@@ -81,6 +87,7 @@ class Join:
     purge_every: int = 1
     remember: int | None = None
     spill: Spill | None = None
+    identity: bool = False
 
     @property
     def leaves(self) -> list[tuple[str, DataFrame]]:
@@ -130,11 +137,13 @@ class Join:
     def schema(self) -> pa.Schema:
         """The schema of the results."""
         if self.select is None:
-            return self.query.output_schema
+            own = [pa.field(ID, pa.string())] if self.identity else []
+            return pa.schema([*self.query.output_schema, *own])
         return arrow_schema(self._selected(self._no_results()))
 
     def _no_results(self) -> DataFrame:
-        return self.spark.createDataFrame([], spark_schema(self.query.output_schema))
+        own = [T.StructField(ID, T.StringType())] if self.identity else []
+        return self.spark.createDataFrame([], T.StructType([*spark_schema(self.query.output_schema), *own]))
 
     def with_time(self) -> "Join":
         """Return the join with `_time` among its output columns, as an outer join needs it."""
@@ -233,10 +242,25 @@ class Join:
             placement = self.strategy.plan(seen).placement
             print("\n".join(planned(self.spill, placement.buckets if placement.apart else 1)))
 
-    def read_results(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
-        """Return result files as a frame of the output's schema; results that carry traces come with them, first."""
+    def read_results(self, batch: DataFrame, files: Sequence[str], origin: str) -> DataFrame:
+        """Return result files as a frame of the output's schema; results that carry traces come with them, first.
+
+        Args:
+            batch: The batch's input.
+            files: All results of the batch.
+            origin: What no result of another batch has; see `identified`.
+        """
         beside = [self.query.trace_name] if self.query.tracing == "results" else []
-        return self._selected(_files(batch, files, self.query.file_schema), *beside)
+        return self._selected(self._identified(_files(batch, files, self.query.file_schema), origin), *beside)
+
+    def _identified(self, frame: DataFrame, origin: str) -> DataFrame:
+        """Return results, as files hold them, with their `_id` if it is needed."""
+        return identified(frame, self._content, origin) if self.identity else frame
+
+    @cached_property
+    def _content(self) -> list[SparkColumn]:
+        """What to hash of results, as files hold them; it is kept, as to make it takes many calls of the JVM."""
+        return parts([(F.col(quoted(f.name)), f.dataType) for f in spark_schema(self.query.output_schema)])
 
     def decide(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Return those of the combinations in some files that Spark finds to be results."""
@@ -268,7 +292,7 @@ class Join:
     @property
     def plain(self) -> bool:
         """Whether result files hold the output as it is."""
-        return self.select is None and not self._is_odd
+        return self.select is None and not self._is_odd and not self.identity
 
     @cached_property
     def _is_odd(self) -> bool:
@@ -279,12 +303,12 @@ class Join:
         """Return results with the types that the streams' columns have, where state keeps others."""
         if not self._is_odd:
             return frame
+        own = [ID] if self.identity else []
         if self.query.outputs:
-            return frame.select(
-                *beside, *(self._column(F.col(quoted(out.name)), out.column, out.name) for out in self.query.outputs)
-            )
+            flat = [self._column(F.col(quoted(out.name)), out.column, out.name) for out in self.query.outputs]
+            return frame.select(*beside, *flat, *own)
         structs = [self._struct(position) for position in range(len(self.query.streams))]
-        return frame.select(*beside, *structs, "_time")
+        return frame.select(*beside, *structs, "_time", *own)
 
     def _struct(self, position: int) -> SparkColumn:
         stream = self.query.streams[position]
@@ -297,13 +321,14 @@ class Join:
         return restored(value, self._kind_of(column)).alias(name)
 
     def _structs(self, frame: DataFrame, *beside: str) -> DataFrame:
-        """Return flat results with one struct column per stream, and `_time`."""
+        """Return flat results with one struct column per stream, `_time` and `_id`, as far as they are read."""
         structs = []
         for position, spec in enumerate(self.query.streams):
             mine = [out for out in self.query.outputs if out.column.stream == position]
             fields = [F.col(out.name).alias(spec.schema.field(out.column.field).name) for out in mine]
             structs += [F.struct(*fields).alias(spec.name)] if fields else []
         structs += [F.col(out.name).alias("_time") for out in self.query.outputs if out.column == RESULT_TIME]
+        structs += [F.col(ID)] if self.identity else []
         return frame.select(*beside, *structs)
 
     def toDF(self) -> DataFrame:
@@ -333,7 +358,7 @@ class Join:
         frame = told(rows, batch, shares).frame.mapInArrow(tasks.on_spark(tasks.show(batch, shares)), columns)
         raised = F.raise_error(F.col(error))
         frame = frame.where(F.col(error).isNull() | raised.isNull()).drop(error)
-        made = self._selected(self._decided(frame) if self.query.deferred else frame)
+        made = self._selected(self._identified(self._decided(frame) if self.query.deferred else frame, STATIC))
         # Tasks make the folder anew if a frame derived from this one outlives it; the end of the process clears up.
         weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -21,6 +21,7 @@ from watersmeet.predicate.scope import Scope, same
 from watersmeet.spark import untrusted
 from watersmeet.spark.catalyst import Builder, Part, items, kind_of, part_of, quiet, said
 from watersmeet.spark.frames import quoted
+from watersmeet.spark.identity import ID
 from watersmeet.spark.names import ATTRIBUTE, STARS, VARIABLE
 from watersmeet.spark.purity import NAMES as NILADIC
 from watersmeet.spark.purity import refuse_variables
@@ -48,12 +49,14 @@ class Selection:
         source: As the user wrote it, and as Spark takes it.
         plan: As Spark parsed it.
         columns: Every column it reads.
+        identity: Whether it reads the results' `_id`.
         sources: The output columns that are nothing but a column, by their names in small letters.
     """
 
     source: Rewritten
     plan: Any
     columns: tuple[Column, ...]
+    identity: bool
     sources: Mapping[str, Column]
 
     @property
@@ -62,7 +65,7 @@ class Selection:
         return self.source.text
 
     def over(self, frame: DataFrame, *beside: str) -> DataFrame:
-        """Return the list computed over a frame of one struct column per stream, and `_time`.
+        """Return the list computed over a frame of one struct column per stream, `_time` and `_id`.
 
         Args:
             frame: The frame.
@@ -241,6 +244,7 @@ class _Reader:
         self._scope = Scope([(stream.name, stream.schema) for stream in query.streams])
         self._edits: dict[tuple[int, int], str] = {}
         self._columns: set[Column] = set()
+        self._identity = False
         self._named: set[str] = set()
 
     def read(self, listed: Sequence[Part]) -> Selected:
@@ -253,7 +257,8 @@ class _Reader:
         sources = {output.name.lower(): output.column for output in outputs if output is not None}
         source = Rewritten(self._text, self._edits)
         plan = _parser(self._spark).parsePlan(PREFIX + source.result)
-        return Selected(plain, Selection(source, plan, tuple(sorted(self._columns)), sources))
+        columns = tuple(sorted(self._columns))
+        return Selected(plain, Selection(source, plan, columns, self._identity, sources))
 
     def _item(self, item: Part) -> list[Output | None]:
         """Return the plain columns an item stands for; [None] if it has to be computed."""
@@ -328,12 +333,16 @@ class _Reader:
     def _column(self, node: Part) -> tuple[Column | None, bool]:
         """Return the column a name reads, and whether it is that column rather than a field inside it.
 
-        None for what is no column: an item of the list, further left, or a function called without parentheses.
+        None for what is no column: the result's `_id`, an item of the list, further left, or a function called without
+        parentheses.
         """
         path = node.names
         if _lower(path) == ["_time"]:
             self._columns.add(RESULT_TIME)
             return RESULT_TIME, True
+        if _lower(path) == [ID]:
+            self._identity = True
+            return None, False
         named_stream = len(path) > 1 and any(same(stream.name, path[0]) for stream in self._query.streams)
         try:
             column = self._scope.column(path)

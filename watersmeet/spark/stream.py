@@ -16,6 +16,7 @@ from watersmeet.spark.frames import (
     arrow_schema,
     check_frame,
 )
+from watersmeet.spark.identity import ID
 from watersmeet.spark.join import Join
 from watersmeet.spark.promises import Declared, declared
 
@@ -72,7 +73,7 @@ def stream(
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")
-    if name.lower() == "_time" or name.lower().startswith(OURS):
+    if name.lower() in ("_time", ID) or name.lower().startswith(OURS):
         raise DefinitionError(f"'{name}' can't name a stream: that name is reserved; use another.")
     if not isinstance(time, str):
         raise DefinitionError(f"Stream '{name}': time={time!r} is not the name of a column, such as time='ts'.")

@@ -18,7 +18,8 @@ from watersmeet.spilling import Spill
 from watersmeet.state.store import Store
 
 JOIN = "_join"
-Read = Callable[[DataFrame, Sequence[str]], DataFrame]
+Read = Callable[[DataFrame, Sequence[str], str], DataFrame]
+Decide = Callable[[DataFrame, Sequence[str]], DataFrame]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class FrameTree:
         frames: Its inputs by position; None where the stream is an inner join.
         strategy: Where tuples are kept.
         ordering: In which order streams are probed.
-        read: Reads result files as a frame of the output's schema, after the traces of results that carry them.
+        read: Reads all result files of a batch as a frame of the output's schema, after the traces of results that
+            carry them; told what no other batch's results have in common.
         decide: Reads files of combinations that Spark has to decide, as a frame of those that are results.
         computed: For each stream what computes its hidden columns.
         inner: The joins that are streams of this one, by position.
@@ -46,7 +48,7 @@ class FrameTree:
     strategy: Strategy
     ordering: Ordering
     read: Read
-    decide: Read
+    decide: Decide
     computed: Sequence[Computing]
     inner: Mapping[int, "FrameTree"] = field(default_factory=dict)
     path: str = "j"

@@ -168,7 +168,9 @@ class JoinWriter:
                 {kind: folder.written_by(name, run, durable) for kind, folder in sides.items()},
             )
             joins = tree.operators(store, run, host(spark, shared=chosen != "shuffle"), bool(sides), samples)
-            runner = BatchRunner(tree, joins, Checkpoint(kept, store, lease, offsets), outputs, chosen, self._due())
+            runner = BatchRunner(
+                tree, joins, Checkpoint(kept, name, store, lease, offsets), outputs, chosen, self._due()
+            )
             if tree.spill is not None:
                 slots = joins.operator.host.slots or 1
                 runner.spilling = Controller(tree.spill, name, slots, quotas_of(tree.spill, joins))
