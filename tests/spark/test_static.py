@@ -43,6 +43,15 @@ def test_a_frame_is_lazy_and_can_be_used_again(inputs: dict[str, DataFrame]) -> 
     assert half.count() == sum(1 for row in frame.collect() if row.a.x < 3)
 
 
+def test_a_frame_is_whole_in_other_partitions(inputs: dict[str, DataFrame]) -> None:
+    """[!] Coalesced or in a union, the frame's partitions have other numbers than the shares of the work."""
+    case = Case(STREAMS, ONE_BATCH, "a.x <= b.x", lambda a, b, c: None not in (a["x"], b["x"]) and a["x"] <= b["x"])
+    frame = join_of(case, inputs).toDF()
+    wanted = Counter(found for found, _ in expected(case).results.elements())
+    assert ids(frame.coalesce(1)) == wanted
+    assert ids(frame.union(frame)) == wanted + wanted
+
+
 def test_a_frame_outlives_the_join_and_its_own_name(inputs: dict[str, DataFrame]) -> None:
     case = Case(STREAMS, ONE_BATCH, strategy=wm.Central())
     derived = join_of(case, inputs, select="a.id AS a, b.id + 1 AS b").toDF().select("b")

@@ -251,11 +251,12 @@ class Join:
             origin: What no result of another batch has; see `identified`.
         """
         beside = [self.query.trace_name] if self.query.tracing == "results" else []
-        return self._selected(self._identified(_files(batch, files, self.query.file_schema), origin), *beside)
+        found = _files(batch, files, self.query.file_schema)
+        return self._selected(self._identified(found, origin, stored=True), *beside)
 
-    def _identified(self, frame: DataFrame, origin: str) -> DataFrame:
+    def _identified(self, frame: DataFrame, origin: str, stored: bool) -> DataFrame:
         """Return results, as files hold them, with their `_id` if it is needed."""
-        return identified(frame, self._content, origin) if self.identity else frame
+        return identified(frame, self._content, origin, stored) if self.identity else frame
 
     @cached_property
     def _content(self) -> list[SparkColumn]:
@@ -358,7 +359,8 @@ class Join:
         frame = told(rows, batch, shares).frame.mapInArrow(tasks.on_spark(tasks.show(batch, shares)), columns)
         raised = F.raise_error(F.col(error))
         frame = frame.where(F.col(error).isNull() | raised.isNull()).drop(error)
-        made = self._selected(self._identified(self._decided(frame) if self.query.deferred else frame, STATIC))
+        decided = self._decided(frame) if self.query.deferred else frame
+        made = self._selected(self._identified(decided, STATIC, stored=False))
         # Tasks make the folder anew if a frame derived from this one outlives it; the end of the process clears up.
         weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)

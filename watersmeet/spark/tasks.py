@@ -73,8 +73,13 @@ def show(plan: BatchPlan, shares: int) -> Task:
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
         adopt(plan.limits)
+        told = list(blocks)
+        # [!] Not the task's partition: in a union, or coalesced, the frame's partitions are numbered otherwise.
+        share = next((block.column("node")[0].as_py() for block in told if block.num_rows), None)
+        if share is None:
+            return
         try:
-            for rows in _shown(JoinTask(plan, received(blocks), attempt.worker), attempt.partition, shares):
+            for rows in _shown(JoinTask(plan, received(told), attempt.worker), share, shares):
                 fine = pa.nulls(rows.num_rows, pa.string())
                 yield pa.RecordBatch.from_arrays([*rows.columns, fine], schema=schema)
         except WatersmeetError as error:
