@@ -429,8 +429,8 @@ def standard_error_to(path: Path) -> Iterator[None]:
         os.close(kept)
 
 
-def start_spark(log: Path) -> SparkSession:
-    """Start a quiet local Spark whose own log goes to a file."""
+def start_spark(log: Path, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Start a quiet local Spark whose own log goes to a file; more settings of Spark's may be given."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
@@ -444,6 +444,7 @@ def start_spark(log: Path) -> SparkSession:
             .config("spark.sql.session.timeZone", "UTC")
             # A run this short is over before the JVM's second compiler would pay.
             .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+            .config(map=dict(settings or {}))
             .getOrCreate()
         )
     spark.sparkContext.setLogLevel("ERROR")

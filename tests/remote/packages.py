@@ -1,17 +1,16 @@
 """Fetch what the servers and Spark need from the package registries, once."""
 
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
 import pytest
 
+from examples.servers.fetch import MissingTool, maven, once, run
+
 HERE = Path(__file__).parent
-CACHE = Path.home() / ".cache" / "watersmeet-tests"
 MOTO = "5.2.5"
 DELTA = "4.4.0"
 """The newest Delta whose jars there are; for Spark 4.1 and 4.2."""
@@ -35,7 +34,7 @@ def minicluster() -> Path:
     if "jdk.compiler" not in modules:
         pytest.skip("needs a JDK (Debian: openjdk-17-jdk-headless) to start HDFS from its source file")
     artifact = f"org.apache.hadoop:hadoop-client-minicluster:{hadoop_version()}"
-    return _once(
+    return once(
         f"hdfs-{hadoop_version()}",
         lambda to: _mvn("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={to}"),
     )
@@ -43,7 +42,7 @@ def minicluster() -> Path:
 
 def s3a_jars() -> Path:
     """The folder with the jars that Spark needs for s3a://."""
-    return _once(
+    return once(
         f"s3a-{hadoop_version()}",
         lambda to: _mvn(
             "dependency:copy-dependencies",
@@ -58,7 +57,7 @@ def s3a_jars() -> Path:
 
 def delta_jars(spark: str) -> Path:
     """The folder with Delta's jars for a version of Spark."""
-    return _once(
+    return once(
         f"delta-{DELTA}-spark-{spark}",
         lambda to: _mvn(
             "dependency:copy-dependencies",
@@ -76,33 +75,15 @@ def moto_python() -> Path:
     """A Python with moto: an environment apart, as moto needs older versions than requirements.lock has."""
 
     def install(to: Path) -> None:
-        _run(sys.executable, "-m", "venv", str(to))
+        run(sys.executable, "-m", "venv", str(to))
         pip = (str(to / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        _run(*pip, f"moto[s3]=={MOTO}", "flask", "flask-cors")
+        run(*pip, f"moto[s3]=={MOTO}", "flask", "flask-cors")
 
-    return _once(f"moto-{MOTO}", install) / "bin" / "python"
-
-
-def _once(name: str, make: Callable[[Path], None]) -> Path:
-    """The folder of that name in the cache; made if it is not there yet, whole or not at all."""
-    folder = CACHE / name
-    done = folder / ".done"
-    if done.exists():
-        return folder
-    CACHE.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
-    make(folder)
-    done.touch()
-    return folder
+    return once(f"moto-{MOTO}", install) / "bin" / "python"
 
 
 def _mvn(*arguments: str) -> None:
-    if shutil.which("mvn") is None:
-        pytest.skip("needs Maven (Debian: maven) to fetch jars")
-    _run("mvn", "--quiet", "--batch-mode", *arguments)
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, cwd=CACHE, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed: {(done.stdout + done.stderr)[-2000:]}")
+    try:
+        maven(*arguments, what="jars")
+    except MissingTool as missing:
+        pytest.skip(str(missing))

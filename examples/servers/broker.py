@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from examples.kafka.fetch import maven, once
+from examples.servers.fetch import maven, once
 
 HERE = Path(__file__).parent
 KAFKA = "4.3.1"

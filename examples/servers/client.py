@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from examples.kafka.broker import Broker, broker_jars, java
+from examples.servers.broker import Broker, broker_jars, java
 
 TEXT = "org.apache.kafka.common.serialization.String"
 
