@@ -202,7 +202,8 @@ def brute_force(sent: Mapping[str, Sequence[tuple[float, float]]]) -> set[Fall]:
 
 def _apart(one: NDArray[np.float64], two: NDArray[np.float64] | float) -> NDArray[np.bool_]:
     """Tell which times are less than the window apart, to the millisecond."""
-    return np.abs(np.rint(one * 1000) - np.rint(np.asarray(two) * 1000)) < WINDOW * 1000
+    near: NDArray[np.bool_] = np.abs(np.rint(one * 1000) - np.rint(np.asarray(two) * 1000)) < WINDOW * 1000
+    return near
 
 
 # -- what the terminal shows

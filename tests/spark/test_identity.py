@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -221,7 +221,7 @@ def test_joins_of_joins(spark: SparkSession, tmp_path: Path, exchange: str) -> N
 # -- what is refused
 
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
-    "not a bool": (lambda a, b: wm.join(a, b, identity="yes"), "identity='yes' must be True or False"),
+    "not a bool": (lambda a, b: wm.join(a, b, identity=cast(Any, "yes")), "identity='yes' must be True or False"),
     "a list without it": (
         lambda a, b: wm.join(a, b, select="a.id", identity=True),
         "identity=True is for results without a SELECT list: add _id to 'a.id'",
