@@ -1,7 +1,7 @@
 """A join of three topics, in a process of its own: `python -m tests.remote.kafka_join <folder> <address> <spec>`.
 
-The spec is JSON: `nodes`, `exchange`, `live` for a query that goes on until it is killed, and `exit` for the batch whose
-results are written before the process ends, and which is not committed.
+The spec is JSON: `nodes`, `exchange`, `live` for a query that goes on until it is killed, and `exit` for the batch
+whose results are written before the process ends, and which is not committed.
 """
 
 import json

@@ -252,7 +252,10 @@ class Join:
         """
         beside = [self.query.trace_name] if self.query.tracing == "results" else []
         found = _files(batch, files, self.query.file_schema)
-        return self._selected(self._identified(found, origin, stored=True), *beside)
+        if files or not self.identity:
+            return self._selected(self._identified(found, origin, stored=True), *beside)
+        # [!] Spark takes an empty frame for the largest there is, and would deal it out to thousands of tasks.
+        return self._selected(found.withColumn(ID, F.lit("")), *beside)
 
     def _identified(self, frame: DataFrame, origin: str, stored: bool) -> DataFrame:
         """Return results, as files hold them, with their `_id` if it is needed."""
