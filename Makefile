@@ -15,7 +15,7 @@ SECONDS ?= 600
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 export SPARK_LOCAL_IP := 127.0.0.1
 
-.PHONY: help setup java demo demo-auctions test test-core test-slow test-versions fuzz chaos check bench lock clean
+.PHONY: help setup java postgres demo demo-auctions demo-kafka test test-core test-slow test-versions fuzz chaos check bench lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ $(REMOTE): $(STAMP)
 java:
 	@sh scripts/java.sh
 
+postgres:
+	@sh scripts/postgres.sh
+
 setup: java $(STAMP)  ## make .venv with the pinned dependencies, find or install Java
 
 demo: setup  ## three camera streams joined by image similarity, under two minutes
@@ -47,6 +50,9 @@ demo: setup  ## three camera streams joined by image similarity, under two minut
 
 demo-auctions: setup  ## a join with no window whose streams say what can no longer come, about three minutes
 	$(BIN)/python examples/auctions.py
+
+demo-kafka: setup  ## three Kafka topics joined into a fourth, by a broker of its own, about two minutes; needs Maven
+	$(BIN)/python examples/kafka.py
 
 check: $(STAMP)  ## lint, types and the layering contracts
 	$(BIN)/ruff check .
@@ -60,7 +66,7 @@ test: setup check  ## everything CI runs: check, core tests, Spark tests
 test-core: $(STAMP)  ## the tests that need no JVM, without the long ones
 	$(BIN)/python -m pytest $(PARALLEL) -m "not spark and not long and not slow"
 
-test-slow: setup $(REMOTE)  ## the exhaustive variants
+test-slow: setup postgres $(REMOTE)  ## the exhaustive variants
 	$(BIN)/python -m pytest $(PARALLEL) -m slow
 	SEARCH=20 $(BIN)/python -m pytest $(PARALLEL) -m "not spark and not slow" $(SEARCHED)
 	$(MAKE) test-versions

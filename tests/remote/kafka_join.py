@@ -1,33 +1,44 @@
-"""A join of three topics, in a process of its own: `python -m tests.remote.kafka_join <folder> <address> <spec>`.
+"""The join of docs/kafka.md, in a process of its own: `python -m tests.remote.kafka_join <folder> <address> <spec>`.
 
-The spec is JSON: `nodes`, `exchange`, `live` for a query that goes on until it is killed, and `exit` for the batch
-whose results are written before the process ends, and which is not committed.
+The spec is JSON: `nodes`, and perhaps `exit`: the batch whose results are written before the process ends, and which is
+not committed.
 """
 
 import json
 import os
 import sys
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import watersmeet as wm
 from examples.servers.broker import connector_jars
-
-TOPICS = "abc"
-RESULTS = "results"
-WHERE = "a.x < b.x AND abs(b.x - c.x) < 1.5"
-SELECT = "_id AS key, to_json(struct(a.id AS a, b.id AS b, c.id AS c)) AS value"
-WINDOW = 10
+from tests.test_docs import ROOT, examples
+from watersmeet.spark.batch import BatchRunner
 
 
-def _topic(spark: SparkSession, address: str, topic: str) -> DataFrame:
-    records = spark.readStream.format("kafka").option("kafka.bootstrap.servers", address).option("subscribe", topic)
-    values = records.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 40).load()
-    return values.selectExpr("from_json(string(value), 'id long, ts timestamp, x double') AS row").select("row.*")
+def page() -> dict[str, Any]:
+    """Return what the code of the page defines."""
+    names: dict[str, Any] = {}
+    for text, _, line in examples(ROOT / "docs" / "kafka.md"):
+        exec(compile("\n" * line + text, "docs/kafka.md", "exec"), names)
+    return names
 
 
 def main(folder: str, address: str, spec: str) -> None:
-    given = json.loads(spec)
+    given, names = json.loads(spec), page()
+    names["wm"] = SimpleNamespace(stream=wm.stream, join=partial(wm.join, strategy=wm.PSP(given["nodes"])))
+    publish = BatchRunner.publish
+
+    def cut(runner: BatchRunner, action: Any) -> Any:
+        done = publish(runner, action)
+        if action.batch == given.get("exit"):
+            os._exit(3)
+        return done
+
+    setattr(BatchRunner, "publish", cut)  # noqa: B010
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -35,22 +46,7 @@ def main(folder: str, address: str, spec: str) -> None:
         .config("spark.jars", ",".join(map(str, connector_jars())))
         .getOrCreate()
     )
-    streams = [
-        wm.stream(name, _topic(spark, address, name), time="ts", window=f"{WINDOW} seconds", delay="1 hour")
-        for name in TOPICS
-    ]
-    writer = wm.join(*streams, where=WHERE, select=SELECT, strategy=wm.PSP(given["nodes"])).writeStream
-    to = {"kafka.bootstrap.servers": address, "topic": RESULTS}
-
-    def write(frame: DataFrame, batch: int) -> None:
-        frame.write.format("kafka").options(**to).save()
-        if batch == given["exit"]:
-            os._exit(3)
-
-    writer = writer.foreachBatch(write) if "exit" in given else writer.format("kafka").options(**to)
-    writer = writer.option("checkpointLocation", folder).option("exchange", given.get("exchange", "driver"))
-    writer = writer if given.get("live") else writer.trigger(availableNow=True)
-    writer.start().awaitTermination()
+    names["results"](spark, address, folder).awaitTermination()
 
 
 if __name__ == "__main__":

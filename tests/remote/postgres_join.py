@@ -1,4 +1,4 @@
-"""A join that upserts its results, in a process of its own: `python -m tests.remote.postgres_join <folder> <spec>`.
+"""Upserts as docs/kafka.md has them, in a process of its own: `python -m tests.remote.postgres_join <folder> <spec>`.
 
 The spec is JSON: `connection`, `nodes`, and perhaps `exit`: the batch of which only some results are written before the
 process ends.
@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
-from examples.postgres import upsert
+from tests.remote.kafka_join import page
 from tests.spark.harness import frames, join_of, run
 from tests.spark.test_identity import PAIR
 
@@ -27,7 +27,7 @@ def main(folder: str, spec: str) -> None:
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
-    write = upsert(given["connection"], "matches")
+    write = page()["upsert"](given["connection"], "matches")
 
     def consume(frame: DataFrame, batch: int) -> None:
         write(frame.limit(7) if batch == given.get("exit") else frame, batch)
