@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 TOPICS, RESULTS, WINDOW = "abc", "matches", 10
 PARTITIONS = 2
 START = datetime(2026, 1, 1, tzinfo=UTC)
-SECONDS = 300.0
+SECONDS = 400.0
 """How long results are waited for."""
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -41,15 +41,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]
         pytest.skip(str(missing))
 
 
-def made(phase: int, count: int = 60) -> Rows:
-    """Rows of a phase, up to some seconds out of order; some come twice, and a few are those of the last phase."""
+def made(phase: int, count: int = 24) -> Rows:
+    """Rows of a phase, up to some seconds out of order; some come twice."""
     rng, rows = random.Random(phase), Rows()
     for name in TOPICS:
         rows[name] = []
         for at in range(count):
             moment = START + timedelta(seconds=phase * 8 + at * 8 / count - rng.random() * 6)
-            row = {"id": phase * 1000 + at, "ts": moment.isoformat(timespec="milliseconds"), "x": rng.randrange(8)}
-            rows[name] += [row] * (2 if at % 10 == 0 else 1)
+            row = {"id": phase * 1000 + at, "ts": moment.isoformat(timespec="milliseconds"), "x": rng.randrange(60)}
+            rows[name] += [row] * (2 if at % 8 == 0 else 1)
     return rows
 
 
