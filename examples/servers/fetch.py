@@ -1,10 +1,13 @@
 """Servers and connectors from the package registries: fetched once with Maven, kept in a cache, for demos and tests."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+DOWNLOADED = re.compile(r"Downloaded .*/(\S+\.jar \(.*\))")
+"""What Maven says of a jar that it has fetched."""
 CACHE = Path.home() / ".cache" / "watersmeet-tests"
 
 
@@ -63,7 +66,8 @@ def run(*command: str, tell: Callable[[str], None] | None = None) -> None:
     ) as process:
         for line in process.stdout or ():
             said.append(line)
-            if tell is not None and line.startswith("[INFO] Downloaded") and ".jar " in line:
-                tell(line.split("/")[-1].strip())
+            found = DOWNLOADED.search(line)
+            if tell is not None and found:
+                tell(f"  {found[1]}")
     if process.returncode:
         raise RuntimeError(f"{' '.join(command)} failed: {''.join(said)[-2000:]}")

@@ -141,3 +141,5 @@ def test_a_broker_that_does_not_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "broker" / "server.properties").write_text("node.id=nonsense\n")
     with pytest.raises(RuntimeError, match="The Kafka broker didn't start"):
         taken.start()
+    with pytest.raises(RuntimeError, match="could not be formatted"):
+        brokers.Broker(tmp_path / "other", partitions=0).start()
