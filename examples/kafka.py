@@ -301,7 +301,7 @@ def _joined(console: Console, spark: SparkSession, settings: Settings, broker: B
     right, sentence = verdict(results, brute_force(feed.sent))
     console.print(f"[{'green' if right else 'red'}]{sentence}[/]")
     steady = results.percentiles(began + settings.seconds / 3) or (0.0, 0.0)
-    late = sum(sum(batch["lateRows"].values()) for batch in query.progress)
+    late = sum(batch["lateRows"] for batch in query.progress)
     console.print(
         f"From the moment the last quote of a result was sent until the result was read from its topic: p50 "
         f"{steady[0]:.2f} s, p95 {steady[1]:.2f} s (without the first third, in which Spark warms up). {late} quotes "
