@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TOPICS = ("london", "newyork", "tokyo")
 RESULTS = "falls"
 PARTITIONS = 2
-WINDOW, DISORDER, GAP = 3.0, 1.0, 0.65
+WINDOW, DISORDER, GAP = 3.0, 1.0, 0.55
 TICK = 0.05
 """Seconds between two sendings."""
 QUIET = 5.0
