@@ -23,6 +23,7 @@ from watersmeet.testing.run import Run, content_key
 
 CONDITIONS: dict[str, Any] = {
     "{0}.k = {1}.k": lambda a, b: _eq(a["k"], b["k"]),
+    "{0}.x = {1}.x": lambda a, b: _eq(a["x"], b["x"]),
     "abs({0}.x - {1}.x) < 3": lambda a, b: _band(a["x"], b["x"]),
     "{0}.x < {1}.x": lambda a, b: _lt(a["x"], b["x"]),
     "near({0}.x, {1}.x)": lambda a, b: _band(a["x"], b["x"]),
@@ -78,6 +79,33 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@st.composite
+def steady(draw: st.DrawFn) -> dict[str, Any]:
+    """Cases in which time goes on from batch to batch and much meets: windows end, state leaves, deadlines are alike."""
+    hows = draw(st.sampled_from([("inner", h, "inner") for h in HOWS] + [("inner", "left", h) for h in HOWS]))
+    size = st.integers(3, 8)
+    window = st.one_of(size.map(oracle.Sliding), size.map(lambda size: oracle.Hopping(size, size)))
+    streams = [oracle.Stream(name, draw(window), 2) for name in "abc"]
+    row = st.tuples(
+        st.sampled_from("abc"), st.integers(-1, 5), st.sampled_from([0.0, 1.0]), st.sampled_from(["p", "p", "q"])
+    )
+    batches = draw(st.lists(st.lists(row, min_size=6, max_size=10), min_size=4, max_size=7))
+    tie = st.sampled_from(["{0}.k = {1}.k", "{0}.x = {1}.x"])
+    nodes = st.integers(1, 4)
+    return {
+        "streams": streams,
+        "how": dict(zip("abc", hows, strict=True)),
+        "ties": {"b": ("a", draw(tie)), "c": ("a", draw(tie))},
+        "batches": [[(n, 4 * b + t, x, k) for n, t, x, k in rows] for b, rows in enumerate(batches)],
+        "twins": draw(st.booleans()),
+        "exchanges": [draw(st.sampled_from(["local", "shuffle"])) for _ in batches],
+        "strategies": [draw(st.one_of(nodes.map(PSP), nodes.map(Hash), nodes.map(Hash))) for _ in batches],
+        "orderings": [None] * len(batches),
+        "limits": [{}] * len(batches),
+    }
+
+
+HOWS = ("left", "semi", "anti")
 _conditions = st.one_of(st.just(""), *[st.just(text) for text in CONDITIONS])
 
 
@@ -137,7 +165,15 @@ def plain_case(how: str, batches: list[Any], *, twins: bool = False, strategy: A
 TWINS = [[("b", 5, 1.0, "p")] * 3 + [("a", 5, 1.0, "p")] * 2, [("b", 6, 1.0, "p")] * 2, [("a", 7, 1.0, "p")]]
 
 
-@search(150)
+@search(40)
+@given(case=steady())
+def test_state_that_is_still_needed_stays(case: dict[str, Any]) -> None:
+    with TemporaryDirectory() as folder:
+        run, wanted = run_case(case, folder)
+        assert run.results == wanted.results
+
+
+@search(60)
 @given(case=cases())
 @example(plain_case("semi", TWINS, twins=True))
 @example(plain_case("semi", TWINS[::-1], twins=True, strategy=Hash(3)))
