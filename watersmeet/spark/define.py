@@ -12,6 +12,7 @@ from watersmeet.adapt.auto import Auto
 from watersmeet.engine.plan import start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.model.metadata import Inherited
+from watersmeet.model.outer import check_outer, check_shown, hows
 from watersmeet.model.query import RESULT_TIME, Nested, Output, Query, StreamSpec
 from watersmeet.model.statement import parse_statement
 from watersmeet.ordering import ordering
@@ -44,6 +45,7 @@ def join(
     remember: str | timedelta | None = None,
     spill: Spill | None = None,
     untrusted: bool = False,
+    how: Mapping[str, str] | None = None,
 ) -> Join:
     """Join streams under any predicate.
 
@@ -62,6 +64,9 @@ def join(
             docs/spilling.md.
         untrusted: Whether `where` and `select` come from people, who may not do what the program may: then they hold
             only Spark's own functions that compute and nothing else. See docs/semantics.md.
+        how: The optional streams, by name: `"left"` if results have NULL where there is no partner, `"semi"` if there
+            must be one, `"anti"` if there must be none. Conditions that name such a stream say what its partners are.
+            See docs/outer-joins.md.
 
     Raises:
         DefinitionError: If the join can't be; SQL errors underline the span.
@@ -79,7 +84,8 @@ def join(
     frames = tuple(None if isinstance(given.frame, Join) else given.frame for given in streams)
     inner = {at: given.frame for at, given in enumerate(streams) if isinstance(given.frame, Join)}
     specs = _specs(streams)
-    query = Query(specs)
+    optional = hows(how, specs)
+    query = Query(specs, how=optional)
     draft = Join(query, frames, PSP(1), inner=inner)
     dialect = dialect_of(draft.spark)
     read = read_where(draft.spark, where, specs, draft.kinds, tuple(predicates), dialect, untrusted)
@@ -96,7 +102,9 @@ def join(
         read.meaning,
         read.careful,
         read.flags,
+        how=optional,
     )
+    check_outer(whole, streaming=any(given.streaming for given in streams), spilling=spill is not None)
     full = weighted(without_useless(whole), spill)
     chosen = _checked(strategy or Auto(), full)
     made = Join(full, frames, chosen, ordering(order), computed, inner, read, told, purge_every, remembered, spill)
@@ -166,10 +174,12 @@ def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
 def _outputs(select: str | None, join: Join, untrusted: bool) -> tuple[tuple[Output, ...], Selection | None]:
     """Return the engine's output columns, and the SELECT list itself if Spark must compute it from them."""
     if select is None:
-        columns = [(stream.name, stream.schema.names) for stream in join.query.streams]
+        shown = [stream for at, stream in enumerate(join.query.streams) if at not in join.query.hides]
+        columns = [(stream.name, stream.schema.names) for stream in shown]
         checks.alike(columns, "results show every column: rename one, or say what to show with select='...'")
         return (), None
     parsed = parse_select(select, join.query, join.spark, untrusted)
+    check_shown(join.query, parsed.computed.columns)
     if parsed.plain is not None:
         return parsed.plain, None
     outputs = tuple(Output(column.name, column) for column in parsed.computed.columns or (RESULT_TIME,))
