@@ -1,5 +1,6 @@
 """Left, semi and anti joins: random streams through the engine without Spark, compared with the oracle."""
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -87,10 +88,10 @@ def steady(draw: st.DrawFn) -> dict[str, Any]:
     window = st.one_of(size.map(oracle.Sliding), size.map(lambda size: oracle.Hopping(size, size)))
     streams = [oracle.Stream(name, draw(window), 2) for name in "abc"]
     row = st.tuples(
-        st.sampled_from("abc"), st.integers(-1, 5), st.sampled_from([0.0, 1.0]), st.sampled_from(["p", "p", "q"])
+        st.sampled_from("abc"), st.integers(-1, 5), st.sampled_from([0.0, 1.0, 2.0]), st.sampled_from(["p", "p", "q"])
     )
     batches = draw(st.lists(st.lists(row, min_size=6, max_size=10), min_size=4, max_size=7))
-    tie = st.sampled_from(["{0}.k = {1}.k", "{0}.x = {1}.x"])
+    tie = st.sampled_from(["{0}.k = {1}.k", "{0}.x = {1}.x", "{0}.k = {1}.k AND {0}.x = {1}.x"])
     nodes = st.integers(1, 4)
     return {
         "streams": streams,
@@ -194,7 +195,35 @@ def test_state_leaves_when_nothing_can_be_decided_by_it(tmp_path: Path, how: str
     assert max(kept[4:]) <= kept[3] + 40
 
 
+@pytest.mark.parametrize("how", ["left", "anti"])
+@pytest.mark.parametrize("second", [oracle.Sliding(5), oracle.Hopping(6, 6), oracle.Sliding(6)])
+def test_members_that_expire_together_find_their_combination_once(
+    tmp_path: Path, how: str, second: oracle.Window
+) -> None:
+    case = plain_case(how, [[("a", 1, 1.0, "p"), ("c", 1, 1.0, "p"), ("c", 2, 1.0, "p")], END])
+    streams = [oracle.Stream("a", oracle.Sliding(6), 0), case["streams"][1], oracle.Stream("c", second, 0)]
+    case |= {"streams": streams, "how": {"a": "inner", "b": how, "c": "inner"}}
+    run, wanted = run_case(case, str(tmp_path))
+    assert run.results == wanted.results == {((0, None, 1), 1): 1, ((0, None, 2), 2): 1}
+
+
+END = [("a", 90, 1.0, "a"), ("b", 90, 1.0, "b"), ("c", 90, 1.0, "c")]
+
+
+def test_a_stream_that_falls_idle_lets_the_next_batch_close_more(tmp_path: Path) -> None:
+    """Tasks don't know which streams are idle: they close what the watermark before the batch shows, in any case."""
+    query = query_of(plain_case("anti", []))
+    query = replace(query, streams=(query.streams[0], replace(query.streams[1], idle=5)))
+    run = Run(query, Store(str(tmp_path)))
+    told = []
+    for now, rows in enumerate([[(0, 1), (1, 0)], [(0, 30)], [(0, 31)], [(0, 32)]]):
+        made = [(at, {"id": ts, "ts": ts, "x": 1.0, "k": "pq"[at]}) for at, ts in rows]
+        run.step(PSP(2), made, now=10 * now)
+        told.append((run.progress[-1]["watermark"], run.progress[-1]["settled"], dict(run.results)))
+    assert told[1:] == [(28, -2, {}), (29, 28, {((1, None), 1): 1}), (30, 29, {((1, None), 1): 1})]
+
+
 def test_what_lacks_a_key_has_no_partner(tmp_path: Path) -> None:
-    end = [("a", 90, 1.0, "q"), ("b", 90, 1.0, "p")]
-    run, wanted = run_case(plain_case("left", [[("a", 1, 1.0, None), ("b", 1, 1.0, None)], end]), str(tmp_path))
+    rows = [("a", 1, 1.0, None), ("b", 1, 1.0, None)]
+    run, wanted = run_case(plain_case("left", [rows, END[:2]]), str(tmp_path))
     assert run.results == wanted.results == {((0, None), 1): 1}
