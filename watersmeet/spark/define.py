@@ -14,7 +14,7 @@ from watersmeet.errors import DefinitionError
 from watersmeet.model.metadata import Inherited
 from watersmeet.model.outer import check_outer, check_shown, hows
 from watersmeet.model.query import RESULT_TIME, Nested, Output, Query, StreamSpec
-from watersmeet.model.statement import parse_statement
+from watersmeet.model.statement import Statement, parse_statement
 from watersmeet.ordering import ordering
 from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.model import PythonPredicate
@@ -30,7 +30,7 @@ from watersmeet.spark.promises import Resolver
 from watersmeet.spark.select import Selection, check, check_untrusted, parse_select
 from watersmeet.spark.spill import check_spill, weighted
 from watersmeet.spark.stream import Stream, check_text, stream
-from watersmeet.spark.where import Where, read_where
+from watersmeet.spark.where import Where, clauses_of, read_where
 from watersmeet.spilling import Spill
 
 
@@ -211,7 +211,9 @@ def sql(
     Args:
         text: The statement. Windows are `[RANGE size]`, `[RANGE size SLIDE step]`, `[ROWS n]`, or none for unbounded;
             `WATTR column` inside a window names the stream's time column. Promises may follow, each after a comma:
-            `[KEY (id), ORDERED BY seq SLACK 100, PUNCTUATED BY is_end ON auction]`; see docs/metadata.md.
+            `[KEY (id), ORDERED BY seq SLACK 100, PUNCTUATED BY is_end ON auction]`; see docs/metadata.md. Optional
+            streams follow with `LEFT [SEMI | ANTI] JOIN c [RANGE size] ON condition`, or are asked for in WHERE with
+            `[NOT] EXISTS (SELECT 1 FROM c [RANGE size] WHERE condition)`; see docs/outer-joins.md.
         streams: The frames, by the names the statement uses.
         time: The time column of streams without WATTR.
         delay: See `wm.stream`.
@@ -244,9 +246,9 @@ def sql(
         options: dict[str, Any] = {"time": column, "window": source.window, "delay": delay, "ahead": ahead}
         options |= {"punctuations": source.punctuations, "constraints": source.constraints}
         made.append(stream(source.name, streams[source.name], **options))
-    return join(
+    joined = join(
         *made,
-        where=statement.where,
+        where=statement.condition,
         select=statement.select,
         predicates=predicates,
         strategy=strategy,
@@ -255,4 +257,26 @@ def sql(
         remember=remember,
         spill=spill,
         untrusted=untrusted,
+        how={name: kind for name, (kind, _) in statement.optional.items()},
     )
+    _check_clauses(joined, statement)
+    return joined
+
+
+def _check_clauses(join: Join, statement: Statement) -> None:
+    """Check that WHERE speaks of required streams alone, and each ON of its own stream.
+
+    Raises:
+        DefinitionError: If one doesn't: SQL means something else by it than a join does.
+    """
+    query, reads = join.query, iter(join.where.reads)
+    for clause in clauses_of(join.spark, statement.where) if statement.optional else ():
+        for name in (query.streams[at].name for at in sorted(next(reads)) if at in query.optional):
+            raise DefinitionError(
+                f"WHERE {clause}: {name} is optional, so put conditions on it after ON; for results without a "
+                f"partner, write LEFT ANTI JOIN {name} or NOT EXISTS."
+            )
+    for name, (_, on) in statement.optional.items():
+        for clause in clauses_of(join.spark, on):
+            if not any(query.streams[at].name == name for at in next(reads)):
+                raise DefinitionError(f"The condition {clause} says nothing of {name}: put it into WHERE.")
