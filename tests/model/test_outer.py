@@ -1,0 +1,98 @@
+"""What `how=` takes, and what it refuses."""
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from watersmeet.errors import DefinitionError
+from watersmeet.model.outer import check_outer, check_shown, hows
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.model.windows import Count, Hopping, Sliding, Window
+from watersmeet.predicate.model import Column, Conjunct, Dialect
+from watersmeet.predicate.parse import parse_where
+
+SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
+
+
+def streams(*windows: Window) -> tuple[StreamSpec, ...]:
+    return tuple(StreamSpec(name, SCHEMA, 1, window, 0) for name, window in zip("abc", windows, strict=False))
+
+
+def query(where: str = "a.id = b.id", how: Any = ("inner", "anti"), windows: Any = (Sliding(5), Sliding(5))) -> Query:
+    specs = streams(*windows)
+    conjuncts = parse_where(where, [(spec.name, spec.schema) for spec in specs], (), Dialect())
+    return Query(specs, conjuncts, where, how=how)
+
+
+def test_streams_are_optional_by_name() -> None:
+    specs = streams(Window(), Window(), Window())
+    assert hows({"B": "left", "c": "anti"}, specs) == ("inner", "left", "anti")
+    assert hows(None, specs) == hows({}, specs) == hows({"a": "inner"}, specs) == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("left", "name the optional streams"),
+        ({"d": "left"}, "there is no such stream; the streams are a, b"),
+        ({1: "left"}, "there is no such stream"),
+        ({"b": "right"}, "an optional stream is 'left', 'semi' or 'anti'"),
+        ({"b": "full"}, "combine two left joins"),
+        ({"a": "left", "b": "left"}, "at least one must be required"),
+    ],
+)
+def test_what_is_no_how_is_refused(given: Any, problem: str) -> None:
+    with pytest.raises(DefinitionError, match=problem):
+        hows(given, streams(Window(), Window()))
+
+
+def test_any_time_window_on_a_required_stream_will_do() -> None:
+    check_outer(query(), streaming=True, spilling=False)
+    check_outer(query(windows=(Hopping(5, 2), Window())), streaming=True, spilling=False)
+    check_outer(query(windows=(Window(), Window())), streaming=False, spilling=False)
+    check_outer(query("a.id = b.id", (), (Count(5), Window())), streaming=True, spilling=True)
+    windows = (Window(), Sliding(5), Window())
+    check_outer(query("a.id = b.id AND b.id = c.id", ("inner", "inner", "left"), windows), streaming=True, spilling=False)
+
+
+@pytest.mark.parametrize(
+    ("made", "problem"),
+    [
+        (query(windows=(Count(5), Window())), "'a' has a count window"),
+        (query(windows=(Sliding(5), Count(5))), "'b' has a count window"),
+        (query(windows=(Window(), Sliding(5))), "Without a window on 'a' a partner may come at any time"),
+        (
+            query("b.id = c.id", ("inner", "left", "left"), (Sliding(5),) * 3),
+            "b.id = c.id ties b and c, which are both optional",
+        ),
+    ],
+)
+def test_what_cannot_be_decided_is_refused(made: Query, problem: str) -> None:
+    with pytest.raises(DefinitionError, match=problem):
+        check_outer(made, streaming=True, spilling=False)
+
+
+def test_work_that_is_put_off_and_conditions_left_to_spark_are_refused() -> None:
+    with pytest.raises(DefinitionError, match="spill= can't be combined with how="):
+        check_outer(query(), streaming=True, spilling=True)
+    opaque = Conjunct("rlike(a.s, b.s)", None, (Column(0, 0), Column(1, 0)))
+    with pytest.raises(DefinitionError, match="rlike.* is left to Spark"):
+        check_outer(replace(query(), conjuncts=(opaque,)), streaming=True, spilling=False)
+
+
+def test_what_is_only_asked_for_is_not_shown() -> None:
+    check_shown(query(), [Column(0, 0)])
+    check_shown(query(how=("inner", "left")), [Column(1, 0)])
+    with pytest.raises(DefinitionError, match="b.id can't be shown, since results of an anti join"):
+        check_shown(query(), [Column(1, 0)])
+    with pytest.raises(DefinitionError, match="results of a semi join have no tuple of 'b'"):
+        check_shown(query(how=("inner", "semi")), [Column(1, 0)])
+
+
+def test_results_show_the_streams_that_they_have_tuples_of() -> None:
+    assert query().output_schema.names == ["a", "_time"]
+    assert query(how=("inner", "left")).output_schema.names == ["a", "b", "_time"]
+    assert query().description()["how"] == {"b": "anti"}
+    assert "how" not in query(how=()).description()
