@@ -82,7 +82,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def steady(draw: st.DrawFn) -> dict[str, Any]:
-    """Cases in which time goes on from batch to batch and much meets: windows end, state leaves, deadlines are alike."""
+    """Cases in which time goes on from batch to batch and much meets: windows end, state leaves."""
     hows = draw(st.sampled_from([("inner", h, "inner") for h in HOWS] + [("inner", "left", h) for h in HOWS]))
     size = st.integers(3, 8)
     window = st.one_of(size.map(oracle.Sliding), size.map(lambda size: oracle.Hopping(size, size)))

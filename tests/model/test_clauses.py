@@ -83,7 +83,10 @@ def test_exists_of_an_array_is_a_function() -> None:
         (f"LEFT JOIN payments ON {MATCH}, refunds", "come first, before LEFT JOIN"),
         (f"RIGHT JOIN payments ON {MATCH}", "optional streams follow with LEFT"),
         (f"JOIN payments ON {MATCH}", "separate the streams by commas"),
-        (f"WHERE EXISTS (SELECT 1 FROM payments WHERE {MATCH}) OR orders.x > 1", "one of the conditions that AND joins"),
+        (
+            f"WHERE EXISTS (SELECT 1 FROM payments WHERE {MATCH}) OR orders.x > 1",
+            "one of the conditions that AND joins",
+        ),
         (f"WHERE orders.x = EXISTS (SELECT 1 FROM payments WHERE {MATCH})", "one of the conditions that AND joins"),
         (f"WHERE EXISTS (SELECT 1 FROM payments, refunds WHERE {MATCH})", "takes one stream"),
         ("WHERE EXISTS (SELECT 1 FROM payments)", "takes one stream"),

@@ -7,11 +7,16 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import DefinitionError
+from watersmeet.explain import explain
+from watersmeet.model.metadata import Key
 from watersmeet.model.outer import check_outer, check_shown, hows
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import Count, Hopping, Sliding, Window
+from watersmeet.ordering import Given
+from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
+from watersmeet.retention.outlook import Outlook
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 
@@ -54,7 +59,9 @@ def test_any_time_window_on_a_required_stream_will_do() -> None:
     check_outer(query(windows=(Window(), Window())), streaming=False, spilling=False)
     check_outer(query("a.id = b.id", (), (Count(5), Window())), streaming=True, spilling=True)
     windows = (Window(), Sliding(5), Window())
-    check_outer(query("a.id = b.id AND b.id = c.id", ("inner", "inner", "left"), windows), streaming=True, spilling=False)
+    check_outer(
+        query("a.id = b.id AND b.id = c.id", ("inner", "inner", "left"), windows), streaming=True, spilling=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,3 +103,25 @@ def test_results_show_the_streams_that_they_have_tuples_of() -> None:
     assert query(how=("inner", "left")).output_schema.names == ["a", "b", "_time"]
     assert query().description()["how"] == {"b": "anti"}
     assert "how" not in query(how=()).description()
+
+
+def test_explain_says_how_partners_are_found() -> None:
+    told = explain(query(), Central(), Given())
+    assert "  b: sliding 5e-06 s on ts, delay 0 s, only asked: there must be no partner" in told
+    assert (
+        "  a tuple whose window ends of a: a\n  is there a partner in b?\n    probe b by sorted index on b.id" in told
+    )
+    assert "a new tuple" not in told
+    assert "  a new tuple of a: a\n" in explain(query(how=("inner", "semi")), Central(), Given())
+    assert "  a new tuple of b: b -> a\n" in explain(query(how=("inner", "left")), Central(), Given())
+
+
+def test_only_windows_let_state_go() -> None:
+    made = query(windows=(Sliding(5), Window()))
+    promised = replace(made, streams=(replace(made.streams[0], promises=(Key((0,)),)), made.streams[1]))
+    assert [*Outlook(promised).warnings()] == [
+        "Stream 'b' has no window, and nothing ever lets its tuples go: state will grow for as long as the join runs. "
+        "Give it a window.",
+        "Stream 'a' promises key (a.id), which lets no state go: with how=, only windows do. It only turns rows away.",
+    ]
+    assert not Outlook(promised).open(1)

@@ -46,9 +46,7 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_static_frames_give_what_spark_gives(
-    spark: SparkSession, shop: dict[str, DataFrame], statement: str
-) -> None:
+def test_static_frames_give_what_spark_gives(spark: SparkSession, shop: dict[str, DataFrame], statement: str) -> None:
     found = wm.sql(statement.format(WINDOW), shop, time="ts").toDF().collect()
     wanted = spark.sql(statement.format("")).collect()
     assert Counter(map(str, found)) == Counter(map(str, wanted))
@@ -120,8 +118,16 @@ def test_what_cannot_be_is_refused_when_the_join_is_defined(spark: SparkSession,
     with pytest.raises(wm.DefinitionError, match="spill= can't be combined"):
         wm.join(*sides, **anti, spill=wm.Spill(within="1 second"))
     with pytest.raises(wm.DefinitionError, match="WHERE paid IS NULL: payments is optional"):
-        wm.sql(f"SELECT orders.id FROM orders {WINDOW} LEFT JOIN payments {WINDOW} ON payments.number = orders.number "
-               "WHERE paid IS NULL", shop, time="ts")
+        wm.sql(
+            f"SELECT orders.id FROM orders {WINDOW} LEFT JOIN payments {WINDOW} ON payments.number = orders.number "
+            "WHERE paid IS NULL",
+            shop,
+            time="ts",
+        )
     with pytest.raises(wm.DefinitionError, match="orders.shop > 1 says nothing of payments"):
-        wm.sql(f"SELECT orders.id FROM orders {WINDOW} LEFT JOIN payments {WINDOW} ON payments.number = orders.number "
-               "AND orders.shop > 1", shop, time="ts")
+        wm.sql(
+            f"SELECT orders.id FROM orders {WINDOW} LEFT JOIN payments {WINDOW} ON payments.number = orders.number "
+            "AND orders.shop > 1",
+            shop,
+            time="ts",
+        )
