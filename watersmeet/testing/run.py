@@ -189,7 +189,7 @@ class Run(Runtime):
         raise StateError(f"Batch {action.batch} has a manifest already.")
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Note results by the ids of their members, None for those they lack, and their time; those of a SELECT list aren't."""
+        """Note results by the ids of their members, None for those they lack, and time; not those of a SELECT list."""
         if self.query.outputs:
             return
         hidden = {self.query.streams[at].name for at in self.query.hides}
