@@ -605,11 +605,12 @@ class _Outer:
         """The partners that a combination has in an optional stream."""
         join = _Join([*self.required, stream], [self.members[s.name] for s in (*self.required, stream)])
         rows = {name: member.row for name, member in by_name.items()}
-        holds = self.on.get(stream.name, lambda rows: True)
+        holds = self.on.get(stream.name)
         return [
             member
             for member in self.members[stream.name]
-            if holds({**rows, stream.name: member.row}) and join.admitted((*by_name.values(), member))
+            if (holds is None or holds({**rows, stream.name: member.row}))
+            and join.admitted((*by_name.values(), member))
         ]
 
     def closed(self, by_name: Mapping[str, Member]) -> bool:
