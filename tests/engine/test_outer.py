@@ -6,17 +6,22 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import hypothesis.strategies as st
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 
 from tests.budget import search
 from tests.engine.extremes import EXTREMES
 from tests.engine.test_engine import ENGINE_WINDOW, ORDERINGS, SCHEMA, _and, _band, _eq, _lt, near, strategies_of
+from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import GIVEN
+from watersmeet.errors import PredicateError
 from watersmeet.limits import limited
-from watersmeet.model.query import Query, StreamSpec
+from watersmeet.model import windows
+from watersmeet.model.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
 from watersmeet.placement import PSP, Hash
-from watersmeet.predicate.model import Dialect
+from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.state.store import Store
 from watersmeet.testing import oracle
@@ -119,7 +124,7 @@ def query_of(case: dict[str, Any]) -> Query:
     return Query(streams, conjuncts, text, (), (near,), how=tuple(case["how"].values()))
 
 
-def wanted_of(case: dict[str, Any], arrivals: list[oracle.Arrival]) -> oracle.Outcome:
+def wanted_of(case: dict[str, Any], arrivals: list[oracle.Arrival], *, ended: bool = False) -> oracle.Outcome:
     optional: Any = {name: how for name, how in case["how"].items() if how != "inner"}
 
     def holds(name: str) -> Any:
@@ -130,7 +135,7 @@ def wanted_of(case: dict[str, Any], arrivals: list[oracle.Arrival]) -> oracle.Ou
         return _and(*(holds(name)(rows) for name in rows))
 
     on = {name: holds(name) for name in optional}
-    return oracle.join(case["streams"], arrivals, where, how=optional, on=on)
+    return oracle.join(case["streams"], arrivals, where, how=optional, on=on, ended=ended)
 
 
 def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
@@ -186,6 +191,56 @@ def test_the_engine_gives_the_oracles_results(case: dict[str, Any]) -> None:
         assert sum(p["lateRows"] for p in run.progress) == len(wanted.late)
 
 
+@pytest.mark.long
+@search(15)
+@given(case=cases(), start=st.sampled_from([windows.NEVER, windows.FOREVER - 80]))
+def test_event_times_are_any_that_a_timestamp_holds(case: dict[str, Any], start: int) -> None:
+    moved = [[(n, start + t, x, k) for n, t, x, k in rows] for rows in case["batches"]]
+    with TemporaryDirectory() as folder:
+        run, wanted = run_case(case | {"batches": moved, "limits": [{}] * len(moved)}, folder)
+        assert run.results == wanted.results
+
+
+@search(25)
+@given(case=cases(), unbounded=st.booleans())
+def test_static_frames_end_with_everything_closed(case: dict[str, Any], unbounded: bool) -> None:
+    if unbounded:
+        case = case | {"streams": [replace(stream, window=oracle.Unbounded()) for stream in case["streams"]]}
+    with TemporaryDirectory() as folder:
+        run, names, rows = Run(query_of(case), Store(folder)), list(case["how"]), case["batches"][0]
+        made = [(names.index(n), {"id": at, "ts": ts, "x": x, "k": k}) for at, (n, ts, x, k) in enumerate(rows)]
+        operator = Operator(run.query, case["strategies"][0], run.store, run.name)
+        plan = replace(operator.plan(operator.start()), again=True)
+        for report in run.exchanged(plan, made):
+            for file in report.files:
+                for found in pq.read_table(f"{folder}/{file}").to_batches():
+                    run.add(found)
+        arrivals = [oracle.Arrival(0, names[at], row["ts"], content_key(row), row) for at, row in made]
+        assert run.results == wanted_of(case, arrivals, ended=True).results
+
+
+@pytest.mark.parametrize("exchange", ["local", "shuffle"])
+def test_a_required_stream_may_be_a_join(tmp_path: Path, exchange: str) -> None:
+    """Its watermark is known only after the batch, so that what it shows is closed by the next one."""
+    sides = tuple(StreamSpec(name, SCHEMA, 1, windows.Sliding(5), 0) for name in "ab")
+    shown = (Output("id", Column(0, 0)), Output("x", Column(1, 2)), Output("_time", RESULT_TIME))
+    inner = Query(sides, parse_where("a.k = b.k", [(s.name, s.schema) for s in sides], (), Dialect()), "", shown)
+    pairs = StreamSpec("ab", inner.output_schema, 2, windows.Sliding(5), 0, nested=Nested(OWN_TIME, False))
+    other = StreamSpec("c", SCHEMA, 1, windows.Sliding(5), 0)
+    text = "ab.x = c.x"
+    conjuncts = parse_where(text, [(s.name, s.schema) for s in (pairs, other)], (), Dialect())
+    run = Run(Query((pairs, other), conjuncts, text, how=("inner", "left")), Store(str(tmp_path)), inner={"j_0": inner})
+    told = []
+    for at in range(5):
+        rows = [(side, {"id": at, "ts": 20 * at + side, "x": float(at), "k": "p"}) for side in range(2)]
+        met = [(1, {"id": 9, "ts": 20 * at + 2, "x": 1.0, "k": "q"})]
+        run.step(PSP(2), met, exchange, within={"j_0": rows})
+        told.append(dict(run.results))
+    assert told[1] == {((1, 9), 22): 1}
+    assert told[2] == told[3] == {((1, 9), 22): 1, ((0, None), 1): 1}
+    assert told[4] == told[3] | {((2, None), 41): 1}
+
+
 @pytest.mark.parametrize("how", ["left", "semi", "anti"])
 def test_state_leaves_when_nothing_can_be_decided_by_it(tmp_path: Path, how: str) -> None:
     rows = [[(n, 20 * b + t, float(t % 3), "pq"[t % 2]) for n in "ab" for t in range(20)] for b in range(12)]
@@ -227,3 +282,33 @@ def test_what_lacks_a_key_has_no_partner(tmp_path: Path) -> None:
     rows = [("a", 1, 1.0, None), ("b", 1, 1.0, None)]
     run, wanted = run_case(plain_case("left", [rows, END[:2]]), str(tmp_path))
     assert run.results == wanted.results == {((0, None), 1): 1}
+
+
+def raising(text: str, folder: Path, how: Any, rows: list[tuple[int, float, str]], schema: pa.Schema = SCHEMA) -> Run:
+    """Run a join of a and b, of which b is optional, over rows of a stream, an x and a key, and close them all."""
+    streams = tuple(StreamSpec(name, schema, 1, ENGINE_WINDOW[oracle.Sliding](oracle.Sliding(9)), 0) for name in "ab")
+    conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
+    assert any(conjunct.raises for conjunct in conjuncts)
+    run = Run(Query(streams, conjuncts, text, (), (), how=("inner", how)), Store(str(folder)))
+    run.step(PSP(2), [(at, {"id": n, "ts": 1, "x": x, "k": k}) for n, (at, x, k) in enumerate(rows)])
+    run.step(PSP(2), [(at, {"id": 9, "ts": 90, "x": 5.0, "k": "ab"[at]}) for at in range(2)])
+    return run
+
+
+@pytest.mark.parametrize("how", ["left", "semi", "anti"])
+def test_a_condition_that_raises_is_asked_only_of_what_the_others_let_pass(tmp_path: Path, how: str) -> None:
+    text = "a.k = b.k AND 1 / (a.x - b.x) > 0"
+    run = raising(text, tmp_path / "guarded", how, [(0, 2.0, "p"), (1, 2.0, "q"), (1, 1.0, "p")])
+    assert run.results == ({} if how == "anti" else {((0, 2 if how == "left" else None), 1): 1})
+    with pytest.raises(PredicateError, match="DIVIDE_BY_ZERO"):
+        raising(text, tmp_path / "raising", how, [(0, 2.0, "p"), (1, 2.0, "p")])
+
+
+@pytest.mark.parametrize("how", ["left", "semi", "anti"])
+def test_a_condition_over_the_only_required_stream_may_raise(tmp_path: Path, how: str) -> None:
+    text = "a.k = b.k AND 1 / a.x > 0"
+    run = raising(text, tmp_path / "fine", how, [(0, 2.0, "p"), (0, -2.0, "p")])
+    assert run.results == ({} if how == "semi" else {((0, None), 1): 1})
+    rows = [(0, 0.0, "p"), (1, 0.0, "p" if how == "semi" else "q")]
+    with pytest.raises(PredicateError, match="DIVIDE_BY_ZERO"):
+        raising(text, tmp_path / "raising", how, rows)
