@@ -171,7 +171,7 @@ def plain_case(how: str, batches: list[Any], *, twins: bool = False, strategy: A
 TWINS = [[("b", 5, 1.0, "p")] * 3 + [("a", 5, 1.0, "p")] * 2, [("b", 6, 1.0, "p")] * 2, [("a", 7, 1.0, "p")]]
 
 
-@search(40)
+@search(25)
 @given(case=steady())
 def test_state_that_is_still_needed_stays(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
@@ -179,7 +179,7 @@ def test_state_that_is_still_needed_stays(case: dict[str, Any]) -> None:
         assert run.results == wanted.results
 
 
-@search(60)
+@search(40)
 @given(case=cases())
 @example(plain_case("semi", TWINS, twins=True))
 @example(plain_case("semi", TWINS[::-1], twins=True, strategy=Hash(3)))
@@ -201,7 +201,7 @@ def test_event_times_are_any_that_a_timestamp_holds(case: dict[str, Any], start:
         assert run.results == wanted.results
 
 
-@search(25)
+@search(15)
 @given(case=cases(), unbounded=st.booleans())
 def test_static_frames_end_with_everything_closed(case: dict[str, Any], unbounded: bool) -> None:
     if unbounded:

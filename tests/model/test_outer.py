@@ -9,12 +9,12 @@ import pytest
 from watersmeet.errors import DefinitionError
 from watersmeet.explain import explain
 from watersmeet.model.metadata import Key
-from watersmeet.model.outer import check_outer, check_shown, hows
+from watersmeet.model.outer import check_outer, check_shown, hows, windowed
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import Count, Hopping, Sliding, Window
 from watersmeet.ordering import Given
 from watersmeet.placement import Central
-from watersmeet.predicate.model import Column, Conjunct, Dialect
+from watersmeet.predicate.model import Column, Conjunct, Dialect, Hidden
 from watersmeet.predicate.parse import parse_where
 from watersmeet.retention.outlook import Outlook
 
@@ -82,6 +82,44 @@ def test_any_time_window_on_a_required_stream_will_do() -> None:
 def test_what_cannot_be_decided_is_refused(made: Query, problem: str) -> None:
     with pytest.raises(DefinitionError, match=problem):
         check_outer(made, streaming=True, spilling=False)
+
+
+TEN = 600_000_000
+
+
+@pytest.mark.parametrize(
+    ("where", "spans"),
+    [
+        ("b.ts <= a.ts", (1, None)),
+        ("b.ts BETWEEN a.ts AND a.later", (TEN + 1, 1)),
+        ("b.ts >= a.ts", (None, 1)),
+        ("b.later <= a.ts", (1, None)),
+        ("b.ts < a.later AND b.ts < a.ts AND a.ts <= b.later", (1, TEN + 1)),
+        ("b.ts <= a.later OR b.id = a.id", (None, None)),
+        ("b.id <= a.id", (None, None)),
+    ],
+)
+def test_conditions_on_event_times_are_windows(where: str, spans: tuple[int | None, int | None]) -> None:
+    made = query("a.id = b.id", windows=(Window(), Window()))
+    schema = SCHEMA.append(pa.field("later", SCHEMA.field(1).type))
+    conjuncts = parse_where(where, [(name, schema) for name in "ab"], (), Dialect())
+    later = Hidden("later", SCHEMA.field(1).type, moved=(1, TEN))
+    made = replace(made, conjuncts=conjuncts, streams=tuple(replace(s, hidden=(later,)) for s in made.streams))
+    assert tuple(stream.window.span for stream in windowed(made).streams) == spans
+    assert windowed(replace(made, how=())) == replace(made, how=())
+    wide = replace(made, streams=tuple(replace(s, window=Sliding(5)) for s in made.streams))
+    assert windowed(wide) == wide
+
+
+def test_of_several_optional_streams_the_last_to_end_counts() -> None:
+    where, how = "b.ts <= a.ts AND c.ts <= a.later", ("inner", "left", "anti")
+    schema = SCHEMA.append(pa.field("later", SCHEMA.field(1).type))
+    later = Hidden("later", SCHEMA.field(1).type, moved=(1, TEN))
+    specs = tuple(replace(spec, hidden=(later,)) for spec in streams(Window(), Window(), Window()))
+    for text, span in ((where, TEN + 1), ("b.ts <= a.ts", None)):
+        conjuncts = parse_where(text, [(name, schema) for name in "abc"], (), Dialect())
+        assert windowed(Query(specs, conjuncts, how=how)).streams[0].window.span == span
+    assert windowed(Query(specs, conjuncts, how=("inner", "inner", "left"))).streams == specs
 
 
 def test_work_that_is_put_off_and_conditions_left_to_spark_are_refused() -> None:

@@ -1,10 +1,12 @@
 """`how=`: which streams are optional, and what can't be decided of them is refused, in a sentence."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import get_args
 
 from watersmeet.errors import DefinitionError
 from watersmeet.model.query import How, Query, StreamSpec
+from watersmeet.model.windows import Sliding
 from watersmeet.predicate.model import Column
 
 KINDS = get_args(How)
@@ -37,6 +39,50 @@ def hows(given: Mapping[str, str] | None, streams: Sequence[StreamSpec]) -> tupl
     return tuple(found) if set(found) != {"inner"} else ()
 
 
+def windowed(query: Query) -> Query:
+    """Return a join with windows where conditions on event times amount to some.
+
+    With one required stream, `b.ts <= a.ts + INTERVAL 10 MINUTES` says the same of `a` as a window: every combination
+    that the condition accepts lies within it, and once it is over none can come. With several, a window would concern
+    the others as well.
+    """
+    if not query.optional or len(query.members) > 1:
+        return query
+    (member,) = query.members
+    after = [_reach(query, at, member) for at in query.optional]
+    found = {at: _reach(query, member, at) for at in query.optional}
+    found[member] = None if None in after else max(reach for reach in after if reach is not None)
+    streams = (
+        replace(stream, window=Sliding(reach + 1)) if (reach := found[at]) is not None and _endless(stream) else stream
+        for at, stream in enumerate(query.streams)
+    )
+    return replace(query, streams=tuple(streams))
+
+
+def _endless(stream: StreamSpec) -> bool:
+    return stream.window.span is None and stream.window.rows is None
+
+
+def _reach(query: Query, one: int, two: int) -> int | None:
+    """Return by how many microseconds the time of one stream's member can be later than another's; None for any."""
+    reaches = []
+    for order in (order for conjunct in query.conjuncts for order in conjunct.orders):
+        if (order.less.stream, order.more.stream) == (one, two):
+            less, more = _moved(query, order.less), _moved(query, order.more)
+            reaches += [] if less is None or more is None else [max(0, more - less)]
+    return min(reaches, default=None)
+
+
+def _moved(query: Query, column: Column) -> int | None:
+    """Return by how much a column differs from its stream's event time; None if that isn't known."""
+    stream = query.streams[column.stream]
+    if column.field == stream.time:
+        return 0
+    hidden = stream.hidden[column.field - len(stream.schema)] if column.field >= len(stream.schema) else None
+    moved = None if hidden is None else hidden.moved
+    return None if moved is None or moved[0] != stream.time else moved[1]
+
+
 def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
     """Check that it can be decided when a combination has no partner.
 
@@ -63,7 +109,8 @@ def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
         names = " or ".join(f"'{query.streams[at].name}'" for at in query.members)
         raise DefinitionError(
             f"Without a window on {names} a partner may come at any time, and nothing could be said to have none: "
-            "give it one, such as window='10 minutes'."
+            "give it one, such as window='10 minutes', or, to a single required stream, a condition such as "
+            "b.ts <= a.ts + INTERVAL 10 MINUTES."
         )
     _check_conjuncts(query)
 

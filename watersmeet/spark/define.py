@@ -12,7 +12,7 @@ from watersmeet.adapt.auto import Auto
 from watersmeet.engine.plan import start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.model.metadata import Inherited
-from watersmeet.model.outer import check_outer, check_shown, hows
+from watersmeet.model.outer import check_outer, check_shown, hows, windowed
 from watersmeet.model.query import RESULT_TIME, Nested, Output, Query, StreamSpec
 from watersmeet.model.statement import Statement, parse_statement
 from watersmeet.ordering import ordering
@@ -71,9 +71,9 @@ def join(
     Raises:
         DefinitionError: If the join can't be; SQL errors underline the span.
     """
-    for given in streams:
-        if not isinstance(given, Stream):
-            raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(given).__name__}.")
+    for part in streams:
+        if not isinstance(part, Stream):
+            raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(part).__name__}.")
     check_text("where", where, "a.x < b.y")
     check_text("select", select, "a.id, b.x AS other")
     predicates = checked(predicates)
@@ -81,8 +81,8 @@ def join(
         raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
     checks.purge_every(purge_every)
     remembered = checks.remember(remember)
-    frames = tuple(None if isinstance(given.frame, Join) else given.frame for given in streams)
-    inner = {at: given.frame for at, given in enumerate(streams) if isinstance(given.frame, Join)}
+    frames = tuple(None if isinstance(part.frame, Join) else part.frame for part in streams)
+    inner = {at: part.frame for at, part in enumerate(streams) if isinstance(part.frame, Join)}
     specs = _specs(streams)
     optional = hows(how, specs)
     query = Query(specs, how=optional)
@@ -91,7 +91,7 @@ def join(
     read = read_where(draft.spark, where, specs, draft.kinds, tuple(predicates), dialect, untrusted)
     outputs, computed = _outputs(select, draft, untrusted)
     promised, told = _promised(_with_hidden(specs, read), streams, draft.kinds)
-    whole = Query(
+    given = Query(
         promised,
         read.conjuncts,
         where or "",
@@ -104,7 +104,8 @@ def join(
         read.flags,
         how=optional,
     )
-    check_outer(whole, streaming=any(given.streaming for given in streams), spilling=spill is not None)
+    whole = windowed(given)
+    check_outer(whole, streaming=any(part.streaming for part in streams), spilling=spill is not None)
     full = weighted(without_useless(whole), spill)
     chosen = _checked(strategy or Auto(), full)
     made = Join(full, frames, chosen, ordering(order), computed, inner, read, told, purge_every, remembered, spill)
