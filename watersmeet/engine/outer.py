@@ -109,9 +109,9 @@ class Outer:
         """Yield a share of a stream's tuples whose deadlines pass in the batch."""
         span, window = closing(self._plan, self._intakes), self._query.streams[origin].window
         for target in self._targets:
-            if target.chunk.stream == origin and span.first <= span.last:
-                ts = self._hops.rows(target).ts
-                deadline = window.deadline(ts)
+            low, high = window.deadline(np.array([target.chunk.low, target.chunk.high]))
+            if target.chunk.stream == origin and max(low, span.first) <= min(high, span.last):
+                deadline = window.deadline(self._hops.rows(target).ts)
                 rows = np.flatnonzero((deadline >= span.first) & (deadline <= span.last))[share::shares]
                 yield self._entering(target, rows)
 

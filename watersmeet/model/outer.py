@@ -9,7 +9,7 @@ from watersmeet.model.query import How, Query, StreamSpec
 from watersmeet.model.windows import Sliding
 from watersmeet.predicate.model import Column
 
-KINDS = get_args(How)
+KINDS: dict[object, How] = {kind: kind for kind in get_args(How)}
 
 
 def hows(given: Mapping[str, str] | None, streams: Sequence[StreamSpec]) -> tuple[How, ...]:
@@ -28,12 +28,12 @@ def hows(given: Mapping[str, str] | None, streams: Sequence[StreamSpec]) -> tupl
         if not isinstance(name, str) or name.lower() not in names:
             known = ", ".join(stream.name for stream in streams)
             raise DefinitionError(f"how={{{name!r}: ...}}: there is no such stream; the streams are {known}.")
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             raise DefinitionError(
                 f"how={{{name!r}: {kind!r}}}: an optional stream is 'left', 'semi' or 'anti'; for a right join make "
                 "the other streams optional, and for a full one combine two left joins."
             )
-        found[names[name.lower()]] = kind
+        found[names[name.lower()]] = KINDS[kind]
     if "inner" not in found:
         raise DefinitionError("how= names every stream: at least one must be required, so leave it out there.")
     return tuple(found) if set(found) != {"inner"} else ()

@@ -48,6 +48,7 @@ def test_streams_are_optional_by_name() -> None:
         ({1: "left"}, "there is no such stream"),
         ({"b": "right"}, "an optional stream is 'left', 'semi' or 'anti'"),
         ({"b": "full"}, "combine two left joins"),
+        ({"b": ["left"]}, "an optional stream is 'left', 'semi' or 'anti'"),
         ({"a": "left", "b": "left"}, "at least one must be required"),
     ],
 )
@@ -112,7 +113,8 @@ def test_conditions_on_event_times_are_windows(where: str, spans: tuple[int | No
 
 
 def test_of_several_optional_streams_the_last_to_end_counts() -> None:
-    where, how = "b.ts <= a.ts AND c.ts <= a.later", ("inner", "left", "anti")
+    where: str = "b.ts <= a.ts AND c.ts <= a.later"
+    how: Any = ("inner", "left", "anti")
     schema = SCHEMA.append(pa.field("later", SCHEMA.field(1).type))
     later = Hidden("later", SCHEMA.field(1).type, moved=(1, TEN))
     specs = tuple(replace(spec, hidden=(later,)) for spec in streams(Window(), Window(), Window()))
