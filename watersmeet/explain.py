@@ -72,8 +72,8 @@ def _closing(query: Query, order: JoinOrder) -> Iterator[str]:
     for origin in members:
         course = tuple(at for at in order.orders(origin)[0] if at in members)
         names = " -> ".join(query.streams[at].name for at in (origin, *course))
-        when = "a new tuple" if early else "a tuple whose window ends"
-        yield f"  {when} of {query.streams[origin].name}: {names}"
+        name = query.streams[origin].name
+        yield f"  a new tuple of {name}: {names}" if early else f"  a tuple of {name} whose window ends: {names}"
         yield from (f"    first   {conjunct.text}" for conjunct in entry_conjuncts(query, origin))
         for hop in steps(query, origin, course, of=members):
             yield from _hop(query, hop, "")

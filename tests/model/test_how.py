@@ -151,7 +151,7 @@ def test_results_show_the_streams_that_they_have_tuples_of() -> None:
 def test_explain_says_how_partners_are_found() -> None:
     told = explain(query(), Central(), Given())
     assert "  b: sliding 0.000005 s on ts, delay 0 s, only asked: there must be no partner" in told
-    assert "  a tuple whose window ends of a: a\n  is there a partner in b?\n    probe b by sorted index on" in told
+    assert "  a tuple of a whose window ends: a\n  is there a partner in b?\n    probe b by sorted index on" in told
     assert "a new tuple" not in told
     assert "  a new tuple of a: a\n" in explain(query(how=("inner", "semi")), Central(), Given())
     assert "  a new tuple of b: b -> a\n" in explain(query(how=("inner", "left")), Central(), Given())
