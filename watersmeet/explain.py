@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from watersmeet.engine.plan import UNKNOWN, Host, led, start, view
-from watersmeet.kernel.steps import Step, entry_conjuncts, steps
+from watersmeet.kernel.steps import Step, entry_conjuncts, step, steps
 from watersmeet.model.duration import seconds
 from watersmeet.model.metadata import Speaking
 from watersmeet.model.query import Query, StreamSpec
-from watersmeet.ordering import Ordering
+from watersmeet.ordering import JoinOrder, Ordering
 from watersmeet.placement import Strategy
 from watersmeet.predicate.model import Conjunct
 from watersmeet.retention.outlook import Outlook
@@ -41,19 +41,45 @@ def explain(
         time = stream.schema.field(stream.time).name
         own = stream.nested is not None and not stream.nested.delayed
         delay = "a join with a watermark of its own" if own else f"delay {seconds(stream.delay)}"
-        lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, {delay}")
+        optional = f", {ASKED[query.optional[at]]}" if at in query.optional else ""
+        lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, {delay}{optional}")
         lines += _computed(stream)
         lines += _retained(query, outlook, at)
-    for origin, stream in enumerate(query.streams):
+    for origin, stream in enumerate(query.streams if query.paired else ()):
         for course in order.orders(origin):
             course = led(course, layout.placement.lead(origin))
             names = [query.streams[at].name for at in (origin, *course)]
             lines.append(f"  a new tuple of {stream.name}: {' -> '.join(names)}")
             lines += [f"    first   {conjunct.text}" for conjunct in entry_conjuncts(query, origin)]
-            for step in steps(query, origin, course):
-                lines += _hop(query, step, _matches(expected.get(step.hop), state.hop(*step.hop)))
+            for hop in steps(query, origin, course):
+                lines += _hop(query, hop, _matches(expected.get(hop.hop), state.hop(*hop.hop)))
+    lines += [*_closing(query, order)] if query.optional else []
     lines += _left_to_spark(query)
     return "\n".join(lines)
+
+
+ASKED = {
+    "left": "optional: results have NULL where there is no partner",
+    "semi": "only asked: there must be a partner",
+    "anti": "only asked: there must be no partner",
+}
+"""What a join asks of an optional stream, in words."""
+
+
+def _closing(query: Query, order: JoinOrder) -> Iterator[str]:
+    """Yield how the combinations of required streams are found, and how their partners are."""
+    members, early = query.members, [*query.optional.values()] == ["semi"]
+    for origin in members:
+        course = tuple(at for at in order.orders(origin)[0] if at in members)
+        names = " -> ".join(query.streams[at].name for at in (origin, *course))
+        name = query.streams[origin].name
+        yield f"  a new tuple of {name}: {names}" if early else f"  a tuple of {name} whose window ends: {names}"
+        yield from (f"    first   {conjunct.text}" for conjunct in entry_conjuncts(query, origin))
+        for hop in steps(query, origin, course, of=members):
+            yield from _hop(query, hop, "")
+    for at in query.optional:
+        yield f"  is there a partner in {query.streams[at].name}?"
+        yield from _hop(query, step(query, members, at, of=(*members, at)), "")
 
 
 def _computed(stream: StreamSpec) -> Iterator[str]:

@@ -140,10 +140,10 @@ WINDOW = (
             "JOIN",
         ),
         (
-            "SELECT * FROM a LEFT OUTER JOIN b ON a.x = b.x",
-            "LEFT OUTER JOIN: separate the streams by commas, and put the join condition into WHERE; "
-            "every result has a tuple of each stream.",
-            "LEFT OUTER JOIN",
+            "SELECT * FROM a FULL OUTER JOIN b ON a.x = b.x",
+            "FULL OUTER JOIN: separate the streams by commas, and put the join condition into WHERE; "
+            "optional streams follow with LEFT [SEMI | ANTI] JOIN .. ON ...",
+            "FULL OUTER JOIN",
         ),
         (
             "SELECT * FROM a AS one, b",

@@ -73,15 +73,24 @@ def _columns(query: Query, block: Partials, gather: Gather) -> list[pa.Array]:
     time = pa.array(block.high).cast(query.streams[0].time_type)
     if query.outputs:
         return [
-            time if out.column == RESULT_TIME else _cast(block.column(out.column, gather), query.type_of(out.column))
-            for out in query.outputs
+            time if out.column == RESULT_TIME else _column(query, block, out.column, gather) for out in query.outputs
         ]
     structs = []
     for position, stream in enumerate(query.streams):
-        columns = [Column(position, at) for at in range(len(stream.schema))]
-        values = [_cast(block.column(column, gather), query.type_of(column)) for column in columns]
+        if position in query.hides:
+            continue
+        if position not in block.rows:
+            structs.append(pa.nulls(len(block), pa.struct(list(stream.schema))))
+            continue
+        values = [_column(query, block, Column(position, at), gather) for at in range(len(stream.schema))]
         structs.append(pa.StructArray.from_arrays(values, fields=list(stream.schema)))
     return [*structs, time]
+
+
+def _column(query: Query, block: Partials, column: Column, gather: Gather) -> pa.Array:
+    """Return an output column; NULL of a stream that the results lack."""
+    kind = query.type_of(column)
+    return _cast(block.column(column, gather), kind) if column.stream in block.rows else pa.nulls(len(block), kind)
 
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:

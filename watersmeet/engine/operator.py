@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from watersmeet.engine.closing import closing_mark
 from watersmeet.engine.feedback import hop_work, measured, usage
 from watersmeet.engine.intake import total
 from watersmeet.engine.owing import reaches
@@ -80,7 +81,12 @@ class Operator:
 
     @cached_property
     def _purgeable(self) -> bool:
-        """Whether metadata may show some tuple to be dead."""
+        """Whether metadata may show some tuple to be dead.
+
+        [!] Not where streams are optional: what can have no more partners may be a result for that very reason.
+        """
+        if self.query.optional:
+            return False
         closings = Closings(self.query)
         return any(map(closings.possible, range(len(self.query.streams))))
 
@@ -131,6 +137,8 @@ class Operator:
             round=round,
             tallies=self.tallies,
             recall=Recall(self.remember, before.watermark, purge or not self._purgeable),
+            latest=tuple(stream.latest for stream in before.streams),
+            nested=watermarks(before.inner),
         )
 
     def commit(
@@ -167,6 +175,8 @@ class Operator:
         chunks, ledger = _paid(plan, _merged(plan, tasks), [chunk for task in tasks for chunk in task.chunks], now)
         reached = reaches(self.query, chunks.values())
         settled = join_settled(before.settled, ledger.settled(watermark, reached), self.query, inner or {})
+        if self.query.optional:
+            settled = closing_mark(plan, intakes)
         arrived = ledger.arrived() or tuple(stream.arrived for stream in streams)
         gone = leaving(self.rules, chunks, Moment(self.query, arrived, settled))
         live = {key: chunk for key, chunk in chunks.items() if key not in gone and chunk.live}

@@ -88,6 +88,8 @@ class BatchPlan:
         path: Where the join stands in the tree.
         traces: The streams whose rows say which groups of inner joins they came from.
         handed: The punctuations that inner joins put out in the same batch, by what they are a promise of here.
+        latest: For each stream the latest event time seen before the batch.
+        nested: The watermarks before the batch of streams that are joins, by position.
     """
 
     batch: int
@@ -121,6 +123,8 @@ class BatchPlan:
     path: str = "j"
     traces: frozenset[int] = frozenset()
     handed: Mapping[Number, tuple[MarkFile, ...]] = field(default_factory=dict)
+    latest: tuple[int | None, ...] = ()
+    nested: Mapping[int, int | None] = field(default_factory=dict)
 
     def denied(self) -> Denied:
         """Return what streams have denied up to the batch before."""

@@ -36,6 +36,8 @@ class Routes:
 
     def seats(self, block: Partials, step: Step, hashes: Hashes) -> Callable[[Target], Seat]:
         """See kernel.route.Router."""
+        if step.role.here:
+            return lambda target: target.chunk.owners[0] if target.chunk.bucket.first else NOWHERE
         placement = self._placement
         in_bucket = self._buckets(block, step, hashes)
         choices = _Choices(placement, block, step.target)

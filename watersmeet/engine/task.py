@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from watersmeet.engine.arrival import Arrivals, arrivals, as_of_all
 from watersmeet.engine.intake import IntakeReport, writer
 from watersmeet.engine.marking import Marking
+from watersmeet.engine.outer import Outer
 from watersmeet.engine.owing import Owing
 from watersmeet.engine.plan import BatchPlan, Course
 from watersmeet.engine.report import TaskReport
@@ -20,9 +21,9 @@ from watersmeet.engine.route import Routes
 from watersmeet.engine.tallies import Tallies
 from watersmeet.kernel.answers import AnswerCache
 from watersmeet.kernel.duck import Duck
+from watersmeet.kernel.entrants import entrants
 from watersmeet.kernel.hop import Hops
-from watersmeet.kernel.partials import Partials, references, regroup
-from watersmeet.kernel.route import NOWHERE
+from watersmeet.kernel.partials import Partials, regroup
 from watersmeet.kernel.steps import Step, entry_conjuncts
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.model.query import Query
@@ -90,7 +91,9 @@ class JoinTask:
         self.query = plan.query.wary() if self._failed() else plan.query
         self._hops = worker.hops(plan, self.query, self.table, self._routes)
         self.work = self._hops.work
+        self._tracked = self._routes.tracked
         self._owing = Owing(plan, self.table, old)
+        self._outer = Outer(plan, self.query, self._hops, intakes, [*old, *self._fresh])
         self._courses: dict[int, tuple[Course, ...]] = {}
         self._tallies = Tallies(plan, self.table)
         self._paid_rows = 0
@@ -111,7 +114,12 @@ class JoinTask:
         return any(zone is not None and zone.high > 0 for zone in zones)
 
     def courses(self, origin: int) -> tuple[Course, ...]:
-        """Return the courses of a stream's tuples: those of new ones, then those of earlier ones that pay."""
+        """Return the courses of a stream's tuples: those of new ones, then those of earlier ones that pay.
+
+        There are none where combinations of all streams are no results.
+        """
+        if not self.query.paired:
+            return ()
         if origin not in self._courses:
             plan = self._plan
             self._courses[origin] = (*plan.courses(origin, self.query), *plan.payments(origin, self.query))
@@ -142,6 +150,11 @@ class JoinTask:
         for origin in (*streams[share % len(streams) :], *streams[: share % len(streams)]):
             for course, steps in enumerate(self.courses(origin)):
                 yield from self.hops(regroup(self.entering(origin, course, share, shares)), steps)
+        yield from self.outer(share, shares)
+
+    def outer(self, share: int, shares: int) -> Iterator[Partials]:
+        """Yield this task's share of the results that follow from what optional streams have, or lack."""
+        return self._outer.results(share, shares)
 
     def entering(self, origin: int, course: int, share: int = 0, shares: int = 1) -> Iterator[Partials]:
         """Yield the tuples of a stream and course that pass the conjuncts over their own stream alone."""
@@ -159,29 +172,15 @@ class JoinTask:
                 rows = np.arange(share, target.chunk.rows, shares)
                 ts = self.table.rows(target).ts[rows]
                 asof = as_of_all(self._arrivals, origin, ts)
-                yield self._block(target, rows, ts, np.full(len(ts), self._plan.batch), asof)
+                batch = np.full(len(ts), self._plan.batch)
+                yield entrants(self.query, target, rows, ts, batch, asof, self._tracked)
 
     def _owed(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
         """Yield a share of a stream's earlier tuples that pay now."""
         for target, rows, batch in self._owing.tuples(origin):
             rows, batch = rows[share::shares], batch[share::shares]
             ts = self.table.rows(target).ts[rows]
-            yield self._block(target, rows, ts, batch, self._owing.as_of(origin, ts, batch))
-
-    def _block(self, target: Target, rows: Ints, ts: Ints, batch: Ints, asof: dict[int, Ints]) -> Partials:
-        """Return tuples of a chunk as partial results that have joined nothing yet."""
-        origin = target.chunk.stream
-        return Partials(
-            joined=(origin,),
-            rows={origin: references(target.number, rows)},
-            moment=ts,
-            high=ts,
-            deadline=self._plan.query.streams[origin].window.deadline(ts),
-            here=np.full(len(ts), NOWHERE),
-            batch=batch,
-            asof=asof,
-            times={origin: ts} if origin in self._routes.tracked else {},
-        )
+            yield entrants(self.query, target, rows, ts, batch, self._owing.as_of(origin, ts, batch), self._tracked)
 
     def _on_course(self, block: Partials, course: int) -> Partials:
         order = self._plan.order

@@ -18,6 +18,7 @@ from watersmeet.engine.intake import IntakeReport
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.task import Clock, JoinTask, Worker
+from watersmeet.exchange.message import RESULTS
 from watersmeet.exchange.wire import Wire
 from watersmeet.kernel.partials import Partials, regroup
 from watersmeet.kernel.steps import Step
@@ -90,6 +91,8 @@ class Relay:
                 if self._hop + 1 == self._plan.stages:
                     blocks = self._staying(blocks, steps[self._hop + 1 :])
                 yield from ((course, block) for block in blocks)
+        if self._hop + 1 == self._plan.stages:
+            yield from ((RESULTS, block) for block in self.task.outer(self._node, self._plan.placement.nodes))
 
     def _staying(self, blocks: Iterator[Partials], steps: tuple[Step, ...]) -> Iterator[Partials]:
         """Yield what partial results become that from here on find everything where they are."""

@@ -27,6 +27,7 @@ from watersmeet.kernel.undecided import Undecided
 from watersmeet.kernel.work import Work
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Conjunct
+from watersmeet.state.rows import Rows
 
 
 class Hops:
@@ -79,6 +80,21 @@ class Hops:
         for filter_ in self.entry_filters(conjuncts):
             block = self._reader.lean(filter_.passing(block)) if len(block) else block
         return block
+
+    def complete(self, block: Partials) -> Partials:
+        """Return the tuples that are combinations of their own and pass the conjuncts over their stream that may raise.
+
+        Raises:
+            PredicateError: If one raises for a tuple that no other denies.
+        """
+        conjuncts = tuple(c for c in self._query.conjuncts if c.raises and c.streams <= set(block.joined))
+        for filter_ in residuals(self._by, raising=conjuncts):
+            block = self._reader.lean(filter_.passing(block)) if len(block) else block
+        return block
+
+    def rows(self, target: Target) -> Rows:
+        """Open a chunk."""
+        return self._reader.table.rows(target)
 
     def hop(self, block: Partials, step: Step, node: int | None = None) -> Iterator[Partials]:
         """Yield what the partial results of a block become by probing `step.target`.

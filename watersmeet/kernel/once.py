@@ -3,14 +3,21 @@
 Every member of a result probes the streams of all others. So that only one of them emits it, a probe asks only for
 what arrived before the probing tuple: what came in earlier batches than it did; of its own batch, what has an earlier
 time, and of what has the same time, streams named earlier in the query.
+
+A combination that is looked for once it is closed is found by the member that expires first, instead. Of those with the
+same deadline that is the one of the stream named first.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from watersmeet.kernel.partials import Ints
+from watersmeet.kernel.partials import Ints, references
 from watersmeet.kernel.probe import Probe, Times
 from watersmeet.model.windows import FOREVER, NEVER
+
+OWN = "own"
+"""What a block notes the reference of the probing tuple by, where rows of its own stream are asked for: of those that
+came with it at the same time, the lower reference is the earlier one."""
 
 
 def arrived_before(probe: Probe, times: Times) -> Times:
@@ -23,6 +30,9 @@ def arrived_before(probe: Probe, times: Times) -> Times:
         times: What the windows admit.
     """
     (low, high), mine, block = times, probe.mine, probe.block
+    among = probe.step.role.among
+    if among in ("expiring", "all"):
+        return _expiring(probe, times) if among == "expiring" else times
     came = probe.target.chunk.arrived
     if came.last >= int(block.batch.min()):
         mine = mine & (block.batch >= came.first)
@@ -36,7 +46,13 @@ def arrived_before(probe: Probe, times: Times) -> Times:
 
 def came_before(probe: Probe, partial: Ints, row: Ints) -> NDArray[np.bool_] | None:
     """Return which pairs are of a row that arrived before the probing tuple; None if times have told them apart."""
-    arrivals, block = probe.rows.arrivals, probe.block
+    arrivals, block, among = probe.rows.arrivals, probe.block, probe.step.role.among
+    if among in ("expiring", "all"):
+        return None
+    if among == "earlier" and probe.target.chunk.arrived.last >= int(block.batch.min()):
+        lower = references(probe.target.number, row) < block.noted[OWN][partial]
+        earlier: NDArray[np.bool_] = lower | (probe.rows.ts[row] < block.moment[partial])
+        return earlier
     if arrivals is None or probe.target.chunk.arrived.last < int(block.batch.min()):
         return None
     came, batch = arrivals[row], block.batch[partial]
@@ -48,6 +64,15 @@ def came_before(probe: Probe, partial: Ints, row: Ints) -> NDArray[np.bool_] | N
 def _latest(probe: Probe) -> tuple[Ints, NDArray[np.bool_]]:
     """Return the latest time of what came before each tuple within its batch, and whether there can be such."""
     moment = probe.block.moment
-    if probe.step.target < probe.block.origin:
+    if probe.step.target < probe.block.origin or probe.step.role.among == "earlier":
         return moment, np.ones(len(moment), bool)
     return np.maximum(moment, NEVER + 1) - 1, moment > NEVER  # what has the same time came later
+
+
+def _expiring(probe: Probe, times: Times) -> Times:
+    """Return the times of what expires after a partial result's first member does, whenever it came."""
+    (low, high), until, window = times, probe.block.deadline, probe.sought.window
+    if probe.step.target > probe.block.origin:
+        return Times(np.maximum(low, window.earliest(until)), high)
+    later = np.maximum(low, window.earliest(np.minimum(until, FOREVER - 1) + 1))
+    return Times(np.where(until < FOREVER, later, FOREVER), np.where(until < FOREVER, high, NEVER))

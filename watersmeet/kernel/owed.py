@@ -6,12 +6,15 @@ other streams in turn, the chunks of that stream which are paid just now, of the
 already, and of those after it both.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+Among = Literal["arrived", "earlier", "expiring", "all"]
+"""Which rows of a chunk a probe asks for: what arrived before the probing tuple, of its own stream in "earlier"; what
+expires after it; all."""
 
 
 class Owed(NamedTuple):
@@ -35,16 +38,24 @@ class Role(NamedTuple):
         settled: Those to which its tuples owed nothing.
         paid: Those that its tuples owed, and pay now.
         old: Whether its tuples came in an earlier batch.
+        among: Which rows of them are asked for.
+        here: Whether the task looks wherever the chunks are, at one copy of each, and nothing travels.
     """
 
     settled: bool
     paid: bool
     old: bool
+    among: Among = "arrived"
+    here: bool = False
 
 
 NEW = Role(settled=True, paid=False, old=False)
 BEFORE, PAYING, AFTER = Role(True, False, True), Role(False, True, True), Role(True, True, True)
 """The streams before the one whose chunks are paid, that one, and the streams after it."""
+ARRIVED, EARLIER, EXPIRING, ALL = (
+    NEW._replace(among=among, here=True) for among in ("arrived", "earlier", "expiring", "all")
+)
+"""Where streams are optional, see `watersmeet.engine.outer`."""
 
 
 def roles(paying: int, streams: int) -> dict[int, Role]:

@@ -40,6 +40,7 @@ class Partials:
         times: The event times of the members of streams that the placement tracks.
         carried: Column values that travel with the block; others are looked up by reference.
         scanned: Whether they are candidates that a scan has found, which the plain SQL of their hop has let through.
+        noted: Numbers that go with them wherever they go, by name.
     """
 
     joined: tuple[int, ...]
@@ -53,6 +54,7 @@ class Partials:
     times: dict[int, Ints] = field(default_factory=dict)
     carried: dict[Column, pa.Array] = field(default_factory=dict)
     scanned: bool = False
+    noted: dict[str, Ints] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.moment)
@@ -91,6 +93,7 @@ class Partials:
             asof={stream: counts[at] for stream, counts in self.asof.items()},
             times={stream: times[at] for stream, times in self.times.items()},
             carried={column: values.take(index) for column, values in self.carried.items()},
+            noted={name: numbers[at] for name, numbers in self.noted.items()},
         )
 
     def slice(self, start: int, length: int) -> "Partials":
@@ -107,6 +110,7 @@ class Partials:
             asof={stream: counts[start:end] for stream, counts in self.asof.items()},
             times={stream: times[start:end] for stream, times in self.times.items()},
             carried={column: values.slice(start, length) for column, values in self.carried.items()},
+            noted={name: numbers[start:end] for name, numbers in self.noted.items()},
         )
 
 
@@ -127,6 +131,7 @@ def concat(blocks: Sequence[Partials]) -> Partials:
         asof={stream: np.concatenate([block.asof[stream] for block in blocks]) for stream in first.asof},
         times={stream: np.concatenate([block.times[stream] for block in blocks]) for stream in first.times},
         carried={column: pa.concat_arrays([block.carried[column] for block in blocks]) for column in columns},
+        noted={name: np.concatenate([block.noted[name] for block in blocks]) for name in first.noted},
     )
 
 

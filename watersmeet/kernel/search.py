@@ -50,7 +50,8 @@ class Search:
         tested = (*step.sql, *step.near, *step.hopeful)
         read = {column for conjunct in tested for column in conjunct.columns} | set(step.carry)
         times = Times(window.earliest(block.high), block.deadline)
-        return Sought(block, step, window, times, self.reader.fixed(read), step.target in self.router.tracked)
+        tracked = step.role.here or step.target in self.router.tracked
+        return Sought(block, step, window, times, self.reader.fixed(read), tracked)
 
     def _probes(self, sought: Sought, node: int | None) -> Iterator[Probe]:
         """Yield the probes of the chunks in reach; those whose zone maps show that nothing matches are skipped."""

@@ -1,5 +1,6 @@
 """What each hop has to do: which conjuncts can be decided there, by which access paths, and what must be carried on."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from watersmeet.kernel.owed import NEW, Role
@@ -47,13 +48,24 @@ class Step:
         return tuple(sorted(self.joined)), self.target
 
 
-def step(query: Query, joined: tuple[int, ...], target: int) -> Step:
-    """Return what the hop from `joined` to `target` does."""
+def step(
+    query: Query, joined: tuple[int, ...], target: int, role: Role = NEW, of: Collection[int] | None = None
+) -> Step:
+    """Return what the hop from `joined` to `target` does.
+
+    Args:
+        query: The join.
+        joined: The streams present, the probing tuple's first.
+        target: The stream that is probed.
+        role: Which of its rows are asked for.
+        of: The streams that are complete together; None for all of the join's.
+    """
     before, after = frozenset(joined), frozenset(joined) | {target}
-    last = len(after) == len(query.streams)
+    whole = frozenset(range(len(query.streams)) if of is None else of)
+    last = after == whole
     ready = [c for c in query.conjuncts if c.streams <= after and not c.streams <= before and target in c.streams]
     calm = [c for c in ready if not c.raises and not c.opaque]
-    raising = [c for c in query.conjuncts if c.raises and not query.open]
+    raising = [c for c in query.conjuncts if c.raises and not query.open and c.streams <= whole]
     pending = [c for c in query.conjuncts if not c.streams <= after or c in query.deferred or (c.raises and not last)]
     bounds = (b for c in ready for b in c.bounds)
     carried = {column for c in pending for column in c.columns} | set(query.shown)
@@ -68,12 +80,15 @@ def step(query: Query, joined: tuple[int, ...], target: int) -> Step:
         hopeful=() if last and raising else tuple(c for c in ready if c.raises and not c.calls),
         raising=tuple(raising) if last else (),
         carry=tuple(sorted(column for column in carried if column.stream in after)),
+        role=role,
     )
 
 
-def steps(query: Query, origin: int, order: tuple[int, ...]) -> tuple[Step, ...]:
-    """Return the hops of a tuple of stream `origin` that probes the other streams in the given order."""
-    return tuple(step(query, (origin, *order[:at]), target) for at, target in enumerate(order))
+def steps(
+    query: Query, origin: int, order: tuple[int, ...], role: Role = NEW, of: Collection[int] | None = None
+) -> tuple[Step, ...]:
+    """Return the hops of a tuple of stream `origin` that probes other streams in the given order; see `step`."""
+    return tuple(step(query, (origin, *order[:at]), target, role, of) for at, target in enumerate(order))
 
 
 def entry_conjuncts(query: Query, origin: int) -> tuple[Conjunct, ...]:

@@ -18,6 +18,8 @@ from watersmeet.state.buckets import hashable
 from watersmeet.state.numbers import has_numbers
 from watersmeet.state.traces import TRACE_TYPE
 
+How = Literal["inner", "left", "semi", "anti"]
+"""What a join asks of a stream: a tuple in every result; one if there is one; that there is one; that there is none."""
 Tracing = Literal["none", "pending", "results"]
 """What says which groups it came from: nothing; combinations that Spark has to decide; results as well."""
 
@@ -154,6 +156,7 @@ class Query:
         weight: The column that says what matters most, where work may be put off.
         tracing: What tells the groups that its members are in: in a tree of joins whose groups are told by what they
             are worth, the results of inner joins, and what Spark has to decide at the root. No user ever sees it.
+        how: What is asked of each stream; empty if all are required.
     """
 
     streams: tuple[StreamSpec, ...]
@@ -168,6 +171,7 @@ class Query:
     flags: tuple[Column, ...] = ()
     weight: Column | None = None
     tracing: Tracing = "none"
+    how: tuple[How, ...] = ()
 
     def __post_init__(self) -> None:
         names = [stream.name for stream in self.streams]
@@ -181,6 +185,30 @@ class Query:
             raise DefinitionError(
                 "Event times of timestamp and timestamp_ntz can't be mixed in one join; cast them to one of the two."
             )
+
+    # -- optional streams
+
+    @cached_property
+    def members(self) -> tuple[int, ...]:
+        """The streams that every result has a tuple of."""
+        return tuple(at for at in range(len(self.streams)) if at not in self.optional)
+
+    @cached_property
+    def optional(self) -> dict[int, How]:
+        """The streams that results may lack, or don't show, and what is asked of them."""
+        return {at: how for at, how in enumerate(self.how) if how != "inner"}
+
+    @cached_property
+    def hides(self) -> frozenset[int]:
+        """The streams that results don't show."""
+        return frozenset(at for at, how in self.optional.items() if how in ("semi", "anti"))
+
+    @cached_property
+    def paired(self) -> bool:
+        """Whether combinations of all streams are results, as soon as they are found."""
+        return not self.optional or list(self.optional.values()) == ["left"]
+
+    # -- columns
 
     @cached_property
     def kept(self) -> tuple[tuple[Column, ...], ...]:
@@ -222,7 +250,7 @@ class Query:
         return tuple(
             Column(position, field)
             for position, stream in enumerate(self.streams)
-            for field in range(len(stream.schema))
+            for field in range(len(stream.schema) if position not in self.hides else 0)
         )
 
     @cached_property
@@ -250,10 +278,11 @@ class Query:
         """For each stream the columns whose NULL keeps a tuple out of every result: those of equalities.
 
         [!] Not those that may lack a value because computing it raised. Tuples of a count window are numbered by what
-        is stored, so that all are.
+        is stored, so that all are. An equality with an optional stream keeps out tuples of that stream alone.
         """
-        equal = {column for conjunct in self.conjuncts for column in conjunct.equality or ()} - self._fallible
-        found = self._by_stream(equal)
+        pairs = [conjunct.equality for conjunct in self.conjuncts if conjunct.equality is not None]
+        apart = [{c for c in pair if c.stream in self.optional} or {*pair} for pair in pairs]
+        found = self._by_stream(frozenset[Column]().union(*apart) - self._fallible)
         return tuple(() if at in self.counted else columns for at, columns in enumerate(found))
 
     @cached_property
@@ -343,7 +372,8 @@ class Query:
         """The schema of the results."""
         if self.outputs:
             return pa.schema([pa.field(output.name, self.type_of(output.column)) for output in self.outputs])
-        structs = [pa.field(stream.name, pa.struct(list(stream.schema))) for stream in self.streams]
+        shown = [stream for at, stream in enumerate(self.streams) if at not in self.hides]
+        structs = [pa.field(stream.name, pa.struct(list(stream.schema))) for stream in shown]
         return pa.schema([*structs, pa.field("_time", self.streams[0].time_type)])
 
     @cached_property
@@ -372,6 +402,8 @@ class Query:
         parts["where, as Spark reads it"] = self.meaning
         parts["streams"] = [stream.name for stream in self.streams]
         parts["select"] = self.select
+        if self.optional:
+            parts["how"] = {self.streams[at].name: how for at, how in self.optional.items()}
         for at, stream in enumerate(self.streams):
             parts[f"window of '{stream.name}'"] = stream.window.describe()
             parts[f"delay of '{stream.name}'"] = seconds(stream.delay)

@@ -1,16 +1,18 @@
 """A join as text: `SELECT .. FROM a [RANGE 10 SECONDS], b [ROWS 100, KEY (id)] WHERE ..`, the papers' streaming SQL."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import zip_longest
 
 from sqlglot.tokenizer_core import Token, TokenType
 
 from watersmeet.errors import DefinitionError, SqlError
+from watersmeet.model.clauses import CLOSE, OPEN, QUOTED, exists, left_joins
 from watersmeet.model.declared import Constraint, Punctuations
 from watersmeet.model.duration import microseconds
 from watersmeet.model.promise_words import parse_promise
+from watersmeet.model.query import How
 from watersmeet.model.windows import Count, Hopping, Sliding, Window
 from watersmeet.predicate.source import Source
 
@@ -28,15 +30,29 @@ class SourceStream:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A parsed statement."""
+    """A parsed statement.
+
+    Attributes:
+        select: The SELECT list; None for all.
+        streams: Those of the FROM list, then those that are optional.
+        where: The condition of WHERE, without EXISTS.
+        optional: For each optional stream, by name, what is asked of it, and the condition.
+    """
 
     select: str | None
     streams: tuple[SourceStream, ...]
     where: str | None
+    optional: Mapping[str, tuple[How, str]] = field(default_factory=dict)
+
+    @property
+    def condition(self) -> str | None:
+        """All conditions as one, that of WHERE first."""
+        every = [part for part in (self.where, *(on for _, on in self.optional.values())) if part]
+        return " AND ".join(f"({part})" for part in every) if len(every) > 1 else every[0] if every else None
 
 
 def parse_statement(text: str, streams: Mapping[str, object]) -> Statement:
-    """Parse `SELECT list FROM stream [window, promises], ... [WHERE condition]`.
+    """Parse `SELECT list FROM stream [window, promises], ... [LEFT JOIN ... ON ...] [WHERE condition]`.
 
     Args:
         text: The statement; `SELECT *` gives one struct column per stream.
@@ -50,10 +66,15 @@ def parse_statement(text: str, streams: Mapping[str, object]) -> Statement:
         tokens = tokens[:-1]
     clauses = _clauses(text, tokens)
     select = _between(text, clauses["SELECT"])
-    where = _between(text, clauses["WHERE"]) if "WHERE" in clauses else None
-    listed = _commas(text, clauses["FROM"], "A stream is missing between two commas.")
-    found = tuple(_stream(text, part, streams) for part in listed)
-    return Statement(None if select == "*" else select, found, where)
+    required, left = left_joins(text, clauses["FROM"])
+    where, asked = exists(text, clauses.get("WHERE", []))
+    if not required:
+        raise SqlError("There is no stream before LEFT JOIN.", text, clauses["FROM"][0].start, len(text))
+    listed = _commas(text, required, "A stream is missing between two commas.")
+    found = [_stream(text, part, streams) for part in (*listed, *(clause.stream for clause in (*left, *asked)))]
+    names = [stream.name for stream in found[len(listed) :]]
+    optional = dict(zip(names, ((how, _between(text, on) or "") for how, _, on in (*left, *asked)), strict=True))
+    return Statement(None if select == "*" else select, tuple(found), where, optional)
 
 
 def _clauses(text: str, tokens: Sequence[Token]) -> dict[str, list[Token]]:
@@ -61,10 +82,10 @@ def _clauses(text: str, tokens: Sequence[Token]) -> dict[str, list[Token]]:
     depth, current = 0, ""
     for token, after in zip_longest(tokens, tokens[1:]):
         word = token.text.upper()
-        depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+        depth += (token.token_type in OPEN) - (token.token_type in CLOSE)
         if depth == 0 and current in ("FROM", "WHERE"):
             _refuse(text, clauses[current], token, after)
-        if depth == 0 and word in ("SELECT", "FROM", "WHERE") and token.token_type not in _QUOTED:
+        if depth == 0 and word in ("SELECT", "FROM", "WHERE") and token.token_type not in QUOTED:
             if word in clauses or (word == "SELECT") != (not clauses) or (word == "WHERE" and "FROM" not in clauses):
                 raise SqlError(f"{word} was not expected here.", text, token.start, token.end + 1)
             current = word
@@ -82,11 +103,6 @@ def _clauses(text: str, tokens: Sequence[Token]) -> dict[str, list[Token]]:
         at = text.upper().rindex("WHERE")
         raise SqlError("There is no condition after WHERE.", text, at, at + len("WHERE"))
     return clauses
-
-
-_OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET}
-_CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET}
-_QUOTED = {TokenType.STRING, TokenType.IDENTIFIER}
 
 
 OTHERS = {
@@ -111,7 +127,7 @@ _FOLLOWED = {
 def _refuse(text: str, before: Sequence[Token], token: Token, after: Token | None) -> None:
     """Refuse a token that begins a clause which a join has not."""
     word = " ".join(token.text.upper().split())
-    if word not in OTHERS or token.token_type in _QUOTED or not before or before[-1].token_type in _UNFINISHED:
+    if word not in OTHERS or token.token_type in QUOTED or not before or before[-1].token_type in _UNFINISHED:
         return
     follow, number = _FOLLOWED.get(word, ()), after is not None and after.token_type is TokenType.NUMBER
     if follow and not number and (after is None or after.text.upper() not in follow):
@@ -131,7 +147,7 @@ def _commas(text: str, tokens: Sequence[Token], missing: str) -> list[list[Token
     parts: list[list[Token]] = [[]]
     depth = 0
     for token in tokens:
-        depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+        depth += (token.token_type in OPEN) - (token.token_type in CLOSE)
         if token.token_type is TokenType.COMMA and depth == 0:
             parts.append([])
         else:
@@ -166,8 +182,8 @@ def _refuse_joins(text: str, tokens: Sequence[Token]) -> None:
     """Refuse what is written as JOIN, and other names for streams."""
     depth, found = 0, list[Token]()
     for token in tokens:
-        depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
-        if depth == 0 and token.text.upper() in JOINS and token.token_type not in _QUOTED:
+        depth += (token.token_type in OPEN) - (token.token_type in CLOSE)
+        if depth == 0 and token.text.upper() in JOINS and token.token_type not in QUOTED:
             found.append(token)
         elif found:
             break
@@ -175,7 +191,7 @@ def _refuse_joins(text: str, tokens: Sequence[Token]) -> None:
     if found:
         outer = any(word in words for word in ("LEFT", "RIGHT", "FULL", "SEMI", "ANTI"))
         problem = f"{words}: separate the streams by commas, and put the join condition into WHERE"
-        problem += "; every result has a tuple of each stream." if outer else "."
+        problem += "; optional streams follow with LEFT [SEMI | ANTI] JOIN .. ON ..." if outer else "."
         raise SqlError(problem, text, found[0].start, found[-1].end + 1)
     if tokens[0].token_type is TokenType.ALIAS or _is_name(tokens[0]):
         problem = f"{tokens[0].text}: a stream is named by its key in streams; rename it there."

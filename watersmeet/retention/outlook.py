@@ -12,7 +12,7 @@ from watersmeet.retention.ways import Way
 
 
 class Outlook:
-    """What closes the streams of a join.
+    """What closes the streams of a join; where some are optional, only windows let state go.
 
     Args:
         query: The join.
@@ -27,11 +27,11 @@ class Outlook:
 
     def endless(self, stream: int) -> bool:
         """Tell whether tuples of a stream are kept for ever: no window ends, and no other stream is closed for them."""
-        return self._unbounded(stream) and not self._closings.possible(stream)
+        return self._unbounded(stream) and (bool(self._query.optional) or not self._closings.possible(stream))
 
     def open(self, stream: int) -> bool:
         """Tell whether nothing ever closes a stream, though tuples without a window wait for it."""
-        others = [at for at in range(len(self._query.streams)) if at != stream]
+        others = [at for at in range(len(self._query.streams)) if at != stream and not self._query.optional]
         return any(map(self._unbounded, others)) and not self._ways(stream)
 
     def _unbounded(self, stream: int) -> bool:
@@ -68,11 +68,16 @@ class Outlook:
 
     def _ways(self, stream: int) -> list[Way]:
         """Return all ways in which a stream is closed for partial results over all others."""
+        if self._query.optional:
+            return []
         return self._closings.ways(stream, [at for at in range(len(self._query.streams)) if at != stream])
 
     def _idle(self, stream: int, promise: Promise) -> str:
         """Return why a promise lets no state go."""
         name = self._query.streams[stream].name
+        if self._query.optional:
+            said = f"Stream '{name}' promises {self._query.described(stream, promise)}"
+            return f"{said}, which lets no state go: with how=, only windows do. It only turns rows away."
         columns = [Column(stream, at) for at in fields_of(promise)]
         free = [
             column for column in columns if isinstance(promise, Ordered) or not self._closings.limits(column, promise)
@@ -99,6 +104,8 @@ class Outlook:
 
     def _remedy(self, stream: int) -> str:
         """Return what would let a stream's tuples go."""
+        if self._query.optional:
+            return "Give it a window."
         found = [self._partner(stream, pair) for pair in self._equalities if stream in {c.stream for c in pair}]
         said = [f"a key of, or punctuations on, {name}" for name in map(self._query.name_of, found)]
         orders = [order for conjunct in self._query.conjuncts for order in conjunct.orders]

@@ -14,14 +14,27 @@ class ByWindow(Retention):
 
     def leaving(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
         """Return the chunks whose last row is too old; of count windows, too long ago by arrival."""
-        windows = [stream.window for stream in now.query.streams]
-        first = [_first_kept(*pair, now.settled) for pair in zip(windows, now.arrived, strict=True)]
+        windows, marks = [stream.window for stream in now.query.streams], _marks(now)
+        first = [_first_kept(*found) for found in zip(windows, now.arrived, marks, strict=True)]
         counted = set(now.query.counted)
         return frozenset(
             key
             for key, chunk in chunks.items()
             if (chunk.last_ordinal if chunk.stream in counted else chunk.high) < first[chunk.stream]
         )
+
+
+def _marks(now: Moment) -> list[int | None]:
+    """Return for each stream the time before which no result can lie that one of its tuples decides.
+
+    A tuple of an optional stream decides on combinations that are not closed: they are no earlier than the latest of
+    their members, each of which still has to expire.
+    """
+    settled, windows = now.settled, [now.query.streams[at].window for at in now.query.members]
+    if settled is None or not now.query.optional:
+        return [settled] * len(now.query.streams)
+    earliest = max(int(window.earliest(np.array([settled]))[0]) for window in windows)
+    return [earliest if at in now.query.optional else settled for at in range(len(now.query.streams))]
 
 
 def _first_kept(window: Window, arrived: int, settled: int | None) -> int:

@@ -12,8 +12,9 @@ from watersmeet.adapt.auto import Auto
 from watersmeet.engine.plan import start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.model.metadata import Inherited
+from watersmeet.model.outer import check_outer, check_shown, hows, windowed
 from watersmeet.model.query import RESULT_TIME, Nested, Output, Query, StreamSpec
-from watersmeet.model.statement import parse_statement
+from watersmeet.model.statement import Statement, parse_statement
 from watersmeet.ordering import ordering
 from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.model import PythonPredicate
@@ -29,7 +30,7 @@ from watersmeet.spark.promises import Resolver
 from watersmeet.spark.select import Selection, check, check_untrusted, parse_select
 from watersmeet.spark.spill import check_spill, weighted
 from watersmeet.spark.stream import Stream, check_text, stream
-from watersmeet.spark.where import Where, read_where
+from watersmeet.spark.where import Where, clauses_of, read_where
 from watersmeet.spilling import Spill
 
 
@@ -45,6 +46,7 @@ def join(
     spill: Spill | None = None,
     identity: bool = False,
     untrusted: bool = False,
+    how: Mapping[str, str] | None = None,
 ) -> Join:
     """Join streams under any predicate.
 
@@ -65,13 +67,16 @@ def join(
             column. It is the same however often a result is written; see docs/guarantees.md.
         untrusted: Whether `where` and `select` come from people, who may not do what the program may: then they hold
             only Spark's own functions that compute and nothing else. See docs/semantics.md.
+        how: The optional streams, by name: `"left"` if results have NULL where there is no partner, `"semi"` if there
+            must be one, `"anti"` if there must be none. Conditions that name such a stream say what its partners are.
+            See docs/outer-joins.md.
 
     Raises:
         DefinitionError: If the join can't be; SQL errors underline the span.
     """
-    for given in streams:
-        if not isinstance(given, Stream):
-            raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(given).__name__}.")
+    for part in streams:
+        if not isinstance(part, Stream):
+            raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(part).__name__}.")
     check_text("where", where, "a.x < b.y")
     check_text("select", select, "a.id, b.x AS other")
     predicates = checked(predicates)
@@ -79,17 +84,18 @@ def join(
         raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
     checks.purge_every(purge_every)
     remembered = checks.remember(remember)
-    frames = tuple(None if isinstance(given.frame, Join) else given.frame for given in streams)
-    inner = {at: given.frame for at, given in enumerate(streams) if isinstance(given.frame, Join)}
+    frames = tuple(None if isinstance(part.frame, Join) else part.frame for part in streams)
+    inner = {at: part.frame for at, part in enumerate(streams) if isinstance(part.frame, Join)}
     specs = _specs(streams)
-    query = Query(specs)
+    optional = hows(how, specs)
+    query = Query(specs, how=optional)
     draft = Join(query, frames, PSP(1), inner=inner)
     dialect = dialect_of(draft.spark)
     read = read_where(draft.spark, where, specs, draft.kinds, tuple(predicates), dialect, untrusted)
     outputs, computed = _outputs(select, draft, untrusted)
     identity = checks.identity(identity, select, computed is not None and computed.identity)
     promised, told = _promised(_with_hidden(specs, read), streams, draft.kinds)
-    whole = Query(
+    given = Query(
         promised,
         read.conjuncts,
         where or "",
@@ -100,7 +106,10 @@ def join(
         read.meaning,
         read.careful,
         read.flags,
+        how=optional,
     )
+    whole = windowed(given)
+    check_outer(whole, streaming=any(part.streaming for part in streams), spilling=spill is not None)
     full = weighted(without_useless(whole), spill)
     chosen = _checked(strategy or Auto(), full)
     made = Join(
@@ -172,10 +181,12 @@ def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
 def _outputs(select: str | None, join: Join, untrusted: bool) -> tuple[tuple[Output, ...], Selection | None]:
     """Return the engine's output columns, and the SELECT list itself if Spark must compute it from them."""
     if select is None:
-        columns = [(stream.name, stream.schema.names) for stream in join.query.streams]
+        shown = [stream for at, stream in enumerate(join.query.streams) if at not in join.query.hides]
+        columns = [(stream.name, stream.schema.names) for stream in shown]
         checks.alike(columns, "results show every column: rename one, or say what to show with select='...'")
         return (), None
     parsed = parse_select(select, join.query, join.spark, untrusted)
+    check_shown(join.query, parsed.computed.columns)
     if parsed.plain is not None:
         return parsed.plain, None
     outputs = tuple(Output(column.name, column) for column in parsed.computed.columns or (RESULT_TIME,))
@@ -208,7 +219,9 @@ def sql(
     Args:
         text: The statement. Windows are `[RANGE size]`, `[RANGE size SLIDE step]`, `[ROWS n]`, or none for unbounded;
             `WATTR column` inside a window names the stream's time column. Promises may follow, each after a comma:
-            `[KEY (id), ORDERED BY seq SLACK 100, PUNCTUATED BY is_end ON auction]`; see docs/metadata.md.
+            `[KEY (id), ORDERED BY seq SLACK 100, PUNCTUATED BY is_end ON auction]`; see docs/metadata.md. Optional
+            streams follow with `LEFT [SEMI | ANTI] JOIN c [RANGE size] ON condition`, or are asked for in WHERE with
+            `[NOT] EXISTS (SELECT 1 FROM c [RANGE size] WHERE condition)`; see docs/outer-joins.md.
         streams: The frames, by the names the statement uses.
         time: The time column of streams without WATTR.
         delay: See `wm.stream`.
@@ -242,9 +255,9 @@ def sql(
         options: dict[str, Any] = {"time": column, "window": source.window, "delay": delay, "ahead": ahead}
         options |= {"punctuations": source.punctuations, "constraints": source.constraints}
         made.append(stream(source.name, streams[source.name], **options))
-    return join(
+    joined = join(
         *made,
-        where=statement.where,
+        where=statement.condition,
         select=statement.select,
         predicates=predicates,
         strategy=strategy,
@@ -254,4 +267,26 @@ def sql(
         spill=spill,
         identity=identity,
         untrusted=untrusted,
+        how={name: kind for name, (kind, _) in statement.optional.items()},
     )
+    _check_clauses(joined, statement)
+    return joined
+
+
+def _check_clauses(join: Join, statement: Statement) -> None:
+    """Check that WHERE speaks of required streams alone, and each ON of its own stream.
+
+    Raises:
+        DefinitionError: If one doesn't: SQL means something else by it than a join does.
+    """
+    query, reads = join.query, iter(join.where.reads)
+    for clause in clauses_of(join.spark, statement.where) if statement.optional else ():
+        for name in (query.streams[at].name for at in sorted(next(reads)) if at in query.optional):
+            raise DefinitionError(
+                f"WHERE {clause}: {name} is optional, so put conditions on it after ON; for results without a "
+                f"partner, write LEFT ANTI JOIN {name} or NOT EXISTS."
+            )
+    for name, (_, on) in statement.optional.items():
+        for clause in clauses_of(join.spark, on):
+            if not any(query.streams[at].name == name for at in next(reads)):
+                raise DefinitionError(f"The condition {clause} says nothing of {name}: put it into WHERE.")

@@ -311,7 +311,8 @@ class Join:
         if self.query.outputs:
             flat = [self._column(F.col(quoted(out.name)), out.column, out.name) for out in self.query.outputs]
             return frame.select(*beside, *flat, *own)
-        structs = [self._struct(position) for position in range(len(self.query.streams))]
+        shown = [at for at in range(len(self.query.streams)) if at not in self.query.hides]
+        structs = [self._struct(position) for position in shown]
         return frame.select(*beside, *structs, "_time", *own)
 
     def _struct(self, position: int) -> SparkColumn:
@@ -319,7 +320,10 @@ class Join:
         whole = F.col(quoted(stream.name))
         columns = enumerate(stream.schema.names)
         fields = [self._column(whole.getField(name), Column(position, at), name) for at, name in columns]
-        return F.struct(*fields).alias(stream.name)
+        made = F.struct(*fields)
+        if position in self.query.optional:  # [!] a struct of NULLs is not NULL
+            made = F.when(whole.isNotNull(), made)
+        return made.alias(stream.name)
 
     def _column(self, value: SparkColumn, column: Column, name: str) -> SparkColumn:
         return restored(value, self._kind_of(column)).alias(name)

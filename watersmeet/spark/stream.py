@@ -78,6 +78,11 @@ def stream(
     if not isinstance(time, str):
         raise DefinitionError(f"Stream '{name}': time={time!r} is not the name of a column, such as time='ts'.")
     if isinstance(frame, Join) and any(part.isStreaming for _, part in frame.leaves):
+        if frame.query.optional:
+            raise DefinitionError(
+                f"Stream '{name}': a join with how= can't be a stream of another join, since its results without a "
+                "partner come too late for it; write them to a table or topic, and read that."
+            )
         frame = frame.with_time()
         schema = frame.schema
     else:

@@ -50,6 +50,7 @@ class Where:
         tests: For each stream the conjuncts that its tuples are tested by when they come in.
         conditions: Each conjunct as Spark decides it, in written order, over the streams as struct columns.
         meaning: The whole as Spark reads it, whatever its text leaves to the session's settings.
+        reads: For each conjunct, in written order, the streams that it names.
     """
 
     conjuncts: tuple[Conjunct, ...] = ()
@@ -59,6 +60,7 @@ class Where:
     tests: tuple[tuple[Test, ...], ...] = ()
     conditions: tuple[SparkColumn, ...] = ()
     meaning: str = ""
+    reads: tuple[frozenset[int], ...] = ()
 
     def decide(self, frame: DataFrame, clauses: Sequence[int]) -> DataFrame:
         """Keep the combinations for which some conjuncts hold, as Spark decides it.
@@ -103,6 +105,11 @@ def read_where(
     if text is None or not text.strip():
         return Where(computed=((),) * len(streams), tests=((),) * len(streams))
     return _Reader(spark, text, streams, kinds, predicates, dialect, untrusted).where()
+
+
+def clauses_of(spark: SparkSession, text: str | None) -> list[str]:
+    """Return the conjuncts of a condition that was read before, in written order."""
+    return [Text(text).of(part) for part in _flat(parse(spark, text))] if text else []
 
 
 class _Reader:
@@ -151,6 +158,7 @@ class _Reader:
             tuple(tuple(t.test for t in tests if t.stream == at) for at in range(len(self._streams))),
             tuple(self._condition(part, found) for part, found in zip(clauses, made, strict=True)),
             str(self._tree.handle.sql()),
+            tuple(map(self._names.streams, clauses)),
         )
 
     def _analyse(self, clauses: Sequence[Part]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal, localcontext
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, Literal, get_args
 
 Row = Mapping[str, Any]
@@ -24,6 +24,7 @@ Test = Callable[[Row], bool]
 Batches = Sequence[Sequence[Row]]
 Place = tuple[int, Any]
 Verdict = Literal["rejected", "punctuation", "late", "denied", "accepted"]
+How = Literal["left", "semi", "anti"]
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,8 @@ class Outcome:
     """What a join must produce.
 
     Attributes:
-        results: How often each (one `row["id"]` per stream in stream order, T) is emitted.
+        results: How often each (one `row["id"]` per stream in stream order, T) is emitted; None stands for the id of
+            a member that is missing, or that results don't show.
         late: Tuples behind the join watermark of the batch before theirs, in order of arrival.
         rejected: Rows without an event time, or with one too far ahead; punctuations with NULL in a column they need.
         denied: Tuples that are in time but denied after the batch before theirs, in order of arrival, each with the
@@ -205,6 +207,9 @@ def join(
     *,
     idle: Mapping[int, set[str]] | None = None,
     clock: Mapping[int, int] | None = None,
+    how: Mapping[str, How] | None = None,
+    on: Mapping[str, Predicate] | None = None,
+    ended: bool = False,
 ) -> Outcome:
     """The results of a join, the rows that take no part in it, watermarks and denials, by brute force.
 
@@ -214,6 +219,9 @@ def join(
         where: The predicate over one row per stream, by stream name; neither False nor None (NULL) is a match.
         idle: The streams that are idle when the join watermark of a batch is computed, by batch.
         clock: What the clock shows when a batch begins, by batch; without it no event time is too far ahead.
+        how: What is asked of streams that are optional, by name; `where` then sees the rows of the others alone.
+        on: For each optional stream the predicate over the rows of the others and its own.
+        ended: Whether nothing more will come, so that every combination is closed.
     """
     idle = idle or {}
     batches: dict[int, list[Arrival]] = {batch: [] for batch in idle}
@@ -223,6 +231,10 @@ def join(
     for batch in sorted(batches):
         intake.take(batch, batches[batch], idle.get(batch, set()))
     outcome = intake.outcome
+    if how:
+        for ids, time in _Outer(streams, intake, how, on or {}, ended).results(where):
+            outcome.results[ids, time] += 1
+        return outcome
     for combination in _Join(streams, [intake.members[stream.name] for stream in streams]).matches(where):
         ids = tuple(member.row["id"] for member in combination)
         outcome.results[ids, max(member.ts for member in combination)] += 1
@@ -539,3 +551,73 @@ class _Join:
     def _meet(self, i: int, x: Member, j: int, y: Member) -> bool:
         time, last = max(x.ts, y.ts), max(x.rank, y.rank)
         return self.admits(i, x, time, last) and self.admits(j, y, time, last)
+
+
+class _Outer:
+    """The results of a join with optional streams.
+
+    A *partner* of a combination of the required streams is a tuple of an optional stream that `on` and all windows
+    accept together with it. The combination is *closed* once the watermark has passed a member's window.
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        intake: _Intake,
+        how: Mapping[str, How],
+        on: Mapping[str, Predicate],
+        ended: bool,
+    ) -> None:
+        self.names = [stream.name for stream in streams]
+        self.required = [stream for stream in streams if stream.name not in how]
+        self.optional = [stream for stream in streams if stream.name in how]
+        self.members, self.watermark = intake.members, intake.watermark
+        self.how, self.on, self.ended = how, on, ended
+
+    def results(self, where: Predicate) -> Iterator[tuple[tuple[Any, ...], int]]:
+        """Every result: the ids of its members, and its time."""
+        join = _Join(self.required, [self.members[stream.name] for stream in self.required])
+        for combination in join.matches(where):
+            by_name = {stream.name: member for stream, member in zip(self.required, combination, strict=True)}
+            shown = [self.shown(stream, by_name) for stream in self.optional]
+            for partners in product(*shown) if self.decided(by_name) else ():
+                found = by_name | {s.name: p for s, p in zip(self.optional, partners, strict=True) if p is not None}
+                ids = tuple(found[name].row["id"] if name in found else None for name in self.names)
+                yield ids, max(member.ts for member in found.values())
+
+    def decided(self, by_name: Mapping[str, Member]) -> bool:
+        """Whether results of a combination can be told: of a single optional stream any partner will do."""
+        alone = len(self.optional) == 1 and self.how[self.optional[0].name] != "anti"
+        return self.closed(by_name) or (alone and bool(self.partners(self.optional[0], by_name)))
+
+    def shown(self, stream: Stream, by_name: Mapping[str, Member]) -> Sequence[Member | None]:
+        """What results have of an optional stream, one after the other."""
+        partners = self.partners(stream, by_name)
+        match self.how[stream.name]:
+            case "left":
+                return partners or [None]
+            case "semi":
+                return [None] if partners else []
+            case "anti":
+                return [] if partners else [None]
+
+    def partners(self, stream: Stream, by_name: Mapping[str, Member]) -> list[Member]:
+        """The partners that a combination has in an optional stream."""
+        join = _Join([*self.required, stream], [self.members[s.name] for s in (*self.required, stream)])
+        rows = {name: member.row for name, member in by_name.items()}
+        holds = self.on.get(stream.name)
+        return [
+            member
+            for member in self.members[stream.name]
+            if (holds is None or holds({**rows, stream.name: member.row}))
+            and join.admitted((*by_name.values(), member))
+        ]
+
+    def closed(self, by_name: Mapping[str, Member]) -> bool:
+        """Whether no tuple that may still come can be a partner: all later ones are at or after the watermark."""
+        if self.ended or self.watermark is None:
+            return self.ended
+        join = _Join(self.required, [self.members[stream.name] for stream in self.required])
+        time = max(self.watermark, *(member.ts for member in by_name.values()))
+        members = enumerate(by_name.values())
+        return not all(join.admits(at, member, time, member.rank) for at, member in members)

@@ -189,10 +189,14 @@ class Run(Runtime):
         raise StateError(f"Batch {action.batch} has a manifest already.")
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Note results by the ids of their members and their time; those of a SELECT list aren't."""
+        """Note results by the ids of their members, None for those they lack, and time; not those of a SELECT list."""
         if self.query.outputs:
             return
-        ids = [pc.struct_field(rows.column(stream.name), "id").to_pylist() for stream in self.query.streams]
+        hidden = {self.query.streams[at].name for at in self.query.hides}
+        ids = [
+            [None] * len(rows) if stream.name in hidden else pc.struct_field(rows.column(stream.name), "id").to_pylist()
+            for stream in self.query.streams
+        ]
         times = rows.column("_time").cast(pa.int64()).to_pylist()
         self.results.update(zip(zip(*ids, strict=True), times, strict=True))
 

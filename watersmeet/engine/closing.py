@@ -1,0 +1,53 @@
+"""Closing: combinations of the required streams for which no partner can come any more.
+
+A combination is closed once the watermark has passed the deadline of its first member to expire: whatever comes later
+is later than that. A batch closes what the watermark after it shows, as far as its tasks can know that: they have seen
+what the batch brought of each stream, but not which streams have fallen idle, nor how far inner joins have come. What
+they can't know yet, the next batch closes.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from watersmeet.engine.intake import IntakeReport, total
+from watersmeet.engine.plan import BatchPlan
+from watersmeet.model.windows import FOREVER, NEVER
+
+
+class Span(NamedTuple):
+    """The deadlines that pass in a batch, both ends included; none if the first is later than the last."""
+
+    first: int
+    last: int
+
+
+def closing_mark(plan: BatchPlan, intakes: Sequence[IntakeReport]) -> int | None:
+    """Return the time before which every deadline has passed after a batch; None for minus infinity.
+
+    It is never later than the watermark after the batch, and never earlier than the one before. Tasks and the commit
+    find the same.
+
+    Args:
+        plan: The batch's plan.
+        intakes: What the intake tasks reported.
+    """
+    specs, taken = plan.query.streams, total(intakes, len(plan.query.streams))
+    latest = [
+        max((time for time in (before, new.latest) if time is not None), default=None)
+        for before, new in zip(plan.latest, taken, strict=True)
+    ]
+    marks = [spec.watermark(latest[at], plan.nested.get(at)) for at, spec in enumerate(specs)]
+    known = [mark for mark in marks if mark is not None]
+    if len(known) < len(marks):
+        return plan.watermark
+    return max(NEVER if plan.watermark is None else plan.watermark, min(known))
+
+
+def closing(plan: BatchPlan, intakes: Sequence[IntakeReport]) -> Span:
+    """Return the deadlines that pass in a batch; all of them in the only batch of a static frame."""
+    if plan.again:
+        return Span(NEVER, FOREVER)
+    mark = closing_mark(plan, intakes)
+    if mark is None or mark == NEVER:
+        return Span(FOREVER, NEVER)
+    return Span(NEVER if plan.settled is None else plan.settled, mark - 1)

@@ -1,0 +1,186 @@
+"""Optional streams: results that follow from the partners that a combination of the required streams has, or lacks.
+
+Nothing is stored beside the tuples. What is emitted once there can be no more partners is found by *closing*: the
+tuples whose deadlines pass in a batch probe the other required streams for what expires after them, so that each
+combination is found once, by the member that expires first. What is left of it is then looked up in the optional
+streams. A semi join needs no waiting: a new tuple completes a combination that has a partner, or is the first partner
+of one.
+
+All this runs in the task that finds the combination, wherever the chunks are kept: one that has no partner at this node
+may have one at another.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from watersmeet.engine.closing import closing
+from watersmeet.engine.intake import IntakeReport
+from watersmeet.engine.plan import BatchPlan
+from watersmeet.kernel.entrants import entrants
+from watersmeet.kernel.hop import Hops
+from watersmeet.kernel.once import OWN
+from watersmeet.kernel.owed import ALL, ARRIVED, EARLIER, EXPIRING, Role
+from watersmeet.kernel.partials import Partials, regroup
+from watersmeet.kernel.steps import Step, entry_conjuncts, step, steps
+from watersmeet.kernel.table import Target
+from watersmeet.model.query import Query
+
+AT = "at"
+"""What a block notes the positions of its partial results by, so that partners are known to be theirs."""
+Mask = NDArray[np.bool_]
+
+
+class Outer:
+    """The share of one task.
+
+    Args:
+        plan: The batch's plan.
+        query: The join, with the conjuncts by which it is decided.
+        hops: What runs hops.
+        intakes: What the intake tasks wrote.
+        targets: All chunks, those of this batch included.
+    """
+
+    def __init__(
+        self, plan: BatchPlan, query: Query, hops: Hops, intakes: Sequence[IntakeReport], targets: Sequence[Target]
+    ) -> None:
+        self._plan, self._query, self._hops = plan, query, hops
+        self._intakes = intakes
+        self._targets = [target for target in targets if target.chunk.bucket.first]
+        self._streams = range(len(query.streams))
+
+    def results(self, share: int, shares: int) -> Iterator[Partials]:
+        """Yield what a task finds of one in `shares` of the tuples that are new, or expire."""
+        if not self._query.optional:
+            return
+        if list(self._query.optional.values()) == ["semi"]:
+            (optional,) = self._query.optional
+            yield from self._completed(optional, share, shares)
+            yield from self._first_met(optional, share, shares)
+        else:
+            yield from self._closed(share, shares)
+
+    # -- semi joins: at the first partner
+
+    def _completed(self, optional: int, share: int, shares: int) -> Iterator[Partials]:
+        """Yield combinations that a new tuple completes and that have a partner already."""
+        for origin in self._query.members:
+            for block in self._combined(origin, self._new(origin, share, shares), ARRIVED):
+                yield block.take(np.flatnonzero(self._met(block, optional, ARRIVED)))
+
+    def _first_met(self, optional: int, share: int, shares: int) -> Iterator[Partials]:
+        """Yield combinations whose first partner is new."""
+        query, whole = self._query, (*self._query.members, optional)
+        course = steps(query, optional, self._order(optional), ARRIVED, of=whole)
+        for block in self._through(self._new(optional, share, shares), course):
+            own = block.rows[optional]
+            block = self._alone(block)
+            block.noted[OWN] = own
+            yield block.take(np.flatnonzero(~self._met(block, optional, EARLIER)))
+
+    def _alone(self, block: Partials) -> Partials:
+        """Return the combinations of the required streams without the partners that they were found by."""
+        members = self._query.members
+        times = {at: block.times[at] for at in members}
+        deadlines = [self._query.streams[at].window.deadline(ts) for at, ts in times.items()]
+        made = block.only([column for column in block.carried if column.stream in members])
+        made.joined, made.rows, made.times = members, {at: block.rows[at] for at in members}, times
+        made.high, made.deadline = np.maximum.reduce([*times.values()]), np.minimum.reduce(deadlines)
+        return made
+
+    # -- everything else: when no partner can come any more
+
+    def _closed(self, share: int, shares: int) -> Iterator[Partials]:
+        """Yield the results of combinations that the batch closes; of an only left stream those without a partner."""
+        optional, hides = self._query.optional, self._query.hides
+        left = [] if self._query.paired else [at for at in optional if at not in hides]
+        for origin in self._query.members:
+            for block in self._combined(origin, self._expiring(origin, share, shares), EXPIRING):
+                for at in optional if self._query.paired else hides:
+                    wanted = optional[at] == "semi"
+                    block = block.take(np.flatnonzero(self._met(block, at, ALL) == wanted))
+                for made in self._extended(block, left):
+                    made.high = np.maximum.reduce([*made.times.values()])
+                    yield made
+
+    def _expiring(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
+        """Yield a share of a stream's tuples whose deadlines pass in the batch."""
+        span, window = closing(self._plan, self._intakes), self._query.streams[origin].window
+        for target in self._targets:
+            low, high = window.deadline(np.array([target.chunk.low, target.chunk.high]))
+            if target.chunk.stream == origin and max(low, span.first) <= min(high, span.last):
+                deadline = window.deadline(self._hops.rows(target).ts)
+                rows = np.flatnonzero((deadline >= span.first) & (deadline <= span.last))[share::shares]
+                yield self._entering(target, rows)
+
+    def _extended(self, block: Partials, left: Sequence[int]) -> Iterator[Partials]:
+        """Yield combinations with each of their partners in some streams, and without one where they have none.
+
+        [!] Partners are sought for the required members alone, so that what one stream has changes nothing about
+        another: times and deadline of the block stay theirs.
+        """
+        if not len(block) or not left:
+            yield from (block,) if len(block) else ()
+            return
+        first, *rest = left
+        met = np.zeros(len(block), bool)
+        for found in self._partners(block, first, ALL):
+            at = found.noted[AT]
+            met[at] = True
+            made = block.take(at)
+            made.joined = (*made.joined, first)
+            made.rows[first], made.times[first] = found.rows[first], found.times[first]
+            yield from self._extended(made, rest)
+        yield from self._extended(block.take(np.flatnonzero(~met)), rest)
+
+    # -- what both need
+
+    def _new(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
+        """Yield a share of a stream's new tuples."""
+        for target in self._targets:
+            if target.chunk.stream == origin and target.chunk.arrived.last == self._plan.batch:
+                yield self._entering(target, np.arange(share, target.chunk.rows, shares))
+
+    def _entering(self, target: Target, rows: NDArray[np.int64]) -> Partials:
+        ts, origin = self._hops.rows(target).ts[rows], target.chunk.stream
+        batch = np.full(len(ts), self._plan.batch)
+        block = entrants(self._query, target, rows, ts, batch, {}, self._streams)
+        return self._hops.enter(block, entry_conjuncts(self._query, origin))
+
+    def _combined(self, origin: int, blocks: Iterator[Partials], role: Role) -> Iterator[Partials]:
+        """Yield the combinations of the required streams that tuples of one find."""
+        members = self._query.members
+        course = steps(self._query, origin, self._order(origin), role, of=members)
+        found = self._through(blocks, course)
+        return found if course else map(self._hops.complete, found)
+
+    def _through(self, blocks: Iterator[Partials], course: Sequence[Step]) -> Iterator[Partials]:
+        """Yield what partial results become by some steps."""
+        found = regroup(filter(len, blocks))
+        for hop in course:
+            found = regroup(self._hop(found, hop))
+        return found
+
+    def _hop(self, blocks: Iterator[Partials], hop: Step) -> Iterator[Partials]:
+        for block in blocks:
+            self._hops.work.of(hop).rows_in += len(block)
+            yield from self._hops.hop(block, hop)
+
+    def _order(self, origin: int) -> tuple[int, ...]:
+        """Return in which order a tuple of a stream probes the other required ones."""
+        return tuple(at for at in self._plan.order.orders(origin)[0] if at in self._query.members)
+
+    def _partners(self, block: Partials, optional: int, role: Role) -> Iterator[Partials]:
+        """Yield pairs of a combination and a partner; they note the combination's position."""
+        members = self._query.members
+        block.noted[AT] = np.arange(len(block))
+        return self._hop(iter([block]), step(self._query, members, optional, role, of=(*members, optional)))
+
+    def _met(self, block: Partials, optional: int, role: Role) -> Mask:
+        """Tell which combinations have a partner in a stream."""
+        met = np.zeros(len(block), bool)
+        for found in self._partners(block, optional, role):
+            met[found.noted[AT]] = True
+        return met
