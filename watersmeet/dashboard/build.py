@@ -104,8 +104,9 @@ def _watermark(course: Course) -> Figure:
     last = course.batches[-1]
     behind, held = _behind(last), last.get("heldBackBy")
     note = f"held by {held}" if held else "held by nobody"
-    value = clock(last.get("watermark")) if behind is None else f"{lasting(behind)} behind"
-    return Figure("watermark", value, note, course.series(_behind))
+    if behind is None:
+        return Figure("watermark", clock(last.get("watermark")), note)
+    return Figure("watermark behind", lasting(behind), note, course.series(_behind))
 
 
 def _latency(course: Course) -> Figure:

@@ -15,8 +15,23 @@ NAMES = {"chosen": "Strategy", "master": "Master stream", "segmentSeconds": "Sec
 
 def decisions(course: Course) -> tuple[Said, ...]:
     """Return the last decisions, the last one first."""
-    found = [Said(str(batch["batchId"]), says) for batch in course.batches for says in _of(batch)]
-    return tuple(reversed(found[-LISTED:]))
+    found = [(batch["batchId"], says) for batch in course.batches for says in _of(batch)]
+    found = sorted([*found[-LISTED:], *_moved(course)], key=lambda entry: -entry[0])
+    return tuple(Said(str(batch), says) for batch, says in found)
+
+
+def _moved(course: Course) -> Iterator[tuple[int, str]]:
+    """Yield for each reason the last batch before which rows changed their nodes: many batches may move some."""
+    moves = [(batch["batchId"], moved) for batch in course.batches if (moved := _moves(batch)).get("rows")]
+    for batch, moved in {moved["why"]: (batch, moved) for batch, moved in moves}.values():
+        often = sum(other["why"] == moved["why"] for _, other in moves)
+        again = f", as in {often} of the last {len(course.batches)} batches" if often > 1 else ""
+        yield batch, f"{count(moved['rows'])} rows changed their node{again}: {moved['why']}"
+
+
+def _moves(batch: Progress) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = batch.get("placement", {}).get("moved", {})
+    return found
 
 
 def _of(batch: Progress) -> Iterator[str]:
@@ -26,8 +41,6 @@ def _of(batch: Progress) -> Iterator[str]:
     for entry in facts.get("decisions", []):
         made = "" if entry.get("made", True) else " (not made: a dry run)"
         yield f"{entry['before']} → {entry['after']}{made}: {entry['why']}"
-    if facts.get("moved", {}).get("rows"):
-        yield f"{count(facts['moved']['rows'])} rows changed their node: {facts['moved']['why']}"
     decision = batch.get("spilling", {}).get("decision")
     if decision is not None:
         yield decision["why"]

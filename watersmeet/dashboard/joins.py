@@ -129,7 +129,7 @@ def _stream(record: JoinRecord, at: int, name: str) -> tuple[Cell, ...]:
 
     mark = part.get("watermark")
     ahead = None if mark is None or manifest.watermark is None else mark - manifest.watermark
-    level: Level = "off" if state.idle else "watch" if held else ""
+    level: Level = "off" if state.idle else ""
     return (
         plain(f"{name}{' · holds' if held else ' · idle' if state.idle else ''}", level),
         plain(record.query.get(f"window of '{name}'", NOTHING)),
