@@ -117,7 +117,13 @@ def test_batches_are_drawn_against_the_trigger(read: Recorded) -> None:
 
 def test_debts_are_shown_if_there_may_be_any(read: Recorded) -> None:
     assert view(read, NOW).debts == Table()
-    told = {"owedProbes": 1200, "owedResults": 30, "oldestOwed": 12.5, "paidResults": 4, "spilledBytes": 5000}
+    told: dict[str, Any] = {
+        "owedProbes": 1200,
+        "owedResults": 30,
+        "oldestOwed": 12.5,
+        "paidResults": 4,
+        "spilledBytes": 5000,
+    }
     told |= {"hotBytes": 9000, "units": {"hot": 3, "cold": 1, "owing": 1}}
     debts = shown(read, spilling=told).debts
     assert column(debts, "now") == ["1,200", "30", "12.5 s", "4", "5 kB, 1 of 4 units", "9 kB"]

@@ -40,6 +40,7 @@ from watersmeet.spark.clock import Clock
 from watersmeet.spark.files import Folder
 from watersmeet.spark.jobs import Jobs
 from watersmeet.spark.lease import Lease
+from watersmeet.spark.naming import named
 from watersmeet.spark.offsets import Offsets
 from watersmeet.spark.paths import Place
 from watersmeet.spark.sinks import Results, Sink
@@ -303,7 +304,8 @@ class BatchRunner(Runtime):
         jobs = self._jobs()
         read = partial(jobs.read, self.frames, action.files)
         files = jobs.places(action.files)
-        self.outputs.sink.write(Results(jobs.batch.sparkSession, action.batch, files, read, self.outputs.plain))
+        with named(jobs.batch.sparkSession, f"batch {action.batch}: sink"):
+            self.outputs.sink.write(Results(jobs.batch.sparkSession, action.batch, files, read, self.outputs.plain))
         for kind, folder in self.outputs.sides.items():
             for name, rows in action.sides.get(kind, {}).items():
                 folder.inside(name).take(jobs.places(rows), action.batch)

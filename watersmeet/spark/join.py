@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from watersmeet.dashboard.notebook import definition, streams_of
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import start, view
 from watersmeet.errors import DefinitionError
@@ -203,6 +204,14 @@ class Join:
             )
             for stream in self.where.computed or [()] * len(self.query.streams)
         ]
+
+    def __repr__(self) -> str:
+        streams = ", ".join(f"{stream.name} [{stream.window.describe()}]" for stream in self.query.streams)
+        return f"Join({streams}; where {self.query.where or 'TRUE'}; {self.strategy.describe()})"
+
+    def _repr_html_(self) -> str:
+        facts = [("where", self.query.where), ("select", self.query.select), ("strategy", self.strategy.describe())]
+        return definition(facts, streams_of(self.query))
 
     @property
     def writeStream(self) -> JoinWriter:

@@ -16,6 +16,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watersmeet.cost.parameters import Parameters
+from watersmeet.dashboard.build import view
+from watersmeet.dashboard.notebook import Progress, small
+from watersmeet.dashboard.recorded import Holder, Recorded
+from watersmeet.engine.progress import readable
 from watersmeet.engine.sides import SIDES
 from watersmeet.errors import DefinitionError, PredicateError, StateError, WatersmeetError
 from watersmeet.model.duration import microseconds
@@ -289,6 +293,13 @@ _CONSUMERS: dict[str, Callable[[JoinWriter], Consume]] = {
 }
 
 
+def _told(last: Mapping[str, Any]) -> str:
+    return (
+        f"batch {last['batchId']}: {sum(last['inputRows'].values()):,} rows in, {last['outputRows']:,} results, "
+        f"{last['durationMs']['total'] / 1000:.2f} s, watermark {last['watermark']} held by {last['heldBackBy']}"
+    )
+
+
 class JoinQuery:
     """A running join: Spark's own query handle, with `progress` and with errors in one sentence."""
 
@@ -323,9 +334,24 @@ class JoinQuery:
             raise StateError(STOPPED)
 
     @property
-    def progress(self) -> list[Mapping[str, Any]]:
-        """What each of the last batches did, oldest first; kept across restarts for the last 500 batches."""
-        return list(self._runner.protocol.history)
+    def progress(self) -> Progress:
+        """What each of the last batches did, oldest first; kept across restarts for the last 500 batches.
+
+        A list of dicts. Event times in it are ISO 8601 text; `datetime.fromisoformat` reads them.
+        """
+        zoned = self._runner.tree.operator.query.streams[0].time_type.tz is not None
+        return Progress(readable(told, zoned) for told in self._runner.protocol.history)
+
+    def __repr__(self) -> str:
+        name = f"'{self._query.name}'" if self._query.name else f"id {self._query.id}"
+        last = "".join(map(_told, self.progress[-1:])) or "no batch yet"
+        return f"JoinQuery({name}, {'running' if self.isActive else 'stopped'}; {last})"
+
+    def _repr_html_(self) -> str:
+        protocol, holder = self._runner.protocol, Holder(ended=not self.isActive)
+        described = description(self._runner.frames)
+        told = Recorded(self._runner.store.root, described, protocol.state, tuple(protocol.history), holder)
+        return small(view(told, int(time.time() * 1e6)))
 
     @property
     def parameters(self) -> Parameters:
