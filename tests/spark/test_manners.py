@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -20,11 +21,10 @@ BEGIN = datetime(2024, 5, 1, tzinfo=UTC)
 
 @pytest.mark.spark
 def test_a_join_shows_itself(spark: SparkSession, tmp_path: Path) -> None:
-    def stream(name: str) -> wm.Stream:
-        rows = [
-            [{"id": 10 * cut + n, "ts": BEGIN + timedelta(seconds=10 * cut + n)} for n in range(3)] for cut in range(2)
-        ]
-        write_batches(rows, tmp_path / name, "id long, ts timestamp", spark)
+    def stream(name: str) -> Any:
+        times = [[BEGIN + timedelta(seconds=10 * cut + n) for n in range(3)] for cut in range(2)]
+        kind = pa.timestamp("us", "UTC")
+        write_batches(tmp_path / name, [pa.table({"id": range(3), "ts": pa.array(found, kind)}) for found in times])
         return wm.stream(name, stream_batches(spark, tmp_path / name), time="ts", window="30 seconds", delay="1 second")
 
     join = wm.join(stream("a"), stream("b"), where="a.id < b.id", strategy=wm.PSP(nodes=2))

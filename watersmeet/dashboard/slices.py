@@ -1,7 +1,7 @@
 """The map of state: which slices of which stream are at which node, and when they go."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +26,7 @@ class _Slice:
     """What is kept of a slice of a stream."""
 
     rows: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     bytes: int = 0
     low: int = FOREVER
     high: int = -FOREVER
@@ -35,6 +36,8 @@ class _Slice:
     def add(self, chunk: Chunk) -> None:
         for node in chunk.owners:
             self.rows[node] += chunk.live
+            low, high = self.spans.get(node, (chunk.low, chunk.high))
+            self.spans[node] = min(low, chunk.low), max(high, chunk.high)
         self.bytes += chunk.bytes
         self.low, self.high = min(self.low, chunk.low), max(self.high, chunk.high)
         self.last = max(self.last, chunk.last_ordinal)
@@ -122,22 +125,23 @@ def _lanes(
     length, most = max(1, last - first), max((max(found.rows.values()) for found in slices.values()), default=0)
     lanes: dict[tuple[int, int], list[Block]] = defaultdict(list)
     for (at, start), found in slices.items():
-        begin, end = (found.low - first) / length, (found.high - first) / length
-        for node, rows in _folded(found.rows).items():
+        for node, rows, low, high in _folded(found):
             text = (
-                f"{names[at]}, {_node(node)}: {clock(found.low)} to {clock(found.high, found.low)}, "
-                f"{count(rows)} rows; goes {says[at, start]}"
+                f"{names[at]}, {_node(node)}: {clock(low)} to {clock(high, low)}, {count(rows)} rows; "
+                f"goes {says[at, start]}"
             )
+            begin, end = round((low - first) / length, 4), round((high - first) / length, 4)
             weight = min(1.0, rows / most) if most else 0.0
-            lanes[at, node].append(Block(round(begin, 4), round(end, 4), round(weight, 3), text, found.cold))
+            lanes[at, node].append(Block(begin, end, round(weight, 3), text, found.cold))
     return tuple(Lane(names[at], _node(node), tuple(lanes[at, node])) for at, node in sorted(lanes))
 
 
-def _folded(rows: Mapping[int, int]) -> dict[int, int]:
-    found: dict[int, int] = defaultdict(int)
-    for node, number in rows.items():
-        found[min(node, NODES)] += number
-    return found
+def _folded(found: _Slice) -> Iterator[tuple[int, int, int, int]]:
+    """Yield each node of a slice with its rows and the times that they span; the last nodes as one."""
+    for at in sorted({min(node, NODES) for node in found.rows}):
+        nodes = [node for node in found.rows if min(node, NODES) == at]
+        lows, highs = zip(*(found.spans[node] for node in nodes), strict=True)
+        yield at, sum(found.rows[node] for node in nodes), min(lows), max(highs)
 
 
 def _node(node: int) -> str:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from watersmeet.adapt.findings import Finding
 from watersmeet.dashboard.notebook import definition, streams_of
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import start, view
@@ -232,6 +233,23 @@ class Join:
             )
         for join in self.inner.values():
             join.check_settings()
+
+    def check(self, samples: Mapping[str, DataFrame] | None = None) -> list[Finding]:
+        """Return what is worth knowing before the join starts; `start()` logs its warnings.
+
+        Without samples: state that grows without bound, promises that are of no use, streams that no condition ties to
+        the others, more nodes than tasks run at once. With samples: delays that are shorter than the disorder, and, if
+        there is one of each stream, Python predicates that take most of the time.
+
+        Args:
+            samples: Static frames by stream, their rows in the order in which they came.
+
+        Raises:
+            DefinitionError: If a sample is of no stream, or lacks a column.
+        """
+        from watersmeet.spark.checking import check  # it needs this class
+
+        return check(self, samples)
 
     def explain(self) -> None:
         """Print how the join runs: streams, strategy, join orders, where each conjunct is decided, what is put off."""

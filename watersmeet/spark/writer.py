@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from watersmeet.adapt.findings import defined
 from watersmeet.cost.parameters import Parameters
 from watersmeet.dashboard.build import view
 from watersmeet.dashboard.notebook import Progress, small
@@ -24,7 +25,6 @@ from watersmeet.engine.sides import SIDES
 from watersmeet.errors import DefinitionError, PredicateError, StateError, WatersmeetError
 from watersmeet.model.duration import microseconds
 from watersmeet.model.size import bytes_of
-from watersmeet.retention.outlook import Outlook
 from watersmeet.spark import checks
 from watersmeet.spark.batch import DATA_ERROR, BatchRunner, Checkpoint, Outputs, description
 from watersmeet.spark.catalyst import said
@@ -283,8 +283,8 @@ class JoinWriter:
 def _warn(tree: FrameTree) -> None:
     """Log what people are to look at before a join runs for long."""
     for node in tree.walk():
-        for says in Outlook(node.query).warnings():
-            logging.getLogger("watersmeet").warning(says)
+        for finding in defined(node.query):
+            logging.getLogger("watersmeet").warning(finding.says)
 
 
 _CONSUMERS: dict[str, Callable[[JoinWriter], Consume]] = {
