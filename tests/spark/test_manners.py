@@ -2,6 +2,7 @@
 
 import html
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -57,3 +58,30 @@ def test_names_of_jobs_are_given_back(spark: SparkSession) -> None:
             assert context.getLocalProperty(DESCRIPTION) == (f"{before}<br/>hop" if before else "hop")
             _ = 1 / 0
         assert context.getLocalProperty(DESCRIPTION) == before
+
+
+@wm.predicate(form="pair")
+def slow(x: float, y: float) -> bool:
+    time.sleep(0.002)
+    return x < y
+
+
+@pytest.mark.spark
+def test_findings_before_a_join_starts(spark: SparkSession) -> None:
+    stream = spark.readStream.format("rate").load().selectExpr("value AS id", "timestamp AS ts", "1.0D AS x")
+    join = wm.join(
+        *(wm.stream(name, stream, time="ts", window="5 seconds", delay="1 second") for name in "ab"),
+        where="slow(a.x, b.x)",
+        predicates=[slow],
+        strategy=wm.PSP(nodes=64),
+    )
+    assert [(found.severity, found.kind) for found in join.check()] == [("note", "nodes")]
+    times = "timestamp_seconds(1700000000 + CASE WHEN id = 7 THEN 2 ELSE id END) AS ts"
+    sample = spark.range(0, 12, 1, 1).selectExpr("id", times, "cast(id AS double) AS x")
+    found = {finding.kind: finding.says for finding in join.check({"a": sample, "b": sample})}
+    assert list(found) == ["nodes", "delay", "predicate"]
+    assert "'b': in the sample, tuples come up to 4 seconds after later ones" in found["delay"]
+    assert "Predicate 'slow' takes" in found["predicate"]
+    assert [finding.kind for finding in join.check({"a": sample})] == ["nodes", "delay"]
+    with pytest.raises(wm.DefinitionError, match="'c'"):
+        join.check({"c": sample})
