@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQueryListener
 
 import watersmeet as wm
 from watersmeet.dashboard.build import view
 from watersmeet.dashboard.recorded import Reader, store_of
+from watersmeet.spark import observed
 from watersmeet.spark.naming import DESCRIPTION, named
 from watersmeet.testing import stream_batches, write_batches
 
@@ -58,6 +60,55 @@ def test_names_of_jobs_are_given_back(spark: SparkSession) -> None:
             assert context.getLocalProperty(DESCRIPTION) == (f"{before}<br/>hop" if before else "hop")
             _ = 1 / 0
         assert context.getLocalProperty(DESCRIPTION) == before
+
+
+class Listener(StreamingQueryListener):
+    """Notes what Spark says of the batches of all queries."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def onQueryStarted(self, event: Any) -> None: ...
+
+    def onQueryProgress(self, event: Any) -> None:
+        self.told.append(event.progress.observedMetrics)
+
+    def onQueryIdle(self, event: Any) -> None: ...
+
+    def onQueryTerminated(self, event: Any) -> None: ...
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("exchange", ["driver", "local"])
+def test_a_listener_is_told_the_figures(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
+    listener, at = Listener(), pa.array([BEGIN + timedelta(seconds=n) for n in range(3)], pa.timestamp("us", "UTC"))
+    for name in "ab":
+        write_batches(tmp_path / name, [pa.table({"id": range(3), "ts": at})] * 2)
+    frames = {name: stream_batches(spark, tmp_path / name) for name in "ab"}
+    join = wm.join(
+        *(wm.stream(name, frames[name], time="ts", window="9 seconds") for name in "ab"), where="a.id < b.id"
+    )
+    spark.streams.addListener(listener)
+    try:
+        writer = join.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "state"))
+        query = writer.option("exchange", exchange).trigger(availableNow=True).start()
+        query.awaitTermination()
+        until = time.monotonic() + 30
+        while len(listener.told) < 2 and time.monotonic() < until:
+            time.sleep(0.1)
+    finally:
+        spark.streams.removeListener(listener)
+    for told, progress in zip(listener.told, query.progress, strict=True):
+        row = told["watersmeet"].asDict()
+        assert row["inputRows"] == 6 and row["outputRows"] == progress["outputRows"] > 0
+        assert row["watermark"] == progress["watermark"] and row["heldBackBy"] == progress["heldBackBy"]
+        assert row["durationMs"] == progress["durationMs"]["total"] and row["stateRows"] == progress["stateRows"]
+        assert row["lateRows"] == row["rejectedRows"] == row["deniedRows"] == 0
+
+
+@pytest.mark.spark
+def test_a_batch_does_not_fail_for_what_nobody_hears(spark: SparkSession) -> None:
+    observed.tell(spark, {"inputRows": {"a": 1}, "durationMs": {"total": 2.0}})  # no query runs here
 
 
 @wm.predicate(form="pair")

@@ -25,7 +25,7 @@ from watersmeet.engine.sides import SIDES
 from watersmeet.errors import DefinitionError, PredicateError, StateError, WatersmeetError
 from watersmeet.model.duration import microseconds
 from watersmeet.model.size import bytes_of
-from watersmeet.spark import checks
+from watersmeet.spark import checks, observed
 from watersmeet.spark.batch import DATA_ERROR, BatchRunner, Checkpoint, Outputs, description
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.delta import DeltaSink, check_jars
@@ -178,7 +178,10 @@ class JoinWriter:
                 runner.spilling = Controller(tree.spill, name, slots, quotas_of(tree.spill, joins))
             runner.open()
             _warn(tree)
-            query = self._stream(tree.input(bool(sides)), location).foreachBatch(runner).start()
+            runner.observed = observed.is_listened(spark)
+            rows = tree.input(bool(sides))
+            rows = observed.observing(rows) if runner.observed else rows
+            query = self._stream(rows, location).foreachBatch(runner).start()
             return JoinQuery(query, runner, ends=any(self._trigger.get(name) for name in ("availableNow", "once")))
         except BaseException:
             lease.end()
@@ -339,12 +342,14 @@ class JoinQuery:
 
         A list of dicts. Event times in it are ISO 8601 text; `datetime.fromisoformat` reads them.
         """
-        zoned = self._runner.tree.operator.query.streams[0].time_type.tz is not None
-        return Progress(readable(told, zoned) for told in self._runner.protocol.history)
+        return Progress(map(self._readable, self._runner.protocol.history))
+
+    def _readable(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        return readable(told, self._runner.tree.operator.query.streams[0].time_type.tz is not None)
 
     def __repr__(self) -> str:
         name = f"'{self._query.name}'" if self._query.name else f"id {self._query.id}"
-        last = "".join(map(_told, self.progress[-1:])) or "no batch yet"
+        last = "".join(_told(self._readable(told)) for told in self._runner.protocol.history[-1:]) or "no batch yet"
         return f"JoinQuery({name}, {'running' if self.isActive else 'stopped'}; {last})"
 
     def _repr_html_(self) -> str:
