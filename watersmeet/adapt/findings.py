@@ -36,7 +36,7 @@ class Finding:
 
 
 def defined(query: Query) -> Iterator[Finding]:
-    """Yield what the definition of a join shows: what a start logs, too."""
+    """Yield what the definition of a join shows; a start logs the warnings among it."""
     outlook = Outlook(query)
     yield from (Finding("warning", "state", says) for says in outlook.growing())
     yield from (Finding("warning", "promise", says) for says in outlook.useless())
@@ -54,7 +54,7 @@ def _untied(query: Query) -> Iterator[Finding]:
         return
     named = [" and ".join(f"'{query.streams[at].name}'" for at in sorted(part)) for part in sorted(parts, key=min)]
     yield Finding(
-        "warning",
+        "warning" if query.where else "note",  # who gives no condition at all may well mean it
         "tie",
         f"No condition of `where` ties {named[0]} to {', nor to '.join(named[1:])}: whatever the windows admit is "
         "joined, every combination of them. If that is not what you want, add a condition over both.",

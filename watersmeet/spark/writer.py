@@ -287,7 +287,8 @@ def _warn(tree: FrameTree) -> None:
     """Log what people are to look at before a join runs for long."""
     for node in tree.walk():
         for finding in defined(node.query):
-            logging.getLogger("watersmeet").warning(finding.says)
+            if finding.severity == "warning":
+                logging.getLogger("watersmeet").warning(finding.says)
 
 
 _CONSUMERS: dict[str, Callable[[JoinWriter], Consume]] = {
