@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from watersmeet.adapt.advice import check_streams
+from watersmeet.adapt.auto import Auto
 from watersmeet.adapt.findings import Finding, costly, defined, disordered, placed
 from watersmeet.spark.advise import MOST_ROWS, measure, sample_rows
 from watersmeet.spark.join import Join
@@ -27,7 +28,8 @@ def check(join: Join, samples: Mapping[str, DataFrame] | None = None) -> list[Fi
 
 def _shape(join: Join) -> Iterator[Finding]:
     yield from defined(join.query)
-    yield from placed(getattr(join.strategy, "nodes", None), join.spark.sparkContext.defaultParallelism)
+    if not isinstance(join.strategy, Auto):  # which takes no more nodes than are worth while
+        yield from placed(getattr(join.strategy, "nodes", None), join.spark.sparkContext.defaultParallelism)
     for inner in join.inner.values():
         yield from _shape(inner)
 
