@@ -15,7 +15,7 @@ SECONDS ?= 600
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 export SPARK_LOCAL_IP := 127.0.0.1
 
-.PHONY: help setup java postgres demo demo-auctions demo-kafka test test-core test-slow test-versions fuzz chaos check bench lock clean
+.PHONY: help setup java postgres browser demo demo-auctions demo-kafka test test-core test-slow test-versions fuzz chaos check bench lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -66,7 +66,10 @@ test: setup check  ## everything CI runs: check, core tests, Spark tests
 test-core: $(STAMP)  ## the tests that need no JVM, without the long ones
 	$(BIN)/python -m pytest $(PARALLEL) -m "not spark and not long and not slow"
 
-test-slow: setup postgres $(REMOTE)  ## the exhaustive variants
+browser:
+	@sh scripts/browser.sh
+
+test-slow: setup postgres browser $(REMOTE)  ## the exhaustive variants
 	$(BIN)/python -m pytest $(PARALLEL) -m slow
 	SEARCH=20 $(BIN)/python -m pytest $(PARALLEL) -m "not spark and not slow" $(SEARCHED)
 	$(MAKE) test-versions

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,7 +160,9 @@ History = Mapping[str, Sequence[Mapping[str, Any]]]
 
 def minutes_of(batch: Mapping[str, Any]) -> float:
     """How many minutes of events a join has seen the whole of."""
-    return 0.0 if batch["watermark"] is None else max(0.0, (batch["watermark"] - START) / MINUTE)
+    if batch["watermark"] is None:
+        return 0.0
+    return max(0.0, (datetime.fromisoformat(batch["watermark"]).timestamp() * 1e6 - START) / MINUTE)
 
 
 @dataclass

@@ -55,6 +55,7 @@ def run_page(page: Path, spark: SparkSession) -> None:
         "docs/getting-started.md",
         "docs/outer-joins.md",
         "docs/adaptation.md",
+        "docs/watching.md",
         "docs/metadata.md",
         "docs/writing-placements.md",
     ],

@@ -1,7 +1,7 @@
-"""The command line: `watersmeet advise join.py`. It only parses and calls.
+"""The command line: `watersmeet advise join.py`, `watch`, `serve`. It only parses and calls.
 
 A command is a function that adds its arguments (`_add_...`), and one that runs it. What a command needs of Spark it
-imports when it runs, so that `--help` and `--version` answer at once.
+imports when it runs, so that `--help`, `--version` and live screens answer at once.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from watersmeet import __version__
 from watersmeet.cost.equations import Goal
 from watersmeet.errors import DefinitionError, WatersmeetError
+from watersmeet.serving import serve, watch
 
 if TYPE_CHECKING:
     from watersmeet.spark.join import Join
@@ -24,13 +25,17 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code: 0, or 2 for bad input, with a sentence on stderr."""
     given = _parser().parse_args(arguments)
-    from pyspark.errors import PySparkException
-
     try:
         given.run(given)
     except (WatersmeetError, OSError) as error:
         return _bad(str(error))
-    except PySparkException as error:
+    except KeyboardInterrupt:  # how a live screen is left
+        return 0
+    except Exception as error:
+        from pyspark.errors import PySparkException
+
+        if not isinstance(error, PySparkException):
+            raise
         return _bad(_first_line(error))
     return 0
 
@@ -49,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="watersmeet", description="Join many live streams at once.")
     parser.add_argument("--version", action="version", version=f"watersmeet {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_advise,):
+    for add in (_add_advise, _add_watch, _add_serve):
         add(commands)
     return parser
 
@@ -92,6 +97,36 @@ def _advise(given: argparse.Namespace) -> None:
         advice.plot(given.plot)
 
 
+# -- live screens
+
+
+def _add_watch(commands: Any) -> None:
+    told = "show a query live in the terminal: what it reads is its checkpoint, which it never changes"
+    command = commands.add_parser("watch", help=told, description=told)
+    command.set_defaults(run=lambda given: watch(given.checkpoint, given.every, given.once))
+    command.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
+    command.add_argument("--every", metavar="SECONDS", type=float, default=1.0, help="time between two looks")
+    command.add_argument("--once", action="store_true", help="look once, and print")
+
+
+def _add_serve(commands: Any) -> None:
+    told = "show a query live in a browser, on this host only; prints the address"
+    command = commands.add_parser("serve", help=told, description=told)
+    command.set_defaults(run=_serve)
+    command.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
+    command.add_argument("--port", metavar="PORT", type=int, default=0, help="by default any that is free")
+
+
+def _serve(given: argparse.Namespace) -> None:
+    with serve(given.checkpoint, given.port) as server:
+        print(f"{server.address}\nIt can be opened on this host only, by whoever has this address; end it with Ctrl-C.")
+        sys.stdout.flush()
+        server.serve_forever()
+
+
+# -- what commands are given
+
+
 def _pairs(option: str, given: Sequence[str]) -> list[tuple[str, str]]:
     pairs = [text.partition("=") for text in given]
     for stream, equals, value in pairs:
@@ -105,9 +140,6 @@ def _number(stream: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise DefinitionError(f"--rate {stream}={text}: give a number of tuples per second.") from None
-
-
-# -- what commands are given
 
 
 def load(target: str) -> "Join":

@@ -2,7 +2,23 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+
+EARLIEST = int(np.iinfo(np.int64).min) + 1
+"""The earliest time that can be written; NumPy takes the one before it for none."""
+
+
+def moment(time: int, zoned: bool = True) -> str:
+    """Return a time in microseconds since the epoch as ISO 8601 text: UTC, or without a zone if it has none.
+
+    As many digits as it needs, at least to milliseconds; years beyond 9999 have five digits or more.
+
+    >>> moment(1_700_000_000_250_000), moment(1, zoned=False)
+    ('2023-11-14T22:13:20.250Z', '1970-01-01T00:00:00.000001')
+    """
+    text = str(np.datetime64(max(time, EARLIEST), "us")).removesuffix("000")
+    return f"{text}Z" if zoned else text
 
 
 def plain(values: pa.Array, at: int) -> Any:

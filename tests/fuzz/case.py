@@ -19,6 +19,7 @@ import watersmeet as wm
 from tests.fuzz.conditions import Conditions, select_list
 from tests.fuzz.data import Data, Maker, shown, write
 from tests.fuzz.reference import NotSpark, Reference, TooMany, Truth, frames
+from tests.times import instant
 from watersmeet.model.windows import Window
 from watersmeet.placement import Strategy
 from watersmeet.testing import oracle
@@ -321,7 +322,7 @@ class _Comparison:
             right = [wanted.results.total(), len(wanted.late), len(wanted.rejected)]
             if told != right:
                 return Verdict("failed", f"output, late and rejected rows are told as {told}, but are {right}")
-            marks = [p["watermark"] for p in progress]
+            marks = [instant(p["watermark"]) for p in progress]
             known = [wanted.watermarks.get(at) for at in range(len(marks))]
             if any(one != other for one, other in zip(marks, known, strict=True) if other is not None):
                 return Verdict("failed", f"watermarks are {marks}, not {known}")

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import watersmeet as wm
+from tests.times import instant
 from watersmeet.model.windows import Window
 from watersmeet.placement import Strategy
 from watersmeet.spark.content import content_hash
@@ -225,7 +226,7 @@ def check(spark: SparkSession, case: Case, folder: Path, exchange: str) -> JoinQ
     assert side_ids(folder / "late", case.names) == Counter((a.stream, a.row["id"]) for a in wanted.late)
     assert side_ids(folder / "rejected", case.names) == Counter((a.stream, a.row["id"]) for a in wanted.rejected)
     progress = query.progress
-    assert [p["watermark"] for p in progress] == [wanted.watermarks[at] for at in range(len(case.batches))]
+    assert [instant(p["watermark"]) for p in progress] == [wanted.watermarks[at] for at in range(len(case.batches))]
     assert sum(p["outputRows"] for p in progress) == wanted.results.total()
     assert sum(p["lateRows"] for p in progress) == len(wanted.late)
     assert sum(p["rejectedRows"] for p in progress) == len(wanted.rejected)

@@ -18,6 +18,7 @@ import watersmeet as wm
 from tests.budget import one_in
 from tests.spark import harness
 from tests.spark.harness import Case, through
+from tests.times import instant
 from watersmeet.spark.writer import JoinQuery
 from watersmeet.testing import oracle
 
@@ -103,7 +104,7 @@ def compare(case: Case, folder: Path, query: JoinQuery) -> oracle.Outcome:
         assert harness.side_ids(folder / kind, case.names) == Counter((a.stream, a.row["id"]) for a in arrivals), kind
         assert sum(p[f"{kind}Rows"] for p in query.progress) == len(arrivals)
     assert sum(p["punctuations"] for p in query.progress) == len(wanted.punctuations)
-    assert [p["watermark"] for p in query.progress] == list(wanted.watermarks.values())
+    assert [instant(p["watermark"]) for p in query.progress] == list(wanted.watermarks.values())
     return wanted
 
 

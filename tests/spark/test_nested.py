@@ -12,6 +12,7 @@ import watersmeet as wm
 from tests.budget import one_in
 from tests.spark import harness
 from tests.spark.harness import EPOCH, SECOND, cuts, micros, through
+from tests.times import instant
 
 pytestmark = pytest.mark.spark
 NAMES = "abcd"
@@ -117,7 +118,7 @@ def test_the_watermark_of_a_nested_join_is_the_inner_ones_own(spark: SparkSessio
     outer = wm.join(wm.stream("ab", inner, window="10 seconds"), streams[2], select="c.id AS c")
     found, progress = _run(outer, tmp_path, "local")
     assert not found
-    assert [p["watermark"] for p in progress] == [EPOCH + 20 * at * SECOND for at in range(4)]
+    assert [instant(p["watermark"]) for p in progress] == [EPOCH + 20 * at * SECOND for at in range(4)]
     assert progress[-1]["stateRows"] == 1
 
 
@@ -176,7 +177,7 @@ def test_the_time_of_a_nested_join_may_be_a_members(spark: SparkSession, tmp_pat
     assert found == Counter((*row["id"][0], row["id"][1]) for row in wanted)
     assert len(wanted) > 20 and sum(p["lateRows"] for p in progress) == 0
     latest = [min(max(row["ts"] for row in _rows(batches, n)) for n in "ab"), max(r["ts"] for r in _rows(batches, "c"))]
-    assert progress[-1]["watermark"] == min(latest[0] - 20 * SECOND + 1, latest[1]) - 12 * SECOND
+    assert instant(progress[-1]["watermark"]) == min(latest[0] - 20 * SECOND + 1, latest[1]) - 12 * SECOND
     assert progress[-1]["heldBackBy"] == "ab"
 
 
@@ -205,4 +206,4 @@ def test_a_nested_join_on_another_time_needs_a_delay_and_has_it(spark: SparkSess
     ]
     assert found == Counter(wanted)
     assert len(wanted) > 20 and sum(p["lateRows"] for p in progress) == 0
-    assert progress[-1]["watermark"] == max(r["ts"] for r in results) - 50 * SECOND
+    assert instant(progress[-1]["watermark"]) == max(r["ts"] for r in results) - 50 * SECOND

@@ -24,6 +24,7 @@ from tests.spark.harness import (
     through,
     write,
 )
+from tests.times import instant
 from watersmeet.limits import Limits, limited
 from watersmeet.testing import write_batches
 from watersmeet.testing.oracle import Sliding, Stream
@@ -226,8 +227,9 @@ def test_progress(inputs: dict[str, DataFrame], tmp_path: Path, exchange: str) -
 # -- triggers that go on
 
 
-def _seconds(watermark: int | None) -> float | None:
-    return None if watermark is None else (watermark - EPOCH) / SECOND
+def _seconds(watermark: str | None) -> float | None:
+    time = instant(watermark)
+    return None if time is None else (time - EPOCH) / SECOND
 
 
 @pytest.mark.parametrize("set_back", one_in(2, [3600, 0]))

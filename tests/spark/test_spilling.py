@@ -12,6 +12,7 @@ import watersmeet as wm
 from tests.budget import one_in
 from tests.spark import harness
 from tests.spark.harness import Case, cuts, expected, frames, join_of, results, through
+from tests.times import instant
 from watersmeet.testing import oracle
 
 pytestmark = pytest.mark.spark
@@ -42,7 +43,9 @@ def test_all_that_is_owed_is_paid_before_availableNow_ends(spark: SparkSession, 
     told = [p["spilling"] for p in query.progress]
     assert max(found["owedProbes"] for found in told) > 0 == told[-1]["owedProbes"]
     assert sum(found["paidResults"] for found in told) > 0 and query.progress[-1]["round"]
-    assert [p["watermark"] for p in query.progress if not p["round"]] == list(expected(case).watermarks.values())
+    assert [instant(p["watermark"]) for p in query.progress if not p["round"]] == list(
+        expected(case).watermarks.values()
+    )
 
 
 def test_what_is_owed_survives_a_stop_and_is_paid_without_spill_too(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from watersmeet.engine.intake import IntakeReport, StreamIntake
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.sides import SAMPLES
-from watersmeet.engine.watermark import held_back_by, watermarks
+from watersmeet.engine.watermark import held_back_by, stream_marks, watermarks
+from watersmeet.show import moment
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.promised import counted
 from watersmeet.state.view import Usage
@@ -18,6 +19,8 @@ DECIDED = ("order", "chosen", "master", "segmentSeconds", "ring", "lengths")
 """The decisions that may change from batch to batch."""
 
 
+TIMES = ("watermark", "settled", "latest")
+"""What is a time, in microseconds."""
 COUNTED = ("lateRows", "rejectedRows", "deniedRows", "punctuations", "orphanRows", "punctuationsOut")
 """What is counted over all joins of a tree."""
 
@@ -60,6 +63,7 @@ def progress(
         "hops": _hops(plan, tasks),
         "predicates": _predicates(tasks),
         "order": {name: _orders(plan, origin) for origin, name in enumerate(names)},
+        "streams": _streams(manifest, plan, taken),
         "watermark": manifest.watermark,
         "settled": manifest.settled,
         "heldBackBy": held_back_by(plan.query, manifest.streams, watermarks(manifest.inner)),
@@ -92,6 +96,43 @@ def _samples(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for sample in found:
         alike[sample["stream"] if sample["kind"] in ("denied", "orphan") else sample["reason"]].append(sample)
     return [sample for samples in alike.values() for sample in samples[:SAMPLES]]
+
+
+def _streams(manifest: Manifest, plan: BatchPlan, taken: Sequence[StreamIntake]) -> dict[str, dict[str, Any]]:
+    """Return what became of each stream's rows, how far it has come, and where that puts its watermark."""
+    marks = stream_marks(plan.query, manifest.streams, watermarks(manifest.inner))
+    kept = held(((chunk.stream,), chunk.live) for chunk in manifest.chunks.values() if chunk.bucket.first)
+    return {
+        spec.name: {
+            "rows": seen.rows,
+            "late": seen.late,
+            "rejected": seen.rejected,
+            "denied": seen.denied,
+            "stateRows": kept.get(at, 0),
+            "latest": state.latest,
+            "watermark": mark,
+        }
+        for at, (spec, state, seen, mark) in enumerate(
+            zip(plan.query.streams, manifest.streams, taken, marks, strict=True)
+        )
+    }
+
+
+def readable(told: Mapping[str, Any], zoned: bool) -> dict[str, Any]:
+    """Return what a batch did as people read it: its times as text, here and in the joins within.
+
+    Args:
+        told: What the manifest says, with times in microseconds.
+        zoned: Whether event times have a zone.
+    """
+
+    def times(part: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: moment(found, zoned) for name in TIMES if (found := part.get(name)) is not None}
+
+    streams = {name: {**part, **times(part)} for name, part in told.get("streams", {}).items()}
+    inner = {name: readable(part, zoned) for name, part in told.get("inner", {}).items()}
+    found = {**told, **times(told), "streams": streams}
+    return {**found, "inner": inner} if inner else found
 
 
 def _nodes(manifest: Manifest, tasks: Sequence[TaskReport], used: Sequence[Usage]) -> list[dict[str, Any]]:

@@ -1,10 +1,12 @@
 """Side outputs: rows that are not joined but told of, counted, sampled and written to folders of their own."""
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from watersmeet.model.query import StreamSpec
-from watersmeet.show import plain
+from watersmeet.show import moment, plain
 from watersmeet.state.rows import TIME
 from watersmeet.state.store import Store
 
@@ -42,8 +44,13 @@ def shown(
     names = {f"s{stream}_{field}": name for field, name in enumerate(spec.schema.names) if field != spec.time}
     names |= {TIME: spec.schema.field(spec.time).name, **_told(spec, stream, rows, at)}
     columns = [c for c in rows.schema.names if c in names and (wanted is None or names[c].lower() in wanted)]
-    row = {column: str(plain(rows.column(column), at))[:60] for column in columns}
-    return {"event time (µs)" if column == TIME else names[column]: value for column, value in row.items()}
+    return {names[column]: _text(spec, column, plain(rows.column(column), at)) for column in columns}
+
+
+def _text(spec: StreamSpec, column: str, value: Any) -> str:
+    if column == TIME and value is not None:
+        return moment(value, spec.time_type.tz is not None)
+    return str(value)[:60]
 
 
 def _told(spec: StreamSpec, stream: int, rows: pa.RecordBatch, row: int) -> dict[str, str]:

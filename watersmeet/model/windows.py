@@ -5,6 +5,7 @@ A result is valid when T is at most the deadline of each of its members; a tuple
 passed its deadline. Times are integer microseconds.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -179,3 +180,22 @@ def hopping(size: str | timedelta, step: str | timedelta) -> Hopping:
     'hopping 60 s every 20 s'
     """
     return Hopping(microseconds(size, "size of a hopping window"), microseconds(step, "step of a hopping window"))
+
+
+def described(text: str) -> Window | None:
+    """Return the window that `describe` put in words; None if it is none of those known here.
+
+    >>> described("hopping 60 s every 2.5 s") == hopping("60 seconds", "2500 ms"), described("a whim")
+    (True, None)
+    """
+    length = r"(\d+(?:\.\d+)? s)"
+    kinds: dict[str, Callable[..., Window]] = {
+        "unbounded": Window,
+        r"last (\d+) rows": lambda rows: Count(int(rows)),
+        f"sliding {length}": lambda size: Sliding(microseconds(size)),
+        f"hopping {length} every {length}": lambda size, step: Hopping(microseconds(size), microseconds(step)),
+    }
+    for pattern, make in kinds.items():
+        if found := re.fullmatch(pattern, text):
+            return make(*found.groups())
+    return None

@@ -40,12 +40,20 @@ class Outlook:
 
     def warnings(self) -> Iterator[str]:
         """Yield what to look at before a join starts, a sentence each."""
+        yield from self.growing()
+        yield from self.useless()
+
+    def growing(self) -> Iterator[str]:
+        """Yield which streams' tuples are kept for ever."""
         for at, stream in enumerate(self._query.streams):
             if self.endless(at):
                 yield (
                     f"Stream '{stream.name}' has no window, and nothing ever lets its tuples go: state will grow for "
                     f"as long as the join runs. {self._remedy(at)}"
                 )
+
+    def useless(self) -> Iterator[str]:
+        """Yield which promises let no state go, or find no orphans."""
         for at, stream in enumerate(self._query.streams):
             used = {way.rests_on for way in self._ways(at)}
             for promise in stream.promises:

@@ -321,6 +321,7 @@ class Protocol:
             "strategy": self.tree.operator.strategy.describe(),
             "exchange": self.exchange,
             "round": not offered,
+            "triggerMs": None if self.due is None else 1000 * self.due,
             "warnings": [notice.says for notice in found],
         }
         manifest = replace(after, progress=progress)

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from watersmeet.adapt.controller import OVERDUE
 from watersmeet.adapt.overload import overload
 from watersmeet.runtime.tree import JoinTree
+from watersmeet.show import moment
 from watersmeet.state.manifest import Manifest
 
 PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
@@ -24,7 +24,7 @@ def timed(offered: float, began: float, ran: float, published: float) -> dict[st
     """
     steps = {"plan": began - offered, "job": ran - began, "commit": published - ran, "total": published - offered}
     return {
-        "timestamp": datetime.fromtimestamp(offered, UTC).isoformat(timespec="milliseconds"),
+        "timestamp": moment(1000 * round(1000 * offered)),
         "durationMs": {name: round(1000 * took, 1) for name, took in steps.items()},
     }
 

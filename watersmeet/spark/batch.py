@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.cost.parameters import Parameters, measured
 from watersmeet.engine.owing import reaches
+from watersmeet.engine.progress import readable
 from watersmeet.errors import PredicateError, StateError, WatersmeetError
 from watersmeet.explain import explain
 from watersmeet.runtime.drawing import drawn
@@ -35,11 +36,13 @@ from watersmeet.runtime.protocol import (
     Withdraw,
 )
 from watersmeet.runtime.tree import JoinTree
+from watersmeet.spark import observed
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.clock import Clock
 from watersmeet.spark.files import Folder
 from watersmeet.spark.jobs import Jobs
 from watersmeet.spark.lease import Lease
+from watersmeet.spark.naming import named
 from watersmeet.spark.offsets import Offsets
 from watersmeet.spark.paths import Place
 from watersmeet.spark.sinks import Results, Sink
@@ -107,6 +110,7 @@ class BatchRunner(Runtime):
         after: Called at each step of the protocol with its name; tests cut the run there.
         error: Why the query failed, as people are told it.
         spilling: What decides on work that is put off, if some may be.
+        observed: Whether Spark's own progress is to carry the figures of batches.
         cut: Whether a batch may have reached the sink that is not committed: it must come before any round.
         turn: Whoever runs a batch or a round holds it.
         times: When the last batch began, and when it ended, by a clock of this process; None before it did.
@@ -122,6 +126,7 @@ class BatchRunner(Runtime):
     after: Callable[[str], None] = lambda step: None
     error: BaseException | None = None
     spilling: Spilling | None = None
+    observed: bool = False
     times: tuple[float | None, float | None] = (None, None)
     cut: bool = False
     store: Store = field(init=False)
@@ -179,6 +184,9 @@ class BatchRunner(Runtime):
                 now = int(self.clock.latest() * 1e6)
                 self.offer(self.protocol, Offered(number, began, now, self.checkpoint.offsets.of(number) or ""))
                 self.cut = False
+                if self.observed:
+                    zoned = self.tree.operator.query.streams[0].time_type.tz is not None
+                    observed.tell(self.frames.spark, readable(self.protocol.state.progress, zoned))
                 if self.spilling is None and self.protocol.state.is_cold:  # an earlier start put it off
                     self._round(Lulled(self.clock(), all=True))
             except BaseException as error:
@@ -306,7 +314,8 @@ class BatchRunner(Runtime):
         jobs = self._jobs()
         read = partial(jobs.read, self.frames, action.files, action.batch)
         files = jobs.places(action.files)
-        self.outputs.sink.write(Results(jobs.batch.sparkSession, action.batch, files, read, self.outputs.plain))
+        with named(jobs.batch.sparkSession, f"batch {action.batch}: sink"):
+            self.outputs.sink.write(Results(jobs.batch.sparkSession, action.batch, files, read, self.outputs.plain))
         for kind, folder in self.outputs.sides.items():
             for name, rows in action.sides.get(kind, {}).items():
                 folder.inside(name).take(jobs.places(rows), action.batch)

@@ -17,6 +17,7 @@ from watersmeet.runtime.tree import Job, hearing
 from watersmeet.spark.catalyst import quiet, said
 from watersmeet.spark.exchange import EXCHANGES
 from watersmeet.spark.frames import spark_schema
+from watersmeet.spark.naming import named
 from watersmeet.spark.paths import Place
 from watersmeet.spark.tasks import on_spark
 from watersmeet.spark.tree import FrameTree
@@ -71,8 +72,12 @@ class Jobs:
         results = {at: self.read(child, done[child.path].files, plan.batch) for at, child in node.inner.items()}
         rows = node.rows(self.batch, results, self.everything)
         began = self.clock()
-        reports = self._exchanged(rows, hearing(plan, {at: done[child.path] for at, child in node.inner.items()}))
-        self._decide(node, plan, reports)
+        streams = [stream.name for stream in plan.query.streams]
+        joined, hops = f"batch {plan.batch}, join of {', '.join(streams)}", len(streams) - 1
+        with named(self.batch.sparkSession, f"{joined}: intake and {hops} {'hop' if hops == 1 else 'hops'}"):
+            reports = self._exchanged(rows, hearing(plan, {at: done[child.path] for at, child in node.inner.items()}))
+        with named(self.batch.sparkSession, f"{joined}: conditions left to Spark"):
+            self._decide(node, plan, reports)
         return Job(reports, self.clock() - began)
 
     def _exchanged(self, rows: DataFrame, plan: BatchPlan) -> list[TaskReport]:

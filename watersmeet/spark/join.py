@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from watersmeet.adapt.findings import Finding
+from watersmeet.dashboard.notebook import definition, streams_of
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.plan import start, view
 from watersmeet.errors import DefinitionError
@@ -213,6 +215,14 @@ class Join:
             for stream in self.where.computed or [()] * len(self.query.streams)
         ]
 
+    def __repr__(self) -> str:
+        streams = ", ".join(f"{stream.name} [{stream.window.describe()}]" for stream in self.query.streams)
+        return f"Join({streams}; where {self.query.where or 'TRUE'}; {self.strategy.describe()})"
+
+    def _repr_html_(self) -> str:
+        facts = [("where", self.query.where), ("select", self.query.select), ("strategy", self.strategy.describe())]
+        return definition(facts, streams_of(self.query))
+
     @property
     def writeStream(self) -> JoinWriter:
         """The writer that starts the join on streaming inputs; mirrors Spark's."""
@@ -232,6 +242,23 @@ class Join:
             )
         for join in self.inner.values():
             join.check_settings()
+
+    def check(self, samples: Mapping[str, DataFrame] | None = None) -> list[Finding]:
+        """Return what is worth knowing before the join starts; `start()` logs its warnings.
+
+        Without samples: state that grows without bound, promises that are of no use, streams that no condition ties to
+        the others, more nodes than tasks run at once. With samples: delays that are shorter than the disorder, and, if
+        there is one of each stream, Python predicates that take most of the time.
+
+        Args:
+            samples: Static frames by stream, their rows in the order in which they came.
+
+        Raises:
+            DefinitionError: If a sample is of no stream, or lacks a column.
+        """
+        from watersmeet.spark.checking import check  # it needs this class
+
+        return check(self, samples)
 
     def explain(self) -> None:
         """Print how the join runs: streams, strategy, join orders, where each conjunct is decided, what is put off."""

@@ -6,7 +6,6 @@ long as the next one watched it: no clock of another host is believed. Who lost 
 """
 
 import os
-import re
 import threading
 import time
 import uuid
@@ -17,16 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from watersmeet.errors import StateError
-from watersmeet.state.sealed import seal, unseal
+from watersmeet.state.leases import ENDINGS, FOLDER, highest, number_of, path_of
+from watersmeet.state.leases import EXPIRES as EXPIRES
+from watersmeet.state.leases import holder as holder_of
+from watersmeet.state.sealed import seal
 from watersmeet.state.store import Store
 
-FOLDER = "leases"
-ENDINGS = "json|renewed|ended"
-"""Of a lease's files: who has it, that it was renewed, that it has ended."""
 RENEWED = 4.0
 """Seconds between two renewals."""
-EXPIRES = 20.0
-"""Seconds without one after which a lease may be taken over."""
 TRIES = 10
 """Of taking a lease that others take as well."""
 LOOKED = 0.5
@@ -56,12 +53,12 @@ class Lease:
     def take(self) -> bool:
         """Take the lease and renew it from now on; return False if somebody else was quicker."""
         _mine[self._token] = self
-        taken = self.store.publish(_path(self.number), seal(_self() | {"token": self._token, "at": self.store.root}))
+        taken = self.store.publish(path_of(self.number), seal(_self() | {"token": self._token, "at": self.store.root}))
         # [!] Its number may have been given, and forgotten, since it was the next one: the last one has the lease.
         if not taken or not self.held():
             del _mine[self._token]
             return False
-        self.store.remove(name for name in self.store.names(FOLDER) if 0 < _number(name, ENDINGS) < self.number)
+        self.store.remove(name for name in self.store.names(FOLDER) if 0 < number_of(name, ENDINGS) < self.number)
         threading.Thread(target=self._renew, name="watersmeet-lease", daemon=True).start()
         return True
 
@@ -69,13 +66,13 @@ class Lease:
         """Raise a StateError if somebody else has taken the lease over; to be called before anything is published."""
         if self._over.is_set():
             raise Stopped("The query was stopped in the middle of a batch; the next start repeats that batch.")
-        highest = _highest(self.store)
-        if highest < self.number:
+        last = highest(self.store)
+        if last < self.number:
             raise StateError(
                 f"The lease of the checkpoint at {self.store.root} is gone: somebody removed or replaced its files "
                 "while the query ran. It stops here; start it again if nobody else uses the checkpoint."
             )
-        if highest > self.number:
+        if last > self.number:
             raise StateError(
                 f"Another run has taken over the checkpoint at {self.store.root}, since this one did not renew its "
                 f"lease for {EXPIRES:g} seconds; this one stops here."
@@ -83,7 +80,7 @@ class Lease:
 
     def held(self) -> bool:
         """Tell whether the lease is still this run's."""
-        return not self._over.is_set() and _highest(self.store) == self.number
+        return not self._over.is_set() and highest(self.store) == self.number
 
     def end(self) -> None:
         """Give the lease back."""
@@ -91,7 +88,7 @@ class Lease:
             self._over.set()
             _mine.pop(self._token, None)
             with suppress(OSError):  # then it expires
-                self.store.publish(_path(self.number, "ended"), b"")
+                self.store.publish(path_of(self.number, "ended"), b"")
 
     def _renew(self) -> None:
         due = 0.0
@@ -101,7 +98,7 @@ class Lease:
             elif time.monotonic() >= due:
                 due = time.monotonic() + RENEWED
                 with suppress(OSError):  # a disk that is full for a while; if it lasts, the lease expires
-                    self.store.overwrite(_path(self.number, "renewed"), uuid.uuid4().hex.encode())
+                    self.store.overwrite(path_of(self.number, "renewed"), uuid.uuid4().hex.encode())
 
     def _is_needed(self) -> bool:
         try:
@@ -121,7 +118,7 @@ def take(store: Store) -> Lease:
         StateError: If somebody else holds it; nothing was changed then.
     """
     for _ in range(TRIES):
-        number = _highest(store)
+        number = highest(store)
         if number and not _is_free(store, number):
             raise StateError(
                 f"The checkpoint at {store.root} is in use by {_said(store, number)}; stop that query first, or use "
@@ -137,12 +134,12 @@ def take(store: Store) -> Lease:
 
 def _is_free(store: Store, number: int) -> bool:
     """Tell whether a lease may be taken over; watches it if that can't be told at once."""
-    seen, since = store.read(_path(number, "renewed")), time.monotonic()
+    seen, since = store.read(path_of(number, "renewed")), time.monotonic()
     while True:
-        holder = _holder(store, number)
-        if store.read(_path(number, "ended")) is not None or _is_gone(store, holder):
+        holder = holder_of(store, number)
+        if store.read(path_of(number, "ended")) is not None or _is_gone(store, holder):
             return True
-        if store.read(_path(number, "renewed")) != seen or _is_here(holder):
+        if store.read(path_of(number, "renewed")) != seen or _is_here(holder):
             return False
         if time.monotonic() - since > EXPIRES:
             return True
@@ -186,30 +183,8 @@ def _born(pid: int) -> str | None:
         return None
 
 
-def _holder(store: Store, number: int) -> dict[str, Any]:
-    with suppress(StateError):
-        found: dict[str, Any] = unseal(store.read(_path(number)) or b"", "")
-        return found
-    return {}
-
-
 def _said(store: Store, number: int) -> str:
-    holder = _holder(store, number)
+    holder = holder_of(store, number)
     if _is_here(holder):
         return "another query of this program"
     return f"process {holder['pid']} on {holder['name']}" if holder else "another process"
-
-
-def _path(number: int, ending: str = "json") -> str:
-    return f"{FOLDER}/{number:012d}.{ending}"
-
-
-def _number(name: str, endings: str = "json") -> int:
-    """Return the number of the lease whose file has this name; 0 if it is no lease's."""
-    found = re.fullmatch(rf"{FOLDER}/(\d{{12}})\.({endings})", name)
-    return int(found[1]) if found else 0
-
-
-def _highest(store: Store) -> int:
-    """Return the number of the last lease, 0 if there was none."""
-    return max(map(_number, store.names(FOLDER)), default=0)

@@ -15,13 +15,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from watersmeet.adapt.findings import defined
 from watersmeet.cost.parameters import Parameters
+from watersmeet.dashboard.build import view
+from watersmeet.dashboard.notebook import Progress, small
+from watersmeet.dashboard.recorded import Holder, Recorded
+from watersmeet.engine.progress import readable
 from watersmeet.engine.sides import SIDES
 from watersmeet.errors import DefinitionError, PredicateError, StateError, WatersmeetError
 from watersmeet.model.duration import microseconds
 from watersmeet.model.size import bytes_of
-from watersmeet.retention.outlook import Outlook
-from watersmeet.spark import checks
+from watersmeet.spark import checks, observed
 from watersmeet.spark.batch import DATA_ERROR, BatchRunner, Checkpoint, Outputs, description
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.delta import DeltaSink, check_jars
@@ -176,7 +180,10 @@ class JoinWriter:
                 runner.spilling = Controller(tree.spill, name, slots, quotas_of(tree.spill, joins))
             runner.open()
             _warn(tree)
-            query = self._stream(tree.input(bool(sides)), location).foreachBatch(runner).start()
+            runner.observed = observed.is_listened(spark)
+            rows = tree.input(bool(sides))
+            rows = observed.observing(rows) if runner.observed else rows
+            query = self._stream(rows, location).foreachBatch(runner).start()
             return JoinQuery(query, runner, ends=any(self._trigger.get(name) for name in ("availableNow", "once")))
         except BaseException:
             lease.end()
@@ -281,14 +288,22 @@ class JoinWriter:
 def _warn(tree: FrameTree) -> None:
     """Log what people are to look at before a join runs for long."""
     for node in tree.walk():
-        for says in Outlook(node.query).warnings():
-            logging.getLogger("watersmeet").warning(says)
+        for finding in defined(node.query):
+            if finding.severity == "warning":
+                logging.getLogger("watersmeet").warning(finding.says)
 
 
 _CONSUMERS: dict[str, Callable[[JoinWriter], Consume]] = {
     "console": JoinWriter._console,
     "memory": JoinWriter._memory,
 }
+
+
+def _told(last: Mapping[str, Any]) -> str:
+    return (
+        f"batch {last['batchId']}: {sum(last['inputRows'].values()):,} rows in, {last['outputRows']:,} results, "
+        f"{last['durationMs']['total'] / 1000:.2f} s, watermark {last['watermark']} held by {last['heldBackBy']}"
+    )
 
 
 class JoinQuery:
@@ -325,9 +340,26 @@ class JoinQuery:
             raise StateError(STOPPED)
 
     @property
-    def progress(self) -> list[Mapping[str, Any]]:
-        """What each of the last batches did, oldest first; kept across restarts for the last 500 batches."""
-        return list(self._runner.protocol.history)
+    def progress(self) -> Progress:
+        """What each of the last batches did, oldest first; kept across restarts for the last 500 batches.
+
+        A list of dicts. Event times in it are ISO 8601 text; `datetime.fromisoformat` reads them.
+        """
+        return Progress(map(self._readable, self._runner.protocol.history))
+
+    def _readable(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        return readable(told, self._runner.tree.operator.query.streams[0].time_type.tz is not None)
+
+    def __repr__(self) -> str:
+        name = f"'{self._query.name}'" if self._query.name else f"id {self._query.id}"
+        last = "".join(_told(self._readable(told)) for told in self._runner.protocol.history[-1:]) or "no batch yet"
+        return f"JoinQuery({name}, {'running' if self.isActive else 'stopped'}; {last})"
+
+    def _repr_html_(self) -> str:
+        protocol, holder = self._runner.protocol, Holder(ended=not self.isActive)
+        described = description(self._runner.frames)
+        told = Recorded(self._runner.store.root, described, protocol.state, tuple(protocol.history), holder)
+        return small(view(told, int(time.time() * 1e6)))
 
     @property
     def parameters(self) -> Parameters:

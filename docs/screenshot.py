@@ -1,0 +1,45 @@
+"""Takes the picture of the live page, as it was right after the last batch: `python docs/screenshot.py CHECKPOINT`."""
+
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from watersmeet.dashboard.build import view
+from watersmeet.dashboard.course import ended
+from watersmeet.dashboard.recorded import Reader, store_of
+from watersmeet.dashboard.view import View
+from watersmeet.serving import Looker, PageServer
+
+PICTURE = Path(__file__).parent / "figures" / "watching.png"
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+WIDTH, HEIGHT = 1180, 1390
+
+
+class Then(Looker):
+    """Looks at a checkpoint as if its query were still running."""
+
+    def look(self) -> View:
+        """Return what was to be seen a second after the last batch."""
+        found = self.reader.read(0.0)
+        running = replace(found, holder=replace(found.holder, ended=False, silent=0.0))
+        return view(running, ended(found.progress[-1]) + 1_000_000)
+
+
+def main(checkpoint: str) -> None:
+    """Serve the page, and let Chromium take its picture."""
+    with PageServer(Then(Reader(store_of(checkpoint))), 0) as server, tempfile.TemporaryDirectory() as profile:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        shape = (f"--user-data-dir={profile}", f"--window-size={WIDTH},{HEIGHT}", "--virtual-time-budget=3000")
+        command = ["chromium", *FLAGS, *shape, f"--screenshot={PICTURE}", server.address]
+        subprocess.run(command, check=True, capture_output=True, timeout=240)
+        server.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,111 @@
+"""The page in a real browser: it shows the view, light and dark, on a phone too, and runs nothing that data says."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.dashboard import browser
+from tests.dashboard.recorded_join import recorded
+from watersmeet.dashboard.view import (
+    Block,
+    Cell,
+    Figure,
+    Hop,
+    JoinView,
+    Lane,
+    Said,
+    StateMap,
+    Step,
+    Table,
+    Verdict,
+    View,
+)
+from watersmeet.serving import PageServer, serve
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not browser.is_there(), reason=browser.MISSING)]
+EVIL = "<img src=x onerror=\"document.title='stolen'\"><script>document.title='stolen'</script>"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageServer]:
+    folder = tmp_path_factory.mktemp("checkpoint")
+    recorded(folder)
+    with serve(str(folder)) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[browser.Browser]:
+    with browser.Browser() as found:
+        yield found
+
+
+def test_the_page_shows_the_view_and_follows_it(page: PageServer, chromium: browser.Browser, tmp_path: Path) -> None:
+    chromium.open(page.address)
+    text = chromium.run("return document.body.innerText")
+    for part in ("Stopped", "batch time", "abs(a.x - b.x) < 2", "b · holds", "Hop 1", "node 1", "late: before"):
+        assert part in text
+    assert chromium.run("return document.querySelectorAll('.track b').length") > 3
+    assert chromium.run("return document.querySelectorAll('svg.spark path').length") > 5
+    chromium.run("document.querySelector('.track b').click()")
+    assert "goes once the watermark passes" in chromium.run("return document.querySelector('.caption').textContent")
+    seen = page.looker.look()
+    page.looker.look = lambda: replace(seen, verdict=Verdict("bad", "Trouble", ("Now.",)))  # type: ignore[method-assign]
+    try:
+        chromium.wait("return document.getElementById('verdict').innerText.includes('Trouble')")
+    finally:
+        del page.looker.look
+    assert chromium.complaints() == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 800, 1280])
+def test_it_is_readable_on_any_screen(
+    page: PageServer, chromium: browser.Browser, tmp_path: Path, width: int, scheme: str
+) -> None:
+    chromium.open(page.address, width, scheme=scheme)
+    assert chromium.run("return document.documentElement.scrollWidth") <= width
+    light = chromium.run("return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
+    assert (light > 200) == (scheme == "light")
+    small = (
+        "return [...document.querySelectorAll('main *')].filter((e) => parseFloat(getComputedStyle(e).fontSize) < 12)"
+    )
+    assert chromium.run(f"{small}.length") == 0
+    chromium.picture(tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 10_000
+
+
+def test_nothing_that_data_says_is_run(page: PageServer, chromium: browser.Browser) -> None:
+    table = Table((EVIL,), ((Cell(EVIL, share=0.5),),), note=EVIL)
+    state = StateMap((Lane(EVIL, EVIL, (Block(0, 1, 1, EVIL),)),), EVIL, EVIL, 0.5, table)
+    join = JoinView(EVIL, EVIL, EVIL, table, (Hop(EVIL, (Step(EVIL, EVIL, 1, EVIL),)),), table, state, table)
+    evil = View(
+        *(EVIL, EVIL, EVIL, EVIL, Verdict("bad", "Evil", (EVIL,))),
+        figures=(Figure(EVIL, EVIL, EVIL),),
+        joins=(join,),
+        debts=table,
+        decisions=(Said(EVIL, EVIL),),
+        refused=table,
+    )
+    page.looker.look = lambda: evil  # type: ignore[method-assign]
+    try:
+        chromium.open(page.address)
+    finally:
+        del page.looker.look
+    assert chromium.run("return document.title").startswith("Evil")
+    assert chromium.run("return document.querySelectorAll('img, main script').length") == 0
+    assert chromium.run("return document.body.innerText").count(EVIL) > 15
+
+
+def test_it_says_so_when_nobody_answers_any_more(chromium: browser.Browser, tmp_path: Path) -> None:
+    recorded(tmp_path, batches=1)
+    with serve(str(tmp_path)) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        chromium.open(server.address)
+        server.shutdown()
+    chromium.wait("return document.getElementById('lost').textContent.startsWith('No answer')")

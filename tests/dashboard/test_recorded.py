@@ -1,0 +1,89 @@
+"""Reading a checkpoint changes nothing, and copes with a query that goes on meanwhile."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.dashboard.recorded_join import recorded
+from watersmeet.dashboard.recorded import Reader, store_of
+from watersmeet.errors import DefinitionError
+from watersmeet.state import leases
+from watersmeet.state import manifest as manifests
+from watersmeet.state.sealed import seal
+from watersmeet.state.store import Store
+
+
+def everything(folder: Path) -> dict[str, tuple[int, int]]:
+    """All files and folders, with their times and sizes."""
+    found = [os.path.join(base, name) for base, folders, names in os.walk(folder) for name in (*folders, *names)]
+    return {path: (os.stat(path).st_mtime_ns, os.stat(path).st_size) for path in found}
+
+
+def test_nothing_is_written(tmp_path: Path) -> None:
+    recorded(tmp_path, batches=3)
+    before = everything(tmp_path)
+    reader = Reader(store_of(str(tmp_path)))
+    assert reader.read(0.0).manifest is not None and reader.read(1.0).progress[-1]["batchId"] == 2
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("given", "root"),
+    [
+        ("/a/b/", "/a/b/watersmeet"),
+        ("file:///a/b", "file:///a/b/watersmeet"),
+        ("s3a://bucket/some where", "s3://bucket/some%20where/watersmeet"),
+        ("s3://bucket/x?region=eu", "s3://bucket/x/watersmeet?region=eu"),
+    ],
+)
+def test_checkpoints_are_found_as_spark_spells_them(given: str, root: str) -> None:
+    assert store_of(given).root == root
+
+
+def test_a_folder_without_a_join_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match=r"has no query\.json: give the checkpointLocation of a join"):
+        Reader(store_of(str(tmp_path))).read(0.0)
+
+
+def test_it_follows_a_query_that_goes_on(tmp_path: Path) -> None:
+    run = recorded(tmp_path, batches=2)
+    reader = Reader(store_of(str(tmp_path)))
+    assert len(reader.read(0.0).progress) == 2
+    run.bring([(0, {"id": 1, "ts": int(run.clock * 1e6), "x": 1.0})])
+    found = reader.read(1.0)
+    assert found.manifest is not None and (found.manifest.batch, len(found.progress)) == (2, 3)
+
+
+def test_a_file_that_vanishes_meanwhile_is_looked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded(tmp_path, batches=3)
+    given = iter([1000, 2])  # as if a manifest were gone that was just listed
+    monkeypatch.setattr(manifests, "newest", lambda store: next(given))
+    found = Reader(store_of(str(tmp_path))).read(0.0)
+    assert found.manifest is not None and found.manifest.batch == 2
+
+
+def test_damage_is_told_and_does_not_stop_the_screen(tmp_path: Path) -> None:
+    recorded(tmp_path, batches=3)
+    file = tmp_path / "watersmeet" / manifests.path_of(2)
+    reader, good = Reader(store_of(str(tmp_path))), file.read_bytes()
+    file.write_bytes(good[:-5])
+    found = reader.read(0.0)
+    assert "manifest of batch 2" in found.problem and "damaged" in found.problem and found.manifest is None
+    file.write_bytes(good)
+    assert not reader.read(1.0).problem
+
+
+def test_who_runs_it_and_for_how_long_nothing_was_heard(tmp_path: Path) -> None:
+    recorded(tmp_path, batches=1)
+    store, reader = Store(f"{tmp_path}/watersmeet"), Reader(store_of(str(tmp_path)))
+    assert reader.read(0.0).holder.ended  # nobody ever took a lease
+    store.publish(leases.path_of(1), seal({"pid": 7, "name": "mill"}))
+    store.overwrite(leases.path_of(1, "renewed"), b"x")
+    assert reader.read(10.0).holder.silent == 0
+    holder = reader.read(31.0).holder
+    assert (holder.process, holder.ended, holder.silent) == ("process 7 on mill", False, 21.0)
+    store.overwrite(leases.path_of(1, "renewed"), b"y")
+    assert reader.read(32.0).holder.silent == 0
+    store.publish(leases.path_of(1, "ended"), b"")
+    assert reader.read(33.0).holder.ended

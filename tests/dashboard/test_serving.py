@@ -1,0 +1,152 @@
+"""The screens: the terminal, and a page that answers only those who may ask."""
+
+import http.client
+import io
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from rich.console import Console
+
+from tests.dashboard.recorded_join import recorded
+from watersmeet import cli
+from watersmeet.dashboard.terminal import screen
+from watersmeet.dashboard.view import Cell, Table, Verdict, View
+from watersmeet.errors import DefinitionError
+from watersmeet.serving import PageServer, serve, watch
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("checkpoint")
+    recorded(made)
+    return made
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[PageServer]:
+    with serve(str(folder)) as found:
+        thread = threading.Thread(target=found.serve_forever, args=(0.01,))
+        thread.start()
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+def ask(
+    server: PageServer, path: str, host: str | None = None, method: str = "GET"
+) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    try:
+        connection.request(method, path, headers={"Host": host or f"127.0.0.1:{server.server_port}"})
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+    finally:
+        connection.close()
+
+
+def test_the_page_and_its_view(server: PageServer) -> None:
+    path = urlsplit(server.address)
+    assert path.hostname == "127.0.0.1" and server.server_address[0] == "127.0.0.1"
+    status, headers, body = ask(server, f"/?{path.query}")
+    assert status == 200 and b"NONCE" not in body
+    policy = headers["Content-Security-Policy"]
+    nonce = policy.partition("'nonce-")[2].partition("'")[0]
+    assert body.count(f'nonce="{nonce}"'.encode()) == 2 and policy.startswith("default-src 'none'")
+    assert headers["Cache-Control"] == "no-store" and headers["Referrer-Policy"] == "no-referrer"
+    assert b"http://" not in body.replace(b"http://www.w3.org/2000/svg", b"") and b"https://" not in body
+    status, headers, body = ask(server, f"/view.json?{path.query}", f"localhost:{server.server_port}")
+    assert status == 200 and json.loads(body)["joins"][0]["where"] == "abs(a.x - b.x) < 2"
+    assert headers["X-Content-Type-Options"] == "nosniff" and "Access-Control-Allow-Origin" not in headers
+
+
+@pytest.mark.parametrize("path", ["/", "/view.json", "/?token=", "/view.json?token=wrong", "/view.json?token=%ff"])
+def test_without_the_token_nothing_is_told(server: PageServer, path: str) -> None:
+    status, _, body = ask(server, path)
+    assert status == 403 and json.loads(body) == {
+        "error": "The token is missing or wrong: use the address that was printed."
+    }
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1", "localhost:1"])
+def test_a_name_that_is_made_to_point_here_is_refused(server: PageServer, host: str) -> None:
+    assert ask(server, f"/view.json?token={server.token}", host)[0] == 403
+
+
+def test_other_pages_and_methods_are_refused(server: PageServer) -> None:
+    assert ask(server, f"/../page.py?token={server.token}")[0] == 404
+    assert ask(server, f"/?token={server.token}", method="POST")[0] == 501
+
+
+def test_a_checkpoint_that_goes_is_told_in_a_sentence(tmp_path: Path) -> None:
+    recorded(tmp_path, batches=1)
+    with serve(str(tmp_path)) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        (tmp_path / "watersmeet" / "query.json").unlink()
+        server.looker._last = None
+        status, _, body = ask(server, f"/view.json?token={server.token}")
+        server.shutdown()
+    assert status == 503 and "has no query.json" in json.loads(body)["error"]
+
+
+@pytest.mark.parametrize("port", [-1, 70000])
+def test_a_port_that_cannot_be_used(folder: Path, port: int) -> None:
+    with pytest.raises(DefinitionError, match=f"Port {port} can't be used"):
+        serve(str(folder), port)
+
+
+def test_a_port_that_is_taken(folder: Path, server: PageServer) -> None:
+    with pytest.raises(DefinitionError, match="give another, or 0 for any that is free"):
+        serve(str(folder), server.server_port)
+
+
+def printed(view: View) -> str:
+    console = Console(width=150, record=True, file=io.StringIO())
+    console.print(screen(view))
+    return console.export_text()
+
+
+def test_the_terminal_shows_all_parts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    watch(str(folder), console=Console(width=150))
+    shown = capsys.readouterr().out
+    for part in ("batch time", "b · holds", "Hop 1", "node 1", "Goes next", "Rows that were not joined", "UTC"):
+        assert part in shown
+
+
+def test_a_terminal_obeys_nothing_that_data_says() -> None:
+    evil = "\x1b[2J\x07[bold]x[/bold]"
+    table = Table(("row",), ((Cell(evil),),))
+    shown = printed(View(evil, "", "", "", Verdict("bad", "Trouble", (evil,)), refused=table))
+    assert "\x1b" not in shown and "\x07" not in shown and shown.count("[bold]x[/bold]") == 3
+
+
+def test_a_live_screen_is_left_by_interrupting_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("watersmeet.serving.time.sleep", wait)
+    console = Console(force_terminal=True, width=100, file=io.StringIO())
+    with pytest.raises(KeyboardInterrupt):
+        watch(str(folder), every=0.25, console=console)
+    assert waits == [0.25] * 3
+
+
+def test_commands(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli.main(["watch", str(folder), "--once"]) == 0
+    assert "abs(a.x - b.x) < 2" in capsys.readouterr().out
+
+    def interrupted(self: PageServer) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PageServer, "serve_forever", interrupted)
+    assert cli.main(["serve", str(folder)]) == 0
+    assert capsys.readouterr().out.startswith("http://127.0.0.1:")
+    assert cli.main(["serve", str(folder / "nowhere")]) == 2
+    assert "has no query.json" in capsys.readouterr().err

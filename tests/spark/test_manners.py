@@ -1,0 +1,138 @@
+"""What users see of a join that runs: in notebooks, in consoles, in Spark's own screens."""
+
+import html
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+import watersmeet as wm
+from watersmeet.dashboard.build import view
+from watersmeet.dashboard.recorded import Reader, store_of
+from watersmeet.spark import observed
+from watersmeet.spark.naming import DESCRIPTION, named
+from watersmeet.testing import stream_batches, write_batches
+
+BEGIN = datetime(2024, 5, 1, tzinfo=UTC)
+
+
+@pytest.mark.spark
+def test_a_join_shows_itself(spark: SparkSession, tmp_path: Path) -> None:
+    def stream(name: str) -> Any:
+        times = [[BEGIN + timedelta(seconds=10 * cut + n) for n in range(3)] for cut in range(2)]
+        kind = pa.timestamp("us", "UTC")
+        write_batches(tmp_path / name, [pa.table({"id": range(3), "ts": pa.array(found, kind)}) for found in times])
+        return wm.stream(name, stream_batches(spark, tmp_path / name), time="ts", window="30 seconds", delay="1 second")
+
+    join = wm.join(stream("a"), stream("b"), where="a.id < b.id", strategy=wm.PSP(nodes=2))
+    assert repr(join) == "Join(a [sliding 30 s], b [sliding 30 s]; where a.id < b.id; PSP(nodes=2))"
+    assert html.escape("a.id < b.id") in join._repr_html_() and "1 second" in join._repr_html_()
+    names: list[str] = []
+
+    def consume(frame: DataFrame, batch: int) -> None:
+        names.append(str(frame.sparkSession.sparkContext.getLocalProperty(DESCRIPTION)))
+
+    writer = join.writeStream.foreachBatch(consume).option("checkpointLocation", str(tmp_path / "state"))
+    query = writer.queryName("manners").trigger(availableNow=True).start()
+    query.awaitTermination()
+    last: Any = query.progress[-1]
+    assert last["watermark"] == "2024-05-01T00:00:11.000Z" == last["streams"]["a"]["watermark"]
+    assert json.loads(json.dumps(query.progress)) == query.progress
+    assert repr(query).startswith("JoinQuery('manners', stopped; batch 1: 6 rows in, ")
+    assert "Stopped" in query._repr_html_() and "<svg" in query.progress._repr_html_()
+    assert [name.rpartition("<br/>")[2] for name in names] == ["batch 0: sink", "batch 1: sink"]
+    shown = view(Reader(store_of(str(tmp_path / "state"))).read(0.0), 0)
+    assert shown.verdict.title == "Stopped" and shown.joins[0].where == "a.id < b.id"
+
+
+@pytest.mark.spark
+def test_names_of_jobs_are_given_back(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    for before in ("the user's own", None):
+        context.setLocalProperty(DESCRIPTION, before)  # type: ignore[arg-type]
+        with pytest.raises(ZeroDivisionError), named(spark, "hop"):
+            assert context.getLocalProperty(DESCRIPTION) == (f"{before}<br/>hop" if before else "hop")
+            _ = 1 / 0
+        assert context.getLocalProperty(DESCRIPTION) == before
+
+
+class Listener(StreamingQueryListener):
+    """Notes what Spark says of the batches of all queries."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def onQueryStarted(self, event: Any) -> None: ...
+
+    def onQueryProgress(self, event: Any) -> None:
+        self.told.append(event.progress.observedMetrics)
+
+    def onQueryIdle(self, event: Any) -> None: ...
+
+    def onQueryTerminated(self, event: Any) -> None: ...
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("exchange", ["driver", "local"])
+def test_a_listener_is_told_the_figures(spark: SparkSession, tmp_path: Path, exchange: str) -> None:
+    listener, at = Listener(), pa.array([BEGIN + timedelta(seconds=n) for n in range(3)], pa.timestamp("us", "UTC"))
+    for name in "ab":
+        write_batches(tmp_path / name, [pa.table({"id": range(3), "ts": at})] * 2)
+    frames = {name: stream_batches(spark, tmp_path / name) for name in "ab"}
+    join = wm.join(
+        *(wm.stream(name, frames[name], time="ts", window="9 seconds") for name in "ab"), where="a.id < b.id"
+    )
+    spark.streams.addListener(listener)
+    try:
+        writer = join.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "state"))
+        query = writer.option("exchange", exchange).trigger(availableNow=True).start()
+        query.awaitTermination()
+        until = time.monotonic() + 30
+        while len(listener.told) < 2 and time.monotonic() < until:
+            time.sleep(0.1)
+    finally:
+        spark.streams.removeListener(listener)
+    for told, progress in zip(listener.told, query.progress, strict=True):
+        row = told["watersmeet"].asDict()
+        assert row["inputRows"] == 6 and row["outputRows"] == progress["outputRows"] > 0
+        assert row["watermark"] == progress["watermark"] and row["heldBackBy"] == progress["heldBackBy"]
+        assert row["durationMs"] == progress["durationMs"]["total"] and row["stateRows"] == progress["stateRows"]
+        assert row["lateRows"] == row["rejectedRows"] == row["deniedRows"] == 0
+
+
+@pytest.mark.spark
+def test_a_batch_does_not_fail_for_what_nobody_hears(spark: SparkSession) -> None:
+    observed.tell(spark, {"inputRows": {"a": 1}, "durationMs": {"total": 2.0}})  # no query runs here
+
+
+@wm.predicate(form="pair")
+def slow(x: float, y: float) -> bool:
+    time.sleep(0.002)
+    return x < y
+
+
+@pytest.mark.spark
+def test_findings_before_a_join_starts(spark: SparkSession) -> None:
+    stream = spark.readStream.format("rate").load().selectExpr("value AS id", "timestamp AS ts", "1.0D AS x")
+    join = wm.join(
+        *(wm.stream(name, stream, time="ts", window="5 seconds", delay="1 second") for name in "ab"),
+        where="slow(a.x, b.x)",
+        predicates=[slow],
+        strategy=wm.PSP(nodes=64),
+    )
+    assert [(found.severity, found.kind) for found in join.check()] == [("note", "nodes")]
+    times = "timestamp_seconds(1700000000 + CASE WHEN id = 7 THEN 2 ELSE id END) AS ts"
+    sample = spark.range(0, 12, 1, 1).selectExpr("id", times, "cast(id AS double) AS x")
+    found = {finding.kind: finding.says for finding in join.check({"a": sample, "b": sample})}
+    assert list(found) == ["nodes", "delay", "predicate"]
+    assert "'b': in the sample, tuples come up to 4 seconds after later ones" in found["delay"]
+    assert "Predicate 'slow' takes" in found["predicate"]
+    assert [finding.kind for finding in join.check({"a": sample})] == ["nodes", "delay"]
+    with pytest.raises(wm.DefinitionError, match="'c'"):
+        join.check({"c": sample})

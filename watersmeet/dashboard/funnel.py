@@ -1,0 +1,46 @@
+"""Where pairs go: what is proposed at each hop, and what every test leaves of it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from watersmeet.dashboard.course import Progress
+from watersmeet.dashboard.view import Hop, Step
+from watersmeet.dashboard.words import count, magnitudes, milliseconds, percent
+
+
+def funnel(progress: Progress) -> tuple[Hop, ...]:
+    """Return the hops of a batch; without a funnel among what is recorded, what hops looked at and found."""
+    known = progress.get("funnel")
+    hops = [*(_tested(known) if known else _counted(progress.get("hops", [])))]
+    numbers = [number for _, steps in hops for _, number, _ in steps]
+    shares = iter(magnitudes(numbers))
+    return tuple(
+        Hop(title, tuple(Step(label, count(number), next(shares), note) for label, number, note in steps))
+        for title, steps in hops
+    )
+
+
+_Steps = list[tuple[str, int, str]]
+
+
+def _tested(hops: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, _Steps]]:
+    for number, hop in enumerate(hops, 1):
+        steps: _Steps = [("pairs proposed", hop["into"], "")]
+        for test in hop["tests"]:
+            cost = f", {milliseconds(test['ms'])}" if test.get("ms") else ""
+            kind = f"{test['kind']}, " if test.get("kind") and test["kind"] != test["name"] else ""
+            steps.append((test["name"], test["out"], f"{kind}{percent(test['out'], test['in'])} pass{cost}"))
+        yield f"Hop {number}: {hop['stream']}", steps
+
+
+def _counted(hops: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, _Steps]]:
+    for number, hop in enumerate(hops, 1):
+        asked, pairs, matches = hop["rowsIn"], hop["pairs"], hop["matches"]
+        yield (
+            f"Hop {number}",
+            [
+                ("tuples ask" if number == 1 else "partial results ask", asked, ""),
+                ("pairs looked at", pairs, f"{count(pairs / asked)} for each" if asked else ""),
+                ("pairs that match", matches, f"{percent(matches, pairs)} of them" if pairs else ""),
+            ],
+        )

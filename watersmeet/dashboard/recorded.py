@@ -1,0 +1,128 @@
+"""What a checkpoint says of its query: its description, the last manifest, the diary. It is only read.
+
+No lease is taken and nothing is written, so it may be read beside a running query, after a crash, or by somebody else.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from watersmeet.errors import DefinitionError, StateError
+from watersmeet.state import history, leases
+from watersmeet.state import manifest as manifests
+from watersmeet.state.claim import DESCRIPTION
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.sealed import unseal
+from watersmeet.state.store import Store
+
+TRIES = 3
+"""How often state is read that a running query has moved on from meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who last ran the query.
+
+    Attributes:
+        process: Who, in words; empty if nobody knows.
+        ended: Whether it has ended as it should.
+        silent: For how many seconds it has been seen not to say that it lives.
+    """
+
+    process: str = ""
+    ended: bool = False
+    silent: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What is recorded.
+
+    Attributes:
+        root: Where the store is.
+        query: The description of the query.
+        manifest: The state after the last batch; None before the first.
+        progress: What the last batches did, oldest first.
+        holder: Who runs the query.
+        problem: Why state can't be read, if it can't.
+    """
+
+    root: str
+    query: Mapping[str, Any] = field(default_factory=dict)
+    manifest: Manifest | None = None
+    progress: tuple[Mapping[str, Any], ...] = ()
+    holder: Holder = field(default_factory=Holder)
+    problem: str = ""
+
+
+def store_of(checkpoint: str) -> Store:
+    """Return the store of a checkpoint: a folder of this host's, or a URI as Spark or Arrow spells it."""
+    head, mark, settings = checkpoint.partition("?")
+    if "://" not in checkpoint or checkpoint.startswith("file:"):
+        return Store(f"{checkpoint.rstrip('/')}/watersmeet")
+    scheme, _, rest = head.partition("://")
+    return Store(f"{'s3' if scheme == 's3a' else scheme}://{quote(rest.rstrip('/'))}/watersmeet{mark}{settings}")
+
+
+@dataclass
+class Reader:
+    """Reads one checkpoint again and again; what has not changed is not read again.
+
+    Attributes:
+        store: Where it is.
+    """
+
+    store: Store
+    _state: tuple[Manifest, tuple[Mapping[str, Any], ...]] | None = None
+    _renewed: tuple[tuple[int, bytes | None], float] | None = None
+
+    def read(self, now: float) -> Recorded:
+        """Return what is recorded now.
+
+        Args:
+            now: Seconds, by a clock that never goes back.
+
+        Raises:
+            DefinitionError: If there is no checkpoint of a join.
+        """
+        data = self.store.read(DESCRIPTION)
+        if not data:
+            raise DefinitionError(
+                f"{self.store.root} has no {DESCRIPTION}: give the checkpointLocation of a join that has been started."
+            )
+        query, holder, problem = {}, self._holder(now), ""
+        try:
+            query = unseal(data, f"The description of the query, {self.store.root}/{DESCRIPTION},")["query"]
+            self._state = self._last()
+        except StateError as error:
+            self._state, problem = None, str(error)
+        manifest, progress = self._state or (None, ())
+        return Recorded(self.store.root, query, manifest, progress, holder, problem)
+
+    def _last(self) -> tuple[Manifest, tuple[Mapping[str, Any], ...]] | None:
+        """Return the last state and the diary, again if the query has removed files meanwhile."""
+        for left in reversed(range(TRIES)):
+            try:
+                batch = manifests.newest(self.store)
+                if self._state is not None and batch == self._state[0].batch:
+                    return self._state
+                manifest = None if batch is None else manifests.load(self.store, batch)
+                if manifest is not None:
+                    return manifest, tuple(history.load(self.store, manifest.batch))
+                if batch is None:
+                    return None
+            except StateError:
+                if not left:
+                    raise
+        return self._state
+
+    def _holder(self, now: float) -> Holder:
+        number = leases.highest(self.store)
+        seen = number, self.store.read(leases.path_of(number, "renewed"))
+        if self._renewed is None or self._renewed[0] != seen:
+            self._renewed = seen, now
+        found = leases.holder(self.store, number)
+        process = f"process {found['pid']} on {found['name']}" if found else ""
+        ended = not number or self.store.read(leases.path_of(number, "ended")) is not None
+        return Holder(process, ended, now - self._renewed[1])
