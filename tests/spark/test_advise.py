@@ -245,7 +245,7 @@ def test_samples_are_read_in_the_format_that_their_names_tell(
     spark: SparkSession, static: dict[str, DataFrame], tmp_path: Path, format: str
 ) -> None:
     kind = T.StructType([T.StructField("x y", T.DoubleType()), *static["a"].schema.fields])
-    rows = static["a"].selectExpr("x * 2 AS `x y`", "*").limit(50)
+    rows = static["a"].selectExpr("x * 2 AS `x y`", "id", "date_trunc('second', ts) AS ts", "x").limit(50)
     columns = kind.names if format != "header" else ["ts", "x y", "x", "id"]  # by name, in whatever order
     writer = rows.select(*(f"`{name}`" for name in columns)).write.option("header", format == "header")
     writer.format(format.replace("header", "csv")).save(str(tmp_path / "rows"))
