@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame
 from watersmeet.adapt.advice import check_streams
 from watersmeet.adapt.auto import Auto
 from watersmeet.adapt.findings import Finding, costly, defined, disordered, placed
-from watersmeet.spark.advise import MOST_ROWS, measure, sample_rows
+from watersmeet.spark.advise import measure, sample_rows
 from watersmeet.spark.join import Join
-from watersmeet.spark.samples import samples_of
+from watersmeet.spark.samples import MOST_ROWS, samples_of
 from watersmeet.state.store import Store
 
 
