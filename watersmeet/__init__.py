@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.adapt.auto import Auto
-from watersmeet.errors import DefinitionError, PredicateError, SqlError, StateError, WatersmeetError
+from watersmeet.errors import DefinitionError, DefinitionWarning, PredicateError, SqlError, StateError, WatersmeetError
 from watersmeet.model.declared import between, clustered, foreign_key, key, ordered, punctuations
 from watersmeet.model.windows import count, hopping
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash
@@ -28,6 +28,7 @@ __all__ = [
     "Auto",
     "Central",
     "DefinitionError",
+    "DefinitionWarning",
     "Hash",
     "Join",
     "JoinQuery",

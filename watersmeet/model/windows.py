@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from watersmeet.errors import DefinitionError
+from watersmeet.model.arguments import is_whole, take_plain
 from watersmeet.model.duration import microseconds, seconds
 
 Times = NDArray[np.int64]
@@ -147,7 +148,8 @@ class Count(Window):
     size: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.size, int) or isinstance(self.size, bool) or self.size < 1:
+        take_plain(self)
+        if not is_whole(self.size):
             raise DefinitionError(f"A count window holds a whole number of rows, at least 1; got {self.size!r}.")
 
     @property

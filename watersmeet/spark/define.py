@@ -74,7 +74,7 @@ def join(
     predicates = checked(predicates)
     if strategy is not None and not isinstance(strategy, Strategy):
         raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
-    checks.purge_every(purge_every)
+    purge_every, untrusted = checks.purge_every(purge_every), checks.truth("untrusted", untrusted)
     remembered = checks.remember(remember)
     frames = tuple(None if isinstance(given.frame, Join) else given.frame for given in streams)
     inner = {at: given.frame for at, given in enumerate(streams) if isinstance(given.frame, Join)}

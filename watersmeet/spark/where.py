@@ -28,8 +28,9 @@ from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import BOOLEAN
 from watersmeet.spark import purity
 from watersmeet.spark.calm import is_calm
-from watersmeet.spark.catalyst import Builder, Part, parse, quiet, said
+from watersmeet.spark.catalyst import Builder, Part, items, parse, quiet, said
 from watersmeet.spark.convert import Converter, Text
+from watersmeet.spark.doubts import warn_of_casts
 from watersmeet.spark.frames import hidden_name
 from watersmeet.spark.hoist import Computed, Hoist, collation
 from watersmeet.spark.names import Names
@@ -172,6 +173,9 @@ class _Reader:
         if self._untrusted:
             check_plan(plan, lambda problem: self._text.error(problem, None))
         self._sizes.analysed(plan)
+        read = [node for shown in items(plan.expressions()) for node in items(shown.children())]
+        written = [(self._text.of(part), part, node) for part, node in zip(clauses, read, strict=False)]
+        warn_of_casts(self._spark, written, self._dialect)
 
     def _select(self, parts: Sequence[Part]) -> DataFrame:
         """Return a frame of some parts, with an unknown answer for every Python predicate."""
