@@ -1,12 +1,14 @@
 """The decorator that turns a Python function into something `where` can call."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args, overload
 
 from watersmeet.errors import DefinitionError
 from watersmeet.predicate.model import Form, PythonPredicate
 
+Predicates = Sequence[PythonPredicate | Callable[..., Any]] | Mapping[str, PythonPredicate | Callable[..., Any]]
+"""What `predicates=` takes."""
 FORMS: tuple[Form, ...] = get_args(Form)
 
 

@@ -10,7 +10,11 @@ from pyspark.sql import SparkSession
 from watersmeet.errors import DefinitionWarning
 from watersmeet.predicate.model import Dialect
 from watersmeet.spark.catalyst import Part, items, kind_of, origin_of, walk
+from watersmeet.spark.names import FUNCTION
 
+CASTS = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "date", "timestamp",
+                   "binary"})  # fmt: skip
+"""Functions that are casts."""
 UNNAMED = frozenset({"CommonExpressionRef", "NamedLambdaVariable"})
 """What stands for another part of the condition, under a name that nobody gave it."""
 
@@ -24,7 +28,7 @@ def warn_of_casts(spark: SparkSession, clauses: Sequence[tuple[str, Part, Any]],
         dialect: The session's settings: by them, a text that can't be cast raises or is NULL.
     """
     for text, part, analysed in clauses:
-        calls = {inner.origin for inner in part.walk() if inner.kind == "UnresolvedFunction"}
+        calls = {inner.origin for inner in part.walk() if inner.kind == FUNCTION and inner.names[-1].lower() in CASTS}
         found = next((node for node in walk(analysed) if _is_unasked(spark, node, calls)), None)
         if found is not None:
             kind, shown = str(found.dataType().simpleString()), _shown(found.children().apply(0))

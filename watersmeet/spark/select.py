@@ -19,7 +19,7 @@ from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.scope import Scope, same
 from watersmeet.spark import untrusted
-from watersmeet.spark.catalyst import Builder, Part, items, kind_of, part_of, quiet, said
+from watersmeet.spark.catalyst import Builder, Part, items, kind_of, part_of, places_of, quiet, said
 from watersmeet.spark.frames import quoted
 from watersmeet.spark.names import ATTRIBUTE, STARS, VARIABLE
 from watersmeet.spark.purity import NAMES as NILADIC
@@ -162,7 +162,7 @@ def check(selected: Selection, frame: DataFrame) -> DataFrame:
         raise SqlError(f"select: {said(error)}.", text, 0, len(text)) from None
     except AnalysisException as error:
         problem = str(error).strip().splitlines()[0].split(" SQLSTATE:")[0]
-        found = [(place.startIndex(), place.stopIndex() + 1) for place in error.getQueryContext()]
+        found = places_of(error)
         raise _not_row_by_row(selected, frame) or _error_at(selected, problem, found[0] if found else None) from None
     if _operators(made) - ROW_BY_ROW:
         raise _not_row_by_row(selected, frame) or _error_at(selected, f"The list {OTHERWISE}.", None)

@@ -5,16 +5,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from watersmeet.errors import DefinitionError
 from watersmeet.model.declared import Constraint, Punctuations
 from watersmeet.model.duration import microseconds
 from watersmeet.model.windows import Sliding, Window
+from watersmeet.predicate.scope import listed, same
 from watersmeet.spark.frames import (
     OURS,
     arrow_schema,
     check_frame,
+    quoted,
 )
 from watersmeet.spark.join import Join
 from watersmeet.spark.promises import Declared, declared
@@ -33,6 +36,30 @@ class Stream:
     idle: int | None
     ahead: int | None
     declared: Declared
+
+    def __getitem__(self, name: str) -> Column:
+        """Return a column, or a field of one, as `where` and `select` take it.
+
+        Raises:
+            DefinitionError: If the stream has no such column.
+        """
+        if not isinstance(name, str):
+            raise DefinitionError(f"Stream '{self.name}': {name!r} is not the name of a column, such as 'id'.")
+        whole = any(same(name, known) for known in self.schema.names)
+        if not whole and not any(same(name.partition(".")[0], known) for known in self.schema.names):
+            raise DefinitionError(
+                f"Stream '{self.name}' has no column '{name}'; it has {listed(name, self.schema.names)}."
+            )
+        return F.col(f"{quoted(self.name)}.{quoted(name) if whole else name}")
+
+    def __getattr__(self, name: str) -> Column:
+        """Return a column by its name; one whose name a stream itself uses, such as `time`, is `stream["time"]`."""
+        if name.startswith("__") or "schema" not in self.__dict__:
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except DefinitionError as error:
+            raise AttributeError(str(error)) from None
 
     @property
     def streaming(self) -> bool:

@@ -29,7 +29,7 @@ from watersmeet.predicate.types import BOOLEAN
 from watersmeet.spark import purity
 from watersmeet.spark.calm import is_calm
 from watersmeet.spark.catalyst import Builder, Part, items, parse, quiet, said
-from watersmeet.spark.convert import Converter, Text
+from watersmeet.spark.convert import Converter, Text, Unplaced
 from watersmeet.spark.doubts import warn_of_casts
 from watersmeet.spark.frames import hidden_name
 from watersmeet.spark.hoist import Computed, Hoist, collation
@@ -37,6 +37,7 @@ from watersmeet.spark.names import Names
 from watersmeet.spark.sizes import Sizes
 from watersmeet.spark.untrusted import check as check_untrusted
 from watersmeet.spark.untrusted import check_plan
+from watersmeet.spark.written import Written
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Where:
         tests: For each stream the conjuncts that its tuples are tested by when they come in.
         conditions: Each conjunct as Spark decides it, in written order, over the streams as struct columns.
         meaning: The whole as Spark reads it, whatever its text leaves to the session's settings.
+        text: The whole as people read it.
     """
 
     conjuncts: tuple[Conjunct, ...] = ()
@@ -60,6 +62,7 @@ class Where:
     tests: tuple[tuple[Test, ...], ...] = ()
     conditions: tuple[SparkColumn, ...] = ()
     meaning: str = ""
+    text: str = ""
 
     def decide(self, frame: DataFrame, clauses: Sequence[int]) -> DataFrame:
         """Keep the combinations for which some conjuncts hold, as Spark decides it.
@@ -80,30 +83,39 @@ class Where:
 
 def read_where(
     spark: SparkSession,
-    text: str | None,
+    given: str | SparkColumn | None,
     streams: Sequence[StreamSpec],
     kinds: Sequence[T.StructType],
     predicates: Sequence[PythonPredicate],
     dialect: Dialect,
     untrusted: bool = False,
+    frames: Sequence[DataFrame | None] = (),
 ) -> Where:
     """Read `where`.
 
     Args:
         spark: The session, whose parser, settings and functions give the text its meaning.
-        text: The condition; None or blank for every combination.
+        given: The condition, as text or as a column; None or blank for every combination.
         streams: The join's streams.
         kinds: Their columns in Spark's terms.
         predicates: The Python predicates it may call.
         dialect: The session's settings.
         untrusted: Whether the text comes from people, who may not do what the program may.
+        frames: The streams' frames, to which a column may be bound; None for one that is a join.
 
     Raises:
         SqlError: If it is no condition, or one that must not be; the place is underlined.
     """
-    if text is None or not text.strip():
+    if given is None or (isinstance(given, str) and not given.strip()):
         return Where(computed=((),) * len(streams), tests=((),) * len(streams))
-    return _Reader(spark, text, streams, kinds, predicates, dialect, untrusted).where()
+    if isinstance(given, str):
+        purity.refuse_variables(given)
+        read = parse(spark, given), Text(given)
+    else:
+        named = dict(zip((stream.name for stream in streams), frames, strict=True))
+        tree, text = Written(spark, named).condition(given)
+        read = tree, Unplaced(text)
+    return _Reader(spark, read, streams, kinds, predicates, dialect, untrusted).where()
 
 
 class _Reader:
@@ -112,19 +124,17 @@ class _Reader:
     def __init__(
         self,
         spark: SparkSession,
-        text: str,
+        read: tuple[Part, Text],
         streams: Sequence[StreamSpec],
         kinds: Sequence[T.StructType],
         predicates: Sequence[PythonPredicate],
         dialect: Dialect,
         untrusted: bool,
     ) -> None:
-        self._spark, self._text, self._streams = spark, Text(text), streams
+        self._spark, self._streams, (self._tree, self._text) = spark, streams, read
         self._predicates, self._dialect, self._untrusted = predicates, dialect, untrusted
         self._scope = Scope([(stream.name, stream.schema) for stream in streams], _collated(kinds))
         self._padded = _padded(kinds)
-        purity.refuse_variables(text)
-        self._tree = parse(spark, text)
         self._names = Names(self._tree, self._text, streams, self._scope, predicates)
         fields = [T.StructField(stream.name, kind) for stream, kind in zip(streams, kinds, strict=True)]
         self._empty = spark.createDataFrame([], T.StructType(fields))
@@ -152,6 +162,7 @@ class _Reader:
             tuple(tuple(t.test for t in tests if t.stream == at) for at in range(len(self._streams))),
             tuple(self._condition(part, found) for part, found in zip(clauses, made, strict=True)),
             str(self._tree.handle.sql()),
+            self._text.text,
         )
 
     def _analyse(self, clauses: Sequence[Part]) -> None:
