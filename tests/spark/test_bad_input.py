@@ -144,7 +144,7 @@ def test_columns_of_one_name(static: DataFrame) -> None:
         (lambda w: w.start(5), "start(5): give a string such as '/data/matches'."),
         (
             lambda w: w.trigger(processTime="1 s"),
-            "trigger(processTime=...) is unknown; use one of processingTime, once",
+            "trigger(processTime=...) is unknown; use one of proce",
         ),
         (lambda w: w.trigger(), "trigger(...) takes exactly one of processingTime, once, availableNow; got 0."),
         (lambda w: w.trigger(once=True, availableNow=True), "trigger(...) takes exactly one of processingTime, once"),
@@ -153,7 +153,7 @@ def test_columns_of_one_name(static: DataFrame) -> None:
         (lambda w: w.trigger(processingTime="soon"), "trigger(processingTime): 'soon' is not a duration; write it"),
         (
             lambda w: w.format("console").option("numRows", "x")._console(""),
-            "option('numRows', 'x') must be a whole nu",
+            "option('numRows', 'x') must be a whole",
         ),
     ],
 )

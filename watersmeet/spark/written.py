@@ -1,4 +1,4 @@
-"""Columns of PySpark's as conditions and SELECT lists: the same tree that Spark's parser makes of text, and a text for it.
+"""Columns of PySpark's as conditions and SELECT lists: the tree that Spark's parser makes of text, and a text for it.
 
 Nothing goes through text: literals, casts and functions are the nodes that PySpark made. The text is for people, and to
 say where each part stands.
@@ -65,7 +65,7 @@ class Written:
 
     def listed(self, columns: Sequence[SparkColumn]) -> list[Part]:
         """Return the items of a SELECT list, written one after another."""
-        made = []
+        made: list[Part] = []
         for column in columns:
             self._write(", " if made else "")
             made.append(self._written(self._read(column)))
@@ -204,7 +204,7 @@ class Written:
     def _call(self, handle: Any, kind: str, children: Sequence[Any]) -> list[Part]:
         named = kind == FUNCTION
         self._write(f"{'.'.join(str(n) for n in items(handle.nameParts())) if named else _word(handle, kind)}(")
-        made = []
+        made: list[Part] = []
         for child in children:
             self._write(", " if made else "")
             made.append(self._written(child))
