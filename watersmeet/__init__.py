@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from watersmeet.spark.advise import advise
     from watersmeet.spark.define import join, sql
     from watersmeet.spark.join import Join
-    from watersmeet.spark.stream import stream
+    from watersmeet.spark.stream import stream, table
     from watersmeet.spark.writer import JoinQuery
 
 __version__ = "0.1.0"
@@ -50,6 +50,7 @@ __all__ = [
     "punctuations",
     "sql",
     "stream",
+    "table",
 ]
 
 _ON_SPARK = {
@@ -59,6 +60,7 @@ _ON_SPARK = {
     "join": "define",
     "sql": "define",
     "stream": "stream",
+    "table": "stream",
 }
 """What needs Spark, and where it is: imported when it is first named, so that the core can do without."""
 

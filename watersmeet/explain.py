@@ -41,7 +41,8 @@ def explain(
         time = stream.schema.field(stream.time).name
         own = stream.nested is not None and not stream.nested.delayed
         delay = "a join with a watermark of its own" if own else f"delay {seconds(stream.delay)}"
-        lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, {delay}")
+        timed = f"{stream.window.describe()} on {time}, {delay}"
+        lines.append(f"  {stream.name}: {'a table, read once' if stream.table else timed}")
         lines += _computed(stream)
         lines += _retained(query, outlook, at)
     for origin, stream in enumerate(query.streams):

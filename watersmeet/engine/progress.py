@@ -63,7 +63,7 @@ def progress(
         "watermark": manifest.watermark,
         "settled": manifest.settled,
         "heldBackBy": held_back_by(plan.query, manifest.streams, watermarks(manifest.inner)),
-        "idle": [name for name, state in zip(names, manifest.streams, strict=True) if state.idle],
+        "idle": _idle(plan.query, manifest),
         "merges": sum(len(task.merged) for task in tasks),
         "strays": sum(task.strays for task in tasks),
         "promises": counted(dict(zip(names, manifest.promises, strict=False))),
@@ -92,6 +92,12 @@ def _samples(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for sample in found:
         alike[sample["stream"] if sample["kind"] in ("denied", "orphan") else sample["reason"]].append(sample)
     return [sample for samples in alike.values() for sample in samples[:SAMPLES]]
+
+
+def _idle(query: Query, manifest: Manifest) -> list[str]:
+    """Return the streams that hold no watermark because they are silent; tables never hold it."""
+    states = zip(query.streams, manifest.streams, strict=True)
+    return [stream.name for stream, state in states if state.idle and not stream.table]
 
 
 def _nodes(manifest: Manifest, tasks: Sequence[TaskReport], used: Sequence[Usage]) -> list[dict[str, Any]]:

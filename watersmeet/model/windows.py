@@ -31,6 +31,10 @@ HORIZON = 1 << 60
 Where a tuple is kept follows from its time, and so does who asks for it: both see the same."""
 
 
+BEFORE_ALL = NEVER // 2
+"""The time of a table's rows: before any that a stream has."""
+
+
 def within_horizon(times: Times) -> Times:
     """Return times as placements see them."""
     return np.clip(times, -HORIZON, HORIZON)

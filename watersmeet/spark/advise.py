@@ -81,6 +81,11 @@ def advise(
     if not isinstance(join, Join):
         raise DefinitionError(f"wm.advise takes a join made by wm.join or wm.sql; got {type(join).__name__}.")
     names = [stream.name for stream in join.query.streams]
+    tables = [stream.name for stream in join.query.streams if stream.table]
+    if tables:
+        raise DefinitionError(
+            f"wm.advise can't sample a table, '{tables[0]}': leave it out of the join that it looks at."
+        )
     samples, rates = {} if samples is None else samples, {} if rates is None else rates
     check_streams("samples", samples, names)
     check_streams("rates", rates, names)

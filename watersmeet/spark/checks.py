@@ -45,7 +45,8 @@ def streaming(inputs: Sequence[tuple[str, DataFrame]]) -> None:
         raise DefinitionError("All inputs are static: use join.toDF(); writeStream is for streaming inputs.")
     if static:
         raise DefinitionError(
-            f"Stream '{static[0]}' is a static frame among streaming ones; read it with spark.readStream too."
+            f"Stream '{static[0]}' is a static frame among streaming ones; read it with spark.readStream too, "
+            f"or make it a table to look rows up in: wm.table('{static[0]}', ...)."
         )
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.adapt.auto import Auto
@@ -21,14 +22,16 @@ from watersmeet.retention.propagation import inherited, without_useless
 from watersmeet.spark import checks
 from watersmeet.spark.dialect import dialect_of
 from watersmeet.spark.frames import (
+    TABLE_TIME,
     Told,
+    quoted,
 )
 from watersmeet.spark.join import Join
 from watersmeet.spark.promises import Resolver
 from watersmeet.spark.select import Selection, check, check_untrusted, parse_select
 from watersmeet.spark.select_columns import check_select, read_columns
 from watersmeet.spark.spill import check_spill, weighted
-from watersmeet.spark.stream import Stream, check_text, stream
+from watersmeet.spark.stream import Stream, check_text, stream, timed
 from watersmeet.spark.where import Where, read_where
 from watersmeet.spilling import Spill
 
@@ -79,6 +82,7 @@ def join(
         raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
     purge_every, untrusted = checks.purge_every(purge_every), checks.truth("untrusted", untrusted)
     remembered = checks.remember(remember)
+    streams = tuple(timed(streams))
     frames = tuple(None if isinstance(given.frame, Join) else given.frame for given in streams)
     inner = {at: given.frame for at, given in enumerate(streams) if isinstance(given.frame, Join)}
     specs = _specs(streams)
@@ -163,6 +167,7 @@ def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
             if isinstance(given.frame, Join)
             else None,
             ahead=None if isinstance(given.frame, Join) else given.ahead,
+            table=given.table,
         )
         for given in streams
     )
@@ -173,7 +178,9 @@ def _outputs(select: Any, join: Join, untrusted: bool) -> tuple[tuple[Output, ..
     if select is None:
         columns = [(stream.name, stream.schema.names) for stream in join.query.streams]
         checks.alike(columns, "results show every column: rename one, or say what to show with select='...'")
-        return (), None, ""
+        if not any(stream.table for stream in join.query.streams):
+            return (), None, ""
+        select = _shown(join.query)
     if isinstance(select, str):
         parsed = parse_select(select, join.query, join.spark, untrusted)
     else:
@@ -189,6 +196,16 @@ def _outputs(select: Any, join: Join, untrusted: bool) -> tuple[tuple[Output, ..
         return outputs, check_untrusted(parsed.computed, none), text
     check(parsed.computed, none)
     return outputs, parsed.computed, text
+
+
+def _shown(query: Query) -> list[Column]:
+    """Return one struct column per stream, and `_time`, where tables have a column that nobody is to see."""
+    shown = []
+    for stream in query.streams:
+        names = [name for name in stream.schema.names if name != TABLE_TIME]
+        columns = [F.col(f"{quoted(stream.name)}.{quoted(name)}") for name in names]
+        shown.append(F.struct(*columns).alias(stream.name))
+    return [*shown, F.col("_time")]
 
 
 def sql(

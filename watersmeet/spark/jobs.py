@@ -66,7 +66,7 @@ class Jobs:
 
     def _job(self, node: FrameTree, plan: BatchPlan, done: Mapping[str, Job]) -> Job:
         results = {at: self.read(child, done[child.path].files) for at, child in node.inner.items()}
-        rows = node.rows(self.batch, results, self.everything)
+        rows = node.rows(self.batch, results, self.everything, plan.batch == 0)
         began = self.clock()
         reports = self._exchanged(rows, hearing(plan, {at: done[child.path] for at, child in node.inner.items()}))
         self._decide(node, plan, reports)

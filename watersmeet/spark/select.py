@@ -20,7 +20,7 @@ from watersmeet.predicate.model import Column
 from watersmeet.predicate.scope import Scope, same
 from watersmeet.spark import untrusted
 from watersmeet.spark.catalyst import Builder, Part, items, kind_of, part_of, places_of, quiet, said
-from watersmeet.spark.frames import quoted
+from watersmeet.spark.frames import TABLE_TIME, quoted
 from watersmeet.spark.names import ATTRIBUTE, STARS, VARIABLE
 from watersmeet.spark.purity import NAMES as NILADIC
 from watersmeet.spark.purity import refuse_variables
@@ -300,7 +300,7 @@ class _Reader:
         stream = self._query.streams[position]
         deep = any(len(names) > 1 for names in left_out)
         gone = set() if deep else {self._scope.column([stream.name, *names]).field for names in left_out}
-        fields = [at for at in range(len(stream.schema)) if at not in gone]
+        fields = [at for at, name in enumerate(stream.schema.names) if at not in gone and name != TABLE_TIME]
         if not fields:
             raise self.error(f"EXCEPT leaves no column of {stream.name}.", star)
         self._columns |= {Column(position, at) for at in fields}

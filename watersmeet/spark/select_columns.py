@@ -13,6 +13,7 @@ from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.scope import Scope, same
 from watersmeet.spark.catalyst import Builder, Part, items
+from watersmeet.spark.frames import TABLE_TIME
 from watersmeet.spark.names import ATTRIBUTE, STARS
 from watersmeet.spark.rewritten import Rewritten
 from watersmeet.spark.select import Selected, Selection
@@ -91,7 +92,8 @@ class _Reader:
         name = "" if target.isEmpty() else ".".join(str(part) for part in items(target.get()))
         for at, stream in enumerate(self._query.streams):
             if same(stream.name, name):
-                found = [Output(column, Column(at, field)) for field, column in enumerate(stream.schema.names)]
+                names = enumerate(stream.schema.names)
+                found = [Output(column, Column(at, field)) for field, column in names if column != TABLE_TIME]
                 self._columns |= {output.column for output in found}
                 return [(self._builder.attribute(stream.name, output.name), output) for output in found]
         raise self._error(f"There is no stream {name}; write F.col('{self._query.streams[0].name}.*').", item)

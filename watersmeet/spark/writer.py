@@ -203,7 +203,7 @@ class JoinWriter:
         """Refuse what can be seen to be wrong before anything is looked at or written."""
         join = self.join
         join.check_settings()
-        checks.streaming(join.leaves)
+        checks.streaming(join.sources)
         checks.output(self._format if self._consume is None else None, join.query, join.select)
         if join.spill is not None and "punctuationPath" in self._options:
             raise DefinitionError(
