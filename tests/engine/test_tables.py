@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import search
+from tests.budget import search
 from tests.engine.test_engine import assert_alike, band_case, cases, prepared
 from watersmeet.engine.plan import GIVEN
 from watersmeet.errors import DefinitionError
@@ -76,7 +76,8 @@ def test_a_table_stays_for_good_and_holds_no_watermark(tmp_path: Path, strategy:
 
 
 def test_rows_of_tables_alone_are_no_results(tmp_path: Path) -> None:
-    case = with_tables(band_case([[("a", 0, 1.0, "p"), ("b", 0, 1.0, "p")], [("c", 7, 1.0, "p")]], [9, 9, 9], [PSP(2)] * 2), {"a", "b"})  # fmt: skip
+    rows = [[("a", 0, 1.0, "p"), ("b", 0, 1.0, "p")], [("c", 7, 1.0, "p")]]
+    case = with_tables(band_case(rows, [9, 9, 9], [PSP(2)] * 2), {"a", "b"})
     run, wanted = run_with_tables(case, str(tmp_path))
     assert_alike(run, wanted)
     assert [p["outputRows"] for p in run.progress] == [0, 1]

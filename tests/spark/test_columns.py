@@ -123,14 +123,14 @@ def test_all_of_them_have_the_results_of_their_texts(frames: tuple[DataFrame, Da
     every = CASES | MORE
     columns = [column(a, b).alias(f"c{at}") for at, (_, column) in enumerate(every.values())]
     texts = [F.expr(text).alias(f"t{at}") for at, (text, _) in enumerate(every.values())]
-    rows = wm.join(a, b, select=[a.id.alias("a"), b.id.alias("b"), *columns, *texts]).toDF().collect()
+    rows = wm.join(a, b, select=[a.id.alias("left"), b.id.alias("right"), *columns, *texts]).toDF().collect()
     assert len(rows) == 49
     for at, case in enumerate(every):
         assert [row[f"c{at}"] for row in rows] == [row[f"t{at}"] for row in rows], case
     for case in ("lambdas", "literals"):
         at = list(every).index(case)
-        made = wm.join(a, b, where=every[case][1](a, b), select=[a.id.alias("a"), b.id.alias("b")])
-        assert found(made) == sorted((row.a, row.b) for row in rows if row[f"t{at}"]) != []
+        made = wm.join(a, b, where=every[case][1](a, b), select=[a.id.alias("left"), b.id.alias("right")])
+        assert found(made) == sorted((row.left, row.right) for row in rows if row[f"t{at}"]) != []
 
 
 def test_python_predicates_are_called_with_columns(frames: tuple[DataFrame, DataFrame]) -> None:
@@ -156,7 +156,7 @@ def test_the_description_of_a_join_is_the_same_whenever_it_is_defined(frames: tu
 
     one = description()
     assert one == description()
-    assert one["where"] == "exists(a.v, lambdafunction(x1 = b.word, x1)) AND (<lambda>(a.x) < b.x) AND (b.s.f = a.s.f)"
+    assert one["where"] == "exists(a.v, lambdafunction(x1 = b.word, x1)) AND <lambda>(a.x) < b.x AND b.s.f = a.s.f"
     assert one["select"] == "a.id, (a.x - b.x) AS d, (b.id) AS other"
 
 

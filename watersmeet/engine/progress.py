@@ -10,6 +10,7 @@ from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.sides import SAMPLES
 from watersmeet.engine.watermark import held_back_by, watermarks
+from watersmeet.model.query import Query
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.promised import counted
 from watersmeet.state.view import Usage

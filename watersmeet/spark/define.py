@@ -201,10 +201,10 @@ def _outputs(select: Any, join: Join, untrusted: bool) -> tuple[tuple[Output, ..
 def _shown(query: Query) -> list[Column]:
     """Return one struct column per stream, and `_time`, where tables have a column that nobody is to see."""
     shown = []
-    for stream in query.streams:
-        names = [name for name in stream.schema.names if name != TABLE_TIME]
-        columns = [F.col(f"{quoted(stream.name)}.{quoted(name)}") for name in names]
-        shown.append(F.struct(*columns).alias(stream.name))
+    for spec in query.streams:
+        names = [name for name in spec.schema.names if name != TABLE_TIME]
+        columns = [F.col(f"{quoted(spec.name)}.{quoted(name)}") for name in names]
+        shown.append(F.struct(*columns).alias(spec.name))
     return [*shown, F.col("_time")]
 
 

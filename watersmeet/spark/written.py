@@ -195,22 +195,34 @@ class Written:
 
     def _within(self, outer: str, handle: Any) -> Part:
         kind = kind_of(handle)
-        loose = (kind in SIGNS or kind in BEFORE or kind in BEHIND) and not outer == kind == "And"
+        loose = kind in SIGNS or kind in BEFORE or kind in BEHIND
+        if outer in ("And", "Or"):
+            loose = outer == "And" and kind == "Or"
         self._write("(" if loose else "")
         made = self._written(handle)
         self._write(")" if loose else "")
         return made
 
     def _call(self, handle: Any, kind: str, children: Sequence[Any]) -> list[Part]:
+        if kind in ("In", "UnresolvedExtractValue"):
+            first = self._within(kind, children[0])
+            self._write(" IN (" if kind == "In" else "[")
+            made = [first, *self._several(children[1:])]
+            self._write(")" if kind == "In" else "]")
+            return made
         named = kind == FUNCTION
         self._write(f"{'.'.join(str(n) for n in items(handle.nameParts())) if named else _word(handle, kind)}(")
+        made = self._several(children)
+        self._write(f" AS {handle.dataType().sql()})" if kind == "Cast" else ")")
+        if kind == "Alias":
+            self._write(f" AS {_name(str(handle.name()))}")
+        return made
+
+    def _several(self, children: Sequence[Any]) -> list[Part]:
         made: list[Part] = []
         for child in children:
             self._write(", " if made else "")
             made.append(self._written(child))
-        self._write(f" AS {handle.dataType().sql()})" if kind == "Cast" else ")")
-        if kind == "Alias":
-            self._write(f" AS {_name(str(handle.name()))}")
         return made
 
 
