@@ -68,7 +68,7 @@ def test_a_table_stays_for_good_and_holds_no_watermark(tmp_path: Path, strategy:
     run, wanted = run_with_tables(case, str(tmp_path))
     assert_alike(run, wanted)
     # A tuple that comes 900 units later finds the table as it was; the one from long ago is late.
-    assert sorted(time for _, time in run.results) == [5, 5, 90, 90, 900]
+    assert sorted(time for _, time in run.results) == [5, 5, 90, 90, 900, 900]
     assert [p["watermark"] for p in run.progress] == [1, 86, 396, 896]
     assert [p["lateRows"] for p in run.progress] == [0, 0, 0, 1]
     assert all(p["heldBackBy"] == "a" and p["idle"] == [] for p in run.progress)
