@@ -165,3 +165,13 @@ def test_every_form_is_asked_about_the_rows_that_it_says(
         for x, y in ((lefts[left], rights[right]) for left, right in chosen)
     ]
     assert asked(form, dict(enumerate(sides)), functions[form], nulls) == expected
+
+
+def test_a_symmetric_predicate_is_given_vectors_of_one_length_whoever_leads() -> None:
+    """Few rows of several lengths against one: the side of fewer rows leads."""
+    arguments = [Argument(f"s{at}_2", (Column(at, 2),), "") for at in (0, 1)]
+    sides = {0: pa.array([[1.0], [1.0, 2.0], [3.0]]), 1: pa.array([[1.0], [2.0, 1.0]])}
+    one = PythonPredicate("same", lambda x, ys: np.full(len(ys), len(x) == ys.shape[1]), symmetric=True)
+    refs = {0: np.array([0, 1, 2, 0, 1, 2]), 1: np.array([0, 0, 0, 1, 1, 1])}
+    found = ask(one, arguments, refs, lambda argument, at: (sides[argument.columns[0].stream], at))
+    assert found.tolist() == [TRUE, FALSE, TRUE, FALSE, TRUE, FALSE]
