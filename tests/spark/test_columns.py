@@ -156,7 +156,7 @@ def test_the_description_of_a_join_is_the_same_whenever_it_is_defined(frames: tu
 
     one = description()
     assert one == description()
-    assert one["where"] == "exists(a.v, lambdafunction(x1 = b.word, x1)) AND <lambda>(a.x) < b.x AND b.s.f = a.s.f"
+    assert one["where"] == "exists(a.v, x1 -> x1 = b.word) AND <lambda>(a.x) < b.x AND b.s.f = a.s.f"
     assert one["select"] == "a.id, (a.x - b.x) AS d, (b.id) AS other"
 
 

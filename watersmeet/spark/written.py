@@ -210,6 +210,10 @@ class Written:
             made = [first, *self._several(children[1:])]
             self._write(")" if kind == "In" else "]")
             return made
+        if kind == "LambdaFunction":
+            variables = self._several(children[1:])
+            self._write(" -> ")
+            return [self._written(children[0]), *variables]
         named = kind == FUNCTION
         self._write(f"{'.'.join(str(n) for n in items(handle.nameParts())) if named else _word(handle, kind)}(")
         made = self._several(children)
@@ -231,6 +235,8 @@ def _word(handle: Any, kind: str) -> str:
         return "try_cast" if str(handle.evalMode()) == "TRY" else "cast"
     if kind == "Alias":
         return ""
+    if kind == "PythonUDF":
+        return str(handle.name())
     return str(handle.prettyName())
 
 
