@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -212,6 +213,7 @@ def test_what_columns_can_not_say(frames: tuple[DataFrame, DataFrame]) -> None:
         (F.call_function("no_such", a.x), "There is no function no_such"),
         (F.sum(a.x) > 1, "`where` looks at one combination of rows|An aggregate looks at many rows"),
         (F.expr("a.x <"), "Spark can't read the column"),
+        (reduce(Column.__and__, [a.x < b.x + at for at in range(400)]), "The column is nested too deeply"),
     ):
         with pytest.raises(wm.DefinitionError, match=said):
             wm.join(a, b, where=where)

@@ -54,7 +54,12 @@ def _is_unasked(spark: SparkSession, node: Any, calls: "set[tuple[int, int] | No
     jvm: Any = spark._jvm
     asked = node.getTagValue(jvm.org.apache.spark.sql.catalyst.expressions.Cast.USER_SPECIFIED_CAST()).isDefined()
     (inner,) = items(node.children())
-    return not asked and inner.dataType().typeName() == "string" and node.dataType().typeName() != "string"
+    return not asked and _is_text(inner) and not _is_text(node)
+
+
+def _is_text(node: Any) -> bool:
+    """Tell whether a node's values are texts, of any collation or length."""
+    return str(node.dataType().typeName()).startswith(("string", "char", "varchar"))
 
 
 def _warn(sentence: str) -> None:

@@ -59,16 +59,14 @@ class Written:
 
     def condition(self, column: SparkColumn) -> tuple[Part, str]:
         """Return a condition as Spark's parser would, and as people read it; a name that it was given is left out."""
-        node = self._read(column)
-        part = self._written(node.children().apply(0) if kind_of(node) == "Alias" else node)
-        return part, self.text
+        return self._read(column, named=False), self.text
 
     def listed(self, columns: Sequence[SparkColumn]) -> list[Part]:
         """Return the items of a SELECT list, written one after another."""
         made: list[Part] = []
         for column in columns:
             self._write(", " if made else "")
-            made.append(self._written(self._read(column)))
+            made.append(self._read(column, named=True))
         return made
 
     @property
@@ -78,8 +76,8 @@ class Written:
 
     # -- the tree
 
-    def _read(self, column: SparkColumn) -> Any:
-        """Return the node of a column.
+    def _read(self, column: SparkColumn, named: bool) -> Part:
+        """Return a column, written; with the name that it was given, if wanted.
 
         Raises:
             DefinitionError: If Spark can't make one of it.
@@ -88,7 +86,8 @@ class Written:
             raise DefinitionError("A column of Spark Connect can't be read; use one of a classic session.")
         try:
             with quiet():
-                return self._node(self._spark._jsparkSession.expression(column._jc), {})
+                node = self._node(self._spark._jsparkSession.expression(column._jc), {})
+            return self._written(node.child() if kind_of(node) == "Alias" and not named else node)
         except (PySparkException, Py4JError) as error:
             raise DefinitionError(f"Spark can't read the column {column}: {said(error)}.") from None
         except RecursionError:
