@@ -2,6 +2,7 @@
 
 import stat
 import sys
+import warnings
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -187,7 +188,10 @@ def test_texts_that_spark_casts_unasked(static: DataFrame, where: str) -> None:
 
 def test_casts_that_someone_asked_for_are_not_warned_of(spark: SparkSession, static: DataFrame) -> None:
     asked = ["cast(a.word AS double) = b.x", "try_cast(a.word AS int) = b.x", "double(a.word) = b.x", "a.x = '5'"]
-    wm.join(stream("a", static), stream("b", static), where=" AND ".join([*asked, "a.word::double < b.x"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wm.join(stream("a", static), stream("b", static), where=" AND ".join([*asked, "a.word::double < b.x"]))
+        wm.join(stream("a", static), stream("b", static), where="a.word COLLATE UTF8_LCASE = b.word")
     spark.conf.set("spark.sql.ansi.enabled", "false")
     try:
         with pytest.warns(wm.DefinitionWarning, match="a text that is no double becomes NULL, which matches nothing"):
