@@ -89,6 +89,8 @@ class Written:
                 node = self._node(self._spark._jsparkSession.expression(column._jc), {})
             return self._written(node.child() if kind_of(node) == "Alias" and not named else node)
         except (PySparkException, Py4JError) as error:
+            if "StackOverflowError" in str(error):
+                raise DefinitionError("The column is nested too deeply.") from None
             raise DefinitionError(f"Spark can't read the column {str(column)[:200]}: {said(error)}.") from None
         except RecursionError:
             raise DefinitionError("The column is nested too deeply.") from None
