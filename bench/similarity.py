@@ -84,9 +84,18 @@ class Native:
 
 
 @wm.predicate(form="pair")
-def similar(one: Any, two: Any) -> bool:
-    x, y = np.array(one, dtype=np.float32), np.array(two, dtype=np.float32)
+def similar(x: Any, y: Any) -> bool:
     return bool(x @ y > COSINE * math.sqrt((x @ x) * (y @ y)))
+
+
+@wm.predicate(name="similar")
+def one_to_many(x: Any, ys: Any) -> Any:
+    return ys @ x > COSINE * np.linalg.norm(ys, axis=1) * np.linalg.norm(x)
+
+
+@wm.predicate(name="similar", form="matrix")
+def many_to_many(xs: Any, ys: Any) -> Any:
+    return xs @ ys.T > COSINE * np.outer(np.linalg.norm(xs, axis=1), np.linalg.norm(ys, axis=1))
 
 
 @wm.predicate(form="pair")
@@ -174,8 +183,20 @@ CASES: dict[str, tuple[str, PythonPredicate, list[int]]] = {
 }
 
 
+def forms(sides: tuple[pa.Table, pa.Table]) -> None:
+    """Show what a pair costs in each form of a Python predicate, written in the obvious way, beside plain NumPy."""
+    asked = {made.form: python(made, [0], sides) for made in (similar, one_to_many, many_to_many)}
+    found = [of(*every(PYTHON_ROWS)).tolist() for of in asked.values()]
+    counts = {"pair": PYTHON_ROWS * 4}
+    taken = nanoseconds(*((of, counts.get(form, ROWS)) for form, of in asked.items()), (matrix(sides), ROWS))
+    table = [{"form": form, "ns": took, "to_numpy": took / taken[-1]} for form, took in zip(asked, taken, strict=False)]
+    same = str(found.count(found[0]) == len(found))
+    listing("The cosine in Python, nanoseconds of CPU a pair", "forms", [row | {"same_results": same} for row in table])
+
+
 def main() -> None:
     sides = rows(1), rows(2)
+    forms(sides)
     table = list[dict[str, Any]]()
     for name, (text, predicate, fields) in CASES.items():
         native, asked = Native(text, sides), python(predicate, fields, sides)

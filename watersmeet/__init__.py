@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.adapt.auto import Auto
-from watersmeet.errors import DefinitionError, PredicateError, SqlError, StateError, WatersmeetError
+from watersmeet.errors import DefinitionError, DefinitionWarning, PredicateError, SqlError, StateError, WatersmeetError
 from watersmeet.model.declared import between, clustered, foreign_key, key, ordered, punctuations
 from watersmeet.model.windows import count, hopping
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from watersmeet.spark.advise import advise
     from watersmeet.spark.define import join, sql
     from watersmeet.spark.join import Join
-    from watersmeet.spark.stream import stream
+    from watersmeet.spark.stream import stream, table
     from watersmeet.spark.writer import JoinQuery
 
 __version__ = "0.1.0"
@@ -28,6 +28,7 @@ __all__ = [
     "Auto",
     "Central",
     "DefinitionError",
+    "DefinitionWarning",
     "Hash",
     "Join",
     "JoinQuery",
@@ -49,6 +50,7 @@ __all__ = [
     "punctuations",
     "sql",
     "stream",
+    "table",
 ]
 
 _ON_SPARK = {
@@ -58,6 +60,7 @@ _ON_SPARK = {
     "join": "define",
     "sql": "define",
     "stream": "stream",
+    "table": "stream",
 }
 """What needs Spark, and where it is: imported when it is first named, so that the core can do without."""
 

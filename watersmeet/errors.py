@@ -28,6 +28,10 @@ class SqlError(DefinitionError):
         self.problem, self.span = problem, (start, end)
 
 
+class DefinitionWarning(UserWarning):
+    """A join that can be, but may not do what was meant; told when it is defined."""
+
+
 class PredicateError(WatersmeetError, RuntimeError):
     """A predicate that raised while a batch ran; the batch was not written."""
 

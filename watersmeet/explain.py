@@ -42,7 +42,8 @@ def explain(
         own = stream.nested is not None and not stream.nested.delayed
         delay = "a join with a watermark of its own" if own else f"delay {seconds(stream.delay)}"
         optional = f", {ASKED[query.optional[at]]}" if at in query.optional else ""
-        lines.append(f"  {stream.name}: {stream.window.describe()} on {time}, {delay}{optional}")
+        timed = f"{stream.window.describe()} on {time}, {delay}"
+        lines.append(f"  {stream.name}: {'a table, read once' if stream.table else timed}{optional}")
         lines += _computed(stream)
         lines += _retained(query, outlook, at)
     for origin, stream in enumerate(query.streams if query.paired else ()):

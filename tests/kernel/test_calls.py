@@ -240,7 +240,8 @@ def asked(form: Any, columns: dict[int, tuple[Any, list[int]]], function: Any, n
     refs = {stream: np.array(at) for stream, (_, at) in columns.items()}
 
     def fetch(argument: Argument, rows: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-        return pa.array(columns[argument.columns[0].stream][0]), rows
+        values = columns[argument.columns[0].stream][0]
+        return values if isinstance(values, pa.Array) else pa.array(values), rows
 
     answers: list[int] = ask(PythonPredicate("asked", function, form, nulls), arguments, refs, fetch).tolist()
     return answers
@@ -379,12 +380,12 @@ def test_a_predicate_can_not_change_what_others_will_be_given(values: list[Any],
 
 @pytest.mark.parametrize("form", ["array", "pair"])
 def test_lists_that_a_predicate_changes_are_its_own(form: Any) -> None:
-    def grown(values: list[int]) -> bool:
-        values.append(0)
+    def grown(values: list[str]) -> bool:
+        values.append("0")
         return len(values) == 2
 
     functions = {"array": lambda x, ys: np.array([grown(y) for y in ys]), "pair": lambda x, y: grown(y)}
-    columns: dict[int, tuple[Any, list[int]]] = {0: ([1, 2], [0, 0, 1, 1]), 1: ([[1], [2]], [0, 1, 0, 1])}
+    columns: dict[int, tuple[Any, list[int]]] = {0: ([1, 2], [0, 0, 1, 1]), 1: ([["1"], ["2"]], [0, 1, 0, 1])}
     assert asked(form, columns, functions[form]) == [TRUE] * 4
 
 

@@ -65,7 +65,7 @@ LOOSE: Any = wm
         (lambda: wm.ordered("x", float("inf")), AMOUNT),
         (lambda: wm.ordered("x", Decimal("sNaN")), AMOUNT),
         (lambda: wm.ordered("x", 10**400), AMOUNT),
-        (lambda: LOOSE.ordered("x", [1]), r"a slack is a number or a duration such as '10 seconds'; got \[1\]"),
+        (lambda: LOOSE.ordered("x", [1]), r"a slack is a number or a duration such as '10 seconds'; got \(1,\)"),
         (lambda: LOOSE.ordered("x", True), "a slack is a number or a duration"),
         (lambda: wm.ordered("x", "a while"), r"slack of wm.ordered\('x'\): 'a while' is not a duration"),
         (lambda: wm.ordered("x", "-1 second"), "is negative"),

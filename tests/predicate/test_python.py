@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 
 from watersmeet.errors import DefinitionError
@@ -57,22 +59,40 @@ def test_predicates_come_in_a_list() -> None:
     assert checked(()) == ()
     with pytest.raises(DefinitionError, match=r"it is a list of predicates; write predicates=\[near\]"):
         checked(made)
-    for other in (near, None, 5):
+    for other in (near, None, 5, "near"):
         with pytest.raises(DefinitionError, match="it is a list of predicates; write"):
             checked(other)
+    with pytest.raises(DefinitionError, match=r"write predicates=\{'near': lambda x, ys: ...\}"):
+        checked(lambda x, ys: True)
 
 
-def test_a_plain_function_is_no_predicate() -> None:
-    with pytest.raises(DefinitionError, match=r"holds a function, which is not a predicate; decorate 'ne"):
-        checked([near])
-    with pytest.raises(
-        DefinitionError, match=r"holds a function, which is not a predicate; make one with @wm.predicate"
-    ):
+def test_a_plain_function_is_a_predicate_of_the_default_form() -> None:
+    assert checked([near]) == (predicate(near),)
+    assert checked([near, near]) == (predicate(near),) * 2
+
+
+def test_a_dict_names_its_predicates() -> None:
+    one, pair = lambda x, ys: ys > x, predicate(form="pair")(near)
+    assert checked({"above": one, "close": pair}) == (
+        PythonPredicate("above", one),
+        PythonPredicate("close", near, "pair"),
+    )
+    for name in ("two words", 5, ""):
+        for what in (near, pair):
+            with pytest.raises(DefinitionError, match="needs a name that SQL can call"):
+                checked({name: what})
+
+
+def test_what_has_no_name_or_is_no_function_is_refused() -> None:
+    with pytest.raises(DefinitionError, match=r"holds a lambda, which has no name for `where` to call; write predicat"):
         checked([lambda x, y: True])
-    with pytest.raises(DefinitionError, match="holds a str, which is not a predicate"):
-        checked("near")
+    with pytest.raises(DefinitionError, match="holds a partial, which has no name"):
+        checked([partial(near, 1.0)])
+    for given in (["near"], {"near": "near"}):
+        with pytest.raises(DefinitionError, match="holds a str, which is no function"):
+            checked(given)
 
 
 def test_two_predicates_of_one_name_are_refused() -> None:
     with pytest.raises(DefinitionError, match="Two predicates are called 'near'; give each a name of its own"):
-        checked([predicate(near), predicate(near)])
+        checked([predicate(near), predicate(form="pair")(near)])

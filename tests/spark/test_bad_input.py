@@ -2,6 +2,7 @@
 
 import stat
 import sys
+import warnings
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,75 @@ def test_columns_of_one_name(static: DataFrame) -> None:
         stream("a", static.selectExpr("id", "ts", "ts"))
 
 
+@pytest.mark.parametrize(
+    ("set", "sentence"),
+    [
+        (lambda w: w.option("chekpointLocation", "x"), "option('chekpointLocation') is unknown. Did you mean 'checkpo"),
+        (lambda w: w.option("latepaths", "x"), "option('latepaths') is unknown. Did you mean 'latePath'?"),
+        (lambda w: w.option(5, "x"), "option(5): give a string such as 'checkpointLocation'."),
+        (lambda w: w.format(None), "format(None): give a string such as 'parquet'."),
+        (lambda w: w.queryName(5), "queryName(5): give a string such as 'matches'."),
+        (lambda w: w.partitionBy("a", None), "partitionBy(None): give a string such as 'zone'."),
+        (lambda w: w.foreachBatch("f"), "foreachBatch('f'): give a function of a frame and the number of a batch."),
+        (lambda w: w.toTable(None), "toTable(None): give a string such as 'matches'."),
+        (lambda w: w.start(5), "start(5): give a string such as '/data/matches'."),
+        (
+            lambda w: w.trigger(processTime="1 s"),
+            "trigger(processTime=...) is unknown; use one of proce",
+        ),
+        (lambda w: w.trigger(), "trigger(...) takes exactly one of processingTime, once, availableNow; got 0."),
+        (lambda w: w.trigger(once=True, availableNow=True), "trigger(...) takes exactly one of processingTime, once"),
+        (lambda w: w.trigger(availableNow=False), "trigger(availableNow=False): it is True, or left out."),
+        (lambda w: w.trigger(processingTime=5), "trigger(processingTime=5): write a duration such as '10 seconds'."),
+        (lambda w: w.trigger(processingTime="soon"), "trigger(processingTime): 'soon' is not a duration; write it"),
+        (
+            lambda w: w.format("console").option("numRows", "x")._console(),
+            "option('numRows', 'x') must be a whole",
+        ),
+    ],
+)
+def test_what_the_writer_is_given(static: DataFrame, set: Any, sentence: str) -> None:
+    writer = wm.join(stream("a", static), stream("b", static)).writeStream
+    with pytest.raises(wm.DefinitionError) as caught:
+        set(writer)
+    assert said(caught.value).startswith(sentence)
+    assert writer.option("CHECKPOINTLOCATION", Path("x")).options(compression="zstd", mergeSchema=True)._options == {
+        "checkpointLocation": "x",
+        "compression": "zstd",
+        "mergeSchema": "true",
+    }
+
+
+CASTS = {
+    "a.x < b.x AND a.word = b.x": "`a.word = b.x`: Spark casts a.word to double, and a text that is no double stops",
+    "b.ts < a.word": "`b.ts < a.word`: Spark casts a.word to timestamp, and a text that is no timestamp stops the que",
+    "a.word BETWEEN b.x AND b.x + 1": "`a.word BETWEEN b.x AND b.x + 1`: Spark casts ... to double, and a text that",
+    "a.word = 5": "`a.word = 5`: Spark casts a.word to bigint",
+}
+
+
+@pytest.mark.parametrize("where", CASTS)
+def test_texts_that_spark_casts_unasked(static: DataFrame, where: str) -> None:
+    with pytest.warns(wm.DefinitionWarning) as told:
+        wm.join(stream("a", static), stream("b", static), where=where)
+    assert [str(warning.message)[: len(CASTS[where])] for warning in told] == [CASTS[where]]
+    assert told[0].filename == __file__
+
+
+def test_casts_that_someone_asked_for_are_not_warned_of(spark: SparkSession, static: DataFrame) -> None:
+    asked = ["cast(a.word AS double) = b.x", "try_cast(a.word AS int) = b.x", "double(a.word) = b.x", "a.x = '5'"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wm.join(stream("a", static), stream("b", static), where=" AND ".join([*asked, "a.word::double < b.x"]))
+        wm.join(stream("a", static), stream("b", static), where="a.word COLLATE UTF8_LCASE = b.word")
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        with pytest.warns(wm.DefinitionWarning, match="a text that is no double becomes NULL, which matches nothing"):
+            wm.join(stream("a", static), stream("b", static), where="a.word = b.x")
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", "true")
+
+
 def test_joins(static: DataFrame) -> None:
     a = stream("a", static)
     with pytest.raises(wm.DefinitionError, match="its time column 'word' is of type string; an event time is a time"):
@@ -140,6 +210,11 @@ def test_joins(static: DataFrame) -> None:
         wm.join(a, stream("b", static, time="at"))
     with pytest.raises(wm.DefinitionError, match=r"A join needs at least two streams"):
         wm.join(a)
+    for given in (None, 1, "yes"):
+        with pytest.raises(wm.DefinitionError, match=f"untrusted={given!r} must be True or False"):
+            wm.join(a, stream("b", static), untrusted=given)  # type: ignore[arg-type]
+    with pytest.raises(wm.DefinitionError, match="constraints is a list, such as"):
+        stream("a", static, constraints="")
     with pytest.raises(wm.DefinitionError, match=r"strategy='PSP': use wm.PSP\(nodes=...\), ATR, CTR, DSJ"):
         wm.join(a, stream("b", static), strategy="PSP")  # type: ignore[arg-type]
     with pytest.raises(wm.DefinitionError, match=r"nodes=0: a strategy runs on a whole number of nodes from 1 to"):

@@ -1,7 +1,7 @@
 """Advice before a join starts: strategy, nodes and what they would take, at the rate of now and at multiples of it."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,8 +65,10 @@ def advice(sample: Sample, settings: Settings) -> Advice:
     return Advice(rows, curves, forecast.measured, settings, notes)
 
 
-def check_streams(what: str, given: Iterable[str], streams: Sequence[str]) -> None:
-    """Refuse names that no stream of the join has."""
+def check_streams(what: str, given: object, streams: Sequence[str]) -> None:
+    """Refuse names that no stream of the join has, and what is no dict by their names."""
+    if not isinstance(given, Mapping):
+        raise DefinitionError(f"{what}={given!r}: give a dict by the streams' names, such as {{'{streams[0]}': ...}}.")
     for name in given:
         if name not in streams:
             raise DefinitionError(f"{what}: the join has no stream '{name}'; it has {', '.join(streams)}.")

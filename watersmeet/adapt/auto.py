@@ -18,9 +18,17 @@ from watersmeet.cost import model as cost
 from watersmeet.cost import parameters
 from watersmeet.cost.equations import Goal, check_goal
 from watersmeet.errors import DefinitionError
+from watersmeet.model.arguments import take_plain
 from watersmeet.model.duration import microseconds
 from watersmeet.placement import Layout, Notes, Placement, Strategy
-from watersmeet.placement.options import Relocation, check_above_zero, check_load, check_nodes, check_relocation
+from watersmeet.placement.options import (
+    Relocation,
+    check_above_zero,
+    check_load,
+    check_nodes,
+    check_relocation,
+    check_switch,
+)
 from watersmeet.placement.priced import Terms
 from watersmeet.placement.strategies import STRATEGIES
 from watersmeet.state.kept import Kept
@@ -156,6 +164,7 @@ class Auto(Strategy):
     nodes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        take_plain(self)
         object.__setattr__(self, "nodes", check_nodes(self.max_nodes))
         check_load(self.max_nodes, self.weights, self.capacities)
         check_goal(self.goal)
@@ -164,9 +173,9 @@ class Auto(Strategy):
             check_above_zero("within", microseconds(self.within, "within"))
         check_relocation(self.relocation)
         Controller(self.interval, self.dry_run)
-        unknown = [name for name in self.among if name not in NAMES]
-        if unknown or not self.among:
-            raise DefinitionError(f"among={self.among!r}: name some of {', '.join(NAMES)}.")
+        check_switch("dry_run", self.dry_run)
+        if not isinstance(self.among, tuple) or not self.among or not set(self.among) <= set(NAMES):
+            raise DefinitionError(f"among={self.among!r}: name some of {', '.join(NAMES)}, as a tuple.")
 
     def refusal(self, state: StateView) -> str | None:
         """Return why not, if none of the strategies that it may choose can serve."""

@@ -16,6 +16,7 @@ from watersmeet.cost import equations, parameters
 from watersmeet.cost import model as cost
 from watersmeet.cost.load import ROW_SECONDS
 from watersmeet.errors import DefinitionError
+from watersmeet.model.arguments import plain, take_plain
 from watersmeet.placement.options import check_above_zero, check_nodes
 from watersmeet.placement.strategies import STRATEGIES
 from watersmeet.state.view import Machine, StateView
@@ -72,12 +73,13 @@ class Settings:
     weights: cost.Weights = cost.EQUAL
 
     def __post_init__(self) -> None:
+        take_plain(self)
         check_nodes(self.max_nodes)
         equations.check_goal(self.goal)
         for name in ("every", "slots", "bandwidth"):
             check_above_zero(name, getattr(self, name))
         for stream, rate in self.rates.items():
-            check_above_zero(f"rate of stream '{stream}'", rate, HIGHEST)
+            check_above_zero(f"rate of stream '{stream}'", plain(rate), HIGHEST)
 
 
 class Forecast:

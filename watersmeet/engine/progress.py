@@ -10,6 +10,7 @@ from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.sides import SAMPLES
 from watersmeet.engine.watermark import held_back_by, stream_marks, watermarks
+from watersmeet.model.query import Query
 from watersmeet.show import moment
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.promised import counted
@@ -67,7 +68,7 @@ def progress(
         "watermark": manifest.watermark,
         "settled": manifest.settled,
         "heldBackBy": held_back_by(plan.query, manifest.streams, watermarks(manifest.inner)),
-        "idle": [name for name, state in zip(names, manifest.streams, strict=True) if state.idle],
+        "idle": _idle(plan.query, manifest),
         "merges": sum(len(task.merged) for task in tasks),
         "strays": sum(task.strays for task in tasks),
         "promises": counted(dict(zip(names, manifest.promises, strict=False))),
@@ -133,6 +134,12 @@ def readable(told: Mapping[str, Any], zoned: bool) -> dict[str, Any]:
     inner = {name: readable(part, zoned) for name, part in told.get("inner", {}).items()}
     found = {**told, **times(told), "streams": streams}
     return {**found, "inner": inner} if inner else found
+
+
+def _idle(query: Query, manifest: Manifest) -> list[str]:
+    """Return the streams that hold no watermark because they are silent; tables never hold it."""
+    states = zip(query.streams, manifest.streams, strict=True)
+    return [stream.name for stream, state in states if state.idle and not stream.table]
 
 
 def _nodes(manifest: Manifest, tasks: Sequence[TaskReport], used: Sequence[Usage]) -> list[dict[str, Any]]:

@@ -23,9 +23,9 @@ def advanced(spec: StreamSpec, old: StreamState, new: StreamIntake, now: int | N
     latest = max((t for t in (old.latest, new.latest) if t is not None), default=None)
     advance = 0 if latest is None else latest - (old.latest if old.latest is not None else (new.earliest or latest))
     if now is None:
-        return replace(old, latest=latest, arrived=old.arrived + new.accepted)
+        return replace(old, latest=latest, arrived=old.arrived + new.accepted, idle=old.idle or spec.table)
     heard = now if new.rows or old.heard is None else min(old.heard, now)  # an earlier run's clock may have been ahead
-    idle = spec.idle is not None and now - heard > spec.idle
+    idle = spec.table or (spec.idle is not None and now - heard > spec.idle)
     seen = new.accepted / advance * 1e6 if advance else old.rate
     rate = ((old.rate or seen) + seen) / 2
     return StreamState(latest, old.arrived + new.accepted, idle, heard, new.accepted, advance, rate)

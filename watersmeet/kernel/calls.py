@@ -4,7 +4,7 @@
 for lack of this. What was answered before is kept in `answers`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.errors import PredicateError
+from watersmeet.kernel.given import Given
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Argument, PythonPredicate
 
@@ -100,11 +101,35 @@ def ask(predicate: PythonPredicate, arguments: Sequence[Argument], refs: dict[in
     answers: Answers = np.full(size, NULL, dtype=np.int8)
     if valid.any():
         columns = [
-            _Column(values, at[valid], argument.text, side == lead)
+            Given(values, at[valid], argument.text, side == lead)
             for (values, at), argument, side in zip(found, arguments, sides, strict=True)
         ]
-        answers[valid] = _FORMS[predicate.form](predicate, columns)
+        answers[valid] = _asked(predicate, columns)
     return answers
+
+
+def _asked(predicate: PythonPredicate, columns: Sequence[Given]) -> Answers:
+    """Ask about all combinations, those whose arrays of numbers are of different lengths in calls of their own.
+
+    [!] What a function is given must have as many dimensions whichever rows happen to come together.
+    """
+    answer = _FORMS[predicate.form]
+    columns = _led_by_fewer(*columns) if predicate.symmetric and predicate.form == "array" else columns
+    shaped = [] if predicate.form == "pair" or predicate.arrow else [*_several(predicate, columns)]
+    lengths = [found for column in shaped if (found := column.lengths()) is not None]
+    if not lengths:
+        return answer(predicate, columns)
+    out: Answers = np.empty(len(columns[0].at), dtype=np.int8)
+    for group in groups(lengths):
+        out[group] = answer(predicate, [column.of(group) for column in columns])
+    return out
+
+
+def _several(predicate: PythonPredicate, columns: Sequence[Given]) -> Sequence[Given]:
+    """Return the arguments of which a function is given several values at once."""
+    if predicate.form == "matrix" or all(column.leads for column in columns):
+        return columns
+    return [column for column in columns if not column.leads]
 
 
 def _nulls(values: pa.Array, at: Ints) -> NDArray[np.bool_]:
@@ -113,79 +138,7 @@ def _nulls(values: pa.Array, at: Ints) -> NDArray[np.bool_]:
     return values.is_null().to_numpy(zero_copy_only=False)[at]  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """Values that hold an argument's, and where in them that of each combination is.
-
-    Attributes:
-        values: The values.
-        at: Where that of each combination is.
-        text: The argument, as it was written.
-        leads: Whether it is of the leading stream, whose rows the form `array` is given one by one.
-    """
-
-    values: pa.Array
-    at: Ints
-    text: str
-    leads: bool
-
-    def size(self) -> int:
-        """Return how many rows there are in all combinations."""
-        return int(np.count_nonzero(np.bincount(self.at)))
-
-    def one(self, combinations: Ints) -> Any:
-        """Return the value that combinations have in common."""
-        return self.values[int(self.at[combinations[0]])].as_py()
-
-    def some(self, arrow: bool) -> Callable[[Ints], Any]:
-        """Return what returns the values of combinations."""
-        values, at = self.used()
-        if arrow:
-            return lambda combinations: _rows(values, at[combinations])
-        if pa.types.is_nested(values.type):  # a function may change lists: it has its own
-            return lambda combinations: to_numpy(_rows(values, at[combinations]))
-        given = to_numpy(values)
-        return lambda combinations: _fixed(_rows(given, at[combinations]))
-
-    def each(self) -> Iterable[Any]:
-        """Return the value of each combination."""
-        values, at = self.used()
-        if pa.types.is_nested(values.type):
-            return (values[row].as_py() for row in at.tolist())
-        return map(values.to_pylist().__getitem__, at.tolist())
-
-    def used(self) -> tuple[pa.Array, Ints]:
-        """Return the values that are used, copied once if they are no run, and where each combination's is in them."""
-        used = np.zeros(len(self.values), dtype=bool)
-        used[self.at] = True
-        return _rows(self.values, np.flatnonzero(used)), (np.cumsum(used) - 1)[self.at]
-
-
-def _rows(values: Any, at: Ints) -> Any:
-    """Return rows of an Arrow or NumPy array; a run of neighbours is a view."""
-    if len(at) and at[-1] - at[0] == len(at) - 1 and (at[1:] - at[:-1] == 1).all():
-        return values[int(at[0]) : int(at[-1]) + 1]
-    return values.take(at)
-
-
-def to_numpy(values: pa.Array) -> NDArray[Any]:
-    """Return Arrow values as the NumPy array a predicate sees: numbers as such, everything else as Python objects."""
-    kind = values.type
-    if pa.types.is_floating(kind) or (
-        (pa.types.is_integer(kind) or pa.types.is_boolean(kind)) and not values.null_count
-    ):
-        return _fixed(values.to_numpy(zero_copy_only=False))
-    return _fixed(np.fromiter(values.to_pylist(), dtype=object, count=len(values)))
-
-
-def _fixed(values: NDArray[Any]) -> NDArray[Any]:
-    """Return an array that can't be changed any more: the next call may be given the same."""
-    values.flags.writeable = False
-    return values
-
-
-def _array(predicate: PythonPredicate, columns: Sequence[_Column]) -> Answers:
-    columns = _led_by_fewer(*columns) if predicate.symmetric else columns
+def _array(predicate: PythonPredicate, columns: Sequence[Given]) -> Answers:
     out: Answers = np.empty(len(columns[0].at), dtype=np.int8)
     alone = all(column.leads for column in columns)  # then every row of the stream is a candidate of its own
     lead = next(column for column in columns if column.leads)  # as good as any other of its stream
@@ -197,20 +150,20 @@ def _array(predicate: PythonPredicate, columns: Sequence[_Column]) -> Answers:
     return out
 
 
-def _led_by_fewer(one: _Column, other: _Column) -> list[_Column]:
+def _led_by_fewer(one: Given, other: Given) -> list[Given]:
     """Return the two arguments of a symmetric predicate such that it is called as rarely as can be."""
     if one.leads == other.leads:
         return [one, other]
-    few, many = sorted([one, other], key=_Column.size)
+    few, many = sorted([one, other], key=Given.size)
     return [replace(few, leads=True), replace(many, leads=False)]
 
 
-def _pair(predicate: PythonPredicate, columns: Sequence[_Column]) -> Answers:
+def _pair(predicate: PythonPredicate, columns: Sequence[Given]) -> Answers:
     given = zip(*(column.each() for column in columns), strict=True)
     return np.array([_truth(_call(predicate, values, columns), predicate) for values in given], dtype=np.int8)
 
 
-def _matrix(predicate: PythonPredicate, columns: Sequence[_Column]) -> Answers:
+def _matrix(predicate: PythonPredicate, columns: Sequence[Given]) -> Answers:
     (lefts, left_at), (rights, right_at) = _side(columns, True), _side(columns, False)
     values = [column.some(predicate.arrow) for column in columns]
     out: Answers = np.empty(len(left_at), dtype=np.int8)
@@ -227,20 +180,27 @@ def _matrix(predicate: PythonPredicate, columns: Sequence[_Column]) -> Answers:
     return out
 
 
-def _side(columns: Sequence[_Column], leading: bool) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _side(columns: Sequence[Given], leading: bool) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return a combination for each distinct row of one side of a matrix, and which row each combination has."""
     size = len(columns[0].at)
     keys = [column.at for column in columns if column.leads == leading] or [np.zeros(size, dtype=np.int64)]
-    at = distinct(keys)[1]
+    at = distinct(keys)[1] if len(keys) > 1 else _ranks(keys[0])
     rows = np.empty(at.max() + 1, dtype=np.intp)
     rows[at] = np.arange(size)
     return rows, at
 
 
+def _ranks(at: Ints) -> NDArray[np.intp]:
+    """Return for each place how many distinct ones are below it, without sorting: places are small numbers."""
+    used = np.zeros(int(at.max()) + 1, dtype=bool)
+    used[at] = True
+    return (np.cumsum(used) - 1)[at]
+
+
 _FORMS = {"array": _array, "pair": _pair, "matrix": _matrix}
 
 
-def _call(predicate: PythonPredicate, given: Sequence[Any], columns: Sequence[_Column]) -> Any:
+def _call(predicate: PythonPredicate, given: Sequence[Any], columns: Sequence[Given]) -> Any:
     try:
         return predicate.function(*given)
     except Exception as error:
@@ -255,7 +215,9 @@ def _call(predicate: PythonPredicate, given: Sequence[Any], columns: Sequence[_C
 
 
 def _kind(value: Any) -> str:
-    if isinstance(value, np.ndarray | pa.Array):
+    if isinstance(value, np.ndarray):
+        return f"ndarray of {' x '.join(map(str, value.shape))}"
+    if isinstance(value, pa.Array):
         return f"{type(value).__name__} of {len(value)}"
     return type(value).__name__
 

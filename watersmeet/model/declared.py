@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from math import isfinite
-from numbers import Integral
 from typing import Any, get_args
 
 from watersmeet.errors import DefinitionError
+from watersmeet.model.arguments import is_whole, plain
 from watersmeet.model.duration import microseconds, spelled
 from watersmeet.model.metadata import Effect
 
@@ -41,7 +41,7 @@ class ClusteredBy:
 
     def __post_init__(self) -> None:
         _check_name("wm.clustered", self.column)
-        if not _is_whole(self.slack) or self.slack < 0:
+        if not is_whole(self.slack, 0):
             raise DefinitionError(
                 f"{self}: the slack is in batches, a whole number that isn't negative; got {self.slack!r}."
             )
@@ -156,7 +156,7 @@ def clustered(column: str, slack: int = 0) -> ClusteredBy:
     >>> print(clustered("zone", slack=2))
     wm.clustered('zone')
     """
-    return ClusteredBy(column, _own(slack))
+    return ClusteredBy(column, plain(slack))
 
 
 def ordered(
@@ -174,7 +174,7 @@ def ordered(
     """
     if isinstance(slack, str):
         slack = timedelta(microseconds=microseconds(slack, f"slack of wm.ordered({column!r})"))
-    return OrderedBy(column, 0 if slack is None else _own(slack), falling)
+    return OrderedBy(column, 0 if slack is None else plain(slack), plain(falling))
 
 
 def foreign_key(column: str, parent: str) -> References:
@@ -228,8 +228,9 @@ def punctuations(
         )
     if flag is not None:
         _check_name("wm.punctuations(flag=...)", flag)
-    made = Punctuations(_on(on), effect or ("batch" if frame is None else "watermark"), flag, frame, time)
-    if made.effect not in get_args(Effect):
+    default: Effect = "batch" if frame is None else "watermark"
+    made = Punctuations(_on(on), default if effect is None else effect, flag, frame, time)
+    if not isinstance(made.effect, str) or made.effect not in get_args(Effect):
         raise DefinitionError(f"{made}: effect={effect!r} is unknown; use one of {', '.join(get_args(Effect))}.")
     if frame is None and time is not None:
         raise DefinitionError(f"{made}: time={time!r} goes with a frame; rows of the stream have its event time.")
@@ -268,17 +269,8 @@ def _check_name(where: str, given: object, other: str = "") -> None:
         raise DefinitionError(f"{where}: {given!r} is not the name of a column, such as 'id'{other}.")
 
 
-def _own(given: Any) -> Any:
-    """Return whole numbers of other libraries, such as NumPy's, as Python's own."""
-    return int(given) if isinstance(given, Integral) and not isinstance(given, bool) else given
-
-
 def _is_amount(given: int | float | Decimal) -> bool:
     try:
         return isfinite(given) and given >= 0
     except (OverflowError, ValueError):
         return False
-
-
-def _is_whole(given: object) -> bool:
-    return isinstance(given, int) and not isinstance(given, bool)

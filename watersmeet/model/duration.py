@@ -6,6 +6,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from watersmeet.errors import DefinitionError
+from watersmeet.model.arguments import plain
 from watersmeet.predicate.datetimes import MICROSECONDS
 
 _NAMES = {
@@ -52,6 +53,7 @@ def microseconds(duration: str | timedelta, what: str = "duration") -> int:
 
 
 def _length(duration: object) -> int | None:
+    duration = plain(duration)
     if isinstance(duration, timedelta):
         return duration // timedelta(microseconds=1)
     return _parse(duration) if isinstance(duration, str) else None

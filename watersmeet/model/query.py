@@ -64,6 +64,7 @@ class StreamSpec:
         nested: Where its times come from, if the stream is a join.
         ahead: How far an event time may lie ahead of the clock and of all streams, in microseconds; None for any.
         promises: What the stream says can no longer come.
+        table: Whether it is a table: all its rows come in the first batch, at a time before any other, and none later.
     """
 
     name: str
@@ -77,6 +78,7 @@ class StreamSpec:
     nested: Nested | None = None
     ahead: int | None = None
     promises: tuple[Promise, ...] = ()
+    table: bool = False
 
     def __post_init__(self) -> None:
         kind = self.schema.field(self.time).type
@@ -177,6 +179,8 @@ class Query:
         names = [stream.name for stream in self.streams]
         if len(names) < 2:
             raise DefinitionError("A join needs at least two streams.")
+        if all(stream.table for stream in self.streams):
+            raise DefinitionError("A join needs a stream beside its tables; join tables alone with Spark itself.")
         twice = next((name for at, name in enumerate(names) if name.lower() in map(str.lower, names[:at])), None)
         if twice is not None:
             raise DefinitionError(f"Two streams are called '{twice}'; give each a name of its own.")
@@ -405,9 +409,10 @@ class Query:
         if self.optional:
             parts["how"] = {self.streams[at].name: how for at, how in self.optional.items()}
         for at, stream in enumerate(self.streams):
-            parts[f"window of '{stream.name}'"] = stream.window.describe()
-            parts[f"delay of '{stream.name}'"] = seconds(stream.delay)
-            parts[f"time column of '{stream.name}'"] = stream.schema.field(stream.time).name
+            if not stream.table:
+                parts[f"window of '{stream.name}'"] = stream.window.describe()
+                parts[f"delay of '{stream.name}'"] = seconds(stream.delay)
+                parts[f"time column of '{stream.name}'"] = stream.schema.field(stream.time).name
             parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in stream.schema]
             computed = [hidden for hidden in stream.hidden if not hidden.told]
             parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in computed]

@@ -9,7 +9,7 @@ _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE)
 
 
-def bytes_of(size: str, what: str = "size") -> int:
+def bytes_of(size: object, what: str = "size") -> int:
     """Return a size in bytes.
 
     Args:
@@ -25,7 +25,7 @@ def bytes_of(size: str, what: str = "size") -> int:
     Traceback (most recent call last):
     watersmeet.errors.DefinitionError: option 'openBytes': 'plenty' is not a size of 1 byte or more; write it like '512 MB' or '2 GB'.
     """  # noqa: E501
-    found = _SIZE.fullmatch(size)
+    found = _SIZE.fullmatch(size) if isinstance(size, str) else None
     number = int(Fraction(found[1]) * 1024 ** _UNITS[found[2].lower()]) if found else 0
     if not number:
         raise DefinitionError(f"{what}: {size!r} is not a size of 1 byte or more; write it like '512 MB' or '2 GB'.")

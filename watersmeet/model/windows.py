@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from watersmeet.errors import DefinitionError
+from watersmeet.model.arguments import is_whole, take_plain
 from watersmeet.model.duration import microseconds, seconds
 
 Times = NDArray[np.int64]
@@ -29,6 +30,10 @@ HORIZON = 1 << 60
 """Placements see no time beyond this, on either side, so that they can add to any: what lies beyond counts as this.
 
 Where a tuple is kept follows from its time, and so does who asks for it: both see the same."""
+
+
+BEFORE_ALL = NEVER // 2
+"""The time of a table's rows: before any that a stream has."""
 
 
 def within_horizon(times: Times) -> Times:
@@ -148,7 +153,8 @@ class Count(Window):
     size: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.size, int) or isinstance(self.size, bool) or self.size < 1:
+        take_plain(self)
+        if not is_whole(self.size):
             raise DefinitionError(f"A count window holds a whole number of rows, at least 1; got {self.size!r}.")
 
     @property

@@ -1,6 +1,7 @@
 """In which order the streams are probed."""
 
 from watersmeet.errors import DefinitionError
+from watersmeet.model.arguments import meant
 from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.given import FixedOrder, Given, given_order
 from watersmeet.ordering.histogram import Histogram
@@ -18,5 +19,6 @@ def ordering(name: str) -> Ordering:
         DefinitionError: If there is none of that name.
     """
     if not isinstance(name, str) or name not in ORDERINGS:
-        raise DefinitionError(f"order={name!r} is unknown; use one of {', '.join(ORDERINGS)}.")
+        known = ", ".join(ORDERINGS)
+        raise DefinitionError(f"order={name!r} is unknown; use one of {known}.{meant(name, [*ORDERINGS])}")
     return ORDERINGS[name]()

@@ -23,6 +23,7 @@ import numpy as np
 from watersmeet.cost.load import loads
 from watersmeet.cost.model import atr, best_master
 from watersmeet.errors import DefinitionError
+from watersmeet.model.arguments import take_plain
 from watersmeet.model.duration import microseconds, spelled
 from watersmeet.placement.alignment import (
     Aim,
@@ -33,7 +34,7 @@ from watersmeet.placement.alignment import (
     leftovers,
     overhead,
 )
-from watersmeet.placement.options import check_load, check_nodes, segment_length
+from watersmeet.placement.options import check_load, check_nodes, check_switch, segment_length
 from watersmeet.placement.owners import moves
 from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
 from watersmeet.placement.search import STEPS, Search
@@ -87,10 +88,12 @@ class ATR(Priced):
     capacities: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        take_plain(self)
         check_nodes(self.nodes)
         segment_length(self.segment)
         if self.master is not None and (isinstance(self.master, bool) or not isinstance(self.master, int | str)):
             raise DefinitionError(f"master={self.master!r}: say which stream by its name, or by its position from 0.")
+        check_switch("search", self.search)
         check_load(self.nodes, self.weights, self.capacities)
 
     def describe(self) -> str:

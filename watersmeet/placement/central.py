@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from watersmeet.cost.model import central
+from watersmeet.errors import DefinitionError
+from watersmeet.model.arguments import is_whole, take_plain
 from watersmeet.placement.base import Layout, Placement
 from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
 from watersmeet.state.chunk import Bucket
@@ -37,6 +39,11 @@ class Central(Priced):
     nodes: int = 1
 
     ALONE: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        take_plain(self)
+        if not is_whole(self.nodes) or self.nodes != 1:
+            raise DefinitionError(f"Central(nodes={self.nodes!r}): Central runs on one node; use PSP for more.")
 
     @classmethod
     def pricer(cls, basis: Basis) -> Pricer:

@@ -24,6 +24,7 @@ import numpy as np
 from watersmeet.cost.load import loads
 from watersmeet.cost.model import ctr
 from watersmeet.errors import DefinitionError
+from watersmeet.model.arguments import is_whole, take_plain
 from watersmeet.placement.base import Layout, Placement
 from watersmeet.placement.notes import Notes
 from watersmeet.placement.options import check_load, check_nodes, segment_length
@@ -168,9 +169,10 @@ class CTR(Priced):
     capacities: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        take_plain(self)
         check_nodes(self.nodes)
         segment_length(self.segment)
-        if self.copies is not None and (type(self.copies) is not int or not 1 <= self.copies <= self.nodes):
+        if self.copies is not None and (not is_whole(self.copies) or self.copies > self.nodes):
             raise DefinitionError(f"copies={self.copies!r}: a segment is kept on 1 to {self.nodes} nodes.")
         check_load(self.nodes, self.weights, self.capacities)
 

@@ -18,9 +18,10 @@ from watersmeet.cost.load import ROW_SECONDS, loads
 from watersmeet.cost.model import dsj
 from watersmeet.cost.slices import buffer_bound, slices_needed
 from watersmeet.errors import DefinitionError
+from watersmeet.model.arguments import is_whole, take_plain
 from watersmeet.placement.base import Layout, Placement
 from watersmeet.placement.notes import Notes
-from watersmeet.placement.options import check_load, check_nodes
+from watersmeet.placement.options import check_above_zero, check_load, check_nodes
 from watersmeet.placement.owners import moves
 from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
 from watersmeet.state.chunk import Bucket
@@ -143,9 +144,11 @@ class DSJ(Priced):
     memory: int = NODE_MEMORY
 
     def __post_init__(self) -> None:
+        take_plain(self)
         check_nodes(self.nodes)
-        if self.slices is not None and (type(self.slices) is not int or self.slices < 1):
+        if self.slices is not None and not is_whole(self.slices):
             raise DefinitionError(f"slices={self.slices!r}: a window is cut into a whole number of slices, at least 1.")
+        check_above_zero("memory", self.memory)
         check_load(self.nodes, self.weights, self.capacities)
 
     def describe(self) -> str:

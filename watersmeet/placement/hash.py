@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from watersmeet.cost.model import hashed
+from watersmeet.model.arguments import take_plain
 from watersmeet.placement.base import Layout, Placement
 from watersmeet.placement.options import check_nodes
 from watersmeet.placement.owners import Owners, moves
@@ -116,6 +117,7 @@ class Hash(Priced):
     WHEREVER: ClassVar[str | None] = "each stream has an equality with another, so that probes look into one bucket"
 
     def __post_init__(self) -> None:
+        take_plain(self)
         check_nodes(self.nodes)
 
     @classmethod

@@ -1,11 +1,11 @@
 """Checks of what users give strategies."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 from math import inf
 from typing import Any, Literal, get_args
 
 from watersmeet.errors import DefinitionError
+from watersmeet.model.arguments import is_number, is_whole
 from watersmeet.model.duration import microseconds
 
 Relocation = Literal["auto", "passive", "aggressive"]
@@ -18,14 +18,20 @@ def check_nodes(nodes: Any, limit: int = 4096) -> int:
     Raises:
         DefinitionError: If it isn't a whole number from 1 to the limit.
     """
-    if not isinstance(nodes, int) or isinstance(nodes, bool) or not 1 <= nodes <= limit:
+    if not is_whole(nodes) or nodes > limit:
         raise DefinitionError(f"nodes={nodes!r}: a strategy runs on a whole number of nodes from 1 to {limit}.")
-    return nodes
+    return int(nodes)
+
+
+def check_switch(what: str, value: Any) -> None:
+    """Refuse what is neither True nor False."""
+    if not isinstance(value, bool):
+        raise DefinitionError(f"{what}={value!r}: it is True or False.")
 
 
 def check_above_zero(what: str, value: Any, most: float = inf) -> None:
     """Refuse what is no number above zero, or above `most`."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+    if not is_number(value) or not 0 < value <= most:
         limit = "" if most == inf else f", at most {most:g}"
         raise DefinitionError(f"{what} is {value!r}: give a number above 0{limit}.")
 
@@ -42,16 +48,20 @@ def segment_length(segment: str | timedelta | None) -> int | None:
     return length
 
 
-def check_load(nodes: int, weights: Sequence[float], capacities: Sequence[float]) -> None:
+def check_load(nodes: int, weights: Any, capacities: Any) -> None:
     """Check what a node's load is made of.
 
     Raises:
         DefinitionError: If there aren't three weights of at least 0, one above it, or a capacity above 0 for each node.
     """
-    if len(weights) != 3 or min(weights) < 0 or not any(weights):
+    if not _are_amounts(weights) or len(weights) != 3 or not any(weights):
         raise DefinitionError(f"weights={weights!r}: give three numbers, for CPU, memory and network, not all 0.")
-    if capacities and (len(capacities) != nodes or min(capacities) <= 0):
+    if capacities != () and not (_are_amounts(capacities) and len(capacities) == nodes and all(capacities)):
         raise DefinitionError(f"capacities={capacities!r}: give one number above 0 for each of the {nodes} nodes.")
+
+
+def _are_amounts(values: Any) -> bool:
+    return isinstance(values, tuple) and all(is_number(value) and 0 <= value < inf for value in values)
 
 
 def check_relocation(relocation: Any) -> None:

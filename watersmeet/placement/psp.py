@@ -17,8 +17,9 @@ import numpy as np
 
 from watersmeet.cost import equations, model, parameters
 from watersmeet.errors import DefinitionError
+from watersmeet.model.arguments import is_number, is_whole, take_plain
 from watersmeet.placement.curve import Curve, Floats, curve, eased
-from watersmeet.placement.options import Relocation, check_nodes, check_relocation
+from watersmeet.placement.options import Relocation, check_nodes, check_relocation, check_switch
 from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
 from watersmeet.placement.ring import (
     Borders,
@@ -68,8 +69,10 @@ class PSP(Priced):
     lengths: tuple[int, ...] | Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
+        take_plain(self)
         check_nodes(self.nodes)
-        if not 0 < self.step <= 1:
+        check_switch("smooth", self.smooth)
+        if not is_number(self.step) or not 0 < self.step <= 1:
             raise DefinitionError(f"step={self.step!r}: give a part of a node's share, above 0 and at most 1.")
         check_relocation(self.relocation)
         if self.lengths not in (None, "auto") and not self._fits(self.lengths):
@@ -78,7 +81,7 @@ class PSP(Priced):
             )
 
     def _fits(self, lengths: Any) -> bool:
-        return isinstance(lengths, tuple) and all(type(at) is int and 1 <= at <= self.nodes for at in lengths)
+        return isinstance(lengths, tuple) and all(is_whole(at) and at <= self.nodes for at in lengths)
 
     def refusal(self, state: StateView) -> str | None:
         """Return why not, if lengths were given for another number of streams."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -47,7 +48,9 @@ class PythonPredicate:
     symmetric: bool = False
 
     def __call__(self, *args: Any) -> Any:
-        """Call the user's function as it is, for tests of one's own."""
+        """Call the user's function as it is, for tests of one's own; given columns of PySpark's, return one."""
+        if any(type(arg).__module__.startswith("pyspark.sql") for arg in args):
+            return import_module("watersmeet.spark.written").called(self.name, args)
         return self.function(*args)
 
 

@@ -1,11 +1,14 @@
 """The decorator that turns a Python function into something `where` can call."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, get_args, overload
 
 from watersmeet.errors import DefinitionError
 from watersmeet.predicate.model import Form, PythonPredicate
 
+Predicates = Sequence[PythonPredicate | Callable[..., Any]] | Mapping[str, PythonPredicate | Callable[..., Any]]
+"""What `predicates=` takes."""
 FORMS: tuple[Form, ...] = get_args(Form)
 
 
@@ -74,21 +77,52 @@ def _checked_name(name: str | None, function: Callable[..., Any]) -> str:
 
 
 def checked(predicates: Any) -> tuple[PythonPredicate, ...]:
-    """Return the predicates that a join was given.
+    """Return the predicates that a join was given: a list, or a dict by the names that `where` calls them by.
+
+    A plain function is taken as one of the form `array`.
 
     Raises:
-        DefinitionError: If it isn't a list of predicates, or two of them have one name.
+        DefinitionError: If it is something else, something in it is no function or has no name, or two have one name.
     """
-    if isinstance(predicates, PythonPredicate) or not isinstance(predicates, Iterable):
-        shown = f"[{predicates.name}]" if isinstance(predicates, PythonPredicate) else "[similar]"
+    if isinstance(predicates, PythonPredicate) or not isinstance(predicates, Iterable) or isinstance(predicates, str):
+        name = str(getattr(predicates, "name", None) or getattr(predicates, "__name__", "similar"))
+        shown = f"[{name}]" if name.isidentifier() else "{'near': lambda x, ys: ...}"
         raise DefinitionError(f"predicates={predicates!r}: it is a list of predicates; write predicates={shown}.")
-    found = tuple(predicates)
+    if isinstance(predicates, Mapping):
+        return tuple(_named(name, one) for name, one in predicates.items())
+    found = tuple(map(_listed, predicates))
     named: dict[str, PythonPredicate] = {}
     for one in found:
-        if not isinstance(one, PythonPredicate):
-            name = getattr(one, "__name__", "")
-            how = f"decorate '{name}' with @wm.predicate" if name.isidentifier() else "make one with @wm.predicate"
-            raise DefinitionError(f"predicates=[...] holds a {type(one).__name__}, which is not a predicate; {how}.")
-        if named.setdefault(one.name, one) is not one:
+        if named.setdefault(one.name, one) != one:
             raise DefinitionError(f"Two predicates are called '{one.name}'; give each a name of its own: name='...'.")
     return found
+
+
+def _named(name: Any, one: Any) -> PythonPredicate:
+    """Return a predicate under the name that a dict gives it."""
+    if isinstance(one, PythonPredicate):
+        return replace(one, name=_checked_name(name, one.function))
+    _check_function(one)
+    return predicate(name=name if isinstance(name, str) else repr(name))(one)
+
+
+def _listed(one: Any) -> PythonPredicate:
+    """Return a predicate of a list; a function has its own name."""
+    if isinstance(one, PythonPredicate):
+        return one
+    _check_function(one)
+    name = getattr(one, "__name__", "")
+    if not name.isidentifier():
+        what = "lambda" if name == "<lambda>" else type(one).__name__
+        raise DefinitionError(
+            f"predicates=[...] holds a {what}, which has no name for `where` to call; write "
+            "predicates={'near': lambda x, ys: ...}, or name it with wm.predicate(name='near')(...)."
+        )
+    return predicate(one)
+
+
+def _check_function(one: Any) -> None:
+    if not callable(one):
+        raise DefinitionError(
+            f"predicates holds a {type(one).__name__}, which is no function; make predicates with @wm.predicate."
+        )

@@ -27,6 +27,8 @@ class Outlook:
 
     def endless(self, stream: int) -> bool:
         """Tell whether tuples of a stream are kept for ever: no window ends, and no other stream is closed for them."""
+        if self._query.streams[stream].table:
+            return False
         return self._unbounded(stream) and (bool(self._query.optional) or not self._closings.possible(stream))
 
     def open(self, stream: int) -> bool:

@@ -78,19 +78,27 @@ def advise(
     Raises:
         DefinitionError: If a stream has no rows, its sample lacks a column, or a setting is none.
     """
+    if not isinstance(join, Join):
+        raise DefinitionError(f"wm.advise takes a join made by wm.join or wm.sql; got {type(join).__name__}.")
     names = [stream.name for stream in join.query.streams]
-    check_streams("samples", samples or {}, names)
-    check_streams("rates", rates or {}, names)
+    tables = [stream.name for stream in join.query.streams if stream.table]
+    if tables:
+        raise DefinitionError(
+            f"wm.advise can't sample a table, '{tables[0]}': leave it out of the join that it looks at."
+        )
+    samples, rates = {} if samples is None else samples, {} if rates is None else rates
+    check_streams("samples", samples, names)
+    check_streams("rates", rates, names)
     settings = Settings(
         max_nodes,
         goal,
         microseconds(every, "every") / 1e6,
         inf if slots is None else slots,
         bandwidth=inf if bandwidth is None else bandwidth,
-        rates=rates or {},
+        rates=rates,
         **_asked(join.strategy),
     )
-    rows = sample_rows(join, samples_of(join, samples or {}))
+    rows = sample_rows(join, samples_of(join, samples))
     with TemporaryDirectory(prefix="watersmeet-") as folder:
         return advice(measure(join.query, join.ordering, rows, Store(folder)), settings)
 

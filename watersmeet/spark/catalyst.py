@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, QueryContextType
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, SparkSession
 
@@ -143,6 +143,12 @@ def origin_of(origin: Any) -> tuple[int, int] | None:
     """Return where Spark says a node stands, as start and end, if it does."""
     start, stop = origin.startIndex(), origin.stopIndex()
     return (int(start.get()), int(stop.get()) + 1) if start.isDefined() and stop.isDefined() else None
+
+
+def places_of(error: PySparkException) -> list[tuple[int, int]]:
+    """Return where in the text Spark's analyser says that something is wrong; it can't where there was no text."""
+    contexts = [context for context in error.getQueryContext() or [] if context.contextType() is QueryContextType.SQL]
+    return [(context.startIndex(), context.stopIndex() + 1) for context in contexts if context.startIndex() >= 0]
 
 
 class Builder:

@@ -5,15 +5,16 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
-from typing import get_args
+from typing import Any, get_args
 
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.errors import DefinitionError
+from watersmeet.model.arguments import is_whole, meant, plain
 from watersmeet.model.duration import microseconds
 from watersmeet.model.query import Query
 from watersmeet.spark.files import Folder
@@ -44,7 +45,8 @@ def streaming(inputs: Sequence[tuple[str, DataFrame]]) -> None:
         raise DefinitionError("All inputs are static: use join.toDF(); writeStream is for streaming inputs.")
     if static:
         raise DefinitionError(
-            f"Stream '{static[0]}' is a static frame among streaming ones; read it with spark.readStream too."
+            f"Stream '{static[0]}' is a static frame among streaming ones; read it with spark.readStream too, "
+            f"or make it a table to look rows up in: wm.table('{static[0]}', ...)."
         )
 
 
@@ -125,6 +127,49 @@ def writable(given: str) -> Iterator[None]:
         ) from None
 
 
+TRIGGERS = ("processingTime", "once", "availableNow")
+
+
+def trigger(given: Mapping[str, object]) -> None:
+    """Refuse what is no trigger, or several."""
+    if given.get("continuous") is not None:
+        raise DefinitionError("trigger(continuous=...): joins run in micro-batches; use processingTime.")
+    found = {name: value for name, value in given.items() if value is not None}
+    unknown = next((name for name in given if name not in (*TRIGGERS, "continuous")), None)
+    if unknown is not None:
+        known = ", ".join(TRIGGERS)
+        raise DefinitionError(f"trigger({unknown}=...) is unknown; use one of {known}.{meant(unknown, TRIGGERS)}")
+    if len(found) != 1:
+        raise DefinitionError(f"trigger(...) takes exactly one of {', '.join(TRIGGERS)}; got {len(found)}.")
+    ((name, value),) = found.items()
+    if name == "processingTime":
+        if not isinstance(value, str):
+            raise DefinitionError(f"trigger(processingTime={value!r}): write a duration such as '10 seconds'.")
+        microseconds(value, "trigger(processingTime)")
+    elif value is not True:
+        raise DefinitionError(f"trigger({name}={value!r}): it is True, or left out.")
+
+
+def text(what: str, given: object, example: str) -> None:
+    """Refuse what is no string, or an empty one."""
+    if not isinstance(given, str) or not given:
+        raise DefinitionError(f"{what}({given!r}): give a string such as '{example}'.")
+
+
+def option(given: str, own: Mapping[str, str]) -> None:
+    """Refuse an option that is none of ours but looks like a misspelled one; others are the format's own."""
+    near = "" if given.lower() in own else meant(given, tuple(own.values()))
+    if near:
+        raise DefinitionError(f"option('{given}') is unknown.{near}")
+
+
+def whole(what: str, given: str) -> int:
+    """Return the whole number that an option holds."""
+    if not given.isdecimal():
+        raise DefinitionError(f"option('{what}', '{given}') must be a whole number.")
+    return int(given)
+
+
 def switch(name: str, given: str) -> bool:
     """Return what an option that is on or off says."""
     if given.lower() not in ("true", "false"):
@@ -132,13 +177,23 @@ def switch(name: str, given: str) -> bool:
     return given.lower() == "true"
 
 
-def purge_every(given: object) -> None:
-    """Refuse anything but a number of batches."""
-    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+def purge_every(given: object) -> int:
+    """Return a number of batches; anything else is refused."""
+    found: int = plain(given)
+    if not is_whole(found):
         raise DefinitionError(f"purge_every={given!r} must be a whole number of batches, 1 or more.")
+    return found
 
 
-def identity(given: object, select: str | None, named: bool) -> bool:
+def truth(what: str, given: object) -> bool:
+    """Return what is True or False; anything else is refused."""
+    found = plain(given)
+    if not isinstance(found, bool):
+        raise DefinitionError(f"{what}={given!r} must be True or False.")
+    return found
+
+
+def identity(given: object, select: Any, named: bool) -> bool:
     """Return whether results have an `_id`.
 
     Args:
@@ -149,7 +204,8 @@ def identity(given: object, select: str | None, named: bool) -> bool:
     if not isinstance(given, bool):
         raise DefinitionError(f"identity={given!r} must be True or False.")
     if given and select is not None and not named:
-        raise DefinitionError(f"identity=True is for results without a SELECT list: add _id to '{select.strip()}'.")
+        shown = f"'{select.strip()}'" if isinstance(select, str) else "the list of columns"
+        raise DefinitionError(f"identity=True is for results without a SELECT list: add _id to {shown}.")
     return given or named
 
 
@@ -157,7 +213,7 @@ def remember(given: object) -> int | None:
     """Return for how many microseconds marks are remembered; None for ever."""
     if given is None:
         return None
-    if not isinstance(given, str | timedelta) or not (found := microseconds(given, "remember")):
+    if not isinstance(plain(given), str | timedelta) or not (found := microseconds(plain(given), "remember")):
         raise DefinitionError(f"remember={given!r} must be a duration longer than zero, such as '1 day'.")
     return found
 

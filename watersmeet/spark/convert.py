@@ -60,6 +60,10 @@ class Text:
         found: list[str] = call.meta["arguments"]
         return found
 
+    def placed(self, span: tuple[int, int] | None) -> tuple[int, int]:
+        """Where Spark says that something stands; the whole text if it doesn't."""
+        return span or (0, len(self.text))
+
     def error(self, problem: str, node: SqlNode | Part | None) -> SqlError:
         """The error that underlines a part, or the whole text."""
         span = node.span if isinstance(node, Part) else (0, len(self.text)) if node is None else self.span(node)
@@ -73,6 +77,14 @@ class Text:
             end = found + 1
             missing = _unbalanced(self.text[start:end])
         return start, end
+
+
+class Unplaced(Text):
+    """The text of a condition that was not written as one: where Spark says things stand in it means nothing."""
+
+    def placed(self, span: tuple[int, int] | None) -> tuple[int, int]:
+        """The whole text."""
+        return 0, len(self.text)
 
 
 def _unbalanced(text: str) -> tuple[int, int]:

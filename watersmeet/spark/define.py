@@ -5,7 +5,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.adapt.auto import Auto
@@ -17,28 +18,31 @@ from watersmeet.model.query import RESULT_TIME, Nested, Output, Query, StreamSpe
 from watersmeet.model.statement import Statement, parse_statement
 from watersmeet.ordering import ordering
 from watersmeet.placement import PSP, Strategy
-from watersmeet.predicate.model import PythonPredicate
-from watersmeet.predicate.python import checked
+from watersmeet.predicate.python import Predicates, checked
 from watersmeet.retention.propagation import inherited, without_useless
 from watersmeet.spark import checks
 from watersmeet.spark.dialect import dialect_of
 from watersmeet.spark.frames import (
+    TABLE_TIME,
     Told,
+    quoted,
 )
+from watersmeet.spark.identity import ID
 from watersmeet.spark.join import Join
 from watersmeet.spark.promises import Resolver
 from watersmeet.spark.select import Selection, check, check_untrusted, parse_select
+from watersmeet.spark.select_columns import check_select, read_columns
 from watersmeet.spark.spill import check_spill, weighted
-from watersmeet.spark.stream import Stream, check_text, stream
+from watersmeet.spark.stream import Stream, check_text, stream, timed
 from watersmeet.spark.where import Where, clauses_of, read_where
 from watersmeet.spilling import Spill
 
 
 def join(
     *streams: Stream,
-    where: str | None = None,
-    select: str | None = None,
-    predicates: Sequence[PythonPredicate] = (),
+    where: str | Column | None = None,
+    select: str | Sequence[str | Column] | None = None,
+    predicates: Predicates = (),
     strategy: Strategy | None = None,
     order: str = "given",
     purge_every: int = 1,
@@ -52,9 +56,11 @@ def join(
 
     Args:
         *streams: Two or more, each made by `wm.stream`.
-        where: The condition in Spark SQL, with Python predicates mixed in; None for every combination in the windows.
-        select: A SELECT list for flat output columns; by default one struct column per stream, and `_time`.
-        predicates: The Python predicates that `where` calls.
+        where: The condition in Spark SQL, or a column such as `(a.x < b.x) & (a.zone == b.zone)`, with Python
+            predicates mixed in; None for every combination in the windows.
+        select: A SELECT list for flat output columns, or a list of columns; by default one struct column per stream,
+            and `_time`.
+        predicates: The Python predicates that `where` calls: a list, or a dict by their names.
         strategy: Where tuples are kept; by default `wm.Auto()`.
         order: In which order streams are probed: `given`, `selectivity` or `histogram`.
         purge_every: After how many batches tuples are looked for that can no longer join anything, by what streams
@@ -77,13 +83,15 @@ def join(
     for part in streams:
         if not isinstance(part, Stream):
             raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(part).__name__}.")
-    check_text("where", where, "a.x < b.y")
-    check_text("select", select, "a.id, b.x AS other")
-    predicates = checked(predicates)
+    if not isinstance(where, Column):
+        check_text("where", where, "a.x < b.y")
+    columns = check_select(select)
+    called = checked(predicates)
     if strategy is not None and not isinstance(strategy, Strategy):
         raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
-    checks.purge_every(purge_every)
+    purge_every, untrusted = checks.purge_every(purge_every), checks.truth("untrusted", untrusted)
     remembered = checks.remember(remember)
+    streams = tuple(timed(streams))
     frames = tuple(None if isinstance(part.frame, Join) else part.frame for part in streams)
     inner = {at: part.frame for at, part in enumerate(streams) if isinstance(part.frame, Join)}
     specs = _specs(streams)
@@ -91,18 +99,20 @@ def join(
     query = Query(specs, how=optional)
     draft = Join(query, frames, PSP(1), inner=inner)
     dialect = dialect_of(draft.spark)
-    read = read_where(draft.spark, where, specs, draft.kinds, tuple(predicates), dialect, untrusted)
-    outputs, computed = _outputs(select, draft, untrusted)
+    if untrusted and (columns is not None or isinstance(where, Column)):
+        raise DefinitionError("untrusted=True is for text that people wrote: give where and select as strings.")
+    read = read_where(draft.spark, where, specs, draft.kinds, called, dialect, untrusted, frames)
+    outputs, computed, shown = _outputs(select if columns is None else columns, draft, untrusted, identity)
     identity = checks.identity(identity, select, computed is not None and computed.identity)
     promised, told = _promised(_with_hidden(specs, read), streams, draft.kinds)
     given = Query(
         promised,
         read.conjuncts,
-        where or "",
+        read.text,
         outputs,
-        tuple(predicates),
+        called,
         dialect,
-        select or "",
+        shown,
         read.meaning,
         read.careful,
         read.flags,
@@ -173,29 +183,49 @@ def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
             if isinstance(given.frame, Join)
             else None,
             ahead=None if isinstance(given.frame, Join) else given.ahead,
+            table=given.table,
         )
         for given in streams
     )
 
 
-def _outputs(select: str | None, join: Join, untrusted: bool) -> tuple[tuple[Output, ...], Selection | None]:
-    """Return the engine's output columns, and the SELECT list itself if Spark must compute it from them."""
+def _outputs(
+    select: Any, join: Join, untrusted: bool, identity: bool
+) -> tuple[tuple[Output, ...], Selection | None, str]:
+    """Return the engine's output columns, the SELECT list itself if Spark must compute it from them, and its text."""
     if select is None:
         shown = [stream for at, stream in enumerate(join.query.streams) if at not in join.query.hides]
         columns = [(stream.name, stream.schema.names) for stream in shown]
         checks.alike(columns, "results show every column: rename one, or say what to show with select='...'")
-        return (), None
-    parsed = parse_select(select, join.query, join.spark, untrusted)
+        if not any(stream.table for stream in shown):
+            return (), None, ""
+        select = _shown(shown, identity)
+    if isinstance(select, str):
+        parsed = parse_select(select, join.query, join.spark, untrusted)
+    else:
+        named = zip((stream.name for stream in join.query.streams), join.frames, strict=True)
+        parsed = read_columns(select, join.query, join.spark, dict(named))
     check_shown(join.query, parsed.computed.columns)
+    text = parsed.computed.text
     if parsed.plain is not None:
-        return parsed.plain, None
+        return parsed.plain, None, text
     outputs = tuple(Output(column.name, column) for column in parsed.computed.columns or (RESULT_TIME,))
     trial = replace(join, query=replace(join.query, outputs=outputs), identity=parsed.computed.identity)
     none = trial._structs(trial._no_results())
     if untrusted:
-        return outputs, check_untrusted(parsed.computed, none)
+        return outputs, check_untrusted(parsed.computed, none), text
     check(parsed.computed, none)
-    return outputs, parsed.computed
+    return outputs, parsed.computed, text
+
+
+def _shown(streams: Sequence[StreamSpec], identity: bool) -> list[Column]:
+    """Return one struct column per stream, and `_time`, where tables have a column that nobody is to see."""
+    shown = []
+    for spec in streams:
+        names = [name for name in spec.schema.names if name != TABLE_TIME]
+        columns = [F.col(f"{quoted(spec.name)}.{quoted(name)}") for name in names]
+        shown.append(F.struct(*columns).alias(spec.name))
+    return [*shown, F.col("_time"), *([F.col(ID)] if identity is True else [])]
 
 
 def sql(
@@ -205,7 +235,7 @@ def sql(
     time: str | None = None,
     delay: str | timedelta | None = None,
     ahead: str | timedelta | None = "1 day",
-    predicates: Sequence[PythonPredicate] = (),
+    predicates: Predicates = (),
     strategy: Strategy | None = None,
     order: str = "given",
     purge_every: int = 1,

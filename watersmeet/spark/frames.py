@@ -24,6 +24,8 @@ STORABLE = (
     T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType,
 )  # fmt: skip
 OURS = "_ws_"
+TABLE_TIME = f"{OURS}time"
+"""The column of a table that has the time of its rows; no user ever sees it."""
 """How names of ours begin where they stand beside the users'; no stream may be called so."""
 
 

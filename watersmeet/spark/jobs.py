@@ -70,7 +70,7 @@ class Jobs:
 
     def _job(self, node: FrameTree, plan: BatchPlan, done: Mapping[str, Job]) -> Job:
         results = {at: self.read(child, done[child.path].files, plan.batch) for at, child in node.inner.items()}
-        rows = node.rows(self.batch, results, self.everything)
+        rows = node.rows(self.batch, results, self.everything, plan.batch == 0)
         began = self.clock()
         streams = [stream.name for stream in plan.query.streams]
         joined, hops = f"batch {plan.batch}, join of {', '.join(streams)}", len(streams) - 1

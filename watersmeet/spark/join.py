@@ -99,6 +99,13 @@ class Join:
         return own + [leaf for join in self.inner.values() for leaf in join.leaves]
 
     @property
+    def sources(self) -> list[tuple[str, DataFrame]]:
+        """All streams that are frames and no tables, those of inner joins included."""
+        named = zip(self.query.streams, self.frames, strict=True)
+        own = [(stream.name, frame) for stream, frame in named if frame is not None and not stream.table]
+        return own + [leaf for join in self.inner.values() for leaf in join.sources]
+
+    @property
     def stream_schemas(self) -> list[tuple[str, pa.Schema]]:
         """The names and columns of its streams, and of those of the joins within it; each such pair once."""
         own = [(stream.name, stream.schema) for stream in self.query.streams]
@@ -203,7 +210,10 @@ class Join:
         run = replace(self, query=query)
         reads = (run.read_results, run.decide)
         how = (self.strategy, self.ordering, *reads, self.computed(), inner, path)
-        return FrameTree(query, self.frames, *how, self.told, self.purge_every, self.remember, spill)
+        tables = {at for at, stream in enumerate(query.streams) if stream.table}
+        frames = tuple(None if at in tables else frame for at, frame in enumerate(self.frames))
+        made = FrameTree(query, frames, *how, self.told, self.purge_every, self.remember, spill)
+        return replace(made, tables={at: frame for at in tables if (frame := self.frames[at]) is not None})
 
     def computed(self) -> list[Computing]:
         """Return for each stream what computes its hidden columns."""

@@ -49,7 +49,7 @@ def declared(stream: str, constraints: object, punctuations: object) -> Declared
     Raises:
         DefinitionError: If it is something else.
     """
-    if isinstance(constraints, Constraint) or not isinstance(constraints, Sequence):
+    if isinstance(constraints, Constraint | str) or not isinstance(constraints, Sequence):
         raise DefinitionError(f"Stream '{stream}': constraints is a list, such as [wm.key('id')]; got {constraints!r}.")
     for given in constraints:
         if not isinstance(given, Constraint):

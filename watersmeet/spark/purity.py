@@ -12,7 +12,7 @@ from watersmeet.errors import SqlError
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import PythonPredicate
 from watersmeet.predicate.scope import Scope
-from watersmeet.spark.catalyst import Part, expressions, items, kind_of, origin_of, quiet, said, walk
+from watersmeet.spark.catalyst import Part, expressions, items, kind_of, origin_of, places_of, quiet, said, walk
 from watersmeet.spark.convert import Text
 
 SUBQUERIES = frozenset({"Exists", "ScalarSubquery", "InSubquery", "ListQuery", "LateralSubquery",
@@ -122,8 +122,7 @@ def _check_node(text: Text, node: Any) -> None:
     elif kind in TIMES and _is_special(node):
         problem = CHANGING.format(f"'{_constant(node.children().apply(0))}'")
     if problem is not None:
-        span = origin_of(node.origin())
-        raise SqlError(problem, text.text, *(span or (0, len(text.text))))
+        raise SqlError(problem, text.text, *text.placed(origin_of(node.origin())))
 
 
 def _is_random(node: Any, kind: str) -> bool:
@@ -167,6 +166,5 @@ def analysis_error(text: Text, error: AnalysisException, predicates: Sequence[Py
         near = get_close_matches(name.lower(), [predicate.name for predicate in predicates], n=3)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         problem = f"There is no function {name}; {hint}a Python predicate must be listed in predicates=[...]"
-    contexts = error.getQueryContext() or []
-    places = [(c.startIndex(), c.stopIndex() + 1) for c in contexts if c.startIndex() >= 0] if contexts else []
-    return SqlError(f"{problem}.", text.text, *(places[0] if places else (0, len(text.text))))
+    places = places_of(error)
+    return SqlError(f"{problem}.", text.text, *text.placed(places[0] if places else None))

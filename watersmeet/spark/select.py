@@ -19,8 +19,8 @@ from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.scope import Scope, same
 from watersmeet.spark import untrusted
-from watersmeet.spark.catalyst import Builder, Part, items, kind_of, part_of, quiet, said
-from watersmeet.spark.frames import quoted
+from watersmeet.spark.catalyst import Builder, Part, items, kind_of, part_of, places_of, quiet, said
+from watersmeet.spark.frames import TABLE_TIME, quoted
 from watersmeet.spark.identity import ID
 from watersmeet.spark.names import ATTRIBUTE, STARS, VARIABLE
 from watersmeet.spark.purity import NAMES as NILADIC
@@ -165,7 +165,7 @@ def check(selected: Selection, frame: DataFrame) -> DataFrame:
         raise SqlError(f"select: {said(error)}.", text, 0, len(text)) from None
     except AnalysisException as error:
         problem = str(error).strip().splitlines()[0].split(" SQLSTATE:")[0]
-        found = [(place.startIndex(), place.stopIndex() + 1) for place in error.getQueryContext()]
+        found = places_of(error)
         raise _not_row_by_row(selected, frame) or _error_at(selected, problem, found[0] if found else None) from None
     if _operators(made) - ROW_BY_ROW:
         raise _not_row_by_row(selected, frame) or _error_at(selected, f"The list {OTHERWISE}.", None)
@@ -305,7 +305,7 @@ class _Reader:
         stream = self._query.streams[position]
         deep = any(len(names) > 1 for names in left_out)
         gone = set() if deep else {self._scope.column([stream.name, *names]).field for names in left_out}
-        fields = [at for at in range(len(stream.schema)) if at not in gone]
+        fields = [at for at, name in enumerate(stream.schema.names) if at not in gone and name != TABLE_TIME]
         if not fields:
             raise self.error(f"EXCEPT leaves no column of {stream.name}.", star)
         self._columns |= {Column(position, at) for at in fields}

@@ -73,6 +73,9 @@ def check_spill(join: "Join") -> None:
     within = next((inner for inner in _within(join) if inner.spill is not None), None)
     if within is not None:
         raise DefinitionError("spill= was given to an inner join: give it to the outermost join alone.")
+    tables = [spec.name for found in (join, *_within(join)) for spec in found.query.streams if spec.table]
+    if join.spill is not None and tables:
+        raise DefinitionError(f"spill= can't be used with a table, '{tables[0]}', yet; leave one of the two out.")
     if join.spill is not None and join.spill.quotas is not None:
         known = {name.lower() for name, _ in join.stream_schemas}
         unknown = next((name for name in join.spill.quotas if name.lower() not in known), None)

@@ -1,20 +1,24 @@
 """`wm.stream`: a frame or a join as a stream of a join, checked."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from watersmeet.errors import DefinitionError
 from watersmeet.model.declared import Constraint, Punctuations
 from watersmeet.model.duration import microseconds
-from watersmeet.model.windows import Sliding, Window
+from watersmeet.model.windows import BEFORE_ALL, Sliding, Window
+from watersmeet.predicate.scope import listed, same
 from watersmeet.spark.frames import (
     OURS,
+    TABLE_TIME,
     arrow_schema,
     check_frame,
+    quoted,
 )
 from watersmeet.spark.identity import ID
 from watersmeet.spark.join import Join
@@ -34,6 +38,31 @@ class Stream:
     idle: int | None
     ahead: int | None
     declared: Declared
+    table: bool = False
+
+    def __getitem__(self, name: str) -> Column:
+        """Return a column, or a field of one, as `where` and `select` take it.
+
+        Raises:
+            DefinitionError: If the stream has no such column.
+        """
+        if not isinstance(name, str):
+            raise DefinitionError(f"Stream '{self.name}': {name!r} is not the name of a column, such as 'id'.")
+        whole = any(same(name, known) for known in self.schema.names)
+        if not whole and not any(same(name.partition(".")[0], known) for known in self.schema.names):
+            raise DefinitionError(
+                f"Stream '{self.name}' has no column '{name}'; it has {listed(name, self.schema.names)}."
+            )
+        return F.col(f"{quoted(self.name)}.{quoted(name) if whole else name}")
+
+    def __getattr__(self, name: str) -> Column:
+        """Return a column by its name; one whose name a stream itself uses, such as `time`, is `stream["time"]`."""
+        if name.startswith("__") or "schema" not in self.__dict__:
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except DefinitionError as error:
+            raise AttributeError(str(error)) from None
 
     @property
     def streaming(self) -> bool:
@@ -71,10 +100,7 @@ def stream(
     Raises:
         DefinitionError: If the time column is missing, a duration is none, or the frame isn't a classic Spark frame.
     """
-    if not isinstance(name, str) or not name.isidentifier():
-        raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")
-    if name.lower() in ("_time", ID) or name.lower().startswith(OURS):
-        raise DefinitionError(f"'{name}' can't name a stream: that name is reserved; use another.")
+    _check_name(name)
     if not isinstance(time, str):
         raise DefinitionError(f"Stream '{name}': time={time!r} is not the name of a column, such as time='ts'.")
     if isinstance(frame, Join) and any(part.isStreaming for _, part in frame.leaves):
@@ -108,6 +134,53 @@ def stream(
         None if ahead is None else microseconds(ahead, f"ahead of stream '{name}'"),
         declared(name, constraints, punctuations),
     )
+
+
+def table(name: str, frame: DataFrame) -> Stream:
+    """Name a static frame as a table of a join: rows to look up, without times, beside one stream or more.
+
+    The table is read once, when the join first starts, and kept in its checkpoint. Its rows never expire, never hold
+    the watermark and bring about no results of their own: a combination of the streams' tuples is joined with them
+    when its last tuple comes.
+
+    Args:
+        name: Its name in `where`, `select` and the results.
+        frame: A static frame.
+
+    Raises:
+        DefinitionError: If the frame is streaming, or isn't a classic Spark frame.
+    """
+    _check_name(name)
+    found = check_frame(f"Table '{name}'", frame.toDF() if isinstance(frame, Join) else frame)
+    if found.isStreaming:
+        raise DefinitionError(
+            f"Table '{name}' is a streaming frame; a table is a static one: use wm.stream('{name}', ..., time='...')."
+        )
+    return Stream(
+        name, found, arrow_schema(found), "", Window(), None, None, None, declared(name, (), None), table=True
+    )
+
+
+def timed(streams: Sequence[Stream]) -> list[Stream]:
+    """Return the streams of a join, tables among them with a time before all others, of the type that streams have."""
+    first = next((given for given in streams if not given.table), None)
+    column = None if first is None else first.schema.field(first.time)
+    kind = "timestamp_ntz" if column is not None and getattr(column.type, "tz", "UTC") is None else "timestamp"
+    moment = F.timestamp_micros(F.lit(BEFORE_ALL)).cast(kind)
+    return [_timed(given, moment) if given.table else given for given in streams]
+
+
+def _timed(given: Stream, moment: Column) -> Stream:
+    assert isinstance(given.frame, DataFrame)
+    frame = given.frame.withColumn(TABLE_TIME, moment)
+    return replace(given, frame=frame, schema=arrow_schema(frame), time=TABLE_TIME)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name.isidentifier():
+        raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")
+    if name.lower() in ("_time", ID) or name.lower().startswith(OURS):
+        raise DefinitionError(f"'{name}' can't name a stream: that name is reserved; use another.")
 
 
 def check_text(what: str, given: object, example: str) -> None:

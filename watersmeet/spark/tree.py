@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -41,6 +43,7 @@ class FrameTree:
         purge_every: After how many batches dead tuples are looked for again.
         remember: For how many microseconds of the watermark marks are remembered; None for ever.
         spill: When work is put off, in the whole tree; None for never.
+        tables: The frames of tables, by position; they are read in the first batch.
     """
 
     query: Query
@@ -56,6 +59,7 @@ class FrameTree:
     purge_every: int = 1
     remember: int | None = None
     spill: Spill | None = None
+    tables: Mapping[int, DataFrame] = field(default_factory=dict)
 
     @property
     def spark(self) -> SparkSession:
@@ -104,22 +108,40 @@ class FrameTree:
             one = one.union(other)
         return one
 
-    def rows(self, batch: DataFrame, results: Mapping[int, DataFrame], everything: bool) -> DataFrame:
-        """Return this join's rows of a batch: its own inputs', and the results of its inner joins."""
+    def rows(self, batch: DataFrame, results: Mapping[int, DataFrame], everything: bool, first: bool) -> DataFrame:
+        """Return this join's rows of a batch: its own inputs', the results of its inner joins, and its tables' rows.
+
+        Args:
+            batch: The batch.
+            results: The results of its inner joins, by position.
+            everything: Whether rows come with all columns.
+            first: Whether it is the first batch, in which tables are read.
+        """
+        tables = {at: _in_session(frame, batch) for at, frame in self.tables.items()} if first else {}
         if JOIN not in batch.columns:
-            return batch
+            parts = [tagged(self.query, at, frame, everything, self.computed[at]) for at, frame in tables.items()]
+            return reduce(DataFrame.union, parts, batch)
         traced = {at for at, node in self.inner.items() if node.query.tracing == "results"}
         parts = [
             tagged(self.query, position, frame, everything, self.computed[position], position in traced)
             for position, frame in results.items()
         ]
+        untraced = [F.lit(None).cast(TRACE_KIND).alias(TRACED)] if traced else []
+        parts += [
+            tagged(self.query, at, frame, everything, self.computed[at]).select("*", *untraced)
+            for at, frame in tables.items()
+        ]
         if self.fed:
-            untraced = [F.lit(None).cast(TRACE_KIND).alias(TRACED)] if traced else []
             parts.append(batch.where(F.col(JOIN) == self.path).select(f"{self.path}.*", *untraced))
-        one = parts[0]
-        for other in parts[1:]:
-            one = one.union(other)
-        return one
+        return reduce(DataFrame.union, parts)
+
+
+def _in_session(frame: DataFrame, batch: DataFrame) -> DataFrame:
+    """Return a frame in the session of a batch, which has settings of its own."""
+    session = batch.sparkSession
+    jvm: Any = session._jvm
+    plan = frame._jdf.queryExecution().analyzed()
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
 
 
 def _struct(frame: DataFrame, path: str, own: bool) -> Column:

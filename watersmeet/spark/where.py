@@ -28,14 +28,16 @@ from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import BOOLEAN
 from watersmeet.spark import purity
 from watersmeet.spark.calm import is_calm
-from watersmeet.spark.catalyst import Builder, Part, parse, quiet, said
-from watersmeet.spark.convert import Converter, Text
+from watersmeet.spark.catalyst import Builder, Part, items, parse, quiet, said
+from watersmeet.spark.convert import Converter, Text, Unplaced
+from watersmeet.spark.doubts import warn_of_casts
 from watersmeet.spark.frames import hidden_name
 from watersmeet.spark.hoist import Computed, Hoist, collation
 from watersmeet.spark.names import Names
 from watersmeet.spark.sizes import Sizes
 from watersmeet.spark.untrusted import check as check_untrusted
 from watersmeet.spark.untrusted import check_plan
+from watersmeet.spark.written import Written
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Where:
         conditions: Each conjunct as Spark decides it, in written order, over the streams as struct columns.
         meaning: The whole as Spark reads it, whatever its text leaves to the session's settings.
         reads: For each conjunct, in written order, the streams that it names.
+        text: The whole as people read it.
     """
 
     conjuncts: tuple[Conjunct, ...] = ()
@@ -61,6 +64,7 @@ class Where:
     conditions: tuple[SparkColumn, ...] = ()
     meaning: str = ""
     reads: tuple[frozenset[int], ...] = ()
+    text: str = ""
 
     def decide(self, frame: DataFrame, clauses: Sequence[int]) -> DataFrame:
         """Keep the combinations for which some conjuncts hold, as Spark decides it.
@@ -81,30 +85,39 @@ class Where:
 
 def read_where(
     spark: SparkSession,
-    text: str | None,
+    given: str | SparkColumn | None,
     streams: Sequence[StreamSpec],
     kinds: Sequence[T.StructType],
     predicates: Sequence[PythonPredicate],
     dialect: Dialect,
     untrusted: bool = False,
+    frames: Sequence[DataFrame | None] = (),
 ) -> Where:
     """Read `where`.
 
     Args:
         spark: The session, whose parser, settings and functions give the text its meaning.
-        text: The condition; None or blank for every combination.
+        given: The condition, as text or as a column; None or blank for every combination.
         streams: The join's streams.
         kinds: Their columns in Spark's terms.
         predicates: The Python predicates it may call.
         dialect: The session's settings.
         untrusted: Whether the text comes from people, who may not do what the program may.
+        frames: The streams' frames, to which a column may be bound; None for one that is a join.
 
     Raises:
         SqlError: If it is no condition, or one that must not be; the place is underlined.
     """
-    if text is None or not text.strip():
+    if given is None or (isinstance(given, str) and not given.strip()):
         return Where(computed=((),) * len(streams), tests=((),) * len(streams))
-    return _Reader(spark, text, streams, kinds, predicates, dialect, untrusted).where()
+    if isinstance(given, str):
+        purity.refuse_variables(given)
+        read = parse(spark, given), Text(given)
+    else:
+        named = dict(zip((stream.name for stream in streams), frames, strict=True))
+        tree, text = Written(spark, named).condition(given)
+        read = tree, Unplaced(text)
+    return _Reader(spark, read, streams, kinds, predicates, dialect, untrusted).where()
 
 
 def clauses_of(spark: SparkSession, text: str | None) -> list[str]:
@@ -118,19 +131,17 @@ class _Reader:
     def __init__(
         self,
         spark: SparkSession,
-        text: str,
+        read: tuple[Part, Text],
         streams: Sequence[StreamSpec],
         kinds: Sequence[T.StructType],
         predicates: Sequence[PythonPredicate],
         dialect: Dialect,
         untrusted: bool,
     ) -> None:
-        self._spark, self._text, self._streams = spark, Text(text), streams
+        self._spark, self._streams, (self._tree, self._text) = spark, streams, read
         self._predicates, self._dialect, self._untrusted = predicates, dialect, untrusted
         self._scope = Scope([(stream.name, stream.schema) for stream in streams], _collated(kinds))
         self._padded = _padded(kinds)
-        purity.refuse_variables(text)
-        self._tree = parse(spark, text)
         self._names = Names(self._tree, self._text, streams, self._scope, predicates)
         fields = [T.StructField(stream.name, kind) for stream, kind in zip(streams, kinds, strict=True)]
         self._empty = spark.createDataFrame([], T.StructType(fields))
@@ -159,6 +170,7 @@ class _Reader:
             tuple(self._condition(part, found) for part, found in zip(clauses, made, strict=True)),
             str(self._tree.handle.sql()),
             tuple(map(self._names.streams, clauses)),
+            self._text.text,
         )
 
     def _analyse(self, clauses: Sequence[Part]) -> None:
@@ -180,6 +192,9 @@ class _Reader:
         if self._untrusted:
             check_plan(plan, lambda problem: self._text.error(problem, None))
         self._sizes.analysed(plan)
+        read = [node for shown in items(plan.expressions()) for node in items(shown.children())]
+        written = [(self._text.of(part), part, node) for part, node in zip(clauses, read, strict=False)]
+        warn_of_casts(self._spark, written, self._dialect)
 
     def _select(self, parts: Sequence[Part]) -> DataFrame:
         """Return a frame of some parts, with an unknown answer for every Python predicate."""

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -75,17 +76,19 @@ class JoinWriter:
 
     def format(self, source: str) -> "JoinWriter":
         """Set the sink's format: parquet, json, csv, orc, delta, console, memory, noop, or any that Spark writes."""
-        if not isinstance(source, str):
-            raise DefinitionError(f"format({source!r}): a format must be a string such as 'parquet'.")
+        checks.text("format", source, "parquet")
         return replace(self, _format=source.lower())
 
     def option(self, key: str, value: Any) -> "JoinWriter":
         """Set an option: one of `OWN_OPTIONS`, or the format's own."""
+        checks.text("option", key, "checkpointLocation")
         return self.options(**{key: value})
 
     def options(self, **options: Any) -> "JoinWriter":
         """Set several options."""
         own = {name.lower(): name for name in OWN_OPTIONS}  # Spark doesn't look at the case of an option's name
+        for key in options:
+            checks.option(key, own)
         plain = {
             own.get(key.lower(), key): str(value).lower() if isinstance(value, bool) else str(value)
             for key, value in options.items()
@@ -101,25 +104,31 @@ class JoinWriter:
 
     def partitionBy(self, *columns: str | Sequence[str]) -> "JoinWriter":
         """Lay files out in folders by these output columns."""
-        flat = [name for column in columns for name in ([column] if isinstance(column, str) else column)]
+        several = [given if isinstance(given, list | tuple) else [given] for given in columns]
+        flat: list[Any] = [name for names in several for name in names]
+        for name in flat:
+            checks.text("partitionBy", name, "zone")
         return replace(self, _partitions=tuple(flat))
 
     def trigger(self, **trigger: Any) -> "JoinWriter":
         """Set the trigger, as Spark's writer does: `processingTime`, `once` or `availableNow`."""
-        if trigger.get("continuous") is not None:
-            raise DefinitionError("trigger(continuous=...): joins run in micro-batches; use processingTime.")
+        checks.trigger(trigger)
         return replace(self, _trigger=trigger)
 
     def queryName(self, queryName: str) -> "JoinWriter":
         """Name the query."""
+        checks.text("queryName", queryName, "matches")
         return replace(self, _name=queryName)
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> "JoinWriter":
         """Hand each batch's results, already computed, to a function; at least once."""
+        if not callable(func):
+            raise DefinitionError(f"foreachBatch({func!r}): give a function of a frame and the number of a batch.")
         return replace(self, _consume=func)
 
     def toTable(self, tableName: str, **options: Any) -> "JoinQuery":
         """Append to a table and start; at least once."""
+        checks.text("toTable", tableName, "matches")
         writer = self.options(**options)
 
         def consume(frame: DataFrame, batch: int) -> None:
@@ -134,6 +143,8 @@ class JoinWriter:
         Raises:
             DefinitionError: If something is missing or the checkpoint belongs to another query.
         """
+        if path is not None:
+            checks.text("start", fspath(path) if isinstance(path, PathLike) else path, "/data/matches")
         writer = self if path is None else self.option("path", path)
         try:
             return writer._start()
@@ -201,7 +212,7 @@ class JoinWriter:
         """Refuse what can be seen to be wrong before anything is looked at or written."""
         join = self.join
         join.check_settings()
-        checks.streaming(join.leaves)
+        checks.streaming(join.sources)
         checks.output(self._format if self._consume is None else None, join.query, join.select)
         if join.spill is not None and "punctuationPath" in self._options:
             raise DefinitionError(
@@ -264,7 +275,8 @@ class JoinWriter:
         return consume
 
     def _console(self) -> Consume:
-        rows, truncate = int(self._options.get("numRows", 20)), self._options.get("truncate", "true") == "true"
+        rows = checks.whole("numRows", self._options.get("numRows", "20"))
+        truncate = self._options.get("truncate", "true").lower() == "true"
 
         def consume(frame: DataFrame, batch: int) -> None:
             line = "-" * 43

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from watersmeet.errors import DefinitionError
+from watersmeet.model.arguments import is_number, is_whole, meant, plain, take_plain
 from watersmeet.model.duration import microseconds
 from watersmeet.model.size import bytes_of
 from watersmeet.spilling.policies import POLICIES
@@ -48,6 +49,7 @@ class Spill:
     disk: str | int | None = None
 
     def __post_init__(self) -> None:
+        take_plain(self)
         if self.memory is None and self.within is None:
             raise DefinitionError("Spill: give memory='2 GB', within='1 second' or both; without, nothing is put off.")
         _ = self.memory_bytes, self.disk_bytes, self.seconds, self.interval_us, self.oldest_us
@@ -56,24 +58,29 @@ class Spill:
                 f"Spill(within={self.within!r}): a batch can't take no time; write it like '1 second'."
             )
         for name, value in (("policy", self.policy), ("pay", self.pay)):
-            if value is not None and value not in POLICIES:
-                raise DefinitionError(f"Spill({name}={value!r}): the policies are {', '.join(map(repr, POLICIES))}.")
+            if not (isinstance(value, str) and value in POLICIES) and not (value is None and name == "pay"):
+                known = ", ".join(map(repr, POLICIES))
+                raise DefinitionError(f"Spill({name}={value!r}): the policies are {known}.{meant(value, [*POLICIES])}")
         for name, share in (("low", self.low), ("share", self.share), ("fill", self.fill)):
-            if not _is_number(share) or not 0 < share <= 1:
+            if not is_number(share) or not 0 < share <= 1:
                 raise DefinitionError(f"Spill({name}={share!r}): give a fraction above 0 and at most 1, such as 0.3.")
-        if not _is_number(self.correlation) or not 0 <= self.correlation <= 1:
+        if not is_number(self.correlation) or not 0 <= self.correlation <= 1:
             raise DefinitionError(f"Spill(correlation={self.correlation!r}): give a share between 0 and 1.")
         if self.low > self.fill:
             raise DefinitionError(f"Spill(low={self.low}, fill={self.fill}): low can't be above fill.")
-        if type(self.partitions) is not int or self.partitions < 1:
+        if not is_whole(self.partitions):
             raise DefinitionError(f"Spill(partitions={self.partitions!r}): give a whole number, 1 or more.")
         if self.quotas is not None and "punctuated" not in (self.policy, self.pay):
             raise DefinitionError(f"Spill(quotas={self.quotas!r}): only the policy 'punctuated' has quotas.")
+        if self.quotas is not None and not isinstance(self.quotas, Mapping):
+            raise DefinitionError(f"Spill(quotas={self.quotas!r}): give a dict such as {{'auctions': 100}}.")
         for name, quota in (self.quotas or {}).items():
-            if type(quota) is not int or quota < 1:
+            if not isinstance(name, str) or not is_whole(plain(quota)):
                 raise DefinitionError(
                     f"Spill(quotas=...): {quota!r} for '{name}' is not a number of tuples, 1 or more."
                 )
+        if self.weight is not None and not isinstance(self.weight, str):
+            raise DefinitionError(f"Spill(weight={self.weight!r}): name a column, such as weight='a.priority'.")
         if "semantic" in (self.policy, self.pay) and self.weight is None:
             raise DefinitionError("Spill(policy='semantic') needs to know what matters: weight='a.priority'.")
         if self.weight is not None and "semantic" not in (self.policy, self.pay):
@@ -106,10 +113,6 @@ class Spill:
 
 
 def _bytes(size: str | int | None, name: str) -> int | None:
-    if size is None or (type(size) is int and size > 0):
+    if size is None or (isinstance(size, int) and is_whole(size)):
         return size
-    return bytes_of(str(size), f"Spill({name})")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return bytes_of(size, f"Spill({name})")

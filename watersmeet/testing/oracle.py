@@ -23,6 +23,8 @@ Predicate = Callable[[dict[str, Row]], bool | None]
 Test = Callable[[Row], bool]
 Batches = Sequence[Sequence[Row]]
 Place = tuple[int, Any]
+BEFORE_ALL = -(10**30)
+"""A time before any other."""
 Verdict = Literal["rejected", "punctuation", "late", "denied", "accepted"]
 How = Literal["left", "semi", "anti"]
 
@@ -124,6 +126,9 @@ class Stream:
     ahead: int | None = None
     """How far its event times may lie ahead of the clock and of all that was believed before; None for any."""
     promises: Sequence[Promise] = ()
+    table: bool = False
+    """Whether it is a table: its rows, whatever their times, are there before all others; they have no say in T, in
+    watermarks or in who is late. Its window is unbounded, and all of them come in the first batch."""
 
 
 @dataclass(frozen=True)
@@ -267,6 +272,8 @@ class _Intake:
         for arrival in self.in_order(judged["accepted"]):
             self.accept(arrival)
         for arrival in judged["late"] + judged["denied"] + judged["accepted"]:
+            if self.streams[arrival.stream].table:
+                continue
             self.latest[arrival.stream] = max(_ts(arrival), self.latest.get(arrival.stream, _ts(arrival)))
         self.watermark = self.next_watermark(idle)
         self.outcome.watermarks[batch] = self.watermark
@@ -276,6 +283,8 @@ class _Intake:
 
     def verdict(self, arrival: Arrival) -> Verdict:
         """What becomes of a row; the others of its batch have no say in it."""
+        if self.streams[arrival.stream].table:
+            return "accepted"
         told = _told(self.streams[arrival.stream], arrival.row)
         if arrival.ts is None or self.too_far(arrival.ts, arrival) or _lacks_a_value(told, arrival.row):
             return "rejected"
@@ -297,12 +306,16 @@ class _Intake:
     def in_order(self, arrivals: Iterable[Arrival]) -> list[Arrival]:
         """Rows of one batch in the order of arrival: by time, stream and content."""
         position = {name: i for i, name in enumerate(self.streams)}
-        return sorted(arrivals, key=lambda a: (_ts(a), position[a.stream], a.key))
+        return sorted(arrivals, key=lambda a: (self.time(a), position[a.stream], a.key))
+
+    def time(self, arrival: Arrival) -> int:
+        """When a row happened; those of tables did before all others."""
+        return BEFORE_ALL if self.streams[arrival.stream].table else _ts(arrival)
 
     def accept(self, arrival: Arrival) -> None:
         """Let a row take part in results, as the next of its stream."""
         mine = self.members[arrival.stream]
-        mine.append(Member(_ts(arrival), sum(map(len, self.members.values())), len(mine), arrival.row))
+        mine.append(Member(self.time(arrival), sum(map(len, self.members.values())), len(mine), arrival.row))
         self.waiting.append(arrival)
 
     def next_watermark(self, idle: set[str]) -> int | None:
@@ -310,7 +323,7 @@ class _Intake:
 
         A stream's watermark is its largest event time so far, late and denied tuples included, minus its delay.
         """
-        awake = [stream for stream in self.streams.values() if stream.name not in idle]
+        awake = [stream for stream in self.streams.values() if stream.name not in idle and not stream.table]
         if not awake or any(stream.name not in self.latest for stream in awake):
             return self.watermark
         least = min(self.latest[stream.name] - stream.delay for stream in awake)

@@ -1,0 +1,89 @@
+"""Tables: rows that are there before all others, and never bring about a result, whoever keeps them."""
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.budget import search
+from tests.engine.test_engine import assert_alike, band_case, cases, prepared
+from watersmeet.engine.plan import GIVEN
+from watersmeet.errors import DefinitionError
+from watersmeet.limits import limited
+from watersmeet.model.query import Query
+from watersmeet.model.windows import BEFORE_ALL
+from watersmeet.placement import ATR, CTR, DSJ, PSP, Central
+from watersmeet.testing import oracle
+from watersmeet.testing.run import Run
+
+
+def with_tables(case: dict[str, Any], tables: set[str]) -> dict[str, Any]:
+    """Return a case in which some streams are tables, all of whose rows come in the first batch."""
+    streams = [replace(s, table=True, window=oracle.Unbounded()) if s.name in tables else s for s in case["streams"]]
+    moved = [(n, BEFORE_ALL, x, k) for rows in case["batches"] for n, _, x, k in rows if n in tables]
+    others = [[row for row in rows if row[0] not in tables] for rows in case["batches"]]
+    return case | {"streams": streams, "batches": [moved + others[0], *others[1:]]}
+
+
+def run_with_tables(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
+    run, batches, wanted = prepared(case, folder)
+    tables = {s.name for s in case["streams"] if s.table}
+    run.query = replace(run.query, streams=tuple(replace(s, table=s.name in tables) for s in run.query.streams))
+    for at, rows in enumerate(batches):
+        with limited(**case.get("limits", [{}] * len(batches))[at]):
+            run.step(case["strategies"][at], rows, case["exchanges"][at], case["orderings"][at] or GIVEN)
+    return run, wanted
+
+
+@st.composite
+def cases_with_tables(draw: st.DrawFn) -> dict[str, Any]:
+    case = draw(cases())
+    names = [stream.name for stream in case["streams"]]
+    return with_tables(case, set(draw(st.lists(st.sampled_from(names), min_size=1, max_size=len(names) - 1))))
+
+
+@search(60)
+@given(case=cases_with_tables())
+def test_a_table_is_joined_as_the_oracle_says(case: dict[str, Any]) -> None:
+    """Under every placement, order and exchange, new ones for each batch."""
+    with TemporaryDirectory() as folder:
+        assert_alike(*run_with_tables(case, folder))
+
+
+ROWS: list[list[tuple[str, int, float, str]]] = [
+    [("b", 0, 1.0, "p"), ("b", 0, 2.0, "q"), ("a", 5, 1.0, "p")],
+    [("a", 90, 2.0, "p")],
+    [("a", 400, 9.0, "p")],
+    [("a", 900, 3.0, "q"), ("a", 1, 1.0, "q")],
+]
+
+
+@pytest.mark.parametrize("strategy", [Central(), PSP(3), DSJ(3), ATR(3), CTR(3)], ids=lambda s: type(s).__name__)
+def test_a_table_stays_for_good_and_holds_no_watermark(tmp_path: Path, strategy: Any) -> None:
+    case = with_tables(band_case(ROWS, [10, 10], [strategy] * 4), {"b"})
+    run, wanted = run_with_tables(case, str(tmp_path))
+    assert_alike(run, wanted)
+    # A tuple that comes 900 units later finds the table as it was; the one from long ago is late.
+    assert sorted(time for _, time in run.results) == [5, 5, 90, 90, 900, 900]
+    assert [p["watermark"] for p in run.progress] == [1, 86, 396, 896]
+    assert [p["lateRows"] for p in run.progress] == [0, 0, 0, 1]
+    assert all(p["heldBackBy"] == "a" and p["idle"] == [] for p in run.progress)
+    assert run.progress[-1]["distinctRows"] >= 2
+
+
+def test_rows_of_tables_alone_are_no_results(tmp_path: Path) -> None:
+    rows = [[("a", 0, 1.0, "p"), ("b", 0, 1.0, "p")], [("c", 7, 1.0, "p")]]
+    case = with_tables(band_case(rows, [9, 9, 9], [PSP(2)] * 2), {"a", "b"})
+    run, wanted = run_with_tables(case, str(tmp_path))
+    assert_alike(run, wanted)
+    assert [p["outputRows"] for p in run.progress] == [0, 1]
+
+
+def test_tables_need_a_stream(tmp_path: Path) -> None:
+    run, _, _ = prepared(band_case([[]], [9, 9], [Central()]), str(tmp_path))
+    with pytest.raises(DefinitionError, match="A join needs a stream beside its tables"):
+        Query(tuple(replace(stream, table=True) for stream in run.query.streams))

@@ -1,0 +1,97 @@
+"""Tables on Spark: static frames beside streams, read once and kept in the checkpoint."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import watersmeet as wm
+
+pytestmark = pytest.mark.spark
+
+KIND = "id long, ts timestamp, zone int"
+
+
+def came(spark: SparkSession, folder: Path, *rows: tuple[int, int, int]) -> None:
+    """Let rows of (id, second, zone) come."""
+    made = [(at, datetime(2024, 1, 1, 0, 0, second), zone) for at, second, zone in rows]
+    spark.createDataFrame(made, KIND).coalesce(1).write.mode("append").parquet(str(folder))
+
+
+def zones(spark: SparkSession, *names: str) -> DataFrame:
+    return spark.createDataFrame(list(enumerate(names)), "zone int, name string")
+
+
+def ran(join: wm.Join, folder: Path, exchange: str = "driver") -> list[Any]:
+    """Run a join over what is there, and return its results."""
+    writer = join.writeStream.option("checkpointLocation", folder / "ck").option("exchange", exchange)
+    query = writer.trigger(availableNow=True).start(str(folder / "out"))
+    query.awaitTermination()
+    assert all(p["watermark"] is None or p["heldBackBy"] != "zones" for p in query.progress)
+    return sorted(join.spark.read.parquet(str(folder / "out")).collect())
+
+
+def test_a_table_is_read_once_and_kept(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "in"
+    came(spark, folder, (1, 1, 0), (2, 2, 1), (3, 3, 7))
+
+    def join(*names: str) -> wm.Join:
+        source = spark.readStream.schema(KIND).parquet(str(folder))
+        a, z = wm.stream("a", source, time="ts", window="10 seconds"), wm.table("zones", zones(spark, *names))
+        return wm.join(a, z, where=(a.zone == z.zone) & (z.name != "closed"))
+
+    first = join("north", "south", "closed")
+    first.explain()
+    assert "zones: a table, read once" in capsys.readouterr().out
+    found = ran(first, tmp_path)
+    assert [(row.a.id, row.zones.name) for row in found] == [(1, "north"), (2, "south")]
+    assert found[0].asDict(True) == {
+        "a": {"id": 1, "ts": datetime(2024, 1, 1, 0, 0, 1), "zone": 0},
+        "zones": {"zone": 0, "name": "north"},
+        "_time": datetime(2024, 1, 1, 0, 0, 1),
+    }
+    came(spark, folder, (4, 59, 1), (5, 59, 3))
+    found = ran(join("NORTH", "SOUTH", "closed", "west"), tmp_path, "shuffle")  # what it is now does not matter
+    assert [(row.a.id, row.zones.name) for row in found] == [(1, "north"), (2, "south"), (4, "south")]
+
+
+def test_tables_of_joins_within_others(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    came(spark, folder, (1, 1, 0), (2, 2, 1))
+    source = spark.readStream.schema(KIND).parquet(str(folder))
+    a, z = wm.stream("a", source, time="ts", window="10 seconds"), wm.table("zones", zones(spark, "north", "south"))
+    inner = wm.join(a, z, where="a.zone = zones.zone", select="a.id, zones.*, _time")
+    signs = wm.table("signs", spark.createDataFrame([("north", "N"), ("south", "S")], "name string, sign string"))
+    outer = wm.join(wm.stream("i", inner, window="10 seconds"), signs, where="i.name = signs.name", select="i.id, sign")
+    assert ran(outer, tmp_path) == [(1, "N"), (2, "S")]
+
+
+def test_a_table_among_static_frames(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(1, datetime(2024, 1, 1), 0), (2, datetime(2024, 1, 2), 1)], KIND)
+    timeless = rows.selectExpr("id", "cast(ts AS timestamp_ntz) AS ts", "zone")
+    for frame in (rows, timeless):
+        a, z = wm.stream("a", frame, time="ts", window="1 day"), wm.table("zones", zones(spark, "north", "south"))
+        made = wm.join(a, z, where="a.zone = zones.zone", select="a.id, zones.*, _time").toDF()
+        assert made.columns == ["id", "zone", "name", "_time"]
+        assert sorted((row.id, row.name) for row in made.collect()) == [(1, "north"), (2, "south")]
+
+
+def test_what_can_not_be_a_table(spark: SparkSession) -> None:
+    streaming = spark.readStream.format("rate").load()
+    with pytest.raises(wm.DefinitionError, match=r"Table 'z' is a streaming frame; a table is a static one: use wm.st"):
+        wm.table("z", streaming)
+    with pytest.raises(wm.DefinitionError, match="5 can't name a stream"):
+        wm.table(5, zones(spark, "a"))  # type: ignore[arg-type]
+    with pytest.raises(wm.DefinitionError, match="Table 'z' needs a Spark DataFrame, static or streaming; got"):
+        wm.table("z", [1])  # type: ignore[arg-type]
+    z, s = wm.table("z", zones(spark, "a")), wm.stream("s", streaming, time="timestamp")
+    with pytest.raises(wm.DefinitionError, match="A join needs a stream beside its tables"):
+        wm.join(z, wm.table("y", zones(spark, "a")))
+    with pytest.raises(wm.DefinitionError, match="spill= can't be used with a table, 'z', yet"):
+        wm.join(z, s, spill=wm.Spill(within="1 second"))
+    with pytest.raises(wm.DefinitionError, match=r"wm.advise can't sample a table, 'z'"):
+        wm.advise(wm.join(z, s))
+    with pytest.raises(wm.DefinitionError, match=r"toDF\(\) joins static inputs"):
+        wm.join(z, s).toDF()
