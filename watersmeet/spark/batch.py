@@ -21,9 +21,11 @@ from watersmeet.runtime.drawing import drawn
 from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.protocol import (
     Commit,
+    Deliver,
     Intend,
     Lulled,
     Offered,
+    Opened,
     Protocol,
     Publish,
     Published,
@@ -42,13 +44,14 @@ from watersmeet.spark.jobs import Jobs
 from watersmeet.spark.lease import Lease
 from watersmeet.spark.offsets import Offsets
 from watersmeet.spark.paths import Place
-from watersmeet.spark.sinks import Results, Sink
+from watersmeet.spark.sinks import FileSink, Results, Sink
 from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.versions import misfit
 from watersmeet.spilling import Paying, Spilling
 from watersmeet.spilling.told import lines
 from watersmeet.state import history, rounds
 from watersmeet.state import manifest as manifests
+from watersmeet.state.delivery import Delivery
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
 
@@ -88,6 +91,15 @@ class Outputs:
     sink: Sink
     plain: bool
     sides: Mapping[str, Folder] = field(default_factory=dict)
+
+    def folder_of(self, delivery: Delivery) -> Folder:
+        """Return where a delivery goes: to the output it was made for, wherever that is now; if gone, where it was."""
+        given = [self.sink.folder] if isinstance(self.sink, FileSink) else []
+        for folder in (*given, *self.sides.values()):
+            base, _, name = delivery.output.partition("/")
+            if folder.output == base:
+                return folder.inside(name) if name else folder
+        return Folder(Place(*delivery.folder), delivery.output)
 
 
 @dataclass
@@ -132,7 +144,7 @@ class BatchRunner(Runtime):
         self.store = self.checkpoint.store
 
     def open(self) -> None:
-        """Read the state that the store holds.
+        """Read the state that the store holds, and deliver what its last batch left to deliver.
 
         Raises:
             StateError: If its newest manifest is damaged.
@@ -147,6 +159,7 @@ class BatchRunner(Runtime):
         self.cut = self.protocol.begun is None and self.checkpoint.offsets.of(state.offered + 1) is not None
         if self.spilling is not None or state.is_cold:
             _ = self._nothing  # in a session as it is now, like that of Spark's batches
+        self.offer(self.protocol, Opened())
 
     def explained(self) -> str:
         """Return how the join runs now, inner joins included."""
@@ -297,19 +310,27 @@ class BatchRunner(Runtime):
             folder.withdraw(action.first)
 
     def publish(self, action: Publish) -> Published:
-        """Write results to the sink, and rows that were not taken to the side outputs."""
+        """Write results to the sink, or make them ready, as are rows for the side outputs."""
         self.checkpoint.lease.check()
         self.cut = self.protocol.begun is None
-        jobs = self._jobs()
+        jobs, place = self._jobs(), self.checkpoint.place
         read = partial(jobs.read, self.frames, action.files)
-        files = jobs.places(action.files)
-        self.outputs.sink.write(Results(jobs.batch.sparkSession, action.batch, files, read, self.outputs.plain))
-        for kind, folder in self.outputs.sides.items():
-            for name, rows in action.sides.get(kind, {}).items():
-                folder.inside(name).take(jobs.places(rows), action.batch)
-        self.store.remove(action.written)
+        results = Results(jobs.batch.sparkSession, action.batch, place, action.files, read, self.outputs.plain)
+        sides = (
+            folder.inside(name).given(rows, place, action.batch)
+            for kind, folder in self.outputs.sides.items()
+            for name, rows in action.sides.get(kind, {}).items()
+        )
+        deliveries = (*self.outputs.sink.write(results), *sides)
+        self.store.remove({*action.written}.difference(*(delivery.stored for delivery in deliveries)))
         self.after("sink")
-        return Published(self.clock(), time.time())
+        return Published(self.clock(), time.time(), deliveries)
+
+    def deliver(self, action: Deliver) -> None:
+        """Let files of a committed batch appear in their folders."""
+        for delivery in action.deliveries:
+            self.outputs.folder_of(delivery).deliver(delivery, self.checkpoint.place)
+        self.after("delivery")
 
     def commit(self, action: Commit) -> Manifest | None:
         """Write the manifest, if the store is still this run's."""
@@ -322,7 +343,7 @@ class BatchRunner(Runtime):
         return published
 
     def retract(self, action: Retract) -> None:
-        """Take back what was written of a batch that another run has done.
+        """Take back what was made ready of a batch that another run has done.
 
         Raises:
             StateError: That it is so.

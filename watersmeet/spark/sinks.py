@@ -7,12 +7,12 @@ user's own foreachBatch, at least once.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.spark.files import Folder
 from watersmeet.spark.paths import Place
+from watersmeet.state.delivery import Delivery
 
 FILE_FORMATS = {"parquet": ".parquet", "json": ".json", "csv": ".csv", "orc": ".orc"}
 
@@ -24,14 +24,16 @@ class Results:
     Attributes:
         spark: The session to read them with.
         batch: The batch.
-        files: Parquet files; none if the batch had no results.
+        store: Where the store is.
+        files: Parquet files in it; none if the batch had no results.
         read: Returns them as a frame in the output's schema.
         plain: Whether the files hold the output as it is, so that a Parquet sink can take them over.
     """
 
     spark: SparkSession
     batch: int
-    files: Sequence[Place]
+    store: Place
+    files: Sequence[str]
     read: Callable[[], DataFrame]
     plain: bool
 
@@ -49,21 +51,24 @@ class Sink(ABC):
         return self
 
     @abstractmethod
-    def write(self, results: Results) -> None:
-        """Write a batch; called again for the same batch after a crash, and must then replace it if it can."""
+    def write(self, results: Results) -> tuple[Delivery, ...]:
+        """Write a batch, or make it ready and return what is to appear once it is committed.
+
+        Called again for the same batch after a crash, in which nothing was committed.
+        """
 
     def restarted(self, batch: int) -> None:
-        """Called before the first batch of a run; an earlier run may have written some of it, or of later ones."""
+        """Called before the first batch of a run; a checkpoint that was restored may have written it and more."""
         return None
 
     def retract(self, batch: int) -> None:
-        """Called if it turns out that another run has done a batch which this one has written."""
+        """Called if it turns out that another run has done a batch which this one has written or made ready."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class FileSink(Sink):
-    """Files in a folder, exactly once: written aside, then renamed in under the batch's name."""
+    """Files in a folder, exactly once: made ready aside, and moved in under the batch's name when it is committed."""
 
     format: str
     folder: Folder
@@ -79,23 +84,23 @@ class FileSink(Sink):
         """See Sink."""
         return replace(self, folder=self.folder.written_by(owner, run, durable))
 
-    def write(self, results: Results) -> None:
+    def write(self, results: Results) -> tuple[Delivery, ...]:
         """See Sink."""
         if not results.files:
-            return
-        if self.format == "parquet" and results.plain and not self.partition_by and self._takes_over(results):
-            self.folder.take(results.files, results.batch)
-            return
-        staged = self.folder.staging(results.batch)
+            return ()
+        if self._takes_over(results):
+            return (self.folder.given(results.files, results.store, results.batch),)
+        staged = self.folder.staging(results.batch, results.store)
         writer = results.read().write.format(self.format).options(**self.options)
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
-        writer.save(staged.spark)
-        self.folder.publish(staged, results.batch, FILE_FORMATS[self.format])
+        writer.save(self.folder.staged_at(staged, results.store).spark)
+        return (self.folder.ready(staged, results.store, results.batch, FILE_FORMATS[self.format]),)
 
     def _takes_over(self, results: Results) -> bool:
-        local = all(file.is_local and Path(file.arrow).exists() for file in results.files)
-        return not self.options and self.folder.place.is_local and local
+        """Tell whether the files of the store are the output's as they are."""
+        local = self.folder.place.is_local and results.store.is_local
+        return self.format == "parquet" and results.plain and local and not (self.partition_by or self.options)
 
     def restarted(self, batch: int) -> None:
         """See Sink."""
@@ -112,6 +117,7 @@ class FrameSink(Sink):
 
     consume: Callable[[DataFrame, int], None]
 
-    def write(self, results: Results) -> None:
+    def write(self, results: Results) -> tuple[Delivery, ...]:
         """See Sink."""
         self.consume(results.read(), results.batch)
+        return ()

@@ -216,7 +216,7 @@ class JoinWriter:
         if named:
             columns = [(name, frame.columns) for name, frame in self.join.leaves]
             checks.alike(columns, "rows that are not taken are written with every column: rename one")
-        return {kind: Folder(self._place(self._options[option], option)) for kind, option in named.items()}
+        return {kind: Folder(self._place(self._options[option], option), option) for kind, option in named.items()}
 
     def _due(self) -> float | None:
         """Return the seconds from one batch to the next, if the trigger says so."""
@@ -230,7 +230,7 @@ class JoinWriter:
         if self._consume is not None:
             return FrameSink(self._consume)
         if self._format in FILE_FORMATS:
-            folder = Folder(self._place(self._path(), "path"))
+            folder = Folder(self._place(self._path(), "path"), "path")
             checks.folder(folder)
             return FileSink(self._format, folder, self._sink_options(), self._partitions)
         if self._format == "delta":
