@@ -3,12 +3,13 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import RLock
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -39,19 +40,18 @@ from watersmeet.runtime.protocol import (
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.clock import Clock
-from watersmeet.spark.files import Folder
 from watersmeet.spark.jobs import Jobs
 from watersmeet.spark.lease import Lease
 from watersmeet.spark.offsets import Offsets
+from watersmeet.spark.outputs import Outputs
 from watersmeet.spark.paths import Place
-from watersmeet.spark.sinks import FileSink, Results, Sink
+from watersmeet.spark.sinks import Results
 from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.versions import misfit
 from watersmeet.spilling import Paying, Spilling
 from watersmeet.spilling.told import lines
 from watersmeet.state import history, rounds
 from watersmeet.state import manifest as manifests
-from watersmeet.state.delivery import Delivery
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
 
@@ -76,30 +76,6 @@ class Checkpoint:
     store: Store
     lease: Lease
     offsets: Offsets
-
-
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """Where a batch's rows go.
-
-    Attributes:
-        sink: Where results go.
-        plain: Whether result files hold the output as it is.
-        sides: Folders for late and rejected rows, by kind.
-    """
-
-    sink: Sink
-    plain: bool
-    sides: Mapping[str, Folder] = field(default_factory=dict)
-
-    def folder_of(self, delivery: Delivery) -> Folder:
-        """Return where a delivery goes: to the output it was made for, wherever that is now; if gone, where it was."""
-        given = [self.sink.folder] if isinstance(self.sink, FileSink) else []
-        for folder in (*given, *self.sides.values()):
-            base, _, name = delivery.output.partition("/")
-            if folder.output == base:
-                return folder.inside(name) if name else folder
-        return Folder(Place(*delivery.folder), delivery.output)
 
 
 @dataclass
@@ -160,6 +136,14 @@ class BatchRunner(Runtime):
         if self.spilling is not None or state.is_cold:
             _ = self._nothing  # in a session as it is now, like that of Spark's batches
         self.offer(self.protocol, Opened())
+
+    def prepare(self, schemas: Sequence[tuple[str, pa.Schema]]) -> None:
+        """Make the output folders, for readers who come before the first rows.
+
+        Args:
+            schemas: The streams, with the columns that rows have which are not taken.
+        """
+        self.outputs.prepare(self.frames, self.checkpoint.place, self.store, schemas)
 
     def explained(self) -> str:
         """Return how the join runs now, inner joins included."""
@@ -305,9 +289,7 @@ class BatchRunner(Runtime):
     def withdraw(self, action: Withdraw) -> None:
         """Remove from sink and side outputs what earlier runs left."""
         self.checkpoint.lease.check()
-        self.outputs.sink.restarted(action.first)
-        for folder in self.outputs.sides.values():
-            folder.withdraw(action.first)
+        self.outputs.withdraw(action.first)
 
     def publish(self, action: Publish) -> Published:
         """Write results to the sink, or make them ready, as are rows for the side outputs."""
@@ -316,20 +298,14 @@ class BatchRunner(Runtime):
         jobs, place = self._jobs(), self.checkpoint.place
         read = partial(jobs.read, self.frames, action.files)
         results = Results(jobs.batch.sparkSession, action.batch, place, action.files, read, self.outputs.plain)
-        sides = (
-            folder.inside(name).given(rows, place, action.batch)
-            for kind, folder in self.outputs.sides.items()
-            for name, rows in action.sides.get(kind, {}).items()
-        )
-        deliveries = (*self.outputs.sink.write(results), *sides)
+        deliveries = self.outputs.write(results, action.sides)
         self.store.remove({*action.written}.difference(*(delivery.stored for delivery in deliveries)))
         self.after("sink")
         return Published(self.clock(), time.time(), deliveries)
 
     def deliver(self, action: Deliver) -> None:
         """Let files of a committed batch appear in their folders."""
-        for delivery in action.deliveries:
-            self.outputs.folder_of(delivery).deliver(delivery, self.checkpoint.place)
+        self.outputs.deliver(action.deliveries, self.checkpoint.place)
         self.after("delivery")
 
     def commit(self, action: Commit) -> Manifest | None:
@@ -348,9 +324,7 @@ class BatchRunner(Runtime):
         Raises:
             StateError: That it is so.
         """
-        self.outputs.sink.retract(action.batch)
-        for folder in self.outputs.sides.values():
-            folder.retract(action.batch)
+        self.outputs.retract(action.batch)
         self.checkpoint.lease.check()
         raise StateError(f"Another run has committed batch {action.batch} at {self.store.root}; stop that one.")
 

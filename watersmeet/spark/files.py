@@ -1,5 +1,6 @@
 """Output folders: a batch's files are made ready aside, and appear once, for good, when its manifest is written."""
 
+import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -122,6 +123,16 @@ class Folder:
 
     # -- anything else
 
+    def make(self) -> bool:
+        """Make the folder unless it is there; return whether it holds nothing that readers see."""
+        system, base = _opened(self.place)
+        system.create_dir(base, recursive=True)
+        if self.place.is_local:
+            with os.scandir(base) as entries:
+                return all(entry.name.startswith(("_", ".")) for entry in entries)
+        found = system.get_file_info(pafs.FileSelector(base, allow_not_found=True))
+        return all(info.base_name.startswith(("_", ".")) for info in found)
+
     def has(self, name: str) -> bool:
         """Tell whether something of that name lies in it."""
         system, base = _opened(self.place)
@@ -132,7 +143,8 @@ class Folder:
         return replace(self, place=self.place.inside(name), output=f"{self.output}/{name}")
 
     def _name(self, batch: int, number: int) -> str:
-        return f"part-b{batch}-{self.owner}-{self.run}-{number:05d}"
+        what = "empty" if batch < 0 else f"b{batch}"
+        return f"part-{what}-{self.owner}-{self.run}-{number:05d}"
 
     def _batch_of(self, name: str) -> int | None:
         """Return the batch that a file of this checkpoint's holds results of, hidden or not; None for any other."""

@@ -14,6 +14,8 @@ from watersmeet.spark.files import Folder
 from watersmeet.spark.paths import Place
 from watersmeet.state.delivery import Delivery
 
+SUMMARY = "_common_metadata"
+"""The file of a Parquet folder that holds columns alone."""
 FILE_FORMATS = {"parquet": ".parquet", "json": ".json", "csv": ".csv", "orc": ".orc"}
 
 
@@ -23,7 +25,7 @@ class Results:
 
     Attributes:
         spark: The session to read them with.
-        batch: The batch.
+        batch: The batch; -1 for none.
         store: Where the store is.
         files: Parquet files in it; none if the batch had no results.
         read: Returns them as a frame in the output's schema.
@@ -49,6 +51,14 @@ class Sink(ABC):
     def written_by(self, owner: str, run: str, durable: bool) -> "Sink":
         """Return the sink as a run of a checkpoint's query writes to it."""
         return self
+
+    def prepare(self, none: Callable[[], Results]) -> None:
+        """Make what readers find who come before the first results; called at each start, before the first batch.
+
+        Args:
+            none: Returns results of no batch: one file, without rows.
+        """
+        return None
 
     @abstractmethod
     def write(self, results: Results) -> tuple[Delivery, ...]:
@@ -84,18 +94,40 @@ class FileSink(Sink):
         """See Sink."""
         return replace(self, folder=self.folder.written_by(owner, run, durable))
 
+    def prepare(self, none: Callable[[], Results]) -> None:
+        """Make the folder, and in an empty one a file with the output's columns and no rows.
+
+        [!] In a folder laid out by columns only Parquet can say which there are, in the one file that readers look at
+        for nothing else: any other is either taken for rows outside all folders, or for the whole of one.
+        """
+        if not self.folder.make() or (self.partition_by and self.format != "parquet"):
+            return
+        results = none()
+        if not self.partition_by:
+            deliveries = self.write(results)
+        else:
+            frame, last = results.read(), {name.lower() for name in self.partition_by}
+            frame = frame.select(*sorted(map(_quoted, frame.columns), key=lambda name: name.strip("`").lower() in last))
+            deliveries = (self._written(frame, results).renamed(SUMMARY),)
+        for delivery in deliveries:
+            self.folder.deliver(delivery, results.store)
+
     def write(self, results: Results) -> tuple[Delivery, ...]:
         """See Sink."""
         if not results.files:
             return ()
         if self._takes_over(results):
             return (self.folder.given(results.files, results.store, results.batch),)
+        return (self._written(results.read(), results, self.partition_by),)
+
+    def _written(self, frame: DataFrame, results: Results, partition_by: Sequence[str] = ()) -> Delivery:
+        """Write rows where they are made ready."""
         staged = self.folder.staging(results.batch, results.store)
-        writer = results.read().write.format(self.format).options(**self.options)
-        if self.partition_by:
-            writer = writer.partitionBy(*self.partition_by)
+        writer = frame.write.format(self.format).options(**self.options)
+        if partition_by:
+            writer = writer.partitionBy(*partition_by)
         writer.save(self.folder.staged_at(staged, results.store).spark)
-        return (self.folder.ready(staged, results.store, results.batch, FILE_FORMATS[self.format]),)
+        return self.folder.ready(staged, results.store, results.batch, FILE_FORMATS[self.format])
 
     def _takes_over(self, results: Results) -> bool:
         """Tell whether the files of the store are the output's as they are."""
@@ -121,3 +153,7 @@ class FrameSink(Sink):
         """See Sink."""
         self.consume(results.read(), results.batch)
         return ()
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -22,7 +22,7 @@ from watersmeet.model.duration import microseconds
 from watersmeet.model.size import bytes_of
 from watersmeet.retention.outlook import Outlook
 from watersmeet.spark import checks
-from watersmeet.spark.batch import DATA_ERROR, BatchRunner, Checkpoint, Outputs, description
+from watersmeet.spark.batch import DATA_ERROR, BatchRunner, Checkpoint, description
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.delta import DeltaSink, check_jars
 from watersmeet.spark.exchange import warm_up
@@ -31,6 +31,7 @@ from watersmeet.spark.frames import host, is_local
 from watersmeet.spark.lease import Stopped, take
 from watersmeet.spark.lulls import Lulls
 from watersmeet.spark.offsets import Offsets
+from watersmeet.spark.outputs import Outputs
 from watersmeet.spark.paths import Place, absolute, place, reached
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
 from watersmeet.spark.spill import quotas_of
@@ -173,6 +174,7 @@ class JoinWriter:
                 slots = joins.operator.host.slots or 1
                 runner.spilling = Controller(tree.spill, name, slots, quotas_of(tree.spill, joins))
             runner.open()
+            runner.prepare(join.stream_schemas)
             _warn(tree)
             query = self._stream(tree.input(bool(sides)), location).foreachBatch(runner).start()
             return JoinQuery(query, runner, ends=any(self._trigger.get(name) for name in ("availableNow", "once")))
@@ -219,9 +221,9 @@ class JoinWriter:
         return {kind: Folder(self._place(self._options[option], option), option) for kind, option in named.items()}
 
     def _due(self) -> float | None:
-        """Return the seconds from one batch to the next, if the trigger says so."""
+        """Return the seconds from one batch to the next, if the trigger says so; zero is as soon as possible."""
         every = self._trigger.get("processingTime")
-        return microseconds(every, "processingTime") / 1e6 if every else None
+        return (microseconds(every, "processingTime") / 1e6 or None) if every else None
 
     def _sink_options(self) -> dict[str, str]:
         return {key: value for key, value in self._options.items() if key not in OWN_OPTIONS}

@@ -5,7 +5,7 @@ has been delivered.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from watersmeet.errors import StateError
@@ -49,6 +49,11 @@ class Delivery:
                     "manifest or start a new checkpoint."
                 )
         return cls(output, (spark, arrow), tuple((source, target) for source, target in moves))
+
+    def renamed(self, name: str) -> "Delivery":
+        """Return a delivery of one file, under another name."""
+        ((source, _),) = self.moves
+        return replace(self, moves=((source, name),))
 
     @property
     def stored(self) -> list[str]:
