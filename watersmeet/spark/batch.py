@@ -61,6 +61,18 @@ DATA_ERROR = r"SQLSTATE: (22|38|39|P0)|PythonException|Python worker"
 """How errors look that come of the data, or of functions of the user's."""
 
 
+class Interrupted(Exception):
+    """A batch was cut by a stop of the query; says so in the words by which Spark knows it from an error.
+
+    [!] Spark looks for them with a pattern that takes a frame of the JVM's stack for every character: in the traceback
+    of the error itself, with the JVM's own in it, the stack overflows, and that is what people then see.
+    """
+
+    def __str__(self) -> str:
+        """Return the words."""
+        return "py4j.protocol.Py4JJavaError: An error occurred while calling the join: java.lang.InterruptedException"
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Where a query keeps what must survive it.
@@ -96,6 +108,7 @@ class BatchRunner(Runtime):
         cut: Whether a batch may have reached the sink that is not committed: it must come before any round.
         turn: Whoever runs a batch or a round holds it.
         times: When the last batch began, and when it ended, by a clock of this process; None before it did.
+        active: Tells whether Spark still runs batches; not once the query is being stopped.
     """
 
     frames: FrameTree
@@ -109,6 +122,7 @@ class BatchRunner(Runtime):
     error: BaseException | None = None
     spilling: Spilling | None = None
     times: tuple[float | None, float | None] = (None, None)
+    active: Callable[[], bool] = lambda: True
     cut: bool = False
     store: Store = field(init=False)
     protocol: Protocol = field(init=False)
@@ -178,10 +192,18 @@ class BatchRunner(Runtime):
                     self._round(Lulled(self.clock(), all=True))
             except BaseException as error:
                 self.error = self._said(error, number)
+                if not self._goes_on():
+                    raise Interrupted from None
                 raise
             finally:
                 self._batch = None
                 self.times = self.times[0], time.monotonic()
+
+    def _goes_on(self) -> bool:
+        try:
+            return self.active()
+        except (Py4JError, PySparkException, OSError):  # Spark is gone
+            return False
 
     # -- called between batches
 

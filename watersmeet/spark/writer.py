@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ from watersmeet.spark.lease import Stopped, take
 from watersmeet.spark.lulls import Lulls
 from watersmeet.spark.offsets import Offsets
 from watersmeet.spark.outputs import Outputs
-from watersmeet.spark.paths import Place, absolute, place, reached
+from watersmeet.spark.paths import Place, absolute, place, reached, text_of
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
 from watersmeet.spark.spill import quotas_of
 from watersmeet.spark.tree import FrameTree
@@ -84,7 +85,7 @@ class JoinWriter:
         """Set several options."""
         own = {name.lower(): name for name in OWN_OPTIONS}  # Spark doesn't look at the case of an option's name
         plain = {
-            own.get(key.lower(), key): str(value).lower() if isinstance(value, bool) else str(value)
+            own.get(key.lower(), key): str(value).lower() if isinstance(value, bool) else text_of(value, key)
             for key, value in options.items()
             if value is not None
         }
@@ -125,13 +126,16 @@ class JoinWriter:
 
         return writer.foreachBatch(consume).start()
 
-    def start(self, path: str | None = None) -> "JoinQuery":
+    def start(self, path: str | PathLike[str] | None = None) -> "JoinQuery":
         """Start the join.
 
         Raises:
             DefinitionError: If something is missing or the checkpoint belongs to another query.
         """
         writer = self if path is None else self.option("path", path)
+        given = self._options.get("path", writer._options.get("path"))
+        if given != writer._options.get("path"):
+            raise DefinitionError(f"The path is given twice: option('path', {given!r}) and start({str(path)!r}).")
         try:
             return writer._start()
         except OSError as error:
@@ -301,6 +305,7 @@ class JoinQuery:
         )
         self._settling = False
         runner.checkpoint.lease.needed = lambda: self.isActive
+        runner.active = lambda: query.isActive
         if self._lulls is not None:
             self._lulls.start()
 
