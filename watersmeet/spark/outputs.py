@@ -1,7 +1,7 @@
 """Where a batch's rows go: results to the sink, rows that are not joined to side outputs."""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -71,10 +71,11 @@ class Outputs:
         )
         return (*self.sink.write(results), *beside)
 
-    def deliver(self, deliveries: Iterable[Delivery], store: Place) -> None:
+    def deliver(self, deliveries: Sequence[Delivery], store: Place) -> None:
         """Let files of a committed batch appear, as far as they have not."""
         for delivery in deliveries:
             self._folder_of(delivery).deliver(delivery, store)
+        self.sink.delivered([delivery for delivery in deliveries if delivery.output == "path"])
 
     def _folder_of(self, delivery: Delivery) -> Folder:
         """Return where a delivery goes: to the output it was made for, wherever that is now; if gone, where it was."""

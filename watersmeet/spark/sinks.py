@@ -5,7 +5,7 @@ user's own foreachBatch, at least once.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -66,6 +66,10 @@ class Sink(ABC):
 
         Called again for the same batch after a crash, in which nothing was committed.
         """
+
+    def delivered(self, deliveries: Iterable[Delivery]) -> None:
+        """Called when what was made ready has appeared; called again after a crash."""
+        return None
 
     def restarted(self, batch: int) -> None:
         """Called before the first batch of a run; a checkpoint that was restored may have written it and more."""

@@ -22,7 +22,7 @@ from watersmeet.errors import DefinitionError, PredicateError, StateError, Water
 from watersmeet.model.duration import microseconds
 from watersmeet.model.size import bytes_of
 from watersmeet.retention.outlook import Outlook
-from watersmeet.spark import checks
+from watersmeet.spark import checks, tables
 from watersmeet.spark.batch import DATA_ERROR, BatchRunner, Checkpoint, description
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.delta import DeltaSink, check_jars
@@ -36,6 +36,7 @@ from watersmeet.spark.outputs import Outputs
 from watersmeet.spark.paths import Place, absolute, place, reached, text_of
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
 from watersmeet.spark.spill import quotas_of
+from watersmeet.spark.tables import TableSink
 from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.versions import misfit
 from watersmeet.spark.workers import save_space
@@ -59,8 +60,8 @@ STOPPED = "The query has stopped. Start it again to pay what is owed; next time,
 class JoinWriter:
     """Builds a running join; every method returns a new writer.
 
-    File formats (parquet, json, csv, orc) and Delta hold each result exactly once, through any crash; other formats,
-    tables and foreachBatch at least once.
+    File formats (parquet, json, csv, orc), tables made of such files and Delta hold each result exactly once, through
+    any crash; other formats and tables and foreachBatch at least once.
     """
 
     join: "Join"
@@ -70,6 +71,7 @@ class JoinWriter:
     _trigger: Mapping[str, Any] = field(default_factory=dict)
     _name: str | None = None
     _consume: Consume | None = None
+    _table: str | None = None
 
     def format(self, source: str) -> "JoinWriter":
         """Set the sink's format: parquet, json, csv, orc, delta, console, memory, noop, or any that Spark writes."""
@@ -116,15 +118,33 @@ class JoinWriter:
         """Hand each batch's results, already computed, to a function; at least once."""
         return replace(self, _consume=func)
 
-    def toTable(self, tableName: str, **options: Any) -> "JoinQuery":
-        """Append to a table and start; at least once."""
+    def toTable(
+        self,
+        tableName: str,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: str | Sequence[str] | None = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> "JoinQuery":
+        """Append to a table, made if there is none, and start.
+
+        Tables of Spark's own catalog that are files hold each result exactly once, others at least once.
+
+        Args:
+            tableName: The table.
+            format: See `format`; of a table that exists, its own.
+            outputMode: See `outputMode`.
+            partitionBy: See `partitionBy`; of a table that exists, its own.
+            queryName: See `queryName`.
+            options: See `options`.
+        """
         writer = self.options(**options)
-
-        def consume(frame: DataFrame, batch: int) -> None:
-            appended = frame.write.mode("append").options(**writer._sink_options())
-            appended.partitionBy(*writer._partitions).saveAsTable(tableName)
-
-        return writer.foreachBatch(consume).start()
+        writer = writer if format is None else writer.format(format)
+        writer = writer if outputMode is None else writer.outputMode(outputMode)
+        writer = writer if partitionBy is None else writer.partitionBy(partitionBy)
+        writer = writer if queryName is None else writer.queryName(queryName)
+        return replace(writer, _table=tableName).start()
 
     def start(self, path: str | PathLike[str] | None = None) -> "JoinQuery":
         """Start the join.
@@ -235,6 +255,8 @@ class JoinWriter:
     def _sink(self) -> Sink:
         if self._consume is not None:
             return FrameSink(self._consume)
+        if self._table is not None:
+            return self._into_table(self._table)
         if self._format in FILE_FORMATS:
             folder = Folder(self._place(self._path(), "path"), "path")
             checks.folder(folder)
@@ -244,6 +266,21 @@ class JoinWriter:
             path = absolute(self.join.spark, self._path())
             return DeltaSink(self.join.spark, path, self._sink_options(), self._partitions)
         return FrameSink(_CONSUMERS.get(self._format, JoinWriter._save)(self))
+
+    def _into_table(self, name: str) -> Sink:
+        spark, none = self.join.spark, self.join.read_results(self.join.leaves[0][1], ())
+        options = self._sink_options()
+        if not spark.catalog.tableExists(name):
+            place = {"path": absolute(spark, self._options["path"])} if "path" in self._options else {}
+            tables.made(none, name, self._format, options | place, self._partitions)
+        table = tables.file_table(spark, name)
+        if table is None:
+            return FrameSink(lambda frame, batch: frame.write.mode("append").options(**options).saveAsTable(name))
+        table.check(none.schema)
+        folder = Folder(self._place(table.location, "path"), "path")
+        checks.folder(folder)
+        own = (table.format, folder, {**table.options, **options}, table.partition_by)
+        return TableSink(*own, table=table, spark=spark)
 
     def _path(self) -> str:
         if "path" not in self._options:
