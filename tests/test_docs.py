@@ -50,7 +50,14 @@ def run_page(page: Path, spark: SparkSession) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "name",
-    ["README.md", "docs/getting-started.md", "docs/adaptation.md", "docs/metadata.md", "docs/writing-placements.md"],
+    [
+        "README.md",
+        "docs/getting-started.md",
+        "docs/adaptation.md",
+        "docs/metadata.md",
+        "docs/writing-placements.md",
+        "docs/outputs.md",
+    ],
 )
 def test_examples_run_and_print_what_is_shown(
     name: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

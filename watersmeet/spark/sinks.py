@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.spark.files import Folder
+from watersmeet.spark.frames import quoted
 from watersmeet.spark.paths import Place
 from watersmeet.state.delivery import Delivery
 
@@ -111,7 +112,7 @@ class FileSink(Sink):
             deliveries = self.write(results)
         else:
             frame, last = results.read(), {name.lower() for name in self.partition_by}
-            frame = frame.select(*sorted(map(_quoted, frame.columns), key=lambda name: name.strip("`").lower() in last))
+            frame = frame.select(*sorted(map(quoted, frame.columns), key=lambda name: name.strip("`").lower() in last))
             deliveries = (self._written(frame, results).renamed(SUMMARY),)
         for delivery in deliveries:
             self.folder.deliver(delivery, results.store)
@@ -157,7 +158,3 @@ class FrameSink(Sink):
         """See Sink."""
         self.consume(results.read(), results.batch)
         return ()
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

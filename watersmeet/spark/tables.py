@@ -5,9 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.errors import DefinitionError
+from watersmeet.spark.frames import quoted
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, Results
 from watersmeet.state.delivery import Delivery
 
@@ -98,10 +100,8 @@ class TableSink(FileSink):
 
     def write(self, results: Results) -> tuple[Delivery, ...]:
         """See Sink; columns are in the table's order, which is all that CSV goes by."""
-        return FileSink.write(self, replace(results, read=lambda: self._arranged(results.read())))
-
-    def _arranged(self, frame: DataFrame) -> DataFrame:
-        return frame.select(*(f"`{name.replace('`', '``')}`" for name in self.table.schema.names))
+        names = self.table.schema.names
+        return FileSink.write(self, replace(results, read=lambda: arranged(results.read(), names)))
 
     def delivered(self, deliveries: Iterable[Delivery]) -> None:
         """See Sink."""
@@ -114,6 +114,11 @@ class TableSink(FileSink):
 
 def _folders(deliveries: Iterable[Delivery]) -> set[str]:
     return {target.rpartition("/")[0] for delivery in deliveries for _, target in delivery.moves} - {""}
+
+
+def arranged(frame: DataFrame, columns: Iterable[str]) -> DataFrame:
+    """Return a frame with columns in this order, called so."""
+    return frame.select(*(F.col(quoted(name)).alias(name) for name in columns))
 
 
 def made(frame: DataFrame, name: str, format: str, options: Mapping[str, str], partition_by: Sequence[str]) -> None:
