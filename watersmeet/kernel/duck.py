@@ -1,5 +1,8 @@
 """DuckDB as the evaluator of SQL predicates over Arrow columns, with no way out to files or the network."""
 
+# [!] Annotations as text: a thread that outlives the interpreter may hold these functions, and DuckDB's types with them.
+from __future__ import annotations
+
 import atexit
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -241,8 +244,8 @@ _ducks: WeakSet[Duck] = WeakSet()
 def release_all() -> None:
     """Let go of all connections while the interpreter is whole.
 
-    [!] Spark's threads outlive it, and what they refer to is never freed: DuckDB would print a page about each
-    connection that is among it.
+    [!] Spark's threads outlive it, and what they refer to is never freed: were connections among it, DuckDB would print
+    a page about leaks.
     """
     while _ducks:
         _ducks.pop().release()
