@@ -1,6 +1,6 @@
 """DuckDB as the evaluator of SQL predicates over Arrow columns, with no way out to files or the network."""
 
-# [!] Annotations as text: a thread that outlives the interpreter may hold these functions, and DuckDB's types with them.
+# [!] Annotations as text: threads that outlive the interpreter may hold these functions, and would hold DuckDB's types.
 from __future__ import annotations
 
 import atexit
