@@ -1,6 +1,6 @@
 """Tables: those of Spark's own catalog that are folders of files are written as such, and hold each result once."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -119,6 +119,22 @@ def _folders(deliveries: Iterable[Delivery]) -> set[str]:
 def arranged(frame: DataFrame, columns: Iterable[str]) -> DataFrame:
     """Return a frame with columns in this order, called so."""
     return frame.select(*(F.col(quoted(name)).alias(name) for name in columns))
+
+
+def appending(spark: SparkSession, name: str) -> Callable[[DataFrame, int], None]:
+    """Return what has Spark append each batch to a table, whatever it is.
+
+    Args:
+        spark: The user's session, which reads it.
+        name: The table.
+    """
+    columns = spark.table(name).columns
+
+    def append(frame: DataFrame, batch: int) -> None:
+        arranged(frame, columns).write.insertInto(name)
+        spark.catalog.refreshTable(name)  # it was another session that wrote
+
+    return append
 
 
 def made(frame: DataFrame, name: str, format: str, options: Mapping[str, str], partition_by: Sequence[str]) -> None:

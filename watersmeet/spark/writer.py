@@ -275,8 +275,7 @@ class JoinWriter:
             tables.made(none, name, self._format, options | place, self._partitions)
         table = tables.file_table(spark, name)
         if table is None:
-            columns = spark.table(name).columns
-            return FrameSink(lambda frame, batch: tables.arranged(frame, columns).write.insertInto(name))
+            return FrameSink(tables.appending(spark, name))
         table.check(none.schema)
         folder = Folder(self._place(table.location, "path"), "path")
         checks.folder(folder)
