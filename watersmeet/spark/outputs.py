@@ -50,9 +50,9 @@ class Outputs:
         self.sink.prepare(none)
         store.remove(made)
         for kind, folder in self.sides.items():
-            for name, schema in schemas:
+            for name, schema in schemas if kind != "punctuation" else ():  # those have columns of their own
                 side = folder.inside(name)
-                if side.make() and kind != "punctuation":  # those have columns of their own
+                if side.make():
                     path = f"sides/empty-{kind}-{uuid.uuid4().hex}.parquet"
                     sides.write(store, path, schema.empty_table())
                     side.deliver(side.given([path], place, -1), place)

@@ -100,12 +100,12 @@ class FileSink(Sink):
         return replace(self, folder=self.folder.written_by(owner, run, durable))
 
     def prepare(self, none: Callable[[], Results]) -> None:
-        """Make the folder, and in an empty one a file with the output's columns and no rows.
+        """Make the folder, and in an empty one a file with the output's columns and no rows, if one can say them.
 
         [!] In a folder laid out by columns only Parquet can say which there are, in the one file that readers look at
         for nothing else: any other is either taken for rows outside all folders, or for the whole of one.
         """
-        if not self.folder.make() or (self.partition_by and self.format != "parquet"):
+        if not (self.folder.make() and self._says_columns):
             return
         results = none()
         if not self.partition_by:
@@ -116,6 +116,13 @@ class FileSink(Sink):
             deliveries = (self._written(frame, results).renamed(SUMMARY),)
         for delivery in deliveries:
             self.folder.deliver(delivery, results.store)
+
+    @property
+    def _says_columns(self) -> bool:
+        """Whether a file without rows says which columns there are."""
+        named = {key.lower(): value.lower() for key, value in self.options.items()}
+        headed = self.format == "csv" and named.get("header") == "true"
+        return self.format == "parquet" or (not self.partition_by and (self.format == "orc" or headed))
 
     def write(self, results: Results) -> tuple[Delivery, ...]:
         """See Sink."""
