@@ -58,6 +58,7 @@ def run_page(page: Path, spark: SparkSession) -> None:
         "docs/watching.md",
         "docs/metadata.md",
         "docs/writing-placements.md",
+        "docs/outputs.md",
     ],
 )
 def test_examples_run_and_print_what_is_shown(

@@ -17,8 +17,11 @@ from watersmeet.placement import PSP, Central
 from watersmeet.runtime.protocol import (
     Commit,
     Committed,
+    Deliver,
+    Delivered,
     Event,
     Offered,
+    Opened,
     Protocol,
     Publish,
     Published,
@@ -34,6 +37,7 @@ from watersmeet.runtime.timing import latency, timed
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.state import manifest as manifests
 from watersmeet.state.chunk import WHOLE, Chunk, Place
+from watersmeet.state.delivery import Delivery
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
 
@@ -143,6 +147,37 @@ def test_a_batch_that_another_run_has_committed_is_retracted_and_changes_nothing
     protocol.handle(Published())
     assert protocol.handle(Committed(None)) == [Retract(0)]
     assert protocol.state == tree.start() and protocol.history == []
+
+
+FILES = (Delivery("path", ("/out", "/out"), (("results/r1", "part-0"),)),)
+
+
+def test_files_are_delivered_after_their_manifest_and_until_it_is_done() -> None:
+    tree = alone()
+    protocol = Protocol(tree, tree.start())
+    assert protocol.handle(Opened()) == []
+    protocol.handle(Offered(0))
+    protocol.handle(Ran({"j": Job([report(["results/r1"])])}))
+    (commit,) = protocol.handle(Published(deliveries=FILES))
+    assert isinstance(commit, Commit) and commit.manifest.deliveries == FILES
+    assert protocol.handle(Committed(commit.manifest)) == [Deliver(0, FILES)]
+    asked = protocol.handle(Offered(1))
+    assert asked[0] == Deliver(0, FILES), "it failed, or was never tried"
+    assert protocol.handle(Delivered(0)) == []
+    protocol.handle(Ran({"j": Job([report()])}))
+    (commit,) = protocol.handle(Published())
+    assert isinstance(commit, Commit) and commit.manifest.deliveries == ()
+    assert protocol.handle(Committed(commit.manifest)) == []
+
+
+def test_a_start_delivers_what_the_last_run_left() -> None:
+    tree = alone()
+    found = Manifest(7, tree.start().streams, digest="seven", offered=7, deliveries=FILES)
+    protocol = Protocol(tree, found)
+    assert protocol.handle(Opened()) == [Deliver(7, FILES)]
+    assert kinds(protocol.handle(Offered(7))) == [Deliver, Sweep], "before anything is swept"
+    protocol.handle(Delivered(7))
+    assert protocol.handle(Offered(7)) == []
 
 
 def test_nothing_is_withdrawn_or_published_if_a_node_did_not_report() -> None:

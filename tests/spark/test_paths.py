@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 import watersmeet as wm
 from tests.spark.harness import Case, cuts, expected, frames, join_of, read, side_ids, write
+from watersmeet.engine.sides import SIDES
 from watersmeet.spark.paths import Place, absolute, place, reached
 from watersmeet.state import remote
 from watersmeet.testing.oracle import Sliding, Stream
@@ -37,6 +38,7 @@ S3 = {"fs.s3a.endpoint": "http://localhost:9000", "fs.s3a.bucket.other.endpoint.
         ({}, "file:/x/a%20b", Place("file:/x/a%20b", "/x/a%20b")),
         ({}, "file:///x", Place("file:///x", "/x")),
         ({}, "s3a://bucket/a b%20", Place("s3a://bucket/a b%20", "s3://bucket/a%20b%2520")),
+        ({}, "s3a://bucket//a/../b//c/", Place("s3a://bucket//a/../b//c", "s3://bucket/b/c")),
         ({}, "gs://bucket", Place("gs://bucket", "gs://bucket/")),
         ({}, "abfss://c@acc.dfs.core.windows.net/x", Place(*["abfss://c@acc.dfs.core.windows.net/x"] * 2)),
         ({}, f"{HDFS}/x", Place(f"{HDFS}/x", f"{HDFS}/x")),
@@ -69,6 +71,12 @@ def test_paths(spark: SparkSession, given: str, wanted: Place) -> None:
             "wasb://c@a/x",
             r"Python can't open 'wasb:'; use one of abfs, abfss, dbfs, file, gs, hdfs, s3, s3a, viewfs",
         ),
+        ({}, "~/out", r"path '~/out': Spark takes ~ for a folder of that name; write /.*/out, or ./~/out"),
+        ({}, "~root", r"path '~root': Spark takes ~ for a folder of that name"),
+        ({}, " /x", r"path ' /x' begins or ends with a blank; take it away"),
+        ({}, "/x\n", r"path '/x\\n' begins or ends with a blank; take it away"),
+        ({}, "s3a:/x", r"it names no bucket; write s3a://bucket/..."),
+        ({}, "gs:///x", r"it names no bucket; write gs://bucket/..."),
         ({}, "abfss://container/x", r"write abfss://container@account.dfs.core.windows.net/..."),
         ({"fs.defaultFS": HDFS}, "x", r"Spark's file system is hdfs://name:8020 \(fs.defaultFS\); give the full path"),
         ({"fs.s3a.access.key": "k"}, "s3a://b/x", r"its keys are in Spark's settings \(fs.s3a.access.key\)"),
@@ -80,6 +88,33 @@ def test_paths(spark: SparkSession, given: str, wanted: Place) -> None:
 def test_what_is_refused(spark: SparkSession, given: str, problem: str) -> None:
     with pytest.raises(wm.DefinitionError, match=problem):
         place(spark, given, "path")
+
+
+PATHS = ("path", "checkpointLocation", *(f"{kind}Path" for kind in SIDES))
+
+
+@pytest.mark.parametrize("option", PATHS)
+def test_every_path_is_read_alike(spark: SparkSession, tmp_path: Path, option: str) -> None:
+    """[!] `dbfs:/data/out` once became a folder of the working directory."""
+    write(tmp_path / "in", CASE.batches[:1])
+    writer = join_of(CASE, frames(spark, tmp_path / "in", "ab")).writeStream
+    given = {"path": str(tmp_path / "out"), "checkpointLocation": tmp_path / "cp"}
+    for wrong in ("dbfs:/data/out", "odd://x/y", "~/out", "", " /x"):
+        with pytest.raises(wm.DefinitionError, match=f"{option}'?,? "):
+            writer.options(**given | {option: wrong}).start()
+    with pytest.raises(wm.DefinitionError, match=f"{option} .*: a Path can't hold a URL, it drops a slash"):
+        writer.options(**given | {option: Path("s3a://bucket/x")})
+    assert {path.name for path in tmp_path.iterdir()} == {"in"}
+
+
+def test_paths_as_objects_and_given_twice(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in", CASE.batches[:1])
+    writer = join_of(CASE, frames(spark, tmp_path / "in", "ab")).writeStream.trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", tmp_path / "cp").option("latePath", tmp_path / "late")
+    with pytest.raises(wm.DefinitionError, match=r"The path is given twice: option\('path', 'x'\) and start\('y'\)"):
+        writer.option("path", "x").start("y")
+    writer.start(tmp_path / "out").awaitTermination()
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "cp", "late", "out"}
 
 
 def test_places_below() -> None:

@@ -9,6 +9,7 @@ from tests.state.test_manifest import chain
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.state import sealed
 from watersmeet.state.claim import DESCRIPTION, claim
+from watersmeet.state.differences import differences
 from watersmeet.state.store import Store
 
 QUERY = {"where": "a.x < b.x", "streams": ["a", "b"]}
@@ -27,6 +28,68 @@ def test_another_query_is_told_what_changed(tmp_path: Path) -> None:
     claim(store, QUERY)
     with pytest.raises(DefinitionError, match=r"where was 'a.x < b.x' and is now missing; n was missing and is now 1"):
         claim(store, {"streams": ["a", "b"], "n": 1})
+
+
+LONG = [f"a.c{at} BETWEEN b.lo{at} AND b.hi{at}" for at in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ({"where": "a.x < 3"}, {"where": "a.x < 4"}, "where was 'a.x < 3' and is now 'a.x < 4'"),
+        (
+            {"where": " AND ".join(LONG), "where, as Spark reads it": "long"},
+            {"where": " AND ".join([*LONG[:4], "a.c4 < b.hi4", *LONG[5:]]), "where, as Spark reads it": "longer"},
+            "where had 'a.c4 BETWEEN b.lo4 AND b.hi4' where it now has 'a.c4 < b.hi4'",
+        ),
+        (
+            {"where": " AND ".join(LONG)},
+            {"where": " AND ".join([*LONG[2:], "a.y = 'it''s, AND more'"])},
+            "where now lacks 'a.c0 BETWEEN b.lo0 AND b.hi0', 'a.c1 BETWEEN b.lo1 AND b.hi1' "
+            "and adds \"a.y = 'it''s, AND more'\"",
+        ),
+        (
+            {"where": " AND ".join(LONG)},
+            {"where": " AND ".join(LONG[::-1])},
+            f"where was {' AND '.join(LONG)!r} and is now {' AND '.join(LONG[::-1])!r}",
+        ),
+        (
+            {"where": f"a.x = '{'x ' * 40}1{' y' * 40}'"},
+            {"where": f"a.x = '{'x ' * 40}2{' y' * 40}'"},
+            "where was '... x x x 1 y y y ...' and is now '... x x x 2 y y y ...'",
+        ),
+        ({"where": ""}, {"where": " AND ".join(LONG[:2])}, f"where now adds {LONG[0]!r}, {LONG[1]!r}"),
+        (
+            {"where": "'" + "x" * 80},
+            {"where": "a.x"},
+            f"where was {chr(34)}'{'x' * 80}{chr(34)} and is now 'a.x'",
+        ),
+        (
+            {"select": f"a.id AS i, {', '.join(LONG)}"},
+            {"select": f"a.id AS j, {', '.join(LONG)}"},
+            "select was 'a.id AS i, a.c0 BETWEEN b.lo0 ...' and is now 'a.id AS j, a.c0 BETWEEN b.lo0 ...'",
+        ),
+        (
+            {"columns of 'a'": [f"column{at} double" for at in range(9)]},
+            {"columns of 'a'": [f"column{at} {'double' if at != 3 else 'float'}" for at in range(9)]},
+            "columns of 'a' had 'column3 double' where it now has 'column3 float'",
+        ),
+        (
+            {"columns of 'a'": [f"column{at} timestamp[us]" for at in range(3)]},
+            {"columns of 'a'": [f"column{at} timestamp[us]" for at in (2, 0, 1)]},
+            "columns of 'a' has the same in another order: "
+            "['column2 timestamp[us]', 'column0 timestamp[us]', 'column1 timestamp[us]']",
+        ),
+        ({"n": 10**70}, {"n": 1}, f"n was {10**70} and is now 1"),
+        (
+            {"join 'ab'": {"where": "a.x < 3"}},
+            {"join 'ab'": {"where": "a.x < 4"}},
+            "join 'ab': where was 'a.x < 3' and is now 'a.x < 4'",
+        ),
+    ],
+)
+def test_only_what_differs_is_shown(old: dict[str, object], new: dict[str, object], said: str) -> None:
+    assert list(differences(old, new)) == [said]
 
 
 @pytest.mark.parametrize("body", [b"{}", b"null", b"watersmeet 4 0 {}"])

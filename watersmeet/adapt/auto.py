@@ -115,9 +115,12 @@ class AutoLayout(Layout[Placement]):
             **({"waiting": record.waiting} if record.waiting else {}),
             **({"decisions": decisions} if decisions else {}),
             **({"bandwidth": self.limit} if self.limit else {}),
-            "candidates": {c.label: f"{c.cost:.3g} s a second; {c.made_of}" for c in self.choice.table},
+            **({"candidates": self._candidates()} if self.choice.measured and state.advance else {}),
             **self.inner.facts(state),
         }
+
+    def _candidates(self) -> dict[str, str]:
+        return {c.label: f"{c.cost:.3g} s a second; {c.made_of}" for c in self.choice.table}
 
     def keep(self, after: StateView) -> Kept:
         """Return what was chosen and why, and what the strategy chosen keeps."""
@@ -230,7 +233,8 @@ class Auto(Strategy):
 
     def choice(self, state: StateView) -> Choice:
         """Return what to take for the next batch; pure, so that `explain` and the plan agree."""
-        before, measured = AutoNotes.read(state.kept), parameters.known(state)
+        # Costs are seconds for a second of event time: while it stands still, they say nothing.
+        before, measured = AutoNotes.read(state.kept), parameters.known(state) and state.advance > 0
         pricing = self._pricing(state, before)
         fits, table = fitting(state, self.among), tuple(pricing.best(self.max_nodes, self.among))
         best, longest = table[0], pricing.longest_ring
@@ -270,6 +274,8 @@ def _first(best: Option, table: Sequence[Option], fits: Sequence[str], measured:
     wherever = STRATEGIES[best.name].WHEREVER
     if wherever is not None:
         return f"{wherever}; nodes are chosen {basis}."
+    if not measured:
+        return f"{best.label} is taken {basis}."
     rest = [found for found in table[1:] if found.name in fits]
     beside = f", {rest[0].label} {rest[0].cost:.3g} s" if rest else ""
     return f"{best.label} is predicted to take {best.cost:.3g} s a second{beside}, {basis}."

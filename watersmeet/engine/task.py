@@ -1,6 +1,5 @@
 """The part of a batch that one task does: hops over the chunks of earlier batches and of this one."""
 
-import atexit
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,7 +51,6 @@ class Worker:
         self._folder = folder
         self._cache = AnswerCache(None if folder is None else folder / "answers")
         self._ducks: dict[Dialect, Duck] = {}
-        atexit.register(self._ducks.clear)  # DuckDB complains of connections that outlive the interpreter
 
     def hops(self, plan: BatchPlan, query: Query, table: ChunkTable, routes: Routes) -> Hops:
         """Return what runs the hops of a task over some chunks; about others nothing need be remembered."""

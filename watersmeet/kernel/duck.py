@@ -1,9 +1,14 @@
 """DuckDB as the evaluator of SQL predicates over Arrow columns, with no way out to files or the network."""
 
+# [!] Annotations as text: threads that outlive the interpreter may hold these functions, and would hold DuckDB's types.
+from __future__ import annotations
+
+import atexit
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import duckdb
 import numpy as np
@@ -43,6 +48,7 @@ class Duck:
             folder.mkdir(parents=True, exist_ok=True)
             config["temp_directory"] = str(folder)
         self._connection = duckdb.connect(config={**config})
+        _ducks.add(self)
         # [!] GLOBAL: cursors begin with the settings of the database, not with those of this connection.
         settings = (f"SET GLOBAL TimeZone = '{dialect.time_zone}'", "SET enable_progress_bar = false")
         for statement in (*settings, *PRELUDE):
@@ -50,6 +56,10 @@ class Duck:
         # Last, since neither can be undone: nothing the connection runs can reach a file or load an extension.
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
+
+    def release(self) -> None:
+        """Let go of the connection, for good."""
+        del self._connection
 
     def filter(self, columns: Table, conditions: Sequence[str], rows: int) -> Ints:
         """Return the positions of the rows for which every condition is TRUE."""
@@ -225,3 +235,17 @@ def _reason(error: Exception) -> str:
 def _short(value: Any, limit: int = 60) -> str:
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+_ducks: WeakSet[Duck] = WeakSet()
+
+
+@atexit.register
+def release_all() -> None:
+    """Let go of all connections while the interpreter is whole.
+
+    [!] Spark's threads outlive it, and what they refer to is never freed: were connections among it, DuckDB would print
+    a page about leaks.
+    """
+    while _ducks:
+        _ducks.pop().release()

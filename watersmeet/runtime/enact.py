@@ -7,10 +7,13 @@ from watersmeet.runtime.protocol import (
     Action,
     Commit,
     Committed,
+    Deliver,
+    Delivered,
     Event,
     Intend,
     Lulled,
     Offered,
+    Opened,
     Protocol,
     Publish,
     Published,
@@ -37,11 +40,11 @@ class Runtime(ABC):
 
     store: Store
 
-    def offer(self, protocol: Protocol, batch: Offered | Lulled) -> None:
-        """Run one batch or round, from its offer to its commit."""
-        events: list[Event] = [batch]
+    def offer(self, protocol: Protocol, event: Opened | Offered | Lulled) -> None:
+        """Run one batch or round, from its offer to its delivery; or finish what an earlier run left of one."""
+        events: list[Event] = [event]
         while events:
-            for action in protocol.handle(events.pop()):
+            for action in protocol.handle(events.pop(0)):
                 answer = self.enact(action)
                 events += [] if answer is None else [answer]
 
@@ -56,6 +59,9 @@ class Runtime(ABC):
                 return self.publish(action)
             case Commit():
                 return Committed(self.commit(action))
+            case Deliver():
+                self.deliver(action)
+                return Delivered(action.batch)
             case Sweep():
                 self.sweep(action)
             case Remove():
@@ -81,6 +87,10 @@ class Runtime(ABC):
         history.keep(self.store, action.manifest.batch, action.told)
         self.store.sync(action.manifest.files - action.before.files)
         return manifests.publish(self.store, action.manifest, action.before)
+
+    def deliver(self, action: Deliver) -> None:
+        """Let files appear; who publishes without deliveries has none."""
+        return None
 
     def intend(self, action: Intend) -> None:
         """Write down what a round is about to pay."""

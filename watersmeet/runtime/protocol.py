@@ -1,4 +1,4 @@
-"""The batch protocol, safe to cut anywhere: plan, job, sink, manifest, return. A pure state machine.
+"""The batch protocol, safe to cut anywhere: plan, job, sink, manifest, delivery, return. A pure state machine.
 
 Events come in (a batch is offered, its jobs ran, its results are in the sink), actions come out (run these plans,
 publish these files, write this manifest). Spark, `advise` and the tests enact them, each in its own way, and all drive
@@ -7,8 +7,9 @@ this one: see `watersmeet.runtime.enact`.
 Between batches there may be rounds, which bring no rows and pay what is owed. Both are numbered in one sequence, no
 number twice: sinks see these numbers, of which the source of the batches knows nothing.
 
-A replay after a crash finds either no manifest of its batch, and does everything again (chunk names are new, the sink
-replaces), or the manifest, and returns at once: then only Spark's own commit was lost.
+Files for output folders are made ready before the manifest, which names them, and appear after it. A replay after a
+crash finds either no manifest of its batch, and does everything again (chunk names are new, no file has appeared), or
+the manifest: then it delivers what is left of the files that it names, and returns.
 """
 
 from collections.abc import Mapping
@@ -23,10 +24,16 @@ from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spilling import Spilling
 from watersmeet.state import history, rounds
 from watersmeet.state import manifest as manifests
+from watersmeet.state.delivery import Delivery
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.rounds import Round
 
 # -- events
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The state that an earlier run left is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +85,17 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The results of a batch are where the user wants them.
+    """The results of a batch are where the user wants them, or ready to be delivered there.
 
     Attributes:
         at: When.
         host: The same by the clock of the host, to which tasks' clocks compare.
+        deliveries: What is to appear in output folders once the manifest is written.
     """
 
     at: float = 0.0
     host: float = 0.0
+    deliveries: tuple[Delivery, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,14 @@ class Committed:
     manifest: Manifest | None
 
 
-Event = Offered | Lulled | Ran | Published | Committed
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The files of a batch are in their output folders."""
+
+    batch: int
+
+
+Event = Opened | Offered | Lulled | Ran | Published | Committed | Delivered
 
 # -- actions
 
@@ -179,8 +195,16 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Deliver:
+    """Let the files of a batch that has its manifest appear, as far as they have not; the answer is `Delivered`."""
+
+    batch: int
+    deliveries: tuple[Delivery, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Retract:
-    """Remove from the sink what this run has written of a batch, which another run has done meanwhile."""
+    """Remove what this run has made ready of a batch, which another run has done meanwhile."""
 
     batch: int
 
@@ -192,7 +216,7 @@ class Warn:
     says: str
 
 
-Action = Sweep | Remove | Intend | Run | Withdraw | Publish | Commit | Retract | Warn
+Action = Sweep | Remove | Intend | Run | Withdraw | Publish | Commit | Deliver | Retract | Warn
 
 # -- the machine
 
@@ -232,6 +256,7 @@ class Protocol:
     spilling: Spilling | None = None
     begun: Round | None = None
     _withdrawn: bool = False
+    _delivered: int = -1
     _garbage: frozenset[str] = frozenset()
     _warned: frozenset[str] = frozenset()
     _doing: _Doing | None = None
@@ -243,6 +268,8 @@ class Protocol:
             StateError: If a node did not report, or another run has done the batch.
         """
         match event:
+            case Opened():
+                return self._undelivered()
             case Offered():
                 return self._offered(event)
             case Lulled():
@@ -253,6 +280,9 @@ class Protocol:
                 return self._published(event)
             case Committed():
                 return self._committed(event)
+            case Delivered():
+                self._delivered = event.batch
+                return []
 
     def _offered(self, offer: Offered) -> list[Action]:
         if self.begun is not None:
@@ -282,14 +312,23 @@ class Protocol:
         return Round(self.state.batch + 1, choices) if choices else None
 
     def _clear(self) -> list[Action]:
-        """Return how to remove what the batch to come can't need: nobody replays what lies before the state."""
+        """Return how to finish the batch before, and to remove what the one to come can't need.
+
+        Nobody replays what lies before the state.
+        """
+        left = self._undelivered()
         garbage, self._garbage = self._garbage, frozenset()
         if not self.fresh:
-            return [Remove(garbage)] if garbage else []
+            return [*left, Remove(garbage)] if garbage else left
         self.fresh = False
         live = self.state
         needed = live.files | manifests.chain(live.batch) | history.kept(live.batch)
-        return [Sweep(needed if self.begun is None else needed | {rounds.path_of(self.begun.batch)})]
+        return [*left, Sweep(needed if self.begun is None else needed | {rounds.path_of(self.begun.batch)})]
+
+    def _undelivered(self) -> list[Action]:
+        """Return how to deliver the files of the last batch, unless that is done."""
+        batch, left = self.state.batch, self.state.deliveries
+        return [Deliver(batch, left)] if left and batch != self._delivered else []
 
     def _ran(self, ran: Ran) -> list[Action]:
         doing = self._under_way()
@@ -324,7 +363,7 @@ class Protocol:
             "triggerMs": None if self.due is None else 1000 * self.due,
             "warnings": [notice.says for notice in found],
         }
-        manifest = replace(after, progress=progress)
+        manifest = replace(after, progress=progress, deliveries=published.deliveries)
         warnings = [Warn(says) for says in (*late, *(notice.says for notice in new))]
         return [*warnings, Commit(manifest, self.state, tuple(self.history))]
 
@@ -341,7 +380,7 @@ class Protocol:
         self._garbage |= frozenset[str]().union(*written) - after.files
         self.state = after
         self.history = [*self.history, after.progress][-history.HISTORY :]
-        return []
+        return self._undelivered()
 
     def _under_way(self) -> _Doing:
         if self._doing is None:

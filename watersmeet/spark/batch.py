@@ -3,12 +3,13 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import RLock
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,9 +23,11 @@ from watersmeet.runtime.drawing import drawn
 from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.protocol import (
     Commit,
+    Deliver,
     Intend,
     Lulled,
     Offered,
+    Opened,
     Protocol,
     Publish,
     Published,
@@ -39,13 +42,13 @@ from watersmeet.runtime.tree import JoinTree
 from watersmeet.spark import observed
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.clock import Clock
-from watersmeet.spark.files import Folder
 from watersmeet.spark.jobs import Jobs
 from watersmeet.spark.lease import Lease
 from watersmeet.spark.naming import named
 from watersmeet.spark.offsets import Offsets
+from watersmeet.spark.outputs import Outputs
 from watersmeet.spark.paths import Place
-from watersmeet.spark.sinks import Results, Sink
+from watersmeet.spark.sinks import Results
 from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.versions import misfit
 from watersmeet.spilling import Paying, Spilling
@@ -59,6 +62,18 @@ WAITED = 0.1
 """Seconds between two looks at whether a batch that was cut is done."""
 DATA_ERROR = r"SQLSTATE: (22|38|39|P0)|PythonException|Python worker"
 """How errors look that come of the data, or of functions of the user's."""
+
+
+class Interrupted(Exception):
+    """A batch was cut by a stop of the query; says so in the words by which Spark knows it from an error.
+
+    [!] Spark looks for them with a pattern that takes a frame of the JVM's stack for every character: in the traceback
+    of the error itself, with the JVM's own in it, the stack overflows, and that is what people then see.
+    """
+
+    def __str__(self) -> str:
+        """Return the words."""
+        return "py4j.protocol.Py4JJavaError: An error occurred while calling the join: java.lang.InterruptedException"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +95,6 @@ class Checkpoint:
     offsets: Offsets
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """Where a batch's rows go.
-
-    Attributes:
-        sink: Where results go.
-        plain: Whether result files hold the output as it is.
-        sides: Folders for late and rejected rows, by kind.
-    """
-
-    sink: Sink
-    plain: bool
-    sides: Mapping[str, Folder] = field(default_factory=dict)
-
-
 @dataclass
 class BatchRunner(Runtime):
     """Runs the batches of one start of a query; what Spark's foreachBatch calls.
@@ -114,6 +114,7 @@ class BatchRunner(Runtime):
         cut: Whether a batch may have reached the sink that is not committed: it must come before any round.
         turn: Whoever runs a batch or a round holds it.
         times: When the last batch began, and when it ended, by a clock of this process; None before it did.
+        active: Tells whether Spark still runs batches; not once the query is being stopped.
     """
 
     frames: FrameTree
@@ -128,6 +129,7 @@ class BatchRunner(Runtime):
     spilling: Spilling | None = None
     observed: bool = False
     times: tuple[float | None, float | None] = (None, None)
+    active: Callable[[], bool] = lambda: True
     cut: bool = False
     store: Store = field(init=False)
     protocol: Protocol = field(init=False)
@@ -139,7 +141,7 @@ class BatchRunner(Runtime):
         self.store = self.checkpoint.store
 
     def open(self) -> None:
-        """Read the state that the store holds.
+        """Read the state that the store holds, and deliver what its last batch left to deliver.
 
         Raises:
             StateError: If its newest manifest is damaged.
@@ -154,6 +156,15 @@ class BatchRunner(Runtime):
         self.cut = self.protocol.begun is None and self.checkpoint.offsets.of(state.offered + 1) is not None
         if self.spilling is not None or state.is_cold:
             _ = self._nothing  # in a session as it is now, like that of Spark's batches
+        self.offer(self.protocol, Opened())
+
+    def prepare(self, schemas: Sequence[tuple[str, pa.Schema]]) -> None:
+        """Make the output folders, for readers who come before the first rows.
+
+        Args:
+            schemas: The streams, with the columns that rows have which are not taken.
+        """
+        self.outputs.prepare(self.frames, self.checkpoint.place, self.store, schemas)
 
     def explained(self) -> str:
         """Return how the join runs now, inner joins included."""
@@ -191,10 +202,18 @@ class BatchRunner(Runtime):
                     self._round(Lulled(self.clock(), all=True))
             except BaseException as error:
                 self.error = self._said(error, number)
+                if not self._goes_on():
+                    raise Interrupted from None
                 raise
             finally:
                 self._batch = None
                 self.times = self.times[0], time.monotonic()
+
+    def _goes_on(self) -> bool:
+        try:
+            return self.active()
+        except (Py4JError, PySparkException, OSError):  # Spark is gone
+            return False
 
     # -- called between batches
 
@@ -303,25 +322,25 @@ class BatchRunner(Runtime):
     def withdraw(self, action: Withdraw) -> None:
         """Remove from sink and side outputs what earlier runs left."""
         self.checkpoint.lease.check()
-        self.outputs.sink.restarted(action.first)
-        for folder in self.outputs.sides.values():
-            folder.withdraw(action.first)
+        self.outputs.withdraw(action.first)
 
     def publish(self, action: Publish) -> Published:
-        """Write results to the sink, and rows that were not taken to the side outputs."""
+        """Write results to the sink, or make them ready, as are rows for the side outputs."""
         self.checkpoint.lease.check()
         self.cut = self.protocol.begun is None
-        jobs = self._jobs()
+        jobs, place = self._jobs(), self.checkpoint.place
         read = partial(jobs.read, self.frames, action.files, action.batch)
-        files = jobs.places(action.files)
+        results = Results(jobs.batch.sparkSession, action.batch, place, action.files, read, self.outputs.plain)
         with named(jobs.batch.sparkSession, f"batch {action.batch}: sink"):
-            self.outputs.sink.write(Results(jobs.batch.sparkSession, action.batch, files, read, self.outputs.plain))
-        for kind, folder in self.outputs.sides.items():
-            for name, rows in action.sides.get(kind, {}).items():
-                folder.inside(name).take(jobs.places(rows), action.batch)
-        self.store.remove(action.written)
+            deliveries = self.outputs.write(results, action.sides)
+        self.store.remove({*action.written}.difference(*(delivery.stored for delivery in deliveries)))
         self.after("sink")
-        return Published(self.clock(), time.time())
+        return Published(self.clock(), time.time(), deliveries)
+
+    def deliver(self, action: Deliver) -> None:
+        """Let files of a committed batch appear in their folders."""
+        self.outputs.deliver(action.deliveries, self.checkpoint.place)
+        self.after("delivery")
 
     def commit(self, action: Commit) -> Manifest | None:
         """Write the manifest, if the store is still this run's."""
@@ -334,14 +353,12 @@ class BatchRunner(Runtime):
         return published
 
     def retract(self, action: Retract) -> None:
-        """Take back what was written of a batch that another run has done.
+        """Take back what was made ready of a batch that another run has done.
 
         Raises:
             StateError: That it is so.
         """
-        self.outputs.sink.retract(action.batch)
-        for folder in self.outputs.sides.values():
-            folder.retract(action.batch)
+        self.outputs.retract(action.batch)
         self.checkpoint.lease.check()
         raise StateError(f"Another run has committed batch {action.batch} at {self.store.root}; stop that one.")
 

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.spark.sinks import Results, Sink
 from watersmeet.spark.versions import SPARK
+from watersmeet.state.delivery import Delivery
 
 LOG = "org.apache.spark.sql.delta.DeltaLog"
 
@@ -43,11 +44,12 @@ class DeltaSink(Sink):
         """See Sink."""
         return replace(self, owner=f"watersmeet-{owner}")
 
-    def write(self, results: Results) -> None:
+    def write(self, results: Results) -> tuple[Delivery, ...]:
         """See Sink."""
         once = {"txnAppId": self.owner, "txnVersion": str(results.batch)}
         writer = results.read().write.format("delta").mode("append").options(**self.options, **once)
         writer.partitionBy(*self.partition_by).save(self.path)
+        return ()
 
     def restarted(self, batch: int) -> None:
         """Refuse a table that is ahead of the checkpoint: Delta would pass over new results under old numbers.

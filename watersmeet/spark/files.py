@@ -1,22 +1,21 @@
-"""Publishing a batch's files into an output folder so that a replay replaces what the first try left."""
+"""Output folders: a batch's files are made ready aside, and appear once, for good, when its manifest is written."""
 
-import errno
 import os
 import re
-import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 import pyarrow.fs as pafs
 
+from watersmeet.engine.fuse import RESULTS
+from watersmeet.spark.moving import Mover
 from watersmeet.spark.paths import Place
-from watersmeet.state.durable import sync, sync_bytes, sync_names
+from watersmeet.state.delivery import STAGING, Delivery, is_staged
+from watersmeet.state.durable import sync
 from watersmeet.state.store import Store, files_below
-
-STAGING = "_watersmeet_staging"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,66 +24,87 @@ class Folder:
 
     Attributes:
         place: Where it is.
+        output: Which of the query's outputs it is, such as `path` or `latePath/a`.
         owner: The checkpoint whose files these are; part of their names, so that a replay touches no others.
         run: The run of the query that writes them now; part of their names, too.
         durable: Whether what is published on this host's file system survives a loss of power.
     """
 
     place: Place
+    output: str
     owner: str = ""
     run: str = ""
     durable: bool = False
 
     def written_by(self, owner: str, run: str, durable: bool) -> "Folder":
         """Return the folder as a run of a checkpoint's query writes to it."""
-        return replace(self, owner=owner, run=run, durable=durable and self.place.is_local)
+        return replace(self, owner=owner, run=run, durable=durable)
 
-    def staging(self, batch: int) -> Place:
-        """Return a new hidden folder for a batch's files."""
-        return self.place.inside(f"{STAGING}/{self.owner}-b{batch}-{uuid.uuid4().hex}")
+    # -- before the manifest
 
-    def publish(self, staged: Place, batch: int, ending: str) -> None:
-        """Move the data files of a staged folder in, as `part-b<batch>-*`, partition folders kept."""
-        system, base = _opened(self.place)
-        _, source = _opened(staged)
+    def staging(self, batch: int, store: Place) -> str:
+        """Return where a batch's files may be made ready: a new folder, in the store or hidden in this one.
+
+        In the store if both are on this host: who reads all that lies below the folder then sees nothing unfinished.
+        """
+        base = RESULTS if self.place.is_local and store.is_local else STAGING
+        return f"{base}/{self.owner}-b{batch}-{self.run}-{uuid.uuid4().hex}"
+
+    def staged_at(self, source: str, store: Place) -> Place:
+        """Return where something is that was made ready."""
+        return (self.place if is_staged(source) else store).inside(source)
+
+    def ready(self, staged: str, store: Place, batch: int, ending: str) -> Delivery:
+        """Return the delivery of the data files in a staging folder, partition folders kept."""
+        system, source = _opened(self.staged_at(staged, store))
         moves: list[tuple[str, str]] = []
-        for path in _files(system, source):
+        for path in sorted(_files(system, source)):
             inside = PurePosixPath(path).relative_to(source)
             if inside.name.startswith(("_", ".")):
                 continue
-            target = f"{base}/{inside.parent}" if str(inside.parent) != "." else base
             _, dot, suffix = inside.name.partition(".")
-            moves.append((path, f"{target}/{self._name(batch, len(moves))}{dot}{suffix or ending}"))
-        self._sync(sync_bytes, (path for path, _ in moves))
-        for folder in {os.path.dirname(target) for _, target in moves}:
-            system.create_dir(folder, recursive=True)
-        for path, target in moves:
-            system.move(path, target)
-        self._sync(sync_names, (target for _, target in moves))
-        system.delete_dir(source)
+            name = f"{self._name(batch, len(moves))}{dot}{suffix or ending}"
+            moves.append((f"{staged}/{inside}", str(inside.parent / name)))
+        return self._delivery(moves, store)
 
-    def take(self, files: Iterable[Place], batch: int) -> None:
-        """Move finished files in, as `part-b<batch>-*`.
+    def given(self, files: Sequence[str], store: Place, batch: int) -> Delivery:
+        """Return the delivery of finished files of the store."""
+        names = (f"{self._name(batch, at)}{PurePosixPath(file).suffix}" for at, file in enumerate(files))
+        return self._delivery(list(zip(files, names, strict=True)), store)
 
-        A name appears only with all its bytes: a rename on one device, a copy aside or a single put elsewhere.
-        """
-        system, base = _opened(self.place)
-        system.create_dir(base, recursive=True)
-        moved: list[str] = []
-        for file in files:
-            name = f"{self._name(batch, len(moved))}{PurePosixPath(file.spark).suffix}"
-            _move(_opened(file), (system, f"{base}/{name}"), f"{base}/.{name}")
-            moved.append(f"{base}/{name}")
-        self._sync(sync, moved)
-
-    def _sync(self, write_through: Callable[[Iterable[str]], None], files: Iterable[str]) -> None:
+    def _delivery(self, moves: Iterable[tuple[str, str]], store: Place) -> Delivery:
+        made = Delivery(self.output, (self.place.spark, self.place.arrow), tuple(moves))
+        sources = [self.staged_at(source, store) for source, _ in made.moves]
         if self.durable:
-            write_through(files)
+            # [!] Names, too: a file that isn't where it was made ready counts as delivered.
+            sync(source.arrow for source in sources if source.is_local)
+        return made
+
+    # -- after it
+
+    def deliver(self, delivery: Delivery, store: Place) -> None:
+        """Let the files of a delivery appear, as far as they have not; it may have been meant for another place.
+
+        A name appears only with all its bytes, and once it is there, nothing replaces or removes it.
+        """
+        mover, roots = Mover(_opened(self.place), self.durable and self.place.is_local), dict[Place, None]()
+        for source, target in delivery.moves:
+            places = [Place(*delivery.folder), self.place] if is_staged(source) else [store]
+            for root in dict.fromkeys(places):
+                mover.move(_opened(root), source, target)
+                roots[root] = None
+        mover.finish()
+        staged = {"/".join(source.split("/")[:2]) for source, _ in delivery.moves if source.count("/") > 1}
+        for root in roots:
+            _remove_folders(_opened(root), staged)
+
+    # -- after a restart, or a loss of the checkpoint
 
     def withdraw(self, first: int) -> None:
         """Remove whatever earlier runs left behind of a batch and of those after it.
 
-        There are such after it where an older copy of the checkpoint was restored: they will be written again.
+        Files that are made ready count, and where an older copy of the checkpoint was restored, those that had appeared
+        since it was made: they will be written again.
         """
         system, base = _opened(self.place)
         for path in list(_files(system, base)):
@@ -94,11 +114,24 @@ class Folder:
                     system.delete_file(path)
 
     def retract(self, batch: int) -> None:
-        """Remove what this very run has written of a batch, which another run has done meanwhile."""
+        """Remove what this very run has made ready here of a batch, which another run has done meanwhile."""
         system, base = _opened(self.place)
-        for path in list(_files(system, base)):
-            if PurePosixPath(path).name.startswith(f"{self._prefix(batch)}{self.run}-"):
-                system.delete_file(path)
+        for path in list(_files(system, f"{base}/{STAGING}")):
+            if f"/{self.owner}-b{batch}-{self.run}-" in path:
+                with suppress(FileNotFoundError):
+                    system.delete_file(path)
+
+    # -- anything else
+
+    def make(self) -> bool:
+        """Make the folder unless it is there; return whether it holds nothing that readers see."""
+        system, base = _opened(self.place)
+        system.create_dir(base, recursive=True)
+        if self.place.is_local:
+            with os.scandir(base) as entries:
+                return all(entry.name.startswith(("_", ".")) for entry in entries)
+        found = system.get_file_info(pafs.FileSelector(base, allow_not_found=True))
+        return all(info.base_name.startswith(("_", ".")) for info in found)
 
     def has(self, name: str) -> bool:
         """Tell whether something of that name lies in it."""
@@ -107,13 +140,11 @@ class Folder:
 
     def inside(self, name: str) -> "Folder":
         """Return a folder of this one."""
-        return replace(self, place=self.place.inside(name))
-
-    def _prefix(self, batch: int) -> str:
-        return f"part-b{batch}-{self.owner}-"
+        return replace(self, place=self.place.inside(name), output=f"{self.output}/{name}")
 
     def _name(self, batch: int, number: int) -> str:
-        return f"{self._prefix(batch)}{self.run}-{number:05d}"
+        what = "empty" if batch < 0 else f"b{batch}"
+        return f"part-{what}-{self.owner}-{self.run}-{number:05d}"
 
     def _batch_of(self, name: str) -> int | None:
         """Return the batch that a file of this checkpoint's holds results of, hidden or not; None for any other."""
@@ -129,24 +160,15 @@ def _opened(place: Place) -> tuple[pafs.FileSystem, str]:
     return system, base.rstrip("/")
 
 
-def _move(source: tuple[pafs.FileSystem, str], target: tuple[pafs.FileSystem, str], aside: str) -> None:
-    local = all(isinstance(system, pafs.LocalFileSystem) for system, _ in (source, target))
-    if not local:
-        pafs.copy_files(source[1], target[1], source[0], target[0])
-        source[0].delete_file(source[1])
-        return
-    try:
-        os.replace(source[1], target[1])
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        shutil.copyfile(source[1], aside)
-        os.replace(aside, target[1])
-        os.unlink(source[1])
-
-
 def _files(system: pafs.FileSystem, base: str) -> Iterator[str]:
     if isinstance(system, pafs.LocalFileSystem):  # Arrow fails on names that are not UTF-8, whoever's they are
         return files_below(base)
     selector = pafs.FileSelector(base, recursive=True, allow_not_found=True)
     return (info.path for info in system.get_file_info(selector) if info.type == pafs.FileType.File)
+
+
+def _remove_folders(root: tuple[pafs.FileSystem, str], folders: Iterable[str]) -> None:
+    system, base = root
+    for folder in folders:
+        with suppress(FileNotFoundError):
+            system.delete_dir(f"{base}/{folder}")

@@ -7,6 +7,7 @@ is refused.
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -56,6 +57,11 @@ def place(spark: SparkSession, given: str, what: str) -> Place:
     """
     if not given or "\0" in given or not _is_text(given):
         raise DefinitionError(f"{what} {given!r} is not a path.")
+    if given != given.strip():
+        raise DefinitionError(f"{what} {given!r} begins or ends with a blank; take it away.")
+    if given.split("/")[0].startswith("~"):
+        home = os.path.expanduser(given)
+        raise DefinitionError(f"{what} '{given}': Spark takes ~ for a folder of that name; write {home}, or ./{given}.")
     scheme, rest = _split(given)
     if not scheme:
         return _without_scheme(spark, given, what)
@@ -69,9 +75,25 @@ def place(spark: SparkSession, given: str, what: str) -> Place:
             f"{what} '{given}': Python can't open '{scheme}:'; use one of {known}, or ./{given} for a folder."
         )
     try:
-        return Place(given.rstrip("/") or given, open_as(_Asked(spark, scheme, authority, path)))
+        return Place(given.rstrip("/") or given, open_as(_Asked(spark, scheme, authority, _normal(path))))
     except _Unreachable as problem:
         raise DefinitionError(f"{what} '{given}': {problem}.") from None
+
+
+def text_of(given: object, what: str) -> str:
+    """Return a path as text, whatever it was given as.
+
+    Raises:
+        DefinitionError: If a pathlib.Path was made of a URL, which it has cut a slash from.
+    """
+    if isinstance(given, PurePath) and _split(str(given))[0]:
+        raise DefinitionError(f"{what} {given!r}: a Path can't hold a URL, it drops a slash; give it as text.")
+    return str(given)
+
+
+def _normal(path: str) -> str:
+    """Return a path as Hadoop reads it: without empty steps and ways back."""
+    return "/" + os.path.normpath(path).lstrip("/")
 
 
 def _is_text(given: str) -> bool:
@@ -171,16 +193,18 @@ def _is_file(uri: str) -> bool:
 def _file(asked: _Asked) -> str:
     if asked.authority:
         raise _Unreachable(f"a file: path has no host; write file:///{asked.authority}{asked.path} for that folder")
-    return "/" + os.path.normpath(asked.path).lstrip("/")
+    return asked.path
 
 
 def _dbfs(asked: _Asked) -> str:
     if asked.authority or not os.path.isdir("/dbfs"):
         raise _Unreachable("Python reaches dbfs:/ through the folder /dbfs, which isn't here; use another file system")
-    return f"/dbfs{os.path.normpath(asked.path)}"
+    return f"/dbfs{asked.path}"
 
 
 def _s3(asked: _Asked) -> str:
+    _check_bucket(asked)
+
     def setting(name: str) -> str | None:
         return asked.setting(f"fs.s3a.bucket.{asked.authority}.{name}", f"fs.s3a.{name}")
 
@@ -212,7 +236,13 @@ def _azure(asked: _Asked) -> str:
     return f"{asked.scheme}://{asked.authority}{quote(asked.path)}"
 
 
+def _check_bucket(asked: _Asked) -> None:
+    if not asked.authority:
+        raise _Unreachable(f"it names no bucket; write {asked.scheme}://bucket/...")
+
+
 def _cloud(asked: _Asked) -> str:
+    _check_bucket(asked)
     return f"{asked.scheme}://{asked.authority}{quote(asked.path)}"
 
 

@@ -5,15 +5,18 @@ user's own foreachBatch, at least once.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.spark.files import Folder
+from watersmeet.spark.frames import quoted
 from watersmeet.spark.paths import Place
+from watersmeet.state.delivery import Delivery
 
+SUMMARY = "_common_metadata"
+"""The file of a Parquet folder that holds columns alone."""
 FILE_FORMATS = {"parquet": ".parquet", "json": ".json", "csv": ".csv", "orc": ".orc"}
 
 
@@ -23,15 +26,17 @@ class Results:
 
     Attributes:
         spark: The session to read them with.
-        batch: The batch.
-        files: Parquet files; none if the batch had no results.
+        batch: The batch; -1 for none.
+        store: Where the store is.
+        files: Parquet files in it; none if the batch had no results.
         read: Returns them as a frame in the output's schema.
         plain: Whether the files hold the output as it is, so that a Parquet sink can take them over.
     """
 
     spark: SparkSession
     batch: int
-    files: Sequence[Place]
+    store: Place
+    files: Sequence[str]
     read: Callable[[], DataFrame]
     plain: bool
 
@@ -48,22 +53,37 @@ class Sink(ABC):
         """Return the sink as a run of a checkpoint's query writes to it."""
         return self
 
+    def prepare(self, none: Callable[[], Results]) -> None:
+        """Make what readers find who come before the first results; called at each start, before the first batch.
+
+        Args:
+            none: Returns results of no batch: one file, without rows.
+        """
+        return None
+
     @abstractmethod
-    def write(self, results: Results) -> None:
-        """Write a batch; called again for the same batch after a crash, and must then replace it if it can."""
+    def write(self, results: Results) -> tuple[Delivery, ...]:
+        """Write a batch, or make it ready and return what is to appear once it is committed.
+
+        Called again for the same batch after a crash, in which nothing was committed.
+        """
+
+    def delivered(self, deliveries: Iterable[Delivery]) -> None:
+        """Called when what was made ready has appeared; called again after a crash."""
+        return None
 
     def restarted(self, batch: int) -> None:
-        """Called before the first batch of a run; an earlier run may have written some of it, or of later ones."""
+        """Called before the first batch of a run; a checkpoint that was restored may have written it and more."""
         return None
 
     def retract(self, batch: int) -> None:
-        """Called if it turns out that another run has done a batch which this one has written."""
+        """Called if it turns out that another run has done a batch which this one has written or made ready."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class FileSink(Sink):
-    """Files in a folder, exactly once: written aside, then renamed in under the batch's name."""
+    """Files in a folder, exactly once: made ready aside, and moved in under the batch's name when it is committed."""
 
     format: str
     folder: Folder
@@ -79,23 +99,52 @@ class FileSink(Sink):
         """See Sink."""
         return replace(self, folder=self.folder.written_by(owner, run, durable))
 
-    def write(self, results: Results) -> None:
+    def prepare(self, none: Callable[[], Results]) -> None:
+        """Make the folder, and in an empty one a file with the output's columns and no rows, if one can say them.
+
+        [!] In a folder laid out by columns only Parquet can say which there are, in the one file that readers look at
+        for nothing else: any other is either taken for rows outside all folders, or for the whole of one.
+        """
+        if not (self.folder.make() and self._says_columns):
+            return
+        results = none()
+        if not self.partition_by:
+            deliveries = self.write(results)
+        else:
+            frame, last = results.read(), {name.lower() for name in self.partition_by}
+            frame = frame.select(*sorted(map(quoted, frame.columns), key=lambda name: name.strip("`").lower() in last))
+            deliveries = (self._written(frame, results).renamed(SUMMARY),)
+        for delivery in deliveries:
+            self.folder.deliver(delivery, results.store)
+
+    @property
+    def _says_columns(self) -> bool:
+        """Whether a file without rows says which columns there are."""
+        named = {key.lower(): value.lower() for key, value in self.options.items()}
+        headed = self.format == "csv" and named.get("header") == "true"
+        return self.format == "parquet" or (not self.partition_by and (self.format == "orc" or headed))
+
+    def write(self, results: Results) -> tuple[Delivery, ...]:
         """See Sink."""
         if not results.files:
-            return
-        if self.format == "parquet" and results.plain and not self.partition_by and self._takes_over(results):
-            self.folder.take(results.files, results.batch)
-            return
-        staged = self.folder.staging(results.batch)
-        writer = results.read().write.format(self.format).options(**self.options)
-        if self.partition_by:
-            writer = writer.partitionBy(*self.partition_by)
-        writer.save(staged.spark)
-        self.folder.publish(staged, results.batch, FILE_FORMATS[self.format])
+            return ()
+        if self._takes_over(results):
+            return (self.folder.given(results.files, results.store, results.batch),)
+        return (self._written(results.read(), results, self.partition_by),)
+
+    def _written(self, frame: DataFrame, results: Results, partition_by: Sequence[str] = ()) -> Delivery:
+        """Write rows where they are made ready."""
+        staged = self.folder.staging(results.batch, results.store)
+        writer = frame.write.format(self.format).options(**self.options)
+        if partition_by:
+            writer = writer.partitionBy(*partition_by)
+        writer.save(self.folder.staged_at(staged, results.store).spark)
+        return self.folder.ready(staged, results.store, results.batch, FILE_FORMATS[self.format])
 
     def _takes_over(self, results: Results) -> bool:
-        local = all(file.is_local and Path(file.arrow).exists() for file in results.files)
-        return not self.options and self.folder.place.is_local and local
+        """Tell whether the files of the store are the output's as they are."""
+        local = self.folder.place.is_local and results.store.is_local
+        return self.format == "parquet" and results.plain and local and not (self.partition_by or self.options)
 
     def restarted(self, batch: int) -> None:
         """See Sink."""
@@ -112,6 +161,7 @@ class FrameSink(Sink):
 
     consume: Callable[[DataFrame, int], None]
 
-    def write(self, results: Results) -> None:
+    def write(self, results: Results) -> tuple[Delivery, ...]:
         """See Sink."""
         self.consume(results.read(), results.batch)
+        return ()

@@ -26,8 +26,8 @@ from watersmeet.engine.sides import SIDES
 from watersmeet.errors import DefinitionError, PredicateError, StateError, WatersmeetError
 from watersmeet.model.duration import microseconds
 from watersmeet.model.size import bytes_of
-from watersmeet.spark import checks, observed
-from watersmeet.spark.batch import DATA_ERROR, BatchRunner, Checkpoint, Outputs, description
+from watersmeet.spark import checks, observed, tables
+from watersmeet.spark.batch import DATA_ERROR, BatchRunner, Checkpoint, description
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.delta import DeltaSink, check_jars
 from watersmeet.spark.exchange import warm_up
@@ -36,9 +36,11 @@ from watersmeet.spark.frames import host, is_local
 from watersmeet.spark.lease import Stopped, take
 from watersmeet.spark.lulls import Lulls
 from watersmeet.spark.offsets import Offsets
-from watersmeet.spark.paths import Place, absolute, place, reached
+from watersmeet.spark.outputs import Outputs
+from watersmeet.spark.paths import Place, absolute, place, reached, text_of
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
 from watersmeet.spark.spill import quotas_of
+from watersmeet.spark.tables import TableSink
 from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.versions import misfit
 from watersmeet.spark.workers import save_space
@@ -62,8 +64,8 @@ STOPPED = "The query has stopped. Start it again to pay what is owed; next time,
 class JoinWriter:
     """Builds a running join; every method returns a new writer.
 
-    File formats (parquet, json, csv, orc) and Delta hold each result exactly once, through any crash; other formats,
-    tables and foreachBatch at least once.
+    File formats (parquet, json, csv, orc), tables made of such files and Delta hold each result exactly once, through
+    any crash; other formats and tables and foreachBatch at least once.
     """
 
     join: "Join"
@@ -73,6 +75,7 @@ class JoinWriter:
     _trigger: Mapping[str, Any] = field(default_factory=dict)
     _name: str | None = None
     _consume: Consume | None = None
+    _table: str | None = None
 
     def format(self, source: str) -> "JoinWriter":
         """Set the sink's format: parquet, json, csv, orc, delta, console, memory, noop, or any that Spark writes."""
@@ -90,7 +93,7 @@ class JoinWriter:
         for key in options:
             checks.option(key, own)
         plain = {
-            own.get(key.lower(), key): str(value).lower() if isinstance(value, bool) else str(value)
+            own.get(key.lower(), key): str(value).lower() if isinstance(value, bool) else text_of(value, key)
             for key, value in options.items()
             if value is not None
         }
@@ -126,18 +129,36 @@ class JoinWriter:
             raise DefinitionError(f"foreachBatch({func!r}): give a function of a frame and the number of a batch.")
         return replace(self, _consume=func)
 
-    def toTable(self, tableName: str, **options: Any) -> "JoinQuery":
-        """Append to a table and start; at least once."""
+    def toTable(
+        self,
+        tableName: str,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: str | Sequence[str] | None = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> "JoinQuery":
+        """Append to a table, made if there is none, and start.
+
+        Tables of Spark's own catalog that are files hold each result exactly once, others at least once.
+
+        Args:
+            tableName: The table.
+            format: See `format`; of a table that exists, its own.
+            outputMode: See `outputMode`.
+            partitionBy: See `partitionBy`; of a table that exists, its own.
+            queryName: See `queryName`.
+            options: See `options`.
+        """
         checks.text("toTable", tableName, "matches")
         writer = self.options(**options)
+        writer = writer if format is None else writer.format(format)
+        writer = writer if outputMode is None else writer.outputMode(outputMode)
+        writer = writer if partitionBy is None else writer.partitionBy(partitionBy)
+        writer = writer if queryName is None else writer.queryName(queryName)
+        return replace(writer, _table=tableName).start()
 
-        def consume(frame: DataFrame, batch: int) -> None:
-            appended = frame.write.mode("append").options(**writer._sink_options())
-            appended.partitionBy(*writer._partitions).saveAsTable(tableName)
-
-        return writer.foreachBatch(consume).start()
-
-    def start(self, path: str | None = None) -> "JoinQuery":
+    def start(self, path: str | PathLike[str] | None = None) -> "JoinQuery":
         """Start the join.
 
         Raises:
@@ -146,6 +167,9 @@ class JoinWriter:
         if path is not None:
             checks.text("start", fspath(path) if isinstance(path, PathLike) else path, "/data/matches")
         writer = self if path is None else self.option("path", path)
+        given = self._options.get("path", writer._options.get("path"))
+        if given != writer._options.get("path"):
+            raise DefinitionError(f"The path is given twice: option('path', {given!r}) and start({str(path)!r}).")
         try:
             return writer._start()
         except OSError as error:
@@ -190,6 +214,7 @@ class JoinWriter:
                 slots = joins.operator.host.slots or 1
                 runner.spilling = Controller(tree.spill, name, slots, quotas_of(tree.spill, joins))
             runner.open()
+            runner.prepare(join.stream_schemas)
             _warn(tree)
             runner.observed = observed.is_listened(spark)
             rows = tree.input(bool(sides))
@@ -236,12 +261,12 @@ class JoinWriter:
         if named:
             columns = [(name, frame.columns) for name, frame in self.join.leaves]
             checks.alike(columns, "rows that are not taken are written with every column: rename one")
-        return {kind: Folder(self._place(self._options[option], option)) for kind, option in named.items()}
+        return {kind: Folder(self._place(self._options[option], option), option) for kind, option in named.items()}
 
     def _due(self) -> float | None:
-        """Return the seconds from one batch to the next, if the trigger says so."""
+        """Return the seconds from one batch to the next, if the trigger says so; zero is as soon as possible."""
         every = self._trigger.get("processingTime")
-        return microseconds(every, "processingTime") / 1e6 if every else None
+        return (microseconds(every, "processingTime") / 1e6 or None) if every else None
 
     def _sink_options(self) -> dict[str, str]:
         return {key: value for key, value in self._options.items() if key not in OWN_OPTIONS}
@@ -249,8 +274,10 @@ class JoinWriter:
     def _sink(self) -> Sink:
         if self._consume is not None:
             return FrameSink(self._consume)
+        if self._table is not None:
+            return self._into_table(self._table)
         if self._format in FILE_FORMATS:
-            folder = Folder(self._place(self._path(), "path"))
+            folder = Folder(self._place(self._path(), "path"), "path")
             checks.folder(folder)
             return FileSink(self._format, folder, self._sink_options(), self._partitions)
         if self._format == "delta":
@@ -258,6 +285,21 @@ class JoinWriter:
             path = absolute(self.join.spark, self._path())
             return DeltaSink(self.join.spark, path, self._sink_options(), self._partitions)
         return FrameSink(_CONSUMERS.get(self._format, JoinWriter._save)(self))
+
+    def _into_table(self, name: str) -> Sink:
+        spark, none = self.join.spark, self.join.read_results(self.join.leaves[0][1], (), "")
+        options = self._sink_options()
+        if not spark.catalog.tableExists(name):
+            place = {"path": absolute(spark, self._options["path"])} if "path" in self._options else {}
+            tables.made(none, name, self._format, options | place, self._partitions)
+        table = tables.file_table(spark, name)
+        if table is None:
+            return FrameSink(tables.appending(spark, name))
+        table.check(none.schema)
+        folder = Folder(self._place(table.location, "path"), "path")
+        checks.folder(folder)
+        own = (table.format, folder, {**table.options, **options}, table.partition_by)
+        return TableSink(*own, table=table, spark=spark)
 
     def _path(self) -> str:
         if "path" not in self._options:
@@ -328,6 +370,7 @@ class JoinQuery:
         )
         self._settling = False
         runner.checkpoint.lease.needed = lambda: self.isActive
+        runner.active = lambda: query.isActive
         if self._lulls is not None:
             self._lulls.start()
 

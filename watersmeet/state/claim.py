@@ -1,11 +1,12 @@
 """A store belongs to one query: what that is stands in it from the first start on, and is compared at every other."""
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.state import manifest as manifests
+from watersmeet.state.differences import differences
 from watersmeet.state.sealed import seal, unseal
 from watersmeet.state.store import Store
 
@@ -68,23 +69,9 @@ def _check_copy(store: Store, found: Mapping[str, Any], output: str | None) -> N
 
 
 def _compare(store: Store, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-    what = "; ".join(_changes(theirs, mine))
+    what = "; ".join(differences(theirs, mine))
     if what:
         raise DefinitionError(
             f"The checkpoint at {store.root} belongs to another query: {what}. "
             "Use a new checkpointLocation, or the old query; nodes, strategy, order and trigger may change."
         )
-
-
-def _changes(theirs: Mapping[str, Any], mine: Mapping[str, Any], where: str = "") -> Iterator[str]:
-    """Yield what changed, a part each; of a join within the join, what changed there."""
-    for key in {**theirs, **mine}:
-        old, new = theirs.get(key), mine.get(key)
-        if isinstance(old, Mapping) and isinstance(new, Mapping) and key.startswith("join "):
-            yield from _changes(old, new, f"{where}{key}: ")
-        elif old != new:
-            yield f"{where}{key} was {_shown(old)} and is now {_shown(new)}"
-
-
-def _shown(part: Any) -> str:
-    return "missing" if part is None else repr(part)

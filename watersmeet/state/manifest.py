@@ -1,8 +1,8 @@
 """The manifest of a batch: which chunks are live, who owns them, how far time has come.
 
-Written once per batch, after the batch's results are in the sink. Most manifests are deltas on the one before; every so
-often one is a snapshot, so that a commit does not grow with the number of chunks and a restart reads few files. Each
-holds a digest of the one before: files of different histories are never taken for one.
+Written once per batch, when its results are ready: files that it names are then delivered. Most manifests are deltas on
+the one before; every so often one is a snapshot, so that a commit does not grow with the number of chunks and a restart
+reads few files. Each holds a digest of the one before: files of different histories are never taken for one.
 """
 
 import re
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from watersmeet.errors import StateError
 from watersmeet.state.chunk import CHUNKS, Chunk
+from watersmeet.state.delivery import Delivery
 from watersmeet.state.learned import Learned
 from watersmeet.state.promised import Promised, Promises
 from watersmeet.state.sealed import digest, seal, unseal
@@ -67,6 +68,7 @@ class Manifest:
         ledger: What is owed, and what the next batch pays of it.
         settled: The time before which no result can lie that is still to come; None for minus infinity.
         offered: The number by which its source knows the last batch that brought rows.
+        deliveries: The files that appear in output folders once the manifest is written.
         inner: The state of the joins that are streams of this one, by position; one file holds them all, so that
             they are committed together.
     """
@@ -85,6 +87,7 @@ class Manifest:
     ledger: Ledger = field(default_factory=Ledger)
     settled: int | None = None
     offered: int = -1
+    deliveries: tuple[Delivery, ...] = ()
 
     @property
     def files(self) -> frozenset[str]:
@@ -144,8 +147,14 @@ def superseded(batch: int) -> frozenset[str]:
 
 def publish(store: Store, manifest: Manifest, before: Manifest) -> Manifest | None:
     """Write a manifest and return it; None, and nothing is written, if there is one for its batch already."""
-    data = seal(_body(manifest, before) | {"input": manifest.input, "follows": before.digest})
+    data = seal(_body(manifest, before) | _of_whole(manifest, before))
     return replace(manifest, digest=digest(data)) if store.publish(path_of(manifest.batch), data) else None
+
+
+def _of_whole(manifest: Manifest, before: Manifest) -> dict[str, Any]:
+    """Return what is said once for a join and all within it."""
+    deliveries = [delivery.to_json() for delivery in manifest.deliveries]
+    return {"input": manifest.input, "follows": before.digest, "deliveries": deliveries}
 
 
 def _body(manifest: Manifest, before: Manifest) -> dict[str, Any]:
@@ -198,7 +207,8 @@ def load(store: Store, batch: int) -> Manifest | None:
     manifest: Manifest | None = None
     for file in reversed(files):
         manifest = replace(_manifest(file.body, manifest), input=file.body["input"], digest=file.digest)
-    return manifest
+    deliveries = tuple(map(Delivery.from_json, last.body["deliveries"]))
+    return manifest and replace(manifest, deliveries=deliveries)
 
 
 def told(store: Store, batch: int) -> list[Mapping[str, Any]]:

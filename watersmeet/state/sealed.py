@@ -7,7 +7,7 @@ from typing import Any
 
 from watersmeet.errors import StateError
 
-FORMAT = 8
+FORMAT = 9
 """What chunks, manifests and all else in a store look like; a store of another number can't be read."""
 _HEAD = re.compile(rb"watersmeet (\d+) ([0-9a-f]{32})")
 _WAY_OUT = "restore it or start a new checkpoint"

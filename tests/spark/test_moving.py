@@ -1,0 +1,111 @@
+"""Moving files into an output folder: at once or not at all, and again after a cut without doing it twice."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow.fs as pafs
+import pytest
+
+from watersmeet.spark.files import Folder
+from watersmeet.spark.moving import Mover
+from watersmeet.spark.paths import Place
+from watersmeet.state.delivery import STAGING, Delivery
+
+LOCAL = pafs.LocalFileSystem()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "from").mkdir()
+    for name in ("x", "y"):
+        (tmp_path / "from" / name).write_text(name)
+    return tmp_path / "from"
+
+
+def move(mover: Mover, source: Path, *names: str, system: pafs.FileSystem = LOCAL) -> None:
+    for name in names:
+        mover.move((system, str(source)), name, f"k={name}/{name}")
+    mover.finish()
+
+
+def held(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_is_gone_was_moved(source: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        move(Mover((LOCAL, str(tmp_path / "to")), durable=True), source, "x", "y", "z")
+    assert held(tmp_path / "to") == {"k=x/x": "x", "k=y/y": "y"} and held(source) == {}
+
+
+def test_another_run_that_was_quicker(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def vanish(origin: str, target: str) -> None:
+        os.unlink(origin)
+        raise FileNotFoundError(origin)
+
+    monkeypatch.setattr(os, "replace", vanish)
+    move(Mover((LOCAL, str(tmp_path / "to"))), source, "x")
+    monkeypatch.setattr(os, "replace", lambda origin, target: (_ for _ in ()).throw(FileNotFoundError(target)))
+    with pytest.raises(FileNotFoundError):  # not the file that was to be moved, but where to
+        move(Mover((LOCAL, str(tmp_path / "to"))), source, "y")
+
+
+def test_another_disk(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is copied stays where it was until all is safe; a name appears with all its bytes."""
+    rename = os.replace
+
+    def refuse(origin: str, target: str) -> None:
+        if os.path.dirname(origin) != os.path.dirname(target):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        assert held(source) and Path(origin).read_text() == os.path.basename(target)
+        rename(origin, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    mover = Mover((LOCAL, str(tmp_path / "to")), durable=True)
+    mover.move((LOCAL, str(source)), "x", "x")
+    assert held(source) == {"x": "x", "y": "y"}
+    mover.finish()
+    assert held(source) == {"y": "y"} and held(tmp_path / "to") == {"x": "x"}
+    monkeypatch.setattr(shutil, "copyfile", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left")))
+    with pytest.raises(OSError, match="No space left"):
+        move(mover, source, "y")
+    assert held(source) == {"y": "y"}
+
+
+def test_other_file_systems(source: Path, tmp_path: Path) -> None:
+    far, to = pafs.SubTreeFileSystem(str(tmp_path), LOCAL), tmp_path / "to"
+    mover = Mover((far, "to"))
+    mover.move((LOCAL, str(source)), "x", "x")
+    assert held(to) == {"x": "x"} and held(source) == {"x": "x", "y": "y"}
+    Mover((far, "to")).move((LOCAL, str(source)), "x", "x")  # cut before it was removed
+    mover.finish()
+    assert held(to) == {"x": "x"} and held(source) == {"y": "y"}
+    (to / "staged").mkdir()
+    (to / "staged" / "z").write_text("z")
+    mover.move((far, "to"), "staged/z", "z")
+    assert held(to) == {"x": "x", "z": "z"}
+
+
+def test_what_was_made_ready_in_a_folder_that_has_moved(tmp_path: Path) -> None:
+    """[!] Whether the folder's path has changed, or all was moved together, no file is left behind."""
+    for old, new in (("old", "new"), ("gone", "moved")):
+        here = tmp_path / (old if old == "old" else new) / STAGING / "b0"
+        here.mkdir(parents=True)
+        (here / "p").write_text("p")
+        (here / "_SUCCESS").write_text("")
+        was, now = (Place(str(tmp_path / name), str(tmp_path / name)) for name in (old, new))
+        delivery = Delivery("path", (was.spark, was.arrow), ((f"{STAGING}/b0/p", "part-b0-x"),))
+        Folder(now, "path").deliver(delivery, Place(str(tmp_path), str(tmp_path)))
+        assert held(tmp_path / new) == {"part-b0-x": "p"} and not here.exists()
+
+
+def test_a_batch_that_another_run_has_done_is_taken_back(tmp_path: Path) -> None:
+    folder = Folder(Place(str(tmp_path), str(tmp_path)), "path").written_by("owner", "run", durable=False)
+    for name in ("owner-b3-run-1", "owner-b3-other-1", "owner-b2-run-1"):
+        (tmp_path / STAGING / name).mkdir(parents=True)
+        (tmp_path / STAGING / name / "p").write_text("p")
+    folder.retract(3)
+    left = {path.parent.name for path in tmp_path.rglob("p")}
+    assert left == {"owner-b3-other-1", "owner-b2-run-1"}

@@ -1,0 +1,95 @@
+"""Tables as outputs: those that are files hold each result once, and other streams can read them."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import watersmeet as wm
+from tests.spark.crashing_join import Steps
+from tests.spark.harness import Case, cuts, expected, frames, join_of, write
+from watersmeet.spark.batch import BatchRunner
+from watersmeet.spark.writer import JoinWriter
+from watersmeet.testing.oracle import Sliding, Stream
+
+pytestmark = pytest.mark.spark
+
+CASE = Case(
+    [Stream("a", Sliding(10), 5), Stream("b", Sliding(10), 5)],
+    cuts(62, "ab", batches=3, nulls=0),
+    "a.x < b.x",
+    lambda a, b: a["x"] < b["x"],
+)
+TABLE = "table_of_results"
+
+
+class CutShort(Exception):
+    """Ends a run where a crash would."""
+
+
+def cut_short(step: str) -> None:
+    raise CutShort(step)
+
+
+@pytest.fixture
+def writer(spark: SparkSession, tmp_path: Path) -> Iterator[JoinWriter]:
+    write(tmp_path / "in", CASE.batches)
+    spark.sql(f"DROP TABLE IF EXISTS {TABLE}")
+    joined = join_of(CASE, frames(spark, tmp_path / "in", "ab"), select="a.k AS k, a.id AS a, b.id AS b")
+    yield joined.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    spark.sql(f"DROP TABLE IF EXISTS {TABLE}")
+
+
+def wanted() -> Counter[Any]:
+    return Counter(ids for ids, _ in expected(CASE).results.elements())
+
+
+def found(frame: DataFrame) -> Counter[Any]:
+    return Counter((row.a, row.b) for row in frame.collect())
+
+
+def test_a_table_of_files_and_a_stream_over_it_hold_each_result_once(
+    spark: SparkSession, writer: JoinWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, seen = BatchRunner.open, Counter[Any]()
+    for step in ("sink", "manifest", "delivery", ""):
+        monkeypatch.setattr(BatchRunner, "open", Steps([step, 1] if step else None, cut_short).watching(claim))
+        path = str(tmp_path / "table")
+        try:
+            writer.toTable(TABLE, partitionBy="k", queryName="tabled", path=path).awaitTermination()
+        except (wm.StateError, CutShort) as error:
+            assert step and step in str(error)
+        stream = spark.readStream.table(TABLE).writeStream.option("checkpointLocation", str(tmp_path / "reader"))
+        stream = stream.foreachBatch(lambda frame, batch: seen.update(found(frame))).trigger(availableNow=True)
+        stream.start().awaitTermination()
+    assert (tmp_path / "table").is_dir()
+    assert seen == found(spark.table(TABLE)) == wanted()
+    assert spark.sql(f"SHOW PARTITIONS {TABLE}").count() == len({row.k for row in spark.table(TABLE).collect()}) > 1
+
+
+def test_a_table_that_exists_is_written_its_own_way(spark: SparkSession, writer: JoinWriter) -> None:
+    spark.sql(f"CREATE TABLE {TABLE} (b BIGINT, A BIGINT, k STRING) USING csv OPTIONS (header 'true', sep '|')")
+    writer.toTable(TABLE, format="json", outputMode="append").awaitTermination()
+    assert found(spark.table(TABLE).withColumnRenamed("A", "a")) == wanted()
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ("a BIGINT, b BIGINT", r"Table \w+ has the columns a, b, and the results have k, a, b; choose them with"),
+        ("k INT, a BIGINT, b BIGINT", r"Column 'k' is int in table \w+ and string in the results; cast it in select"),
+    ],
+)
+def test_other_columns_are_refused(spark: SparkSession, writer: JoinWriter, columns: str, problem: str) -> None:
+    spark.sql(f"CREATE TABLE {TABLE} ({columns}) USING parquet")
+    with pytest.raises(wm.DefinitionError, match=problem):
+        writer.toTable(TABLE)
+
+
+def test_a_table_that_is_more_than_files_is_sparks(spark: SparkSession, writer: JoinWriter) -> None:
+    spark.sql(f"CREATE TABLE {TABLE} (k STRING, a BIGINT, b BIGINT) USING parquet CLUSTERED BY (a) INTO 2 BUCKETS")
+    writer.toTable(TABLE).awaitTermination()
+    assert found(spark.table(TABLE)) == wanted()

@@ -1,0 +1,105 @@
+"""Where a batch's rows go: results to the sink, rows that are not joined to side outputs."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+
+from watersmeet.engine import sides
+from watersmeet.engine.fuse import ResultWriter
+from watersmeet.spark.files import Folder
+from watersmeet.spark.paths import Place
+from watersmeet.spark.sinks import FileSink, Results, Sink
+from watersmeet.spark.tree import FrameTree
+from watersmeet.state.delivery import Delivery
+from watersmeet.state.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """The sink and the side outputs of one start of a query.
+
+    Attributes:
+        sink: Where results go.
+        plain: Whether result files hold the output as it is.
+        sides: Folders for late and rejected rows, by kind.
+    """
+
+    sink: Sink
+    plain: bool
+    sides: Mapping[str, Folder] = field(default_factory=dict)
+
+    def prepare(self, frames: FrameTree, place: Place, store: Store, schemas: Sequence[tuple[str, pa.Schema]]) -> None:
+        """Make the output folders, and in empty ones files that have columns and no rows.
+
+        Args:
+            frames: The join.
+            place: Where its store is.
+            store: The store.
+            schemas: The streams, with the columns that rows have which are not taken.
+        """
+        made: list[str] = []
+
+        def none() -> Results:
+            made.append(_without_rows(store, frames.query.file_schema))
+            read = partial(frames.read, frames.spark.range(0), [place.inside(file).spark for file in made], "")
+            return Results(frames.spark, -1, place, made, read, self.plain)
+
+        self.sink.prepare(none)
+        store.remove(made)
+        for kind, folder in self.sides.items():
+            for name, schema in schemas if kind != "punctuation" else ():  # those have columns of their own
+                side = folder.inside(name)
+                if side.make():
+                    path = f"sides/empty-{kind}-{uuid.uuid4().hex}.parquet"
+                    sides.write(store, path, schema.empty_table())
+                    side.deliver(side.given([path], place, -1), place)
+
+    def write(self, results: Results, rows: Mapping[str, Mapping[str, list[str]]]) -> tuple[Delivery, ...]:
+        """Write a batch's results and the files of rows that are not joined, or make them ready to be delivered.
+
+        Args:
+            results: The results.
+            rows: Files of the store, by kind and stream.
+        """
+        beside = (
+            folder.inside(name).given(files, results.store, results.batch)
+            for kind, folder in self.sides.items()
+            for name, files in rows.get(kind, {}).items()
+        )
+        return (*self.sink.write(results), *beside)
+
+    def deliver(self, deliveries: Sequence[Delivery], store: Place) -> None:
+        """Let files of a committed batch appear, as far as they have not."""
+        for delivery in deliveries:
+            self._folder_of(delivery).deliver(delivery, store)
+        self.sink.delivered([delivery for delivery in deliveries if delivery.output == "path"])
+
+    def _folder_of(self, delivery: Delivery) -> Folder:
+        """Return where a delivery goes: to the output it was made for, wherever that is now; if gone, where it was."""
+        base, _, name = delivery.output.partition("/")
+        own = [self.sink.folder] if isinstance(self.sink, FileSink) else []
+        for folder in (*own, *self.sides.values()):
+            if folder.output == base:
+                return folder.inside(name) if name else folder
+        return Folder(Place(*delivery.folder), delivery.output)
+
+    def withdraw(self, first: int) -> None:
+        """Remove what earlier runs left of a batch and of those after it."""
+        self.sink.restarted(first)
+        for folder in self.sides.values():
+            folder.withdraw(first)
+
+    def retract(self, batch: int) -> None:
+        """Remove what this run has made ready of a batch which another has done."""
+        self.sink.retract(batch)  # what is for side outputs was made ready in the store
+
+
+def _without_rows(store: Store, schema: pa.Schema) -> str:
+    """Write a file of results without any; return where it is."""
+    writer = ResultWriter(store, schema, f"empty-{uuid.uuid4().hex}")
+    writer.write(pa.RecordBatch.from_pylist([], schema=schema))
+    writer.close()
+    return writer.files[0]
