@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TOPICS = ("london", "newyork", "tokyo")
 RESULTS = "falls"
 PARTITIONS = 2
-WINDOW, DISORDER, GAP = 3.0, 1.0, 0.55
+WINDOW, DISORDER, GAP = 3.0, 1.0, 0.6
 TICK = 0.05
 """Seconds between two sendings."""
 QUIET = 5.0
@@ -229,7 +229,7 @@ class View:
                     return
                 status.update(self.line())
                 if not self.console.is_terminal and time.monotonic() - last_line > QUIET:
-                    self.console.print(self.line())
+                    self.console.print(self.line(), soft_wrap=True)
                     last_line = time.monotonic()
 
     def _behind(self) -> bool:
