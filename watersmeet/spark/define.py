@@ -199,7 +199,7 @@ def _outputs(
         checks.alike(columns, "results show every column: rename one, or say what to show with select='...'")
         if not any(stream.table for stream in shown):
             return (), None, ""
-        select = _shown(shown, identity)
+        select = _shown(join.query, identity)
     if isinstance(select, str):
         parsed = parse_select(select, join.query, join.spark, untrusted)
     else:
@@ -218,13 +218,15 @@ def _outputs(
     return outputs, parsed.computed, text
 
 
-def _shown(streams: Sequence[StreamSpec], identity: bool) -> list[Column]:
+def _shown(query: Query, identity: bool) -> list[Column]:
     """Return one struct column per stream, and `_time`, where tables have a column that nobody is to see."""
     shown = []
-    for spec in streams:
-        names = [name for name in spec.schema.names if name != TABLE_TIME]
-        columns = [F.col(f"{quoted(spec.name)}.{quoted(name)}") for name in names]
-        shown.append(F.struct(*columns).alias(spec.name))
+    for at, spec in enumerate(query.streams):
+        columns = {name: F.col(f"{quoted(spec.name)}.{quoted(name)}") for name in spec.schema.names}
+        struct = F.struct(*(column for name, column in columns.items() if name != TABLE_TIME))
+        if at in query.optional:  # a stream that a result lacks has no time
+            struct = F.when(columns[spec.schema.names[spec.time]].isNotNull(), struct)
+        shown += [] if at in query.hides else [struct.alias(spec.name)]
     return [*shown, F.col("_time"), *([F.col(ID)] if identity is True else [])]
 
 
