@@ -1,0 +1,51 @@
+"""A join with optional streams, cut at every step of the batch protocol: the same results in the same batches."""
+
+from collections import Counter
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.test_optional import plain_case, query_of, run_case
+from tests.runtime.test_cuts import STRATEGIES, Cut, Cuttable, Frail, Moments, Sink
+from watersmeet.engine.operator import Operator
+from watersmeet.limits import limited
+from watersmeet.runtime.protocol import Offered, Protocol
+from watersmeet.runtime.tree import JoinTree
+from watersmeet.state import manifest as manifests
+
+pytestmark = pytest.mark.long
+ROWS = [
+    [("a", 6 * b + t, 1.0, "pqr"[(t + b) % 3]) for t in range(6)] + [("b", 6 * b + t, 1.0, "pq"[b % 2]) for t in (1, 5)]
+    for b in range(6)
+]
+
+
+def go(case: dict[str, Any], folder: Path, sink: Sink, batch: int, moment: int) -> None:
+    """Start the query, which goes on from what it finds in the store, for one batch."""
+    moments = Moments(moment)
+    run = Cuttable(query_of(case), Frail(str(folder), moments=moments), sink=sink, moments=moments)
+    tree = JoinTree(Operator(run.query, STRATEGIES[batch % 3], run.store, run.name, sides=True))
+    ids = count(sum(map(len, case["batches"][:batch])))
+    rows = [("ab".index(n), {"id": next(ids), "ts": t, "x": x, "k": k}) for n, t, x, k in case["batches"][batch]]
+    run._arrivals, run._exchange = {tree.path: rows}, ("local", "shuffle")[batch % 2]
+    run.offer(Protocol(tree, manifests.last(run.store) or tree.start()), Offered(batch))
+
+
+@pytest.mark.parametrize("how", ["left", "semi", "anti"])
+def test_cut_in_the_midst_of_everything_it_goes_on(tmp_path: Path, how: str) -> None:
+    case, sink, cuts = plain_case(how, ROWS), Sink(), 0
+    uncut, wanted = run_case(case, str(tmp_path / "uncut"))
+    with limited(merged_chunks=2, tier_rows=1):
+        for batch in range(len(ROWS)):
+            for moment in count(1):
+                try:
+                    go(case, tmp_path / "cut", sink, batch, moment)
+                    break
+                except Cut:
+                    cuts += 1
+    assert sum((found for found, _ in sink.values()), Counter()) == uncut.results == wanted.results
+    assert [sink[batch][0].total() for batch in range(len(ROWS))] == [p["outputRows"] for p in uncut.progress]
+    assert cuts > 10 * len(ROWS)
+    assert len(wanted.results) > 5
