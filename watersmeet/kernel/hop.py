@@ -56,14 +56,14 @@ class Hops:
         reader = Reader(query, table)
         self._query, self._reader, self._asker = query, reader, Asker(reader, duck, cache, run, clock)
         sql, comparisons = Sql(reader, duck, self._asker), Comparisons(reader, duck)
-        self._by = Evaluators(reader, sql, comparisons, Undecided(query, sql, comparisons))
+        self.by = Evaluators(reader, sql, comparisons, Undecided(query, sql, comparisons))
         self.work = Work(costs=self._asker.costs)
         self._search = Search(reader, duck, router, self.work)
 
     def entry_filters(self, conjuncts: Sequence[Conjunct]) -> tuple[Filter, ...]:
         """Return the filters of tuples that have not probed yet, by the conjuncts over their own stream alone."""
         return residuals(
-            self._by,
+            self.by,
             sql=tuple(conjunct for conjunct in conjuncts if not conjunct.calls and not conjunct.near),
             near=tuple(conjunct for conjunct in conjuncts if conjunct.near),
             calls=tuple(conjunct for conjunct in conjuncts if conjunct.calls),
@@ -72,7 +72,7 @@ class Hops:
     def filters(self, step: Step) -> tuple[Filter, ...]:
         """Return the filters of a hop's candidates."""
         return residuals(
-            self._by, sql=step.sql, near=step.near, hopeful=step.hopeful, calls=step.calls, raising=step.raising
+            self.by, sql=step.sql, near=step.near, hopeful=step.hopeful, calls=step.calls, raising=step.raising
         )
 
     def enter(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Partials:
@@ -119,7 +119,7 @@ class Hops:
 
     def undecided(self, block: Partials) -> NDArray[np.bool_]:
         """Return which combinations Spark has to decide; the others are results."""
-        return self._by.undecided.mask(block)
+        return self.by.undecided.mask(block)
 
     def answers(self, block: Partials) -> dict[str, pa.Array]:
         """Return what Python predicates answer that conjuncts left to Spark call."""
