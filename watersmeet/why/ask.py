@@ -1,4 +1,4 @@
-"""Answers why from what a join has kept: its state, the rows that it turned away, its results and its progress."""
+"""Answers why: finds the tuples that are asked about and judges their combinations."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,34 +6,49 @@ from functools import cached_property
 from itertools import islice, product
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
+from watersmeet.errors import PredicateError
 from watersmeet.kernel.answers import AnswerCache
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.hop import Hops
-from watersmeet.predicate.model import Column
-from watersmeet.show import plain
-from watersmeet.why.answer import Answer, Fate, Tuple
+from watersmeet.kernel.partials import Partials
+from watersmeet.kernel.steps import Step, step
+from watersmeet.why.answer import Answer
 from watersmeet.why.asked import Asked, listed
-from watersmeet.why.judged import Decide, Judged, Seen
+from watersmeet.why.judged import Decide, Judged, Seen, block_of
 from watersmeet.why.kept import Anywhere, Kept
+from watersmeet.why.lookup import Lookup
 from watersmeet.why.outputs import Outputs, Results
-from watersmeet.why.verdict import NOT_TAKEN, Verdicts
-from watersmeet.why.voice import Voice, in_batch
+from watersmeet.why.verdict import MOST, MOST_RESULTS, Completed, Ground, Member, Verdicts
+from watersmeet.why.voice import Voice
 
-MOST = 3
-"""Tuples of a stream that are told of, if several have the values asked for."""
 MOST_COMBINATIONS = 6
+"""Combinations that are told of, if several tuples have the values asked for."""
+
+
+def answered(ground: Ground, asked: Sequence[Asked]) -> Answer:
+    """Return the answer to a question.
+
+    Args:
+        ground: What it is drawn from.
+        asked: The tuples, in the order of the streams.
+    """
+    found = [ground.tuples(one) for one in asked]
+    notes = [note for one, some in zip(asked, found, strict=True) for note in ground.notes(one, some)]
+    shown = [some[:MOST] for some in found]
+    chosen = list(islice(product(*shown), MOST_COMBINATIONS + 1))
+    if len(chosen) > MOST_COMBINATIONS:
+        notes.append(f"There are more combinations; these are the first {MOST_COMBINATIONS}.")
+    verdicts = Verdicts(ground, asked)
+    combinations = [verdicts.of(members) for members in chosen[:MOST_COMBINATIONS]]
+    return Answer(tuple(found for some in shown for found, _ in some), tuple(combinations), tuple(notes))
 
 
 @dataclass(frozen=True)
-class Asking:
-    """One question to one join.
+class Query(Ground):
+    """A query that runs, or ran: what it has kept and put out.
 
     Attributes:
         kept: Its state.
-        asked: The tuples, in the order of the streams.
         duck: A connection of its own.
         clock: Returns seconds.
         outputs: What it has put out.
@@ -42,7 +57,6 @@ class Asking:
     """
 
     kept: Kept
-    asked: Sequence[Asked]
     duck: Duck
     clock: Callable[[], float]
     outputs: Outputs = field(default_factory=Outputs)
@@ -50,150 +64,54 @@ class Asking:
     decide: Decide | None = None
 
     @cached_property
-    def _voice(self) -> Voice:
-        return Voice(self.kept.query, self.duck)
-
-    @cached_property
-    def _judged(self) -> Judged:
+    def judged(self) -> Judged:
+        """See Ground."""
         query = self.kept.decided
         hops = Hops(query, self.kept.table, self.duck, AnswerCache(), self.clock, Anywhere(), "why")
-        return Judged(query, hops, self._voice, self.kept.as_of, self.decide)
+        return Judged(query, hops, Voice(self.kept.query, self.duck), self.kept.as_of, self.decide)
 
-    def answer(self) -> Answer:
-        """Return the answer."""
-        found = [self._tuples(asked) for asked in self.asked]
-        notes = [note for asked, some in zip(self.asked, found, strict=True) for note in self._notes(asked, some)]
-        kept = [some[:MOST] for some in found]
-        chosen = list(islice(product(*kept), MOST_COMBINATIONS + 1))
-        if len(chosen) > MOST_COMBINATIONS:
-            notes.append(f"There are more combinations; these are the first {MOST_COMBINATIONS}.")
-        verdicts = Verdicts(self.kept, self._judged, self.outputs, self.asked)
-        combinations = [verdicts.of(members) for members in chosen[:MOST_COMBINATIONS]]
-        return Answer(tuple(t for some in kept for t, _ in some), tuple(combinations), tuple(notes))
+    def tuples(self, asked: Asked) -> list[Member]:
+        """See Ground."""
+        return Lookup(self.kept, Voice(self.kept.query, self.duck), self.outputs, self.history).tuples(asked)
 
-    # -- one tuple
+    def results(self, asked: Sequence[Asked]) -> Results | None:
+        """See Ground."""
+        return self.outputs.results(asked)
 
-    def _tuples(self, asked: Asked) -> list[tuple[Tuple, Seen | None]]:
-        """Return what became of the tuples that have the values: one more than are told of, if there are."""
-        stored: list[tuple[Tuple, Seen | None]] = [
-            (self._stored(asked, seen, dead), seen) for seen, dead in islice(self.kept.found(asked), MOST + 1)
-        ]
-        away = [
-            (self._away(asked, *told), None)
-            for told in islice(self.outputs.turned_away(self.kept.query, asked), MOST + 1)
-        ]
-        return [*stored, *away] or [(self._missing(asked), None)]
+    def completed(self, seen: Sequence[Seen], missing: Sequence[int]) -> Completed:
+        """See Ground; the tuples that state holds are probed."""
+        query = self.judged.query
+        if query.counted:
+            return Completed(0, False, "with count windows, name a tuple of each stream")
+        blocks, joined = iter([block_of(query, seen)]), tuple(there.stream for there in seen)
+        for target in missing:
+            blocks = _longer(self.judged.hops, blocks, step(query, joined, target))
+            joined = (*joined, target)
+        whole, count = all(map(self.kept.is_whole, missing)), 0
+        try:
+            for block in blocks:
+                count += self.judged.count(block)
+                if count > MOST_RESULTS:
+                    break
+        except PredicateError as error:
+            return Completed(count, False, str(error).rstrip("."))
+        return Completed(count, whole)
 
-    def _stored(self, asked: Asked, seen: Seen, dead: bool) -> Tuple:
-        stream = self.kept.query.streams[asked.stream]
-        columns = [Column(asked.stream, field) for field in sorted(self.kept.columns(asked.stream))]
-        values = {c: self.kept.table.gather(c, np.array([seen.ref])) for c in columns}
-        says = f"came {in_batch(seen.batches)}, at {self._voice.time(seen.ts, asked.stream)}, and "
-        says += "was purged: nothing that may still come can match it." if dead else "is stored."
-        shown = {stream.schema.field(c.field).name: plain(found, 0) for c, found in values.items()}
-        return Tuple(stream.name, asked.text, "purged" if dead else "stored", says, seen.batches, shown)
+    @property
+    def owing(self) -> bool:
+        """See Ground."""
+        return bool(self.kept.state.ledger.units)
 
-    def _away(self, asked: Asked, kind: str, batch: int, row: pa.Table) -> Tuple:
-        spec = self.kept.query.streams[asked.stream]
-        time = row.column(spec.time).cast(pa.int64())[0].as_py()
-        at = "" if time is None else f", at {self._voice.time(time, asked.stream)},"
-        values = {
-            name: plain(column.combine_chunks(), 0) for name, column in zip(row.schema.names, row.columns, strict=True)
-        }
-        fate: Fate = kind if kind in NOT_TAKEN else "unknown"  # type: ignore[assignment]
-        says = f"came in batch {batch}{at} and was {NOT_TAKEN.get(kind, kind)}."
-        return Tuple(spec.name, asked.text, fate, says, (batch, batch), values)
-
-    def _missing(self, asked: Asked) -> Tuple:
-        """Return what can be said of a tuple that neither state nor side outputs hold."""
-        name = self.kept.query.streams[asked.stream].name
-        sample = self._sample(asked)
-        if sample is not None:
-            return sample
-        results = self.outputs.results([asked])
-        if results is not None and results.count:
-            says = f"is in {_results(results)}, and no longer stored."
-            return Tuple(name, asked.text, "joined", says, (0, results.last))
-        reasons = list(self._reasons(asked, results))
-        if not reasons:
-            return Tuple(name, asked.text, "never arrived", f"has not arrived, up to batch {self.kept.state.batch}.")
-        return Tuple(name, asked.text, "unknown", f"is not in state. {' '.join(reasons)}")
-
-    def _sample(self, asked: Asked) -> Tuple | None:
-        """Return what the samples in progress say of a tuple."""
-        spec = self.kept.query.streams[asked.stream]
-        wanted = {
-            "event time (µs)" if at == spec.time else spec.schema.names[at]: str(_plain(value, at == spec.time))[:60]
-            for at, value in asked.values.items()
-        }
-        for progress in reversed(self.history):
-            for sample in progress.get("samples", ()):
-                if (
-                    sample["stream"] == spec.name
-                    and wanted.items() <= sample["row"].items()
-                    and sample["kind"] in NOT_TAKEN
-                ):
-                    says = (
-                        f"came in batch {progress['batchId']} and was {NOT_TAKEN[sample['kind']]}: {sample['reason']}."
-                    )
-                    batch = int(progress["batchId"])
-                    return Tuple(spec.name, asked.text, sample["kind"], says, (batch, batch), sample["row"])
-        return None
-
-    def _reasons(self, asked: Asked, results: Results | None) -> Iterator[str]:
-        """Yield why it can't be told whether a tuple came that can't be found."""
-        query, at = self.kept.query, asked.stream
-        spec = query.streams[at]
-        kept = self.kept.columns(at)
-        lacking = [spec.schema.names[field] for field in asked.values if field not in kept]
-        if len(lacking) == len(asked.values):
-            yield f"It can't be looked for there by {listed(lacking)}: state keeps {listed([spec.schema.names[f] for f in kept])}."
-        if not self.kept.is_whole(at):
-            yield from self._gone(asked)
-        uncounted = [
-            kind for kind in ("late", "rejected", "denied") if kind not in self.outputs.sides and self._some(kind)
-        ]
-        if uncounted:
-            paths = listed([f"{kind}Path" for kind in uncounted])
-            yield f"It may have been {' or '.join(uncounted)}: rows that are can't be looked up without {paths}."
-
-    def _gone(self, asked: Asked) -> Iterator[str]:
-        """Yield what may have become of a tuple that came and is no longer stored."""
-        query, state = self.kept.query, self.kept.state
-        spec = query.streams[asked.stream]
-        if state.watermark is not None and spec.window.span is not None:
-            limit = int(spec.window.earliest(np.array([state.watermark]))[0])
-            yield f"What came before {self._voice.time(limit, asked.stream)} has been purged."
-        elif spec.window.rows is not None:
-            yield f"All but about the last {spec.window.rows} rows have been purged."
-        elif any(stream.promises for stream in query.streams):
-            yield "What can match nothing any more has been purged."
-        tests = [spec.hidden[test.holds - len(spec.schema)].text for test in spec.tests]
-        tests += [f"{query.name_of(column)} IS NOT NULL" for column in query.required[asked.stream]]
-        if tests:
-            yield f"Only tuples are stored for which {listed([f'`{text}`' for text in tests])} {'holds' if len(tests) == 1 else 'hold'}."
-        if not spec.window.admits(np.array([0])).all() or (spec.window.span or 0) < getattr(spec.window, "step", 0):
-            yield "Tuples in a gap between windows are not stored."
-
-    def _some(self, kind: str) -> bool:
-        """Tell whether rows were turned away for a reason, or may have been before what is known."""
-        known = bool(self.history) and self.history[0].get("batchId") == 0
-        return not known or any(progress.get(f"{kind}Rows") for progress in self.history)
-
-    def _notes(self, asked: Asked, found: Sequence[tuple[Tuple, Seen | None]]) -> Iterator[str]:
+    def notes(self, asked: Asked, found: Sequence[Member]) -> Iterator[str]:
+        """See Ground."""
         spec = self.kept.query.streams[asked.stream]
         kept = self.kept.columns(asked.stream)
-        lacking = [spec.schema.names[field] for field in asked.values if field not in kept]
+        lacking = [f"{spec.name}.{spec.schema.names[field]}" for field in asked.values if field not in kept]
         if lacking and any(seen is not None for _, seen in found):
-            yield f"State does not keep {listed([f'{spec.name}.{name}' for name in lacking])}: the tuple was found by the rest."
-        if len(found) > MOST:
-            yield f"More than {MOST} tuples of {spec.name} have {asked.text}; these are the first {MOST}."
+            yield f"State does not keep {listed(lacking)}: the tuple was found by the rest."
+        yield from super().notes(asked, found)
 
 
-def _plain(value: pa.Scalar, time: bool) -> Any:
-    return value.cast(pa.int64()).as_py() if time else value.as_py()
-
-
-def _results(found: Results) -> str:
-    return f"{found.count} result{'s' if found.count > 1 else ''}"
-
+def _longer(hops: Hops, blocks: Iterator[Partials], hop: Step) -> Iterator[Partials]:
+    for block in blocks:
+        yield from hops.hop(block, hop)

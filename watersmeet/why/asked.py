@@ -17,7 +17,7 @@ from watersmeet.kernel.duck import Duck
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.why.answer import shown_value
 
-Given = Mapping[str, Any] | str
+Values = Mapping[str, Any] | str
 """Values by column, or a text such as `id = 17 AND zone = 'x'`."""
 
 
@@ -53,7 +53,28 @@ def _equal(values: pa.Array | pa.ChunkedArray, wanted: pa.Scalar) -> NDArray[np.
     return np.asarray(pc.fill_null(same, False), bool)
 
 
-def asked(query: Query, given: Mapping[str, Given], duck: Duck) -> tuple[Asked, ...]:
+def chosen(joins: Mapping[str, Query], given: Mapping[str, Values]) -> str:
+    """Return where the join of a tree stands that has all the streams that are asked about.
+
+    Args:
+        joins: The joins, by where they stand; the outermost first.
+        given: What is asked, by stream.
+
+    Raises:
+        DefinitionError: If there is none.
+    """
+    streams = {path: [stream.name for stream in query.streams] for path, query in joins.items()}
+    for path, names in streams.items():
+        if {name.lower() for name in given} <= {name.lower() for name in names}:
+            return path
+    known = "; ".join(listed(names) for names in streams.values())
+    unknown = [name for name in given if name.lower() not in {n.lower() for names in streams.values() for n in names}]
+    if unknown:
+        raise DefinitionError(f"There is no stream '{unknown[0]}'; the streams are {known}.")
+    raise DefinitionError(f"{listed(list(given))} are not streams of one join; those of each are {known}.")
+
+
+def asked(query: Query, given: Mapping[str, Values], duck: Duck) -> tuple[Asked, ...]:
     """Return what is asked of a join, in the order of its streams.
 
     Args:
@@ -71,7 +92,7 @@ def asked(query: Query, given: Mapping[str, Given], duck: Duck) -> tuple[Asked, 
     return tuple(_of_stream(query.streams[at], at, made[at], duck) for at in sorted(made))
 
 
-def _of_stream(spec: StreamSpec, at: int, given: Given, duck: Duck) -> Asked:
+def _of_stream(spec: StreamSpec, at: int, given: Values, duck: Duck) -> Asked:
     pairs = _parsed(spec, given) if isinstance(given, str) else given
     if not isinstance(pairs, Mapping) or not pairs:
         raise DefinitionError(
@@ -93,7 +114,7 @@ def _parsed(spec: StreamSpec, text: str) -> dict[str, Any]:
     return dict(_pair(spec, text, part) for part in parts)
 
 
-def _pair(spec: StreamSpec, text: str, part: exp.Expression) -> tuple[str, Any]:
+def _pair(spec: StreamSpec, text: str, part: exp.Expr) -> tuple[str, Any]:
     column, value = part.args.get("this"), part.args.get("expression")
     if not isinstance(part, exp.EQ | exp.Is) or not isinstance(column, exp.Column):
         raise _not_simple(spec, text)

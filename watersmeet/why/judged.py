@@ -14,7 +14,7 @@ from watersmeet.kernel.why import truth
 from watersmeet.model.query import Query
 from watersmeet.model.windows import FOREVER, Count, Hopping, Sliding
 from watersmeet.predicate.model import Conjunct
-from watersmeet.why.answer import Batches, Holds, Check
+from watersmeet.why.answer import Batches, Check, Holds
 from watersmeet.why.voice import Voice, lasting, plain_values
 
 Decide = Callable[[Conjunct, Mapping[str, pa.Array]], bool | None]

@@ -27,7 +27,8 @@ class Sink(NamedTuple):
     format: str
 
 
-class Results(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Results:
     """Results that hold what was asked for: how many, and the first and the last batch that put some out."""
 
     count: int
@@ -41,21 +42,21 @@ class Outputs:
 
     Attributes:
         owner: The name of its checkpoint, which is part of the names of files.
-        sides: The folders of side outputs, by kind.
+        sides: The folders of side outputs, by kind and stream.
         sink: The folder of results, if it is one.
         shows: Where results show the streams' columns as they are.
     """
 
     owner: str = ""
-    sides: Mapping[str, str] = field(default_factory=dict)
+    sides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     sink: Sink | None = None
     shows: Mapping[Column, Path] = field(default_factory=dict)
 
     def turned_away(self, query: Query, asked: Asked) -> Iterator[tuple[str, int, pa.Table]]:
         """Yield rows of side outputs that have the values: of which kind, in which batch, and the row."""
         spec = query.streams[asked.stream]
-        for kind, folder in self.sides.items():
-            for batch, rows in self._files(f"{folder}/{spec.name}", "parquet"):
+        for kind, folders in self.sides.items():
+            for batch, rows in self._files(folders[spec.name], "parquet") if spec.name in folders else ():
                 own = {field: rows.column(spec.schema.names[field]) for field in asked.values}
                 for at in np.flatnonzero(asked.mask(own)).tolist():
                     yield kind, batch, rows.slice(at, 1)
