@@ -3,12 +3,15 @@
 A command is a function that adds its arguments (`_add_...`), and one that runs it. What a command needs of Spark it
 imports when it runs, so that `--help`, `--version` and live screens answer at once.
 """
+"""The command line: `watersmeet advise join.py`, `watersmeet why CHECKPOINT`. It only parses and calls."""
 
 import argparse
 import importlib.util
 import sys
+import time
 import traceback
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
@@ -20,13 +23,17 @@ from watersmeet.serving import serve, watch
 
 if TYPE_CHECKING:
     from watersmeet.spark.join import Join
+from watersmeet.spark.advise import advise
+from watersmeet.spark.join import Join
+from watersmeet.why.stored import why
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code: 0, or 2 for bad input, with a sentence on stderr."""
-    given = _parser().parse_args(arguments)
+    given, others = _parser().parse_known_args(arguments)
     try:
         given.run(given)
+        given.run(given, others)
     except (WatersmeetError, OSError) as error:
         return _bad(str(error))
     except KeyboardInterrupt:  # how a live screen is left
@@ -81,6 +88,47 @@ def _add_advise(commands: Any) -> None:
 def _advise(given: argparse.Namespace) -> None:
     from watersmeet.spark.advise import advise
 
+    command.set_defaults(run=_advise)
+    _add_why(commands)
+    return parser
+
+
+def _no_others(others: Sequence[str]) -> None:
+    if others:
+        raise DefinitionError(f"unknown argument: {others[0]}; --help lists what there is.")
+
+
+def _add_why(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    told = "say what became of tuples, and why they joined or didn't"
+    usage = "watersmeet why CHECKPOINT --STREAM COLUMN=VALUE [--STREAM COLUMN=VALUE ...]"
+    command = commands.add_parser("why", help=told, description=told, usage=usage, allow_abbrev=False)
+    command.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
+    command.set_defaults(run=_why)
+
+
+def _why(given: argparse.Namespace, others: Sequence[str]) -> None:
+    print(why(given.checkpoint, _asked(others), time.perf_counter))
+
+
+def _asked(others: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the values by stream and column that arguments such as `--a id=17` give."""
+    found: dict[str, dict[str, str]] = {}
+    words = [word for other in others for word in (other.split("=", 1) if _is_joined(other) else [other])]
+    for option, value in zip_longest(words[::2], words[1::2], fillvalue=""):
+        column, equals, text = value.partition("=")
+        if not option.startswith("--") or not (column and equals):
+            raise DefinitionError(f"{option} {value}: write it like --STREAM COLUMN=VALUE, such as --a id=17.".strip())
+        found.setdefault(option.removeprefix("--"), {})[column.strip()] = text.strip()
+    return found
+
+
+def _is_joined(word: str) -> bool:
+    """Tell whether a word is an option and its value at once: `--a=id=17`."""
+    return word.startswith("--") and word.count("=") > 1
+
+
+def _advise(given: argparse.Namespace, others: Sequence[str]) -> None:
+    _no_others(others)
     rates = {stream: _number(stream, rate) for stream, rate in _pairs("--rate", given.rate)}
     advice = advise(
         load(given.join),

@@ -17,7 +17,7 @@ from watersmeet.why.answer import Answer
 from watersmeet.why.ask import Query, answered
 from watersmeet.why.asked import Values, asked, chosen
 from watersmeet.why.judged import Decide
-from watersmeet.why.kept import Kept, read
+from watersmeet.why.kept import Kept, read, within
 from watersmeet.why.outputs import Outputs, Path, Sink, shown_by
 from watersmeet.why.written import Written, write
 
@@ -53,13 +53,6 @@ def _joins(join: "Join", path: str = "j") -> Iterator[tuple[str, "Join"]]:
     yield path, join
     for at, inner in join.inner.items():
         yield from _joins(inner, f"{path}_{at}")
-
-
-def within(state: Manifest, path: str) -> Manifest:
-    """Return the state of a join by where it stands in the tree."""
-    for at in path.split("_")[1:]:
-        state = state.inner[int(at)]
-    return state
 
 
 def outputs_of(join: "Join", runner: "BatchRunner", results: bool) -> Outputs:

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,7 +30,6 @@ from watersmeet.kernel.hop import Hops
 from watersmeet.kernel.partials import references
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.predicate.model import Column
-from watersmeet.show import plain
 from watersmeet.spark.asking import decider
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.frames import quoted, tagged
@@ -41,6 +40,7 @@ from watersmeet.why.ask import answered
 from watersmeet.why.asked import Asked, Values, asked, chosen
 from watersmeet.why.judged import Judged, Seen
 from watersmeet.why.kept import Anywhere
+from watersmeet.why.lookup import told
 from watersmeet.why.verdict import MOST, Completed, Ground, Member
 from watersmeet.why.voice import Voice
 
@@ -125,30 +125,26 @@ class Frames(Ground):
     def _tuple(self, asked: Asked, block: pa.RecordBatch) -> Member:
         query, at = self.join.query, asked.stream
         spec = query.streams[at]
-        names = {name: f"s{at}_{field}" for field, name in enumerate(spec.schema.names)}
-        values = {name: plain(block.column(column), 0) for name, column in names.items()}
+        values = {name: block.column(f"s{at}_{field}") for field, name in enumerate(spec.schema.names)}
+        tell = partial(told, self._voice, asked, batches=None, values=values)
         intake = Intake(self._plan, f"t{len(self._chunks)}-{at}", len(self._chunks))
         for stream, rows in rows_of(block, self._plan):
             intake.add(stream, rows)
         report = intake.finish()
-        stored = next((chunk for chunk in report.chunks if chunk.bucket.first), None)
         if report.streams[at].rejected:
-            says = f"is rejected: {report.samples[0]['reason']}."
-            return Tuple(spec.name, asked.text, "rejected", says, None, values), None
-        ts = block.column(f"s{at}_{spec.time}").cast(pa.int64())[0].as_py()
+            return tell("rejected", f"is rejected: {report.samples[0]['reason']}."), None
         if report.streams[at].punctuations:
-            return Tuple(
-                spec.name, asked.text, "rejected", "is a punctuation, which joins nothing.", None, values
-            ), None
-        when = f"of {self._voice.time(ts, at)}"
+            return tell("rejected", "is a punctuation, which joins nothing."), None
+        ts = values[spec.schema.names[spec.time]].cast(pa.int64())[0].as_py()
+        stored = next((chunk for chunk in report.chunks if chunk.bucket.first), None)
         if stored is None:
             why = self._left_out(asked.stream, block)
-            return Tuple(spec.name, asked.text, "not stored", f"{when} can join nothing: {why}.", None, values), None
+            return tell("not stored", f"of {self._voice.time(ts, at)} can join nothing: {why}."), None
         self._chunks.append(stored)
         ref = int(references(len(self._chunks) - 1, np.zeros(1, np.int64))[0])
         ordinal = self._ordinal(at, ts, block) if at in query.counted else None
-        seen = Seen(at, ref, ts, STATIC, ordinal)
-        return Tuple(spec.name, asked.text, "stored", f"{when} is among the rows of the input.", None, values), seen
+        says = f"of {self._voice.time(ts, at)} is among the rows of the input."
+        return tell("stored", says), Seen(at, ref, ts, STATIC, ordinal)
 
     def _left_out(self, stream: int, block: pa.RecordBatch) -> str:
         """Return why a tuple was not even stored."""

@@ -23,6 +23,7 @@ class Tuple:
         says: The same in a sentence.
         batches: In which batch it came, as far as that is known.
         values: Its columns, as far as they are kept.
+        shown: Some of them, as people read them.
     """
 
     stream: str
@@ -31,6 +32,7 @@ class Tuple:
     says: str
     batches: Batches | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
+    shown: str = ""
 
     @property
     def name(self) -> str:
@@ -112,11 +114,12 @@ class Answer:
     def sentences(self) -> tuple[str, ...]:
         """The answer, a sentence or two each."""
         several = len(self.combinations) > 1
-        said = [f"{found.name} {found.says}" for found in self.tuples]
+        streams = [found.stream for found in self.tuples]
+        said = [f"{_called(found, streams.count(found.stream) > 1)} {found.says}" for found in self.tuples]
         for at, combination in enumerate(self.combinations, 1):
-            head = f"{at}. {_named(combination)}: " if several else ""
-            first, *rest = combination.says
-            said += [f"{head}{first}", *(f"   {says}" if several else says for says in rest)]
+            named = " and ".join(_called(found, streams.count(found.stream) > 1) for found in combination.members)
+            head, then = (f"{at}. {named}: ", "   ") if several else ("", "")
+            said += [f"{then if more else head}{says}" for more, says in enumerate(combination.says)]
         return (*said, *self.notes)
 
     def __str__(self) -> str:
@@ -129,14 +132,9 @@ class Answer:
         return "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
 
 
-def _named(combination: Combination) -> str:
-    return " and ".join(_told_apart(member) for member in combination.members)
-
-
-def _told_apart(found: Tuple) -> str:
-    """Return a tuple by values that tell it from others that were asked for in the same words."""
-    shown = ", ".join(f"{name} = {shown_value(value)}" for name, value in list(found.values.items())[:4])
-    return f"{found.stream} ({shown or found.asked})"
+def _called(found: Tuple, several: bool) -> str:
+    """Return how sentences call a tuple; if there are several of its stream, by what tells it from the others."""
+    return f"{found.stream} ({found.shown})" if several and found.shown else found.name
 
 
 def shown_value(value: Any, limit: int = 60) -> str:

@@ -100,8 +100,15 @@ def _of_stream(spec: StreamSpec, at: int, given: Values, duck: Duck) -> Asked:
         )
     fields = {_field(spec, name): value for name, value in pairs.items()}
     values = {field: _typed(spec, field, value, duck) for field, value in fields.items()}
-    names = spec.schema.names
-    return Asked(at, values, " AND ".join(f"{names[f]} = {shown_value(given)}" for f, given in fields.items()))
+    shown = [f"{spec.schema.names[f]} {_shown(fields[f], value)}" for f, value in values.items()]
+    return Asked(at, values, " AND ".join(shown))
+
+
+def _shown(given: Any, value: pa.Scalar) -> str:
+    """Return what a value is compared with, as people read it."""
+    if not value.is_valid:
+        return "IS NULL"
+    return f"= {given if pa.types.is_timestamp(value.type) else shown_value(value.as_py())}"
 
 
 def _parsed(spec: StreamSpec, text: str) -> dict[str, Any]:

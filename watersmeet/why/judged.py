@@ -106,7 +106,7 @@ class Judged:
         match window:
             case Sliding(size):
                 over = last.ts - member.ts - size
-                much = f"by {lasting(over)} too old" if over else "at exactly that age it is out"
+                much = f"{lasting(over)} too old" if over else "at exactly that age it is out"
                 says = f"{age}, and its window is {lasting(size)}: {much}"
             case Hopping(size, step):
                 over = last.ts - deadline
@@ -127,7 +127,7 @@ class Judged:
         name = self.query.streams[member.stream].name
         holds: Holds = "FALSE" if low >= size else "TRUE" if high < size else "unknown"
         after = f"{low}" if low == high else f"{low} to {high}"
-        by = f": by {low - size + 1} too many" if holds == "FALSE" else ""
+        by = f": {low - size + 1} too many" if holds == "FALSE" else ""
         says = (
             f"{after} more of {name} had come when the combination was complete, "
             f"and its window is its last {size} rows{by}"
@@ -137,7 +137,8 @@ class Judged:
     # -- conjuncts
 
     def _conjunct(self, conjunct: Conjunct, block: Partials) -> Check:
-        columns = {column: block.column(column, self.hops.by.reader.table.gather) for column in conjunct.columns}
+        own = [column for column in conjunct.columns if column not in self.query.flags]
+        columns = {column: block.column(column, self.hops.by.reader.table.gather) for column in own}
         values = plain_values(self.query, columns)
         try:
             holds = self._holds(conjunct, block)

@@ -147,3 +147,10 @@ def read(store: Store, make: Callable[[Manifest | None], Made]) -> Made:
             if manifests.newest(store) == batch:
                 raise
     raise StateError(f"The state under {store.root} changes faster than it can be read; ask again.")
+
+
+def within(state: Manifest, path: str) -> Manifest:
+    """Return the state of a join by where it stands in the tree: `j_0` is the first stream of the outermost."""
+    for at in path.split("_")[1:]:
+        state = state.inner[int(at)]
+    return state

@@ -11,7 +11,7 @@ import pyarrow as pa
 from watersmeet.model.windows import Hopping
 from watersmeet.predicate.model import Column
 from watersmeet.show import plain
-from watersmeet.why.answer import Fate, Tuple
+from watersmeet.why.answer import Batches, Fate, Tuple
 from watersmeet.why.asked import Asked, listed
 from watersmeet.why.judged import Seen
 from watersmeet.why.kept import Kept
@@ -48,24 +48,22 @@ class Lookup:
         return [*stored, *away] or [(self._missing(asked), None)]
 
     def _stored(self, asked: Asked, seen: Seen, dead: bool) -> Tuple:
-        stream = self.kept.query.streams[asked.stream]
-        columns = [Column(asked.stream, field) for field in sorted(self.kept.columns(asked.stream))]
-        values = {c: self.kept.table.gather(c, np.array([seen.ref])) for c in columns}
-        says = f"came {in_batch(seen.batches)}, at {self.voice.time(seen.ts, asked.stream)}, and "
+        spec, at = self.kept.query.streams[asked.stream], asked.stream
+        ref = np.array([seen.ref])
+        columns = {spec.schema.names[f]: Column(at, f) for f in sorted(self.kept.columns(at))}
+        values = {name: self.kept.table.gather(column, ref) for name, column in columns.items()}
+        says = f"came {in_batch(seen.batches)}, at {self.voice.time(seen.ts, at)}, and "
         says += "was purged: nothing that may still come can match it." if dead else "is stored."
-        shown = {stream.schema.field(c.field).name: plain(found, 0) for c, found in values.items()}
-        return Tuple(stream.name, asked.text, "purged" if dead else "stored", says, seen.batches, shown)
+        return told(self.voice, asked, "purged" if dead else "stored", says, seen.batches, values)
 
     def _away(self, asked: Asked, kind: str, batch: int, row: pa.Table) -> Tuple:
         spec = self.kept.query.streams[asked.stream]
         time = row.column(spec.time).cast(pa.int64())[0].as_py()
         at = "" if time is None else f", at {self.voice.time(time, asked.stream)},"
-        values = {
-            name: plain(column.combine_chunks(), 0) for name, column in zip(row.schema.names, row.columns, strict=True)
-        }
+        values = {name: row.column(name).combine_chunks() for name in row.schema.names}
         fate: Fate = kind if kind in NOT_TAKEN else "unknown"  # type: ignore[assignment]
         says = f"came in batch {batch}{at} and was {NOT_TAKEN.get(kind, kind)}."
-        return Tuple(spec.name, asked.text, fate, says, (batch, batch), values)
+        return told(self.voice, asked, fate, says, (batch, batch), values)
 
     def _missing(self, asked: Asked) -> Tuple:
         """Return what can be said of a tuple that neither state nor side outputs hold."""
@@ -152,3 +150,12 @@ def _plain(value: pa.Scalar, time: bool) -> Any:
 
 def _results(found: Results) -> str:
     return f"{found.count} result{'s' if found.count > 1 else ''}"
+
+
+def told(
+    voice: Voice, asked: Asked, fate: Fate, says: str, batches: Batches | None, values: Mapping[str, pa.Array]
+) -> Tuple:
+    """Return what became of a tuple whose values are known."""
+    stream = voice.query.streams[asked.stream].name
+    plainly = {name: plain(found, 0) for name, found in values.items()}
+    return Tuple(stream, asked.text, fate, says, batches, plainly, voice.row(values))

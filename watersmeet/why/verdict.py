@@ -96,8 +96,9 @@ class Verdicts:
         found = tuple(member for member, _ in members)
         never = [member for member in found if member.fate in NEVER]
         if never:
-            who = listed([f"{member.name} is {NEVER[member.fate]}" for member in never])
-            return Combination(found, False, (), (f"{_they(found)} not joined: {who}.",))
+            who = listed([f"{member.stream} is {NEVER[member.fate]}" for member in never])
+            told = f"{_they(found)} not joined: {who}."
+            return Combination(found, False, (), (told,) if len(found) > 1 else ())
         seen = [there for _, there in members if there is not None]
         if len(seen) < len(members):
             return self._by_results(found)

@@ -18,6 +18,10 @@ MOST_UNITS = 1000
 """A duration of more units than this is told roughly."""
 
 
+SHOWN = 4
+"""So many columns tell a tuple from others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Voice:
     """Words for what is found, with times as the session shows them.
@@ -44,6 +48,10 @@ class Voice:
     def values(self, columns: Mapping[Column, pa.Array]) -> str:
         """Return columns of a combination with their values."""
         return ", ".join(f"{self.query.name_of(c)} = {self.value(found)}" for c, found in columns.items())
+
+    def row(self, values: Mapping[str, pa.Array]) -> str:
+        """Return the first columns of a tuple with their values."""
+        return ", ".join(f"{name} = {self.value(found)}" for name, found in [*values.items()][:SHOWN])
 
 
 def plain_values(query: Query, columns: Mapping[Column, pa.Array]) -> dict[str, Any]:
