@@ -58,7 +58,7 @@ def rows(seed: int, count: int, names: str = "ab") -> list[tuple[int, dict[str, 
 @pytest.mark.parametrize("exchange", ["local", "shuffle"])
 def test_the_figures_are_those_of_brute_force(tmp_path: Path, forced: dict[str, Any], exchange: str) -> None:
     run, arrivals = run_of(tmp_path, WHERE), rows(1, 120)
-    with limited(**forced):
+    with limited(sampled_pairs=1, **forced):
         run.step(PSP(2), arrivals, exchange)
     funnel = run.progress[0]["funnel"]
     assert [(hop["from"], hop["stream"]) for hop in funnel] == [(["a"], "b"), (["b"], "a")]
@@ -84,7 +84,7 @@ def _sum(funnel: list[dict[str, Any]], at: int, key: str) -> int:
 
 def test_conjuncts_tested_at_once_are_told_apart_by_samples(tmp_path: Path) -> None:
     run, where = run_of(tmp_path, "a.x * b.x < 20 AND a.x <> b.x"), ("a.x * b.x < 20", "a.x <> b.x")
-    with limited(block_rows=50, **NEVER_SCAN):
+    with limited(block_rows=50, sampled_pairs=1, **NEVER_SCAN):
         run.step(PSP(1), rows(2, 400))
     for hop in run.progress[0]["funnel"]:
         first, second, last = hop["tests"]

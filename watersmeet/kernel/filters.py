@@ -82,7 +82,7 @@ class PlainSql(Filter):
     def passing(self, block: Partials) -> Partials:
         """See Filter; conjuncts are tested one by one now and then, to see what each lets through."""
         texts = texts_of(self.conjuncts)
-        keep = self._sampled if self.work.is_sampled(texts) else self.by.sql.true
+        keep = self._sampled if self.work.is_sampled(texts, len(block)) else self.by.sql.true
         return self._kept(block, partial(keep, block, self.conjuncts), self.work.tests[texts])
 
     def _sampled(self, block: Partials, conjuncts: tuple[Conjunct, ...]) -> Ints:

@@ -11,6 +11,7 @@ from watersmeet.kernel.calls import CallCost
 from watersmeet.kernel.candidates import Path
 from watersmeet.kernel.route import Seat
 from watersmeet.kernel.steps import Hop, Step
+from watersmeet.limits import limits
 from watersmeet.predicate.model import Conjunct
 
 Found = TypeVar("Found")
@@ -80,9 +81,11 @@ class HopWork:
         self.search.add(Tested(scan.came, scan.came, seconds=-scan.seconds))  # it was counted as time to find them
         self.tests[texts].add(scan)
 
-    def is_sampled(self, texts: Texts) -> bool:
-        """Tell whether conjuncts that are tested at once are tested one by one in the next block."""
-        return len(texts) > 1 and self.tests[texts].blocks % SAMPLED == 0
+    def is_sampled(self, texts: Texts, pairs: int) -> bool:
+        """Tell whether conjuncts that are tested at once are tested one by one in the next block, of so many pairs."""
+        if len(texts) == 1 or pairs < limits().sampled_pairs:
+            return False
+        return self.alone[texts[0]].blocks * SAMPLED <= self.tests[texts].blocks
 
 
 def texts_of(conjuncts: Iterable[Conjunct]) -> Texts:

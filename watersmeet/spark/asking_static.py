@@ -111,14 +111,14 @@ class Frames(Ground):
         targets = [Target(at, chunk) for at, chunk in enumerate(self._chunks)]
         table = ChunkTable(self._plan.store, query, targets)
         hops = Hops(query, table, self.duck, AnswerCache(), time.perf_counter, Anywhere(), "why")
-        return Judged(query, hops, self._voice, self._as_of, decider(self.join))
+        return Judged(query, hops, self._voice, partial(_as_of, self.join), decider(self.join))
 
     # -- tuples
 
     def tuples(self, asked: Asked) -> list[Member]:
         """See Ground."""
         spec = self.join.query.streams[asked.stream]
-        rows = self._tagged(asked.stream).where(_has(asked)).limit(MOST + 1).toArrow().combine_chunks()
+        rows = _tagged(self.join, asked.stream).where(_has(asked)).limit(MOST + 1).toArrow().combine_chunks()
         found = [self._tuple(asked, block) for at in range(rows.num_rows) for block in rows.slice(at, 1).to_batches()]
         return found or [(Tuple(spec.name, asked.text, "never arrived", "is not among the rows of the input."), None)]
 
@@ -142,7 +142,7 @@ class Frames(Ground):
             return tell("not stored", f"of {self._voice.time(ts, at)} can join nothing: {why}."), None
         self._chunks.append(stored)
         ref = int(references(len(self._chunks) - 1, np.zeros(1, np.int64))[0])
-        ordinal = self._ordinal(at, ts, block) if at in query.counted else None
+        ordinal = _ordinal(self.join, at, ts, block) if at in query.counted else None
         says = f"of {self._voice.time(ts, at)} is among the rows of the input."
         return tell("stored", says), Seen(at, ref, ts, STATIC, ordinal)
 
@@ -161,30 +161,6 @@ class Frames(Ground):
                 return f"{query.name_of(column)} is NULL, and an equality asks for it"
         return "it lies in a gap between windows"
 
-    # -- what Spark counts
-
-    def _tagged(self, stream: int) -> DataFrame:
-        """Return the rows of a stream as a batch takes them, with all columns."""
-        frame = self.join.frames[stream]
-        assert frame is not None  # joins of static inputs are frames
-        return tagged(self.join.query, stream, frame, True, self.join.computed()[stream])
-
-    def _ordinal(self, stream: int, ts: int, block: pa.RecordBatch) -> int:
-        rows, time, moment = self._timed(stream, ts)
-        own = block.column(CONTENT)[0].as_py()
-        return 1 + rows.where((time < moment) | ((time == moment) & (F.col(CONTENT) < own))).count()
-
-    def _as_of(self, stream: int, seen: Seen) -> tuple[int, int]:
-        rows, time, moment = self._timed(stream, seen.ts)
-        count = rows.where(time <= moment if stream < seen.stream else time < moment).count()
-        return count, count
-
-    def _timed(self, stream: int, ts: int) -> tuple[DataFrame, SparkColumn, SparkColumn]:
-        """Return the rows of a stream, their times, and another time to compare these with."""
-        spec = self.join.query.streams[stream]
-        moment = pa.scalar(ts, pa.int64()).cast(spec.time_type)
-        return self._tagged(stream), F.col(f"s{stream}_{spec.time}"), _literal(moment)
-
     def completed(self, seen: Sequence[Seen], missing: Sequence[int]) -> Completed:
         """See Ground; the join itself is computed, of the rows that are asked about."""
         query = replace(self.join.query, outputs=(), select="")
@@ -198,6 +174,37 @@ class Frames(Ground):
             return Completed(found.count(), True)
         except Exception as error:
             raise PredicateError(f"The join could not be computed: {said(error)}.") from None
+
+
+# -- what Spark counts
+
+
+def _tagged(join: "Join", stream: int) -> DataFrame:
+    """Return the rows of a stream as a batch takes them, with all columns."""
+    frame = join.frames[stream]
+    assert frame is not None  # joins of static inputs are frames
+    return tagged(join.query, stream, frame, True, join.computed()[stream])
+
+
+def _timed(join: "Join", stream: int, ts: int) -> tuple[DataFrame, SparkColumn, SparkColumn]:
+    """Return the rows of a stream, their times, and another time to compare these with."""
+    spec = join.query.streams[stream]
+    moment = pa.scalar(ts, pa.int64()).cast(spec.time_type)
+    return _tagged(join, stream), F.col(f"s{stream}_{spec.time}"), _literal(moment)
+
+
+def _ordinal(join: "Join", stream: int, ts: int, block: pa.RecordBatch) -> int:
+    """Return the arrival ordinal of a tuple."""
+    rows, time, moment = _timed(join, stream, ts)
+    own = block.column(CONTENT)[0].as_py()
+    return 1 + rows.where((time < moment) | ((time == moment) & (F.col(CONTENT) < own))).count()
+
+
+def _as_of(join: "Join", stream: int, seen: Seen) -> tuple[int, int]:
+    """Return how many tuples of a stream come no later than another's."""
+    rows, time, moment = _timed(join, stream, seen.ts)
+    count = rows.where(time <= moment if stream < seen.stream else time < moment).count()
+    return count, count
 
 
 def _only(join: "Join", at: int, asked: Asked) -> DataFrame | None:
