@@ -165,7 +165,7 @@ def test_static_frames_tell_everything(static: dict[str, DataFrame]) -> None:
     assert found.combinations[0].refused_by.values == {"a.x": 0.0, "b.x": 1.0}
     assert join.why(a={"id": 3}).combinations[0].results == 1
     raising = wm.join(*streams, where="1 / (b.x - a.x) > 0")
-    with pytest.raises(wm.PredicateError, match="could not be computed: .*[Dd]ivision by zero"):
+    with pytest.raises(wm.PredicateError, match=r"could not be computed: .*[Dd]ivision by zero"):
         raising.why(a={"id": 3})
 
 

@@ -117,7 +117,8 @@ def _parsed(spec: StreamSpec, text: str) -> dict[str, Any]:
         tree = sqlglot.parse_one(text, dialect="spark")
     except sqlglot.errors.SqlglotError:
         raise _not_simple(spec, text) from None
-    parts = [part.unnest() for part in tree.unnest().flatten()] if isinstance(tree.unnest(), exp.And) else [tree]
+    bare = tree.unnest()
+    parts = [part.unnest() for part in bare.flatten()] if isinstance(bare, exp.And) else [bare]
     return dict(_pair(spec, text, part) for part in parts)
 
 
