@@ -1,5 +1,6 @@
 """`query.why` and `join.why`: which join of a tree is asked, what it has put out, and what only Spark can answer."""
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -90,4 +91,7 @@ def decider(join: "Join") -> Decide:
 def write_down(join: "Join", runner: "BatchRunner") -> None:
     """Write down beside the state what the command line needs to answer why."""
     joins = {path: Written(part.query, outputs_of(part, runner, results=path == "j")) for path, part in _joins(join)}
-    write(runner.store, joins)
+    try:
+        write(runner.store, joins)
+    except (TypeError, ValueError) as error:  # it must not keep a query from running
+        logging.getLogger("watersmeet").warning("`watersmeet why` will not know this query: %s", error)
