@@ -58,8 +58,7 @@ def run_page(page: Path, spark: SparkSession) -> None:
         "docs/watching.md",
         "docs/metadata.md",
         "docs/writing-placements.md",
-        *("README.md", "docs/getting-started.md", "docs/adaptation.md", "docs/metadata.md"),
-        *("docs/writing-placements.md", "docs/asking.md"),
+        "docs/asking.md",
     ],
 )
 def test_examples_run_and_print_what_is_shown(

@@ -1,9 +1,8 @@
-"""The command line: `watersmeet advise join.py`, `watch`, `serve`. It only parses and calls.
+"""The command line: `watersmeet advise join.py`, `why`, `watch`, `serve`. It only parses and calls.
 
 A command is a function that adds its arguments (`_add_...`), and one that runs it. What a command needs of Spark it
 imports when it runs, so that `--help`, `--version` and live screens answer at once.
 """
-"""The command line: `watersmeet advise join.py`, `watersmeet why CHECKPOINT`. It only parses and calls."""
 
 import argparse
 import importlib.util
@@ -23,17 +22,17 @@ from watersmeet.serving import serve, watch
 
 if TYPE_CHECKING:
     from watersmeet.spark.join import Join
-from watersmeet.spark.advise import advise
-from watersmeet.spark.join import Join
-from watersmeet.why.stored import why
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code: 0, or 2 for bad input, with a sentence on stderr."""
     given, others = _parser().parse_known_args(arguments)
     try:
-        given.run(given)
-        given.run(given, others)
+        if given.run is _why:
+            _why(given, others)
+        else:
+            _no_others(others)
+            given.run(given)
     except (WatersmeetError, OSError) as error:
         return _bad(str(error))
     except KeyboardInterrupt:  # how a live screen is left
@@ -61,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="watersmeet", description="Join many live streams at once.")
     parser.add_argument("--version", action="version", version=f"watersmeet {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_advise, _add_watch, _add_serve):
+    for add in (_add_advise, _add_why, _add_watch, _add_serve):
         add(commands)
     return parser
 
@@ -88,9 +87,23 @@ def _add_advise(commands: Any) -> None:
 def _advise(given: argparse.Namespace) -> None:
     from watersmeet.spark.advise import advise
 
-    command.set_defaults(run=_advise)
-    _add_why(commands)
-    return parser
+    rates = {stream: _number(stream, rate) for stream, rate in _pairs("--rate", given.rate)}
+    advice = advise(
+        load(given.join),
+        dict(_pairs("--sample", given.sample)),
+        rates,
+        max_nodes=given.max_nodes,
+        goal=given.goal,
+        every=given.every,
+        slots=given.slots,
+        bandwidth=given.bandwidth,
+    )
+    advice.show()
+    if given.plot:
+        advice.plot(given.plot)
+
+
+# -- why
 
 
 def _no_others(others: Sequence[str]) -> None:
@@ -98,7 +111,7 @@ def _no_others(others: Sequence[str]) -> None:
         raise DefinitionError(f"unknown argument: {others[0]}; --help lists what there is.")
 
 
-def _add_why(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_why(commands: Any) -> None:
     told = "say what became of tuples, and why they joined or didn't"
     usage = "watersmeet why CHECKPOINT --STREAM COLUMN=VALUE [--STREAM COLUMN=VALUE ...]"
     command = commands.add_parser("why", help=told, description=told, usage=usage, allow_abbrev=False)
@@ -107,6 +120,8 @@ def _add_why(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 
 
 def _why(given: argparse.Namespace, others: Sequence[str]) -> None:
+    from watersmeet.why.stored import why
+
     print(why(given.checkpoint, _asked(others), time.perf_counter))
 
 
@@ -125,24 +140,6 @@ def _asked(others: Sequence[str]) -> dict[str, dict[str, str]]:
 def _is_joined(word: str) -> bool:
     """Tell whether a word is an option and its value at once: `--a=id=17`."""
     return word.startswith("--") and word.count("=") > 1
-
-
-def _advise(given: argparse.Namespace, others: Sequence[str]) -> None:
-    _no_others(others)
-    rates = {stream: _number(stream, rate) for stream, rate in _pairs("--rate", given.rate)}
-    advice = advise(
-        load(given.join),
-        dict(_pairs("--sample", given.sample)),
-        rates,
-        max_nodes=given.max_nodes,
-        goal=given.goal,
-        every=given.every,
-        slots=given.slots,
-        bandwidth=given.bandwidth,
-    )
-    advice.show()
-    if given.plot:
-        advice.plot(given.plot)
 
 
 # -- live screens

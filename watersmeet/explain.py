@@ -83,6 +83,8 @@ def _closing(query: Query, order: JoinOrder) -> Iterator[str]:
     for at in query.optional:
         yield f"  is there a partner in {query.streams[at].name}?"
         yield from _hop(query, step(query, members, at, of=(*members, at)), "")
+
+
 def _funnel(manifest: Manifest) -> Iterator[str]:
     """Yield what the tests of the last batch let through."""
     hops = [hop for hop in manifest.progress.get("funnel", ()) if hop["into"]]

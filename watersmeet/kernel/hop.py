@@ -95,7 +95,7 @@ class Hops:
             PredicateError: If one raises for a tuple that no other denies.
         """
         conjuncts = tuple(c for c in self._query.conjuncts if c.raises and c.streams <= set(block.joined))
-        for filter_ in residuals(self._by, raising=conjuncts):
+        for filter_ in residuals(self.by, HopWork(), raising=conjuncts):
             block = self._reader.lean(filter_.passing(block)) if len(block) else block
         return block
 

@@ -28,9 +28,9 @@ from watersmeet.ordering import Given, Ordering
 from watersmeet.placement import Strategy
 from watersmeet.predicate.model import Column, Conjunct
 from watersmeet.spark import checks, tasks
-from watersmeet.spark.content import parts
 from watersmeet.spark.asking import given_by
 from watersmeet.spark.asking_static import why_static
+from watersmeet.spark.content import parts
 from watersmeet.spark.dialect import dialect_of
 from watersmeet.spark.exchange import SparkStage
 from watersmeet.spark.frames import (

@@ -27,8 +27,6 @@ from watersmeet.errors import DefinitionError, PredicateError, StateError, Water
 from watersmeet.model.duration import microseconds
 from watersmeet.model.size import bytes_of
 from watersmeet.spark import checks, observed
-from watersmeet.retention.outlook import Outlook
-from watersmeet.spark import checks
 from watersmeet.spark.asking import given_by, why_running, write_down
 from watersmeet.spark.batch import DATA_ERROR, BatchRunner, Checkpoint, Outputs, description
 from watersmeet.spark.catalyst import said
@@ -201,8 +199,6 @@ class JoinWriter:
             rows = tree.input(bool(sides))
             rows = observed.observing(rows) if runner.observed else rows
             query = self._stream(rows, location).foreachBatch(runner).start()
-            return JoinQuery(query, runner, ends=any(self._trigger.get(name) for name in ("availableNow", "once")))
-            query = self._stream(tree.input(bool(sides)), location).foreachBatch(runner).start()
             ends = any(self._trigger.get(name) for name in ("availableNow", "once"))
             return JoinQuery(query, join, runner, ends)
         except BaseException:
