@@ -59,6 +59,7 @@ def run_page(page: Path, spark: SparkSession) -> None:
         "docs/metadata.md",
         "docs/writing-placements.md",
         "docs/outputs.md",
+        "docs/asking.md",
     ],
 )
 def test_examples_run_and_print_what_is_shown(

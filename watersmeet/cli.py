@@ -1,4 +1,4 @@
-"""The command line: `watersmeet advise join.py`, `watch`, `serve`. It only parses and calls.
+"""The command line: `watersmeet advise join.py`, `why`, `watch`, `serve`. It only parses and calls.
 
 A command is a function that adds its arguments (`_add_...`), and one that runs it. What a command needs of Spark it
 imports when it runs, so that `--help`, `--version` and live screens answer at once.
@@ -7,8 +7,10 @@ imports when it runs, so that `--help`, `--version` and live screens answer at o
 import argparse
 import importlib.util
 import sys
+import time
 import traceback
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
@@ -24,9 +26,13 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code: 0, or 2 for bad input, with a sentence on stderr."""
-    given = _parser().parse_args(arguments)
+    given, others = _parser().parse_known_args(arguments)
     try:
-        given.run(given)
+        if given.run is _why:
+            _why(given, others)
+        else:
+            _no_others(others)
+            given.run(given)
     except (WatersmeetError, OSError) as error:
         return _bad(str(error))
     except KeyboardInterrupt:  # how a live screen is left
@@ -54,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="watersmeet", description="Join many live streams at once.")
     parser.add_argument("--version", action="version", version=f"watersmeet {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_advise, _add_watch, _add_serve):
+    for add in (_add_advise, _add_why, _add_watch, _add_serve):
         add(commands)
     return parser
 
@@ -95,6 +101,45 @@ def _advise(given: argparse.Namespace) -> None:
     advice.show()
     if given.plot:
         advice.plot(given.plot)
+
+
+# -- why
+
+
+def _no_others(others: Sequence[str]) -> None:
+    if others:
+        raise DefinitionError(f"unknown argument: {others[0]}; --help lists what there is.")
+
+
+def _add_why(commands: Any) -> None:
+    told = "say what became of tuples, and why they joined or didn't"
+    usage = "watersmeet why CHECKPOINT --STREAM COLUMN=VALUE [--STREAM COLUMN=VALUE ...]"
+    command = commands.add_parser("why", help=told, description=told, usage=usage, allow_abbrev=False)
+    command.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
+    command.set_defaults(run=_why)
+
+
+def _why(given: argparse.Namespace, others: Sequence[str]) -> None:
+    from watersmeet.why.stored import why
+
+    print(why(given.checkpoint, _asked(others), time.perf_counter))
+
+
+def _asked(others: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the values by stream and column that arguments such as `--a id=17` give."""
+    found: dict[str, dict[str, str]] = {}
+    words = [word for other in others for word in (other.split("=", 1) if _is_joined(other) else [other])]
+    for option, value in zip_longest(words[::2], words[1::2], fillvalue=""):
+        column, equals, text = value.partition("=")
+        if not option.startswith("--") or not (column and equals):
+            raise DefinitionError(f"{option} {value}: write it like --STREAM COLUMN=VALUE, such as --a id=17.".strip())
+        found.setdefault(option.removeprefix("--"), {})[column.strip()] = text.strip()
+    return found
+
+
+def _is_joined(word: str) -> bool:
+    """Tell whether a word is an option and its value at once: `--a=id=17`."""
+    return word.startswith("--") and word.count("=") > 1
 
 
 # -- live screens

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from watersmeet.engine.funnel import lines as lines_of
 from watersmeet.engine.plan import UNKNOWN, Host, led, start, view
 from watersmeet.kernel.steps import Step, entry_conjuncts, step, steps
 from watersmeet.model.duration import seconds
@@ -56,6 +57,7 @@ def explain(
                 lines += _hop(query, hop, _matches(expected.get(hop.hop), state.hop(*hop.hop)))
     lines += [*_closing(query, order)] if query.optional else []
     lines += _left_to_spark(query)
+    lines += _funnel(manifest)
     return "\n".join(lines)
 
 
@@ -81,6 +83,15 @@ def _closing(query: Query, order: JoinOrder) -> Iterator[str]:
     for at in query.optional:
         yield f"  is there a partner in {query.streams[at].name}?"
         yield from _hop(query, step(query, members, at, of=(*members, at)), "")
+
+
+def _funnel(manifest: Manifest) -> Iterator[str]:
+    """Yield what the tests of the last batch let through."""
+    hops = [hop for hop in manifest.progress.get("funnel", ()) if hop["into"]]
+    if hops:
+        yield f"  pairs in batch {manifest.batch}, and what each test let through:"
+    for hop in hops:
+        yield from (f"  {line}" for line in lines_of(hop))
 
 
 def _computed(stream: StreamSpec) -> Iterator[str]:

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watersmeet.engine.feedback import added, held
+from watersmeet.engine.funnel import funnel
+from watersmeet.engine.hints import hints
 from watersmeet.engine.intake import IntakeReport, StreamIntake
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
@@ -36,7 +38,7 @@ def progress(
     used: Sequence[Usage],
 ) -> dict[str, Any]:
     """Return what a batch did, as `q.progress` shows it."""
-    chunks = manifest.chunks.values()
+    chunks, passed = manifest.chunks.values(), funnel(plan.query, tasks)
     names = [stream.name for stream in plan.query.streams]
     return {
         "batchId": plan.batch,
@@ -62,6 +64,8 @@ def progress(
         "process": "task" if any(task.tasks for task in tasks) else "driver",
         "nodes": _nodes(manifest, tasks, used),
         "hops": _hops(plan, tasks),
+        "funnel": passed,
+        "hints": hints(plan.query, passed),
         "predicates": _predicates(tasks),
         "order": {name: _orders(plan, origin) for origin, name in enumerate(names)},
         "streams": _streams(manifest, plan, taken),
@@ -83,8 +87,9 @@ def with_inner(shown: Mapping[str, Any], inner: Mapping[str, Mapping[str, Any]])
     if not inner:
         return dict(shown)
     counts = {name: shown[name] + sum(part[name] for part in inner.values()) for name in COUNTED}
-    samples = [sample for part in (shown, *inner.values()) for sample in part["samples"]]
-    return {**shown, **counts, "samples": samples, "inner": dict(inner)}
+    joins = (shown, *inner.values())
+    together = {name: [one for part in joins for one in part[name]] for name in ("samples", "hints")}
+    return {**shown, **counts, **together, "inner": dict(inner)}
 
 
 def _told(reports: Sequence[IntakeReport | TaskReport]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from watersmeet.model.query import Query
 from watersmeet.predicate.model import Dialect
 from watersmeet.retention.purge import newly_dead
 from watersmeet.state import deleted, tables
+from watersmeet.state.chunk import Chunk
 from watersmeet.state.frugal import save_space
 
 Clock = Callable[[], float]
@@ -86,7 +87,8 @@ class JoinTask:
         self._fresh.sort(key=lambda target: (target.chunk.stream, target.chunk.low, target.chunk.id))
         self._routes = Routes(plan.placement)
         self.table = ChunkTable(plan.store, plan.query, [*old, *self._fresh])
-        self.query = plan.query.wary() if self._failed() else plan.query
+        raised = computing_raised(plan.query, [*plan.chunks, *(target.chunk for target in self._fresh)])
+        self.query = plan.query.wary() if raised else plan.query
         self._hops = worker.hops(plan, self.query, self.table, self._routes)
         self.work = self._hops.work
         self._tracked = self._routes.tracked
@@ -99,17 +101,6 @@ class JoinTask:
         self._ordinals: dict[str, Ints] = {}
         for stream in plan.query.counted:
             self._number(stream)
-
-    def _failed(self) -> bool:
-        """Tell whether computing a hidden column raised for some tuple that is there."""
-        chunks = [*self._plan.chunks, *(target.chunk for target in self._fresh)]
-        zones = (
-            chunk.zones.get(flag.name)
-            for flag in self._plan.query.flags
-            for chunk in chunks
-            if chunk.stream == flag.stream
-        )
-        return any(zone is not None and zone.high > 0 for zone in zones)
 
     def courses(self, origin: int) -> tuple[Course, ...]:
         """Return the courses of a stream's tuples: those of new ones, then those of earlier ones that pay.
@@ -302,3 +293,10 @@ class JoinTask:
         rest = [chunk for chunk in self._plan.chunks if chunk.id in dead and chunk.id not in replaced]
         report.purged = deleted.with_dead(store, rest, unique, dead)
         report.purging += cpu() - began
+
+
+def computing_raised(query: Query, chunks: Iterable[Chunk]) -> bool:
+    """Tell whether computing a hidden column raised for some tuple that is in a chunk."""
+    flags = {(flag.stream, flag.name) for flag in query.flags}
+    zones = (chunk.zones.get(name) for chunk in (chunks if flags else ()) for at, name in flags if at == chunk.stream)
+    return any(zone is not None and zone.high > 0 for zone in zones)

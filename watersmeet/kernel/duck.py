@@ -111,6 +111,17 @@ class Duck:
         # A predicate sees one zone, whatever the session's is, and whether it is given a column or an expression.
         return found.cast(in_utc(found.type))
 
+    def cast(self, text: str, kind: str) -> pa.Scalar:
+        """Return the value of a type of SQL that a text stands for, in the session's time zone.
+
+        Raises:
+            ValueError: If it stands for none.
+        """
+        try:
+            return self.values({"c": pa.array([text])}, f"CAST(c AS {kind})", 1)[0]
+        except RAISED as error:
+            raise ValueError(_reason(error)) from None
+
     def join(
         self, left: Table, right: Table, conditions: Sequence[str], sizes: tuple[int, int]
     ) -> Iterator[tuple[Ints, Ints]]:

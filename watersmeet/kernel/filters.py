@@ -4,17 +4,19 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from watersmeet.kernel.near import Comparisons
-from watersmeet.kernel.partials import Partials, Waiting, concat, regroup
+from watersmeet.kernel.partials import Ints, Partials, Waiting, concat, regroup
 from watersmeet.kernel.reader import Reader
 from watersmeet.kernel.sql import Sql
 from watersmeet.kernel.undecided import Undecided
+from watersmeet.kernel.work import HopWork, Tested, texts_of
 from watersmeet.predicate.model import Conjunct
 
 
@@ -26,6 +28,7 @@ class Evaluators:
     sql: Sql
     comparisons: Comparisons
     undecided: Undecided
+    clock: Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +38,12 @@ class Filter(ABC):
     Attributes:
         conjuncts: The conjuncts; there is at least one.
         by: What evaluates them.
+        work: Where pairs are counted.
     """
 
     conjuncts: tuple[Conjunct, ...]
     by: Evaluators
+    work: HopWork
     name: ClassVar[str]
 
     @abstractmethod
@@ -50,8 +55,22 @@ class Filter(ABC):
         return filter(len, map(self.passing, blocks))
 
     def alone(self, conjunct: Conjunct) -> "Filter":
-        """Return the same filter for one of its conjuncts."""
-        return replace(self, conjuncts=(conjunct,))
+        """Return the same filter for one of its conjuncts; what it does is not counted."""
+        return replace(self, conjuncts=(conjunct,), work=HopWork())
+
+    def _kept(self, block: Partials, keep: Callable[[], Ints], tested: Tested) -> Partials:
+        """Return what is kept of a block that isn't empty, and count it."""
+        started = self.by.clock()
+        passed = block.take(keep())
+        tested.add(Tested(len(block), len(passed), 1, self.by.clock() - started))
+        return passed
+
+    def _one_by_one(self, block: Partials, decide: Callable[[Partials, Conjunct], Ints]) -> Partials:
+        """Return what every conjunct lets through, each tested on what those before it have left."""
+        for conjunct in self.conjuncts:
+            if len(block):
+                block = self._kept(block, partial(decide, block, conjunct), self.work.tests[(conjunct.text,)])
+        return block
 
 
 class PlainSql(Filter):
@@ -61,8 +80,19 @@ class PlainSql(Filter):
     name = "SQL"
 
     def passing(self, block: Partials) -> Partials:
-        """See Filter."""
-        return block.take(self.by.sql.true(block, self.conjuncts))
+        """See Filter; conjuncts are tested one by one now and then, to see what each lets through."""
+        texts = texts_of(self.conjuncts)
+        keep = self._sampled if self.work.is_sampled(texts, len(block)) else self.by.sql.true
+        return self._kept(block, partial(keep, block, self.conjuncts), self.work.tests[texts])
+
+    def _sampled(self, block: Partials, conjuncts: tuple[Conjunct, ...]) -> Ints:
+        found = np.arange(len(block))
+        for conjunct in conjuncts:
+            left, started = block.take(found) if len(found) < len(block) else block, self.by.clock()
+            kept = self.by.sql.true(left, (conjunct,)) if len(found) else found
+            self.work.alone[conjunct.text].add(Tested(len(found), len(kept), 1, self.by.clock() - started))
+            found = found[kept]
+        return found
 
     def through(self, blocks: Iterable[Partials]) -> Iterator[Partials]:
         """See Filter; what a scan has found has passed already."""
@@ -92,9 +122,7 @@ class Near(Filter):
 
     def passing(self, block: Partials) -> Partials:
         """See Filter."""
-        for conjunct in self.conjuncts:
-            block = block.take(self.by.comparisons.possible(block, conjunct))
-        return block
+        return self._one_by_one(block, self.by.comparisons.possible)
 
 
 class Hopeful(Filter):
@@ -105,9 +133,7 @@ class Hopeful(Filter):
 
     def passing(self, block: Partials) -> Partials:
         """See Filter."""
-        for conjunct in self.conjuncts:
-            block = block.take(self.by.sql.undenied(block, conjunct)) if len(block) else block
-        return block
+        return self._one_by_one(block, self.by.sql.undenied)
 
 
 class PythonPredicates(Filter):
@@ -118,10 +144,8 @@ class PythonPredicates(Filter):
 
     def passing(self, block: Partials) -> Partials:
         """See Filter."""
-        block = self.by.reader.lean(block)
-        for conjunct in self.by.sql.asker.by_cost(self.conjuncts):
-            block = block.take(self.by.sql.called(block, conjunct)) if len(block) else block
-        return block
+        cheapest = replace(self, conjuncts=tuple(self.by.sql.asker.by_cost(self.conjuncts)))
+        return cheapest._one_by_one(self.by.reader.lean(block), self.by.sql.called)
 
     def through(self, blocks: Iterable[Partials]) -> Iterator[Partials]:
         """See Filter; they are asked about large blocks, not about crumbs."""
@@ -139,12 +163,14 @@ class Raising(Filter):
         block = self.by.reader.lean(block)
         later = self.by.undecided.mask(block)
         block, waiting = block.take(np.flatnonzero(~later)), block.take(np.flatnonzero(later))
-        block = block.take(self.by.sql.decided(block, self.conjuncts))
+        tested = self.work.tests[texts_of(self.conjuncts)]
+        block = self._kept(block, partial(self.by.sql.decided, block, self.conjuncts), tested)
         return concat([block, waiting]) if len(waiting) else block
 
 
 def residuals(
     by: Evaluators,
+    work: HopWork,
     *,
     sql: tuple[Conjunct, ...] = (),
     near: tuple[Conjunct, ...] = (),
@@ -154,10 +180,10 @@ def residuals(
 ) -> tuple[Filter, ...]:
     """Return the filters that have something to do, in the order in which they are applied; see `steps.Step`."""
     made: tuple[Filter, ...] = (
-        PlainSql(sql, by),
-        Near(near, by),
-        Hopeful(hopeful, by),
-        PythonPredicates(calls, by),
-        Raising(raising, by),
+        PlainSql(sql, by, work),
+        Near(near, by, work),
+        Hopeful(hopeful, by, work),
+        PythonPredicates(calls, by, work),
+        Raising(raising, by, work),
     )
     return tuple(filter_ for filter_ in made if filter_.conjuncts)

@@ -24,7 +24,7 @@ from watersmeet.kernel.sql import Sql
 from watersmeet.kernel.steps import Step
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.kernel.undecided import Undecided
-from watersmeet.kernel.work import Work
+from watersmeet.kernel.work import HopWork, Work, timed
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Conjunct
 from watersmeet.state.rows import Rows
@@ -56,14 +56,15 @@ class Hops:
         reader = Reader(query, table)
         self._query, self._reader, self._asker = query, reader, Asker(reader, duck, cache, run, clock)
         sql, comparisons = Sql(reader, duck, self._asker), Comparisons(reader, duck)
-        self._by = Evaluators(reader, sql, comparisons, Undecided(query, sql, comparisons))
+        self.by = Evaluators(reader, sql, comparisons, Undecided(query, sql, comparisons), clock)
         self.work = Work(costs=self._asker.costs)
-        self._search = Search(reader, duck, router, self.work)
+        self._search = Search(reader, duck, router, self.work, clock)
 
     def entry_filters(self, conjuncts: Sequence[Conjunct]) -> tuple[Filter, ...]:
         """Return the filters of tuples that have not probed yet, by the conjuncts over their own stream alone."""
         return residuals(
-            self._by,
+            self.by,
+            HopWork(),
             sql=tuple(conjunct for conjunct in conjuncts if not conjunct.calls and not conjunct.near),
             near=tuple(conjunct for conjunct in conjuncts if conjunct.near),
             calls=tuple(conjunct for conjunct in conjuncts if conjunct.calls),
@@ -72,7 +73,13 @@ class Hops:
     def filters(self, step: Step) -> tuple[Filter, ...]:
         """Return the filters of a hop's candidates."""
         return residuals(
-            self._by, sql=step.sql, near=step.near, hopeful=step.hopeful, calls=step.calls, raising=step.raising
+            self.by,
+            self.work.of(step),
+            sql=step.sql,
+            near=step.near,
+            hopeful=step.hopeful,
+            calls=step.calls,
+            raising=step.raising,
         )
 
     def enter(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Partials:
@@ -88,7 +95,7 @@ class Hops:
             PredicateError: If one raises for a tuple that no other denies.
         """
         conjuncts = tuple(c for c in self._query.conjuncts if c.raises and c.streams <= set(block.joined))
-        for filter_ in residuals(self._by, raising=conjuncts):
+        for filter_ in residuals(self.by, HopWork(), raising=conjuncts):
             block = self._reader.lean(filter_.passing(block)) if len(block) else block
         return block
 
@@ -106,7 +113,7 @@ class Hops:
         """
         if not len(block):
             return
-        found = self._search.candidates(block, step, node)
+        found = timed(self._search.candidates(block, step, node), self.work.of(step).search, self.by.clock)
         for filter_ in self.filters(step):
             found = filter_.through(found)
         for passed in found:
@@ -119,7 +126,7 @@ class Hops:
 
     def undecided(self, block: Partials) -> NDArray[np.bool_]:
         """Return which combinations Spark has to decide; the others are results."""
-        return self._by.undecided.mask(block)
+        return self.by.undecided.mask(block)
 
     def answers(self, block: Partials) -> dict[str, pa.Array]:
         """Return what Python predicates answer that conjuncts left to Spark call."""

@@ -1,6 +1,6 @@
 """The search for candidates: a block probes the chunks in reach, each by the access path of the fewest pairs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from watersmeet.kernel.ranges import columns_of, misses, ranges, together, usabl
 from watersmeet.kernel.reader import Reader
 from watersmeet.kernel.route import Router
 from watersmeet.kernel.steps import Step
-from watersmeet.kernel.work import Work
+from watersmeet.kernel.work import Tested, Work, texts_of, timed
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Bound, Column
 
@@ -32,12 +32,14 @@ class Search:
         duck: The process's DuckDB connection.
         router: Says at which copy of a chunk a partial result probes it.
         work: Where the pairs are counted.
+        clock: Returns seconds.
     """
 
     reader: Reader
     duck: Duck
     router: Router
     work: Work
+    clock: Callable[[], float]
 
     def candidates(self, block: Partials, step: Step, node: int | None) -> Iterator[Partials]:
         """Yield what the partial results of a block may become; see `Hops.hop`."""
@@ -83,13 +85,18 @@ class Search:
         self.work.count(probe.step, probe.target.number, probe.seat, by_time)
         if not by_time.pairs:
             return
-        path = _chosen(probe, by_time)
-        found = self._scan(probe) if path is None else pairs(path, _block_rows(probe.sought))
+        path, work, scan = _chosen(probe, by_time), self.work.of(probe.step), Tested(came=by_time.pairs)
+        found = timed(self._scan(probe), scan, self.clock) if path is None else pairs(path, _block_rows(probe.sought))
         in_time = path is not None and path.order is None
         for partial, row in found:
             partial, row = admitted(probe, None if in_time else times, partial, row)
+            scan.passed += len(partial)
             if len(partial):
                 yield probe.longer(partial, row, scanned=path is None)
+        if path is not None:
+            work.search.add(Tested(path.pairs, scan.passed))
+        else:
+            work.scanned(texts_of(probe.step.sql), scan)
 
     def _scan(self, probe: Probe) -> Iterator[tuple[Ints, Ints]]:
         """Let DuckDB join the block with the chunk: a hash join for equalities, a vectorised loop otherwise."""

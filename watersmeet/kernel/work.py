@@ -1,7 +1,9 @@
 """What a task did, counted: pairs and matches per hop, pairs per node, what Python predicates cost."""
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -9,16 +11,58 @@ from watersmeet.kernel.calls import CallCost
 from watersmeet.kernel.candidates import Path
 from watersmeet.kernel.route import Seat
 from watersmeet.kernel.steps import Hop, Step
+from watersmeet.limits import limits
+from watersmeet.predicate.model import Conjunct
+
+Found = TypeVar("Found")
+Texts = tuple[str, ...]
+"""Conjuncts that are tested at once, as they are written."""
+SAMPLED = 16
+"""Of so many blocks, conjuncts that are tested at once are tested one by one in the first."""
+
+
+@dataclass(slots=True)
+class Tested:
+    """What a test let through: how many pairs came and passed, in how many blocks, and how long it took."""
+
+    came: int = 0
+    passed: int = 0
+    blocks: int = 0
+    seconds: float = 0.0
+
+    def add(self, other: "Tested") -> None:
+        """Add what it did elsewhere."""
+        self.came += other.came
+        self.passed += other.passed
+        self.blocks += other.blocks
+        self.seconds += other.seconds
+
+
+def _tested() -> "defaultdict[Any, Tested]":
+    return defaultdict(Tested)
 
 
 @dataclass(slots=True)
 class HopWork:
-    """What probing one stream from certain others did; `pairs` are those in time, `shuffled` rows that came far."""
+    """What probing one stream from certain others did.
+
+    Attributes:
+        rows_in: Partial results that probed.
+        shuffled: Those of them that came from another node.
+        pairs: Pairs in time.
+        matches: Pairs that passed all tests.
+        search: Pairs that access paths proposed and those that windows and the arrival order let pass.
+        tests: What conjuncts let through that are tested at once.
+        alone: Of these, what each did where a sample was tested one by one.
+    """
 
     rows_in: int = 0
     shuffled: int = 0
     pairs: int = 0
     matches: int = 0
+    search: Tested = field(default_factory=Tested)
+    tests: dict[Texts, Tested] = field(default_factory=_tested)
+    alone: dict[str, Tested] = field(default_factory=_tested)
 
     def add(self, other: "HopWork") -> None:
         """Add what another task did."""
@@ -26,6 +70,38 @@ class HopWork:
         self.shuffled += other.shuffled
         self.pairs += other.pairs
         self.matches += other.matches
+        self.search.add(other.search)
+        for texts, tested in other.tests.items():
+            self.tests[texts].add(tested)
+        for text, tested in other.alone.items():
+            self.alone[text].add(tested)
+
+    def scanned(self, texts: Texts, scan: Tested) -> None:
+        """Note what a scan did, which tests conjuncts while it looks for pairs: those in time have come to them."""
+        self.search.add(Tested(scan.came, scan.came, seconds=-scan.seconds))  # it was counted as time to find them
+        self.tests[texts].add(scan)
+
+    def is_sampled(self, texts: Texts, pairs: int) -> bool:
+        """Tell whether conjuncts that are tested at once are tested one by one in the next block, of so many pairs."""
+        if len(texts) == 1 or pairs < limits().sampled_pairs:
+            return False
+        return self.alone[texts[0]].blocks * SAMPLED <= self.tests[texts].blocks
+
+
+def texts_of(conjuncts: Iterable[Conjunct]) -> Texts:
+    """Return conjuncts as what they let through is counted."""
+    return tuple(conjunct.text for conjunct in conjuncts)
+
+
+def timed(found: Iterator[Found], tested: Tested, clock: Callable[[], float]) -> Iterator[Found]:
+    """Yield what is found, and note how long it took."""
+    while True:
+        started = clock()
+        one = next(found, None)
+        tested.seconds += clock() - started
+        if one is None:
+            return
+        yield one
 
 
 @dataclass(slots=True)

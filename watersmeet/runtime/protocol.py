@@ -362,10 +362,16 @@ class Protocol:
             "round": not offered,
             "triggerMs": None if self.due is None else 1000 * self.due,
             "warnings": [notice.says for notice in found],
+            "hints": [hint for hint in after.progress["hints"] if hint not in self._hinted],
         }
         manifest = replace(after, progress=progress, deliveries=published.deliveries)
         warnings = [Warn(says) for says in (*late, *(notice.says for notice in new))]
         return [*warnings, Commit(manifest, self.state, tuple(self.history))]
+
+    @property
+    def _hinted(self) -> set[str]:
+        """The hints that were given before; each is given once."""
+        return {hint for progress in self.history for hint in progress.get("hints", ())}
 
     def _committed(self, committed: Committed) -> list[Action]:
         doing, before, after = self._under_way(), self.state, committed.manifest

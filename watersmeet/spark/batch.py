@@ -171,8 +171,9 @@ class BatchRunner(Runtime):
         state = self.protocol.state
         parts = ((tree.operator, own) for tree, own in self.tree.states(state))
         shown = [explain(op.query, op.strategy, op.ordering, own, op.host) for op, own in parts]
+        hints = [f"hint: {hint}" for progress in self.protocol.history for hint in progress.get("hints", ())]
         told = state.progress.get("spilling")
-        return "\n".join([*drawn(self.tree, state), *shown, *(lines(told) if told else ())])
+        return "\n".join([*drawn(self.tree, state), *shown, *hints, *(lines(told) if told else ())])
 
     def parameters(self) -> Parameters:
         """Return what the last batches measured, as the cost model takes it."""

@@ -26,8 +26,10 @@ from watersmeet.model.query import OWN_TIME, RESULT_TIME, Output, Query, Tracing
 from watersmeet.model.windows import Window
 from watersmeet.ordering import Given, Ordering
 from watersmeet.placement import Strategy
-from watersmeet.predicate.model import Column
+from watersmeet.predicate.model import Column, Conjunct
 from watersmeet.spark import checks, tasks
+from watersmeet.spark.asking import given_by
+from watersmeet.spark.asking_static import why_static
 from watersmeet.spark.content import parts
 from watersmeet.spark.dialect import dialect_of
 from watersmeet.spark.exchange import SparkStage
@@ -54,6 +56,8 @@ from watersmeet.spark.writer import JoinWriter
 from watersmeet.spilling import Spill
 from watersmeet.spilling.told import planned
 from watersmeet.state.store import Store
+from watersmeet.why.answer import Answer
+from watersmeet.why.asked import Values
 
 STATIC = "static"
 """The origin of the results of static frames: they have no checkpoint, and are all in one batch."""
@@ -310,20 +314,32 @@ class Join:
     def _decided(self, frame: DataFrame) -> DataFrame:
         """Keep the combinations, given as rows of the pending schema, for which every conjunct left to Spark holds."""
         query = self.query
-        columns = sorted({column for conjunct in query.deferred for column in conjunct.columns})
-        calls = {call.name for conjunct in query.deferred for call in conjunct.calls}
         shown = [F.col(f"o{at}") for at in range(len(query.traced_schema))]
-        parts = [F.struct(*shown).alias(hidden_name("shown"))]
-        parts += [F.col(name).alias(hidden_name(name)) for name in sorted(calls)]
-        for position, stream in enumerate(query.streams):
+        parts = [F.struct(*shown).alias(hidden_name("shown")), *self._read_by(query.deferred)]
+        kept = self.where.decide(frame.select(*parts), [conjunct.clause for conjunct in query.deferred])
+        names = query.traced_schema.names
+        return kept.select(*(F.col(hidden_name("shown"))[f"o{at}"].alias(name) for at, name in enumerate(names)))
+
+    def _read_by(self, conjuncts: Sequence[Conjunct]) -> list[SparkColumn]:
+        """Return what Spark reads to decide conjuncts, of columns by generated names: streams as structs."""
+        columns = sorted({column for conjunct in conjuncts for column in conjunct.columns})
+        calls = {call.name for conjunct in conjuncts for call in conjunct.calls}
+        parts = [F.col(name).alias(hidden_name(name)) for name in sorted(calls)]
+        for position, stream in enumerate(self.query.streams):
             values = {c: restored(F.col(c.name), self._kind_of(c)) for c in columns if c.stream == position}
             own = {c: value for c, value in values.items() if c.field < len(stream.schema)}
             fields = [value.alias(stream.schema.field(c.field).name) for c, value in own.items()]
             parts += [F.struct(*fields).alias(stream.name)] if fields else []
             parts += [value.alias(hidden_name(c.name)) for c, value in values.items() if c not in own]
-        kept = self.where.decide(frame.select(*parts), [conjunct.clause for conjunct in query.deferred])
-        names = query.traced_schema.names
-        return kept.select(*(F.col(hidden_name("shown"))[f"o{at}"].alias(name) for at, name in enumerate(names)))
+        return parts
+
+    def answer(self, conjunct: Conjunct, combination: pa.Table) -> bool | None:
+        """Return what Spark answers a conjunct for one combination: its columns, and what its predicates say."""
+        frame = self.spark.createDataFrame(combination, spark_schema(combination.schema))
+        frame = frame.select(*self._read_by([conjunct]))
+        answer = frame.select(self.where.conditions[conjunct.clause].cast("boolean")).first()
+        assert answer is not None
+        return answer[0]  # type: ignore[no-any-return]
 
     def _selected(self, frame: DataFrame, *beside: str) -> DataFrame:
         """Compute a SELECT list of expressions over flat results; some columns beside them come first."""
@@ -375,6 +391,18 @@ class Join:
         structs += [F.col(out.name).alias("_time") for out in self.query.outputs if out.column == RESULT_TIME]
         structs += [F.col(ID)] if self.identity else []
         return frame.select(*beside, *structs)
+
+    def why(self, tuples: Mapping[str, Values] | None = None, /, **streams: Values) -> Answer:
+        """Return what became of tuples of static inputs, and of their combination.
+
+        Args:
+            tuples: For streams that are asked about the values by which to find their tuples, as a dict or as a text.
+            streams: The same, by the names of the streams: `join.why(a={"id": 17}, b="id = 4")`.
+
+        Raises:
+            DefinitionError: If an input is streaming, or there is no such stream, column or value.
+        """
+        return why_static(self, given_by(tuples, streams))
 
     def toDF(self) -> DataFrame:
         """Return the join of static inputs as a frame: lazy, and computed anew whenever it is used.

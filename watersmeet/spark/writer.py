@@ -27,6 +27,7 @@ from watersmeet.errors import DefinitionError, PredicateError, StateError, Water
 from watersmeet.model.duration import microseconds
 from watersmeet.model.size import bytes_of
 from watersmeet.spark import checks, observed, tables
+from watersmeet.spark.asking import given_by, why_running, write_down
 from watersmeet.spark.batch import DATA_ERROR, BatchRunner, Checkpoint, description
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.delta import DeltaSink, check_jars
@@ -48,6 +49,8 @@ from watersmeet.spilling import Controller
 from watersmeet.state import manifest as manifests
 from watersmeet.state.claim import claim
 from watersmeet.state.store import Store
+from watersmeet.why.answer import Answer
+from watersmeet.why.asked import Values
 
 if TYPE_CHECKING:
     from watersmeet.spark.join import Join
@@ -215,12 +218,14 @@ class JoinWriter:
                 runner.spilling = Controller(tree.spill, name, slots, quotas_of(tree.spill, joins))
             runner.open()
             runner.prepare(join.stream_schemas)
+            write_down(join, runner)
             _warn(tree)
             runner.observed = observed.is_listened(spark)
             rows = tree.input(bool(sides))
             rows = observed.observing(rows) if runner.observed else rows
             query = self._stream(rows, location).foreachBatch(runner).start()
-            return JoinQuery(query, runner, ends=any(self._trigger.get(name) for name in ("availableNow", "once")))
+            ends = any(self._trigger.get(name) for name in ("availableNow", "once"))
+            return JoinQuery(query, join, runner, ends)
         except BaseException:
             lease.end()
             raise
@@ -363,8 +368,8 @@ def _told(last: Mapping[str, Any]) -> str:
 class JoinQuery:
     """A running join: Spark's own query handle, with `progress` and with errors in one sentence."""
 
-    def __init__(self, query: StreamingQuery, runner: BatchRunner, ends: bool = False) -> None:
-        self._query, self._runner = query, runner
+    def __init__(self, query: StreamingQuery, join: "Join", runner: BatchRunner, ends: bool = False) -> None:
+        self._query, self._join, self._runner = query, join, runner
         self._lulls = (
             Lulls(query, runner, ends) if runner.spilling is not None or runner.protocol.state.is_cold else None
         )
@@ -415,6 +420,20 @@ class JoinQuery:
         described = description(self._runner.frames)
         told = Recorded(self._runner.store.root, described, protocol.state, tuple(protocol.history), holder)
         return small(view(told, int(time.time() * 1e6)))
+
+    def why(self, tuples: Mapping[str, Values] | None = None, /, **streams: Values) -> Answer:
+        """Return what became of tuples, and of their combination, as far as state, side outputs and results tell.
+
+        The query may be running. What was purged can't be told any more, and the answer says so.
+
+        Args:
+            tuples: For streams that are asked about the values by which to find their tuples, as a dict or as a text.
+            streams: The same, by the names of the streams: `query.why(a={"id": 17}, b="id = 4")`.
+
+        Raises:
+            DefinitionError: If there is no such stream, column or value.
+        """
+        return why_running(self._join, self._runner, given_by(tuples, streams))
 
     @property
     def parameters(self) -> Parameters:

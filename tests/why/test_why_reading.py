@@ -1,0 +1,164 @@
+"""What is asked, what is written down for the command line, and state that changes while it is read."""
+
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from watersmeet.errors import DefinitionError, StateError
+from watersmeet.kernel.duck import Duck
+from watersmeet.model.metadata import Key, Ordered
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.model.windows import Count, Hopping, Sliding
+from watersmeet.placement import Central
+from watersmeet.predicate.model import Column, Dialect, Hidden
+from watersmeet.predicate.parse import parse_where
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.store import Store
+from watersmeet.testing.run import Run
+from watersmeet.why import kept
+from watersmeet.why.asked import asked, chosen
+from watersmeet.why.outputs import Outputs, Sink, shown_by
+from watersmeet.why.stored import why
+from watersmeet.why.written import Written, write, written
+
+SCHEMA = pa.schema(
+    [
+        *[("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("k", pa.string())],
+        *[("d", pa.decimal128(10, 2)), ("n", pa.timestamp("us")), ("day", pa.date32()), ("ok", pa.bool_())],
+        *[("raw", pa.binary()), ("odd name", pa.int16())],
+    ]
+)
+TOKYO = Dialect("Asia/Tokyo")
+DUCK = Duck(TOKYO)
+WHERE = "a.k = b.k AND exp(a.x) < b.x AND abs(a.id - b.id) < 3 AND levenshtein(a.k, b.k) < 2"
+
+
+def query_of(where: str = WHERE) -> Query:
+    a = StreamSpec("a", SCHEMA, 1, Sliding(10), 5, hidden=(Hidden("a.x + 1", pa.float64()),), promises=(Key((0,)),))
+    b = StreamSpec("b", SCHEMA, 1, Hopping(10, 5), 5, promises=(Ordered(4, slack=Decimal("1.5")),))
+    names = [(s.name, s.schema) for s in (a, b)]
+    return Query((a, b), parse_where(where, names, (), TOKYO), where, dialect=TOKYO)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "wanted"),
+    [
+        ("id", "17", 17),
+        ("ID", 17, 17),
+        ("odd name", "-3", -3),
+        ("x", "1e3", 1000.0),
+        ("x", 1, 1.0),
+        ("d", "1.50", Decimal("1.50")),
+        ("k", "17", "17"),
+        ("k", None, None),
+        ("ok", "true", True),
+        ("day", "2026-01-01", date(2026, 1, 1)),
+        ("ts", "2026-01-01 12:00:00", datetime(2026, 1, 1, 3)),
+        ("ts", "2026-01-01 12:00:00.25+00:00", datetime(2026, 1, 1, 12, 0, 0, 250_000)),
+        ("ts", datetime(2026, 1, 1, 12), datetime(2026, 1, 1, 3)),
+        ("n", "2026-01-01 12:00:00", datetime(2026, 1, 1, 12)),
+        ("raw", b"x", b"x"),
+    ],
+)
+def test_values_are_read_in_the_columns_type(name: str, given: Any, wanted: Any) -> None:
+    (found,) = asked(query_of(), {"A": {name: given}}, DUCK)
+    (value,) = found.values.values()
+    seen = value.as_py()
+    assert (seen.replace(tzinfo=None) if isinstance(seen, datetime) else seen) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("id = 17 AND k = 'x y'", "id = 17 AND k = 'x y'"),
+        ("(a.id = -17)", "id = -17"),
+        ("ok = TRUE AND k IS NULL", "ok = TRUE AND k IS NULL"),
+        ("`odd name` = 3", "odd name = 3"),
+        ("ts = TIMESTAMP '2026-01-01 12:00:00'", "ts = 2026-01-01 12:00:00"),
+    ],
+)
+def test_text_that_names_a_tuple(text: str, shown: str) -> None:
+    assert asked(query_of(), {"a": text}, DUCK)[0].text == shown
+
+
+@pytest.mark.parametrize("text", ["b.id = 1", "id = x", "id = 1 OR id = 2", "17", "id IN (1)", "lower(k) = 'x'"])
+def test_text_that_does_not(text: str) -> None:
+    with pytest.raises(DefinitionError, match="is not of the form"):
+        asked(query_of(), {"a": text}, DUCK)
+
+
+def test_rows_are_compared_as_spark_does() -> None:
+    nan, null = (asked(query_of(), {"a": {"x": x}}, DUCK)[0] for x in (float("nan"), None))
+    values = {2: pa.array([1.0, None, float("nan")])}
+    assert nan.mask(values).tolist() == [False, False, True]
+    assert null.mask(values).tolist() == [False, True, False]
+
+
+def test_streams_of_one_join() -> None:
+    inner = replace(query_of(), streams=tuple(replace(s, name=f"{s.name}2") for s in query_of().streams))
+    joins = {"j": query_of(), "j_0": inner}
+    assert chosen(joins, {"A2": {}, "b2": {}}) == "j_0"
+    with pytest.raises(DefinitionError, match="a and a2 are not streams of one join; those of each are a and b; a2"):
+        chosen(joins, {"a": {}, "a2": {}})
+
+
+def test_left_joins_are_not_known_yet() -> None:
+    with pytest.raises(DefinitionError, match="does not know left, semi and anti joins yet"):
+        chosen({"j": replace(query_of(), how=("inner", "left"))}, {"a": {}})
+
+
+def test_a_join_is_written_down_and_read_back(tmp_path: Path) -> None:
+    query, store = query_of(), Store(str(tmp_path))
+    outputs = Outputs("me", {"late": {"a": "/x/a"}}, Sink("/out", "parquet"), shown_by(query))
+    write(store, {"j": Written(query, outputs)})
+    assert written(store) == {"j": Written(query, outputs)}
+    assert written(store)["j"].outputs.shows[Column(1, 0)] == ("b", "id")
+    with pytest.raises(TypeError, match="is no part of a join"):
+        write(store, {"j": Written(replace(query, tracing=Manifest(0, ())), outputs)})  # type: ignore[arg-type]
+    (tmp_path / "why.json").write_bytes(b"nonsense")
+    with pytest.raises(StateError, match=r"why\.json, is damaged"):
+        written(store)
+
+
+def test_a_checkpoint_without_a_batch(tmp_path: Path) -> None:
+    write(Store(str(tmp_path / "watersmeet")), {"j": Written(query_of(), Outputs())})
+    with pytest.raises(StateError, match="has not run a batch yet"):
+        why(str(tmp_path), {"a": {"id": "1"}}, float)
+
+
+def test_state_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    streams = tuple(StreamSpec(name, SCHEMA, 1, Count(3), 5) for name in "ab")
+    run = Run(Query(streams), Store(str(tmp_path)))
+    row = {"id": 1, "ts": 5}
+    run.step(Central(), [(0, row)])
+    seen = []
+
+    def make(state: Manifest | None) -> int:
+        assert state is not None
+        seen.append(state.batch)
+        if len(seen) < 3:
+            run.step(Central(), [(0, row)])
+            raise StateError("a chunk is gone")
+        return state.batch
+
+    assert kept.read(run.store, make) == 2
+    assert seen == [0, 1, 2]
+    seen.clear()
+    with pytest.raises(StateError, match="a chunk is gone"):
+        kept.read(run.store, lambda state: make(None) if state is None else _gone())
+
+    def always(state: Manifest | None) -> int:
+        run.step(Central(), [(0, row)])
+        return _gone()
+
+    with pytest.raises(StateError, match="changes faster than it can be read"):
+        kept.read(run.store, always)
+
+
+def _gone() -> int:
+    raise StateError("a chunk is gone")

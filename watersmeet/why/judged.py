@@ -1,0 +1,183 @@
+"""Puts a combination of tuples to every test of its join: windows first, then conjuncts, each on its own."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.errors import PredicateError
+from watersmeet.kernel.hop import Hops
+from watersmeet.kernel.partials import Partials
+from watersmeet.kernel.route import NOWHERE
+from watersmeet.kernel.why import truth
+from watersmeet.model.query import Query
+from watersmeet.model.windows import FOREVER, Count, Hopping, Sliding
+from watersmeet.predicate.model import Conjunct
+from watersmeet.why.answer import Batches, Check, Holds
+from watersmeet.why.voice import Voice, lasting, plain_values
+
+Decide = Callable[[Conjunct, Mapping[str, pa.Array]], bool | None]
+"""Lets Spark answer a conjunct for one combination: its columns by generated names, and what its predicates say.
+
+Raises a PredicateError if the conjunct does."""
+MOST_DECIDED = 20
+"""So many combinations that are found beside those asked about are decided by Spark, one by one."""
+LAST = 1 << 40
+"""A batch after all others: what has its number may ask for everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A tuple whose values are at hand.
+
+    Attributes:
+        stream: Its stream.
+        ref: The reference of its row.
+        ts: Its event time.
+        batches: In which batch it came.
+        ordinal: Its arrival ordinal, if its stream has a count window.
+        cold: Whether it is part of a cold unit, so that what it matches may be owed.
+    """
+
+    stream: int
+    ref: int
+    ts: int
+    batches: Batches
+    ordinal: int | None = None
+    cold: bool = False
+
+
+AsOf = Callable[[int, Seen], tuple[int, int]]
+"""Returns how many tuples of a stream had come no later than a tuple: at least, and at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Tests combinations.
+
+    Attributes:
+        query: The join, as it is decided for the tuples that are there.
+        hops: Evaluates conjuncts over the chunks in which they are.
+        voice: Finds the words.
+        as_of: Says what had come when.
+        decide: Lets Spark decide; None where there is no Spark.
+    """
+
+    query: Query
+    hops: Hops
+    voice: Voice
+    as_of: AsOf
+    decide: Decide | None = None
+
+    def tests(self, members: Sequence[Seen]) -> Iterator[Check]:
+        """Yield the tests that tuples of different streams can be put to, perhaps not of all."""
+        if len(members) > 1:
+            yield from (self._window(members, member) for member in members)
+        block, streams = block_of(self.query, members), {member.stream for member in members}
+        for conjunct in self.query.conjuncts:
+            if conjunct.streams and conjunct.streams <= streams:
+                yield self._conjunct(conjunct, block)
+
+    def count(self, block: Partials) -> int:
+        """Return how many of some combinations are results; of those that Spark has to decide, the first few."""
+        if not self.query.deferred or not len(block):
+            return len(block)
+        later = self.hops.undecided(block)
+        left = [block.take(np.array([at])) for at in np.flatnonzero(later)[:MOST_DECIDED].tolist()]
+        return int(np.count_nonzero(~later)) + sum(map(self._passes, left))
+
+    def _passes(self, combination: Partials) -> bool:
+        return all(self._conjunct(conjunct, combination).holds == "TRUE" for conjunct in self.query.deferred)
+
+    # -- windows
+
+    def _window(self, members: Sequence[Seen], member: Seen) -> Check:
+        stream = self.query.streams[member.stream]
+        window, name = stream.window, f"window of {stream.name}"
+        if isinstance(window, Count):
+            return self._count_window(members, member, window.size)
+        last = max(members, key=lambda other: other.ts)
+        times = {"time": last.ts, stream.name: member.ts}
+        deadline = _deadline(self.query, member)
+        if last.ts <= deadline:
+            return Check(name, "window", "TRUE", f"{stream.name} is in its window", times)
+        age = f"{stream.name} is {lasting(last.ts - member.ts)} older than {self.query.streams[last.stream].name}"
+        match window:
+            case Sliding(size):
+                over = last.ts - member.ts - size
+                much = f"{lasting(over)} too old" if over else "at exactly that age it is out"
+                says = f"{age}, and its window is {lasting(size)}: {much}"
+            case Hopping(size, step):
+                over = last.ts - deadline
+                says = (
+                    f"{age}, and the last window of {lasting(size)} every {lasting(step)} that holds it ended "
+                    f"{lasting(over)} earlier"
+                )
+            case _:
+                raise AssertionError(window)
+        return Check(name, "window", "FALSE", says, times | {"by": over})
+
+    def _count_window(self, members: Sequence[Seen], member: Seen, size: int) -> Check:
+        """Return whether a tuple was among the last ones of its stream when the last member came."""
+        assert member.ordinal is not None
+        known = [self.as_of(member.stream, other) for other in members if other is not member]
+        low = max([member.ordinal, *(least for least, _ in known)]) - member.ordinal
+        high = max([member.ordinal, *(most for _, most in known)]) - member.ordinal
+        name = self.query.streams[member.stream].name
+        holds: Holds = "FALSE" if low >= size else "TRUE" if high < size else "unknown"
+        after = f"{low}" if low == high else f"{low} to {high}"
+        by = f": {low - size + 1} too many" if holds == "FALSE" else ""
+        says = (
+            f"{after} more of {name} had come when the combination was complete, "
+            f"and its window is its last {size} rows{by}"
+        )
+        return Check(f"window of {name}", "window", holds, says, {"newer": low if low == high else [low, high]})
+
+    # -- conjuncts
+
+    def _conjunct(self, conjunct: Conjunct, block: Partials) -> Check:
+        own = [column for column in conjunct.columns if column not in self.query.flags]
+        columns = {column: block.column(column, self.hops.by.reader.table.gather) for column in own}
+        values = plain_values(self.query, columns)
+        try:
+            holds = self._holds(conjunct, block)
+        except PredicateError as error:
+            return Check(conjunct.text, "conjunct", "raises", f"{str(error).rstrip('.')}; it stops the query", values)
+        told = f" ({self.voice.values(columns)})" if columns else ""
+        if holds == "unknown":
+            return Check(conjunct.text, "conjunct", holds, f"`{conjunct.text}` can't be answered here{told}", values)
+        return Check(conjunct.text, "conjunct", holds, f"`{conjunct.text}` is {holds}{told}", values)
+
+    def _holds(self, conjunct: Conjunct, block: Partials) -> Holds:
+        known = {predicate.name for predicate in self.query.predicates}
+        if any(call.predicate not in known for call in conjunct.calls):
+            return "unknown"
+        found = truth(self.hops.by, conjunct, block)
+        if found != "undecided":
+            return found
+        if self.decide is None:
+            return "unknown"
+        columns = self.hops.by.reader.read(block, conjunct.columns)
+        answers = {call.name: self.hops.by.sql.asker.booleans(block, call) for call in conjunct.calls}
+        decided = self.decide(conjunct, columns | answers)
+        return "NULL" if decided is None else "TRUE" if decided else "FALSE"
+
+
+def block_of(query: Query, members: Sequence[Seen]) -> Partials:
+    """Return tuples as one partial result, which may ask for whatever its windows admit."""
+    last = np.array([max(member.ts for member in members)])
+    return Partials(
+        joined=tuple(member.stream for member in members),
+        rows={member.stream: np.array([member.ref]) for member in members},
+        moment=np.array([FOREVER]),
+        high=last,
+        deadline=np.array([min(_deadline(query, member) for member in members)]),
+        here=np.array([NOWHERE]),
+        batch=np.array([LAST]),
+    )
+
+
+def _deadline(query: Query, member: Seen) -> int:
+    """Return the last time of a result that the window of a tuple admits."""
+    return int(query.streams[member.stream].window.deadline(np.array([member.ts]))[0])

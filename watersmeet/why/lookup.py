@@ -1,0 +1,161 @@
+"""Looks tuples up in what a query has kept: its state, the rows that it turned away, its progress and its results."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.model.windows import Hopping
+from watersmeet.predicate.model import Column
+from watersmeet.show import plain
+from watersmeet.why.answer import Batches, Fate, Tuple
+from watersmeet.why.asked import Asked, listed
+from watersmeet.why.judged import Seen
+from watersmeet.why.kept import Kept
+from watersmeet.why.outputs import Outputs, Results
+from watersmeet.why.verdict import MOST, NOT_TAKEN, Member
+from watersmeet.why.voice import Voice, in_batch
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Finds tuples, or says what may have become of them.
+
+    Attributes:
+        kept: The state of the join.
+        voice: Finds the words.
+        outputs: What it has put out.
+        history: The progress of its batches, the last ones.
+    """
+
+    kept: Kept
+    voice: Voice
+    outputs: Outputs = field(default_factory=Outputs)
+    history: Sequence[Mapping[str, Any]] = ()
+
+    def tuples(self, asked: Asked) -> list[Member]:
+        """Return what became of the tuples that have the values: one more than are told of, if there are."""
+        stored: list[Member] = [
+            (self._stored(asked, seen, dead), seen) for seen, dead in islice(self.kept.found(asked), MOST + 1)
+        ]
+        away = [
+            (self._away(asked, *told), None)
+            for told in islice(self.outputs.turned_away(self.kept.query, asked), MOST + 1)
+        ]
+        return [*stored, *away] or [(self._missing(asked), None)]
+
+    def _stored(self, asked: Asked, seen: Seen, dead: bool) -> Tuple:
+        spec, at = self.kept.query.streams[asked.stream], asked.stream
+        ref = np.array([seen.ref])
+        columns = {spec.schema.names[f]: Column(at, f) for f in sorted(self.kept.columns(at))}
+        values = {name: self.kept.table.gather(column, ref) for name, column in columns.items()}
+        says = f"came {in_batch(seen.batches)}, at {self.voice.time(seen.ts, at)}, and "
+        says += "was purged: nothing that may still come can match it." if dead else "is stored."
+        return told(self.voice, asked, "purged" if dead else "stored", says, seen.batches, values)
+
+    def _away(self, asked: Asked, kind: str, batch: int, row: pa.Table) -> Tuple:
+        spec = self.kept.query.streams[asked.stream]
+        time = row.column(spec.time).cast(pa.int64())[0].as_py()
+        at = "" if time is None else f", at {self.voice.time(time, asked.stream)},"
+        values = {name: row.column(name).combine_chunks() for name in row.schema.names}
+        fate: Fate = kind if kind in NOT_TAKEN else "unknown"  # type: ignore[assignment]
+        says = f"came in batch {batch}{at} and was {NOT_TAKEN.get(kind, kind)}."
+        return told(self.voice, asked, fate, says, (batch, batch), values)
+
+    def _missing(self, asked: Asked) -> Tuple:
+        """Return what can be said of a tuple that neither state nor side outputs hold."""
+        name = self.kept.query.streams[asked.stream].name
+        sample = self._sample(asked)
+        if sample is not None:
+            return sample
+        results = self.outputs.results([asked])
+        if results is not None and results.count:
+            says = f"is in {_results(results)}, and no longer stored."
+            return Tuple(name, asked.text, "joined", says, (0, results.last))
+        reasons = list(self._reasons(asked, results))
+        if not reasons:
+            return Tuple(name, asked.text, "never arrived", f"has not arrived, up to batch {self.kept.state.batch}.")
+        return Tuple(name, asked.text, "unknown", f"is not in state. {' '.join(reasons)}")
+
+    def _sample(self, asked: Asked) -> Tuple | None:
+        """Return what the samples in progress say of a tuple."""
+        spec = self.kept.query.streams[asked.stream]
+        wanted = {
+            "event time (µs)" if at == spec.time else spec.schema.names[at]: str(_plain(value, at == spec.time))[:60]
+            for at, value in asked.values.items()
+        }
+        for progress in reversed(self.history):
+            for sample in progress.get("samples", ()):
+                if (
+                    sample["stream"] == spec.name
+                    and wanted.items() <= sample["row"].items()
+                    and sample["kind"] in NOT_TAKEN
+                ):
+                    says = (
+                        f"came in batch {progress['batchId']} and was {NOT_TAKEN[sample['kind']]}: {sample['reason']}."
+                    )
+                    batch = int(progress["batchId"])
+                    return Tuple(spec.name, asked.text, sample["kind"], says, (batch, batch), sample["row"])
+        return None
+
+    def _reasons(self, asked: Asked, results: Results | None) -> Iterator[str]:
+        """Yield why it can't be told whether a tuple came that can't be found."""
+        query, at = self.kept.query, asked.stream
+        spec = query.streams[at]
+        kept = self.kept.columns(at)
+        lacking = [spec.schema.names[field] for field in asked.values if field not in kept]
+        if len(lacking) == len(asked.values):
+            names = listed([spec.schema.names[field] for field in kept])
+            yield f"It can't be looked for there by {listed(lacking)}: state keeps {names}."
+        if not self.kept.is_whole(at):
+            yield from self._gone(asked)
+        uncounted = [
+            kind for kind in ("late", "rejected", "denied") if kind not in self.outputs.sides and self._some(kind)
+        ]
+        if uncounted:
+            paths = listed([f"{kind}Path" for kind in uncounted])
+            yield f"It may have been {' or '.join(uncounted)}: rows that are can't be looked up without {paths}."
+
+    def _gone(self, asked: Asked) -> Iterator[str]:
+        """Yield what may have become of a tuple that came and is no longer stored."""
+        query, state = self.kept.query, self.kept.state
+        spec = query.streams[asked.stream]
+        if state.watermark is not None and spec.window.span is not None:
+            limit = int(spec.window.earliest(np.array([state.watermark]))[0])
+            yield f"What came before {self.voice.time(limit, asked.stream)} has been purged."
+        elif spec.window.rows is not None:
+            yield f"All but about the last {spec.window.rows} rows have been purged."
+        elif any(stream.promises for stream in query.streams):
+            yield "What can match nothing any more has been purged."
+        tests = [spec.hidden[test.holds - len(spec.schema)].text for test in spec.tests]
+        tests += [f"{query.name_of(column)} IS NOT NULL" for column in query.required[asked.stream]]
+        if tests:
+            texts = listed([f"`{text}`" for text in tests])
+            yield f"Only tuples are stored for which {texts} {'holds' if len(tests) == 1 else 'hold'}."
+        if isinstance(spec.window, Hopping) and spec.window.step > spec.window.size:
+            yield "Tuples in a gap between windows are not stored."
+
+    def _some(self, kind: str) -> bool:
+        """Tell whether rows were turned away for a reason, or may have been before what is known."""
+        known = bool(self.history) and self.history[0].get("batchId") == 0
+        return not known or any(progress.get(f"{kind}Rows") for progress in self.history)
+
+
+def _plain(value: pa.Scalar, time: bool) -> Any:
+    return value.cast(pa.int64()).as_py() if time else value.as_py()
+
+
+def _results(found: Results) -> str:
+    return f"{found.count} result{'s' if found.count > 1 else ''}"
+
+
+def told(
+    voice: Voice, asked: Asked, fate: Fate, says: str, batches: Batches | None, values: Mapping[str, pa.Array]
+) -> Tuple:
+    """Return what became of a tuple whose values are known."""
+    stream = voice.query.streams[asked.stream].name
+    plainly = {name: plain(found, 0) for name, found in values.items()}
+    return Tuple(stream, asked.text, fate, says, batches, plainly, voice.row(values))

@@ -1,0 +1,46 @@
+"""`watersmeet why CHECKPOINT`: an answer from what stands in a checkpoint, without the program and without Spark."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from watersmeet.errors import StateError
+from watersmeet.kernel.duck import Duck
+from watersmeet.state import history
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.store import Store
+from watersmeet.why.answer import Answer
+from watersmeet.why.ask import Query, answered
+from watersmeet.why.asked import Values, asked, chosen
+from watersmeet.why.kept import Kept, read, within
+from watersmeet.why.written import written
+
+
+def why(checkpoint: str, given: Mapping[str, Values], clock: Callable[[], float]) -> Answer:
+    """Return what became of tuples of the query that a checkpoint belongs to; it may be running meanwhile.
+
+    Conjuncts that only Spark or a Python predicate of the program can answer stay open.
+
+    Args:
+        checkpoint: The query's `checkpointLocation`, as a path or a URI that `pyarrow.fs` opens.
+        given: For each stream that is asked about the values by which to find its tuple.
+        clock: Returns seconds.
+
+    Raises:
+        DefinitionError: If there is no such stream, column or value.
+        StateError: If there is no join there, or it has not run a batch yet.
+    """
+    base = checkpoint if "://" in checkpoint else str(Path(checkpoint).absolute())
+    store = Store(f"{base.rstrip('/')}/watersmeet")
+    joins = written(store)
+    path = chosen({at: join.query for at, join in joins.items()}, given)
+    query, outputs = joins[path].query, joins[path].outputs
+    duck = Duck(query.dialect)
+    question = asked(query, given, duck)
+
+    def answer(state: Manifest | None) -> Answer:
+        if state is None:
+            raise StateError(f"The query of {checkpoint} has not run a batch yet.")
+        kept, told = Kept(query, store, within(state, path)), history.load(store, state.batch)
+        return answered(Query(kept, duck, clock, outputs, told), question)
+
+    return read(store, answer)
