@@ -38,11 +38,14 @@ FIRST: dict[Any, dict[str, Any]] = {
     wm.punctuations: {"flag": "x", "on": "x"},
     wm.predicate: {},
 }
+CHECKED_BEFORE = [(Settings, "rates"), (Settings, "among"), (Settings, "weights")]
+"""`wm.advise` and Auto have looked at them."""
 CALLS = [
     (of, name)
     for of in (*CLASSES, wm.Spill, wm.punctuations)
     for name in inspect.signature(of).parameters
-    if name != "rates"  # `wm.advise` has looked at them
+    if name
+    not in ("rates", *(("among", "weights") if of is Settings else ()))  # `wm.advise` and Auto have seen to them
 ]
 
 

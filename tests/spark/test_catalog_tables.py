@@ -1,5 +1,6 @@
 """Tables as outputs: those that are files hold each result once, and other streams can read them."""
 
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,6 @@ CASE = Case(
     "a.x < b.x",
     lambda a, b: a["x"] < b["x"],
 )
-TABLE = "table_of_results"
 
 
 class CutShort(Exception):
@@ -35,12 +35,18 @@ def cut_short(step: str) -> None:
 
 
 @pytest.fixture
-def writer(spark: SparkSession, tmp_path: Path) -> Iterator[JoinWriter]:
+def table() -> str:
+    """A name that no other test and no earlier run has used: processes share a warehouse."""
+    return f"results_{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def writer(spark: SparkSession, tmp_path: Path, table: str) -> Iterator[JoinWriter]:
     write(tmp_path / "in", CASE.batches)
-    spark.sql(f"DROP TABLE IF EXISTS {TABLE}")
+    spark.sql(f"DROP TABLE IF EXISTS {table}")
     joined = join_of(CASE, frames(spark, tmp_path / "in", "ab"), select="a.k AS k, a.id AS a, b.id AS b")
     yield joined.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-    spark.sql(f"DROP TABLE IF EXISTS {TABLE}")
+    spark.sql(f"DROP TABLE IF EXISTS {table}")
 
 
 def wanted() -> Counter[Any]:
@@ -52,28 +58,28 @@ def found(frame: DataFrame) -> Counter[Any]:
 
 
 def test_a_table_of_files_and_a_stream_over_it_hold_each_result_once(
-    spark: SparkSession, writer: JoinWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, writer: JoinWriter, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim, seen = BatchRunner.open, Counter[Any]()
     for step in ("sink", "manifest", "delivery", ""):
         monkeypatch.setattr(BatchRunner, "open", Steps([step, 1] if step else None, cut_short).watching(claim))
         path = str(tmp_path / "table")
         try:
-            writer.toTable(TABLE, partitionBy="k", queryName="tabled", path=path).awaitTermination()
+            writer.toTable(table, partitionBy="k", queryName="tabled", path=path).awaitTermination()
         except (wm.StateError, CutShort) as error:
             assert step and step in str(error)
-        stream = spark.readStream.table(TABLE).writeStream.option("checkpointLocation", str(tmp_path / "reader"))
+        stream = spark.readStream.table(table).writeStream.option("checkpointLocation", str(tmp_path / "reader"))
         stream = stream.foreachBatch(lambda frame, batch: seen.update(found(frame))).trigger(availableNow=True)
         stream.start().awaitTermination()
     assert (tmp_path / "table").is_dir()
-    assert seen == found(spark.table(TABLE)) == wanted()
-    assert spark.sql(f"SHOW PARTITIONS {TABLE}").count() == len({row.k for row in spark.table(TABLE).collect()}) > 1
+    assert seen == found(spark.table(table)) == wanted()
+    assert spark.sql(f"SHOW PARTITIONS {table}").count() == len({row.k for row in spark.table(table).collect()}) > 1
 
 
-def test_a_table_that_exists_is_written_its_own_way(spark: SparkSession, writer: JoinWriter) -> None:
-    spark.sql(f"CREATE TABLE {TABLE} (b BIGINT, A BIGINT, k STRING) USING csv OPTIONS (header 'true', sep '|')")
-    writer.toTable(TABLE, format="json", outputMode="append").awaitTermination()
-    assert found(spark.table(TABLE).withColumnRenamed("A", "a")) == wanted()
+def test_a_table_that_exists_is_written_its_own_way(spark: SparkSession, writer: JoinWriter, table: str) -> None:
+    spark.sql(f"CREATE TABLE {table} (b BIGINT, A BIGINT, k STRING) USING csv OPTIONS (header 'true', sep '|')")
+    writer.toTable(table, format="json", outputMode="append").awaitTermination()
+    assert found(spark.table(table).withColumnRenamed("A", "a")) == wanted()
 
 
 @pytest.mark.parametrize(
@@ -83,13 +89,15 @@ def test_a_table_that_exists_is_written_its_own_way(spark: SparkSession, writer:
         ("k INT, a BIGINT, b BIGINT", r"Column 'k' is int in table \w+ and string in the results; cast it in select"),
     ],
 )
-def test_other_columns_are_refused(spark: SparkSession, writer: JoinWriter, columns: str, problem: str) -> None:
-    spark.sql(f"CREATE TABLE {TABLE} ({columns}) USING parquet")
+def test_other_columns_are_refused(
+    spark: SparkSession, writer: JoinWriter, table: str, columns: str, problem: str
+) -> None:
+    spark.sql(f"CREATE TABLE {table} ({columns}) USING parquet")
     with pytest.raises(wm.DefinitionError, match=problem):
-        writer.toTable(TABLE)
+        writer.toTable(table)
 
 
-def test_a_table_that_is_more_than_files_is_sparks(spark: SparkSession, writer: JoinWriter) -> None:
-    spark.sql(f"CREATE TABLE {TABLE} (k STRING, a BIGINT, b BIGINT) USING parquet CLUSTERED BY (a) INTO 2 BUCKETS")
-    writer.toTable(TABLE).awaitTermination()
-    assert found(spark.table(TABLE)) == wanted()
+def test_a_table_that_is_more_than_files_is_sparks(spark: SparkSession, writer: JoinWriter, table: str) -> None:
+    spark.sql(f"CREATE TABLE {table} (k STRING, a BIGINT, b BIGINT) USING parquet CLUSTERED BY (a) INTO 2 BUCKETS")
+    writer.toTable(table).awaitTermination()
+    assert found(spark.table(table)) == wanted()
