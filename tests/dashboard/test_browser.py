@@ -48,7 +48,7 @@ def chromium() -> Iterator[browser.Browser]:
 def test_the_page_shows_the_view_and_follows_it(page: PageServer, chromium: browser.Browser, tmp_path: Path) -> None:
     chromium.open(page.address)
     text = chromium.run("return document.body.innerText")
-    for part in ("Stopped", "batch time", "abs(a.x - b.x) < 2", "b · holds", "Hop 1", "node 1", "late: before"):
+    for part in ("Stopped", "batch time", "abs(a.x - b.x) < 2", "b · holds", "a → b", "node 1", "late: before"):
         assert part in text
     assert chromium.run("return document.querySelectorAll('.track b').length") > 3
     assert chromium.run("return document.querySelectorAll('svg.spark path').length") > 5

@@ -112,7 +112,7 @@ def printed(view: View) -> str:
 def test_the_terminal_shows_all_parts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     watch(str(folder), console=Console(width=150))
     shown = capsys.readouterr().out
-    for part in ("batch time", "b · holds", "Hop 1", "node 1", "Goes next", "Rows that were not joined", "UTC"):
+    for part in ("batch time", "b · holds", "a → b", "node 1", "Goes next", "Rows that were not joined", "UTC"):
         assert part in shown
 
 

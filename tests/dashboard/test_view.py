@@ -77,21 +77,28 @@ def test_a_watermark_of_long_ago_is_shown_as_a_time(read: Recorded) -> None:
 
 
 def test_where_pairs_go_by_hops_or_by_the_funnel(read: Recorded) -> None:
-    (hop,) = view(read, NOW).joins[0].funnel
-    last = read.progress[-1]["hops"][0]
-    assert [step.count for step in hop.steps] == [f"{last[name]:,}" for name in ("rowsIn", "pairs", "matches")]
+    last, found = read.progress[-1], view(read, NOW).joins[0].funnel
+    assert [hop.title for hop in found] == ["a → b", "b → a"]
+    for hop, told in zip(found, last["funnel"], strict=True):
+        counts = [told["inTime"], told["into"], *(test["out"] for test in told["tests"])]
+        assert [step.count for step in hop.steps] == [f"{number:,}" for number in counts]
+        assert [step.label for step in hop.steps[2:]] == ["window", "abs(a.x - b.x) < 2"]
+    (older,) = funnel({"hops": last["hops"]})
+    counted = [last["hops"][0][name] for name in ("rowsIn", "pairs", "matches")]
+    assert [step.count for step in older.steps] == [f"{number:,}" for number in counted]
     tests = [
         {"name": "window", "kind": "window", "in": 1000, "out": 10, "ms": 0},
         {"name": "similar(a.x, b.x)", "kind": "python", "in": 10, "out": 0, "ms": 12.5},
     ]
-    (hop,) = funnel({"funnel": [{"stream": "b", "into": 1000, "tests": tests}]})
-    assert hop.title == "Hop 1: b"
+    (hop,) = funnel({"funnel": [{"stream": "c", "from": ["a", "b"], "inTime": 2000, "into": 1000, "tests": tests}]})
+    assert hop.title == "a, b → c"
     assert [(step.label, step.count, step.note) for step in hop.steps] == [
+        ("pairs in time", "2,000", ""),
         ("pairs proposed", "1,000", ""),
         ("window", "10", "1 % pass"),
         ("similar(a.x, b.x)", "0", "python, 0 % pass, 12 ms"),
     ]
-    assert hop.steps[0].share == 1.0 and hop.steps[2].share == 0.0
+    assert hop.steps[0].share == 1.0 and hop.steps[3].share == 0.0
     assert funnel({}) == ()
 
 

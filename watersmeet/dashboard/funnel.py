@@ -24,13 +24,13 @@ _Steps = list[tuple[str, int, str]]
 
 
 def _tested(hops: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, _Steps]]:
-    for number, hop in enumerate(hops, 1):
-        steps: _Steps = [("pairs proposed", hop["into"], "")]
+    for hop in hops:
+        steps: _Steps = [("pairs in time", hop["inTime"], ""), ("pairs proposed", hop["into"], "")]
         for test in hop["tests"]:
             cost = f", {milliseconds(test['ms'])}" if test.get("ms") else ""
             kind = f"{test['kind']}, " if test.get("kind") and test["kind"] != test["name"] else ""
             steps.append((test["name"], test["out"], f"{kind}{percent(test['out'], test['in'])} pass{cost}"))
-        yield f"Hop {number}: {hop['stream']}", steps
+        yield f"{', '.join(hop['from'])} → {hop['stream']}", steps
 
 
 def _counted(hops: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, _Steps]]:
