@@ -86,7 +86,7 @@ def test_what_is_late_rejected_purged_or_left_out(query: JoinQuery) -> None:
     assert fates[6].fate == "late" and fates[6].batches == (2, 2)
     assert fates[9].fate == "rejected" and "no event time" in fates[9].says  # by a sample: there is no rejectedPath
     assert fates[1].fate == "joined" and fates[1].says == "is in 1 result, and no longer stored."
-    assert fates[2].fate == "unknown" and "has been purged" in fates[2].says
+    assert fates[2].fate == "unknown" and "have been purged" in fates[2].says
     assert fates[5].fate == "unknown" and "`a.x < 50`" in fates[5].says
     late = query.why(a={"id": 6}, b={"id": 13})
     assert late.joined is False and "a is late" in str(late)
@@ -125,6 +125,22 @@ def test_what_can_not_be_asked(query: JoinQuery, given: dict[str, Any], says: st
     assert str(error.value) == says
     with pytest.raises(wm.DefinitionError, match="takes streams by name"):
         query.why("id = 17")  # type: ignore[arg-type]
+
+
+def test_a_table(spark: SparkSession, inputs: Path) -> None:
+    made, zones = frames(spark, inputs, "a"), spark.sql("SELECT * FROM VALUES ('k', 1), ('z', 2) AS t(zone, number)")
+    stream = wm.stream("a", made["a"], time="ts", window="10 seconds", delay="0 seconds")
+    join = wm.join(stream, wm.table("zones", zones), where="a.k = zones.zone")
+    writer = join.writeStream.option("checkpointLocation", str(inputs / "with-table")).trigger(availableNow=True)
+    found = writer.start(str(inputs / "zoned"))
+    found.awaitTermination()
+    joined = found.why(a={"id": 3}, zones={"zone": "k"})
+    assert joined.joined and "zones (zone = 'k') is a row of the table, and is stored." in str(joined)
+    assert found.why(a={"id": 3}, zones={"zone": "z"}).joined is False
+    assert str(found.why(zones={"number": 3})) == "zones (number = 3) is not a row of the table."
+    assert found.why(a={"id": 1}).tuples[0].says == "is in 1 result, and no longer stored."
+    with pytest.raises(wm.DefinitionError, match="it has zone and number"):
+        found.why(zones={"_ws_time": 3})
 
 
 def test_the_command_line(query: JoinQuery, inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:

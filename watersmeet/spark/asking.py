@@ -12,6 +12,7 @@ from watersmeet.errors import DefinitionError, PredicateError
 from watersmeet.kernel.duck import Duck
 from watersmeet.predicate.model import Column, Conjunct
 from watersmeet.spark.catalyst import said
+from watersmeet.spark.frames import TABLE_TIME
 from watersmeet.spark.sinks import FileSink
 from watersmeet.state.manifest import Manifest
 from watersmeet.why.answer import Answer
@@ -71,8 +72,14 @@ def shown(join: "Join") -> Mapping[Column, Path]:
     """Return where results show the streams' columns as they are."""
     if join.select is None:
         return shown_by(join.query)
-    names = join.schema.names
-    return {column: (names[places[0]],) for column, places in join.shows.items()}
+    schema = join.schema
+    flat: dict[Column, Path] = {column: (schema.names[places[0]],) for column, places in join.shows.items()}
+    for at, stream in enumerate(join.query.streams):
+        own = [name for name in stream.schema.names if name != TABLE_TIME]
+        kind = schema.field(stream.name).type if schema.names.count(stream.name) == 1 else None
+        if kind is not None and pa.types.is_struct(kind) and [field.name for field in kind] == own:
+            flat |= {Column(at, stream.schema.names.index(name)): (stream.name, name) for name in own}
+    return flat
 
 
 def decider(join: "Join") -> Decide:

@@ -125,7 +125,8 @@ class Frames(Ground):
     def _tuple(self, asked: Asked, block: pa.RecordBatch) -> Member:
         query, at = self.join.query, asked.stream
         spec = query.streams[at]
-        values = {name: block.column(f"s{at}_{field}") for field, name in enumerate(spec.schema.names)}
+        own = [field for field in range(len(spec.schema)) if not (spec.table and field == spec.time)]
+        values = {spec.schema.names[field]: block.column(f"s{at}_{field}") for field in own}
         tell = partial(told, self._voice, asked, batches=None, values=values)
         intake = Intake(self._plan, f"t{len(self._chunks)}-{at}", len(self._chunks))
         for stream, rows in rows_of(block, self._plan):
@@ -135,15 +136,16 @@ class Frames(Ground):
             return tell("rejected", f"is rejected: {report.samples[0]['reason']}."), None
         if report.streams[at].punctuations:
             return tell("rejected", "is a punctuation, which joins nothing."), None
-        ts = values[spec.schema.names[spec.time]].cast(pa.int64())[0].as_py()
+        ts = block.column(f"s{at}_{spec.time}").cast(pa.int64())[0].as_py()
+        when = "" if spec.table else f"of {self._voice.time(ts, at)} "
         stored = next((chunk for chunk in report.chunks if chunk.bucket.first), None)
         if stored is None:
             why = self._left_out(asked.stream, block)
-            return tell("not stored", f"of {self._voice.time(ts, at)} can join nothing: {why}."), None
+            return tell("not stored", f"{when}can join nothing: {why}."), None
         self._chunks.append(stored)
         ref = int(references(len(self._chunks) - 1, np.zeros(1, np.int64))[0])
         ordinal = _ordinal(self.join, at, ts, block) if at in query.counted else None
-        says = f"of {self._voice.time(ts, at)} is among the rows of the input."
+        says = f"{when}is among the rows of the input."
         return tell("stored", says), Seen(at, ref, ts, STATIC, ordinal)
 
     def _left_out(self, stream: int, block: pa.RecordBatch) -> str:

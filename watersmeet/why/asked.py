@@ -149,10 +149,11 @@ def _not_simple(spec: StreamSpec, text: str) -> DefinitionError:
 
 
 def _field(spec: StreamSpec, name: str) -> int:
-    same = [at for at, known in enumerate(spec.schema.names) if known.lower() == str(name).lower()]
+    own = [known for at, known in enumerate(spec.schema.names) if not (spec.table and at == spec.time)]
+    same = [at for at, known in enumerate(spec.schema.names) if known in own and known.lower() == str(name).lower()]
     exact = [at for at in same if spec.schema.names[at] == name] or same
     if len(exact) != 1:
-        raise DefinitionError(f"Stream '{spec.name}' has no column '{name}'; it has {listed(spec.schema.names)}.")
+        raise DefinitionError(f"Stream '{spec.name}' has no column '{name}'; it has {listed(own)}.")
     return exact[0]
 
 

@@ -73,9 +73,10 @@ class Kept:
         return self.query.wary() if raised else self.query
 
     def columns(self, stream: int) -> list[int]:
-        """Return the stream's own columns that state keeps, by position, the time first."""
-        known = len(self.query.streams[stream].schema)
-        return [self.query.streams[stream].time, *(c.field for c in self.query.kept[stream] if c.field < known)]
+        """Return the stream's own columns that state keeps, by position, the time first; a table has none."""
+        spec = self.query.streams[stream]
+        own = [c.field for c in self.query.kept[stream] if c.field < len(spec.schema)]
+        return own if spec.table else [spec.time, *own]
 
     def found(self, asked: Asked) -> Iterator[tuple[Seen, bool]]:
         """Yield the tuples that have the values, as far as state keeps these columns, and whether they are dead."""

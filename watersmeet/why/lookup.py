@@ -52,8 +52,9 @@ class Lookup:
         ref = np.array([seen.ref])
         columns = {spec.schema.names[f]: Column(at, f) for f in sorted(self.kept.columns(at))}
         values = {name: self.kept.table.gather(column, ref) for name, column in columns.items()}
-        says = f"came {in_batch(seen.batches)}, at {self.voice.time(seen.ts, at)}, and "
-        says += "was purged: nothing that may still come can match it." if dead else "is stored."
+        came = f"came {in_batch(seen.batches)}, at {self.voice.time(seen.ts, at)}, and"
+        came = "is a row of the table, and" if spec.table else came
+        says = f"{came} {'was purged: nothing that may still come can match it' if dead else 'is stored'}."
         return told(self.voice, asked, "purged" if dead else "stored", says, seen.batches, values)
 
     def _away(self, asked: Asked, kind: str, batch: int, row: pa.Table) -> Tuple:
@@ -77,7 +78,9 @@ class Lookup:
             return Tuple(name, asked.text, "joined", says, (0, results.last))
         reasons = list(self._reasons(asked, results))
         if not reasons:
-            return Tuple(name, asked.text, "never arrived", f"has not arrived, up to batch {self.kept.state.batch}.")
+            table = self.kept.query.streams[asked.stream].table
+            says = "is not a row of the table" if table else f"has not arrived, up to batch {self.kept.state.batch}"
+            return Tuple(name, asked.text, "never arrived", f"{says}.")
         return Tuple(name, asked.text, "unknown", f"is not in state. {' '.join(reasons)}")
 
     def _sample(self, asked: Asked) -> Tuple | None:
@@ -113,7 +116,9 @@ class Lookup:
         if not self.kept.is_whole(at):
             yield from self._gone(asked)
         uncounted = [
-            kind for kind in ("late", "rejected", "denied") if kind not in self.outputs.sides and self._some(kind)
+            kind
+            for kind in ("late", "rejected", "denied")
+            if kind not in self.outputs.sides and self._some(kind) and not spec.table
         ]
         if uncounted:
             paths = listed([f"{kind}Path" for kind in uncounted])
@@ -124,8 +129,8 @@ class Lookup:
         query, state = self.kept.query, self.kept.state
         spec = query.streams[asked.stream]
         if state.watermark is not None and spec.window.span is not None:
-            limit = int(spec.window.earliest(np.array([state.watermark]))[0])
-            yield f"What came before {self.voice.time(limit, asked.stream)} has been purged."
+            limit = int(spec.window.earliest(np.array([state.watermark]))[0]) - 1
+            yield f"Tuples up to {self.voice.time(limit, asked.stream)} have been purged."
         elif spec.window.rows is not None:
             yield f"All but about the last {spec.window.rows} rows have been purged."
         elif any(stream.promises for stream in query.streams):
