@@ -95,6 +95,11 @@ def test_what_cannot_be_decided_is_refused(made: Query, problem: str) -> None:
         check_outer(made, streaming=True, spilling=False)
 
 
+def test_tables_alone_give_results_no_time() -> None:
+    with pytest.raises(DefinitionError, match="results would have no time: require a stream as well"):
+        check_outer(with_tables(query(), {0}), streaming=False, spilling=False)
+
+
 TEN = 600_000_000
 
 

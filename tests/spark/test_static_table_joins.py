@@ -78,6 +78,14 @@ def test_a_table_among_static_frames(spark: SparkSession) -> None:
         assert sorted((row.id, row.name) for row in made.collect()) == [(1, "north"), (2, "south")]
 
 
+def test_samples_of_a_table_have_no_times(spark: SparkSession) -> None:
+    rows, known = spark.createDataFrame([(1, datetime(2024, 1, 1), 0)], KIND), zones(spark, "north")
+    streams = wm.stream("a", rows, time="ts", window="1 day"), wm.table("zones", known)
+    predicates: Any = {"same": lambda zone, others: others == zone}
+    made = wm.join(*streams, where="same(a.zone, zones.zone)", predicates=predicates)
+    assert made.check({"a": rows, "zones": known}) == []
+
+
 def test_what_can_not_be_a_table(spark: SparkSession) -> None:
     streaming = spark.readStream.format("rate").load()
     with pytest.raises(wm.DefinitionError, match=r"Table 'z' is a streaming frame; a table is a static one: use wm.st"):
