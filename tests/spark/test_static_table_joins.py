@@ -27,9 +27,10 @@ def zones(spark: SparkSession, *names: str) -> DataFrame:
 def ran(join: wm.Join, folder: Path, exchange: str = "driver") -> list[Any]:
     """Run a join over what is there, and return its results."""
     writer = join.writeStream.option("checkpointLocation", folder / "ck").option("exchange", exchange)
-    query = writer.trigger(availableNow=True).start(str(folder / "out"))
+    query = writer.option("latePath", folder / "late").trigger(availableNow=True).start(str(folder / "out"))
     query.awaitTermination()
     assert all(p["watermark"] is None or p["heldBackBy"] != "zones" for p in query.progress)
+    assert not (folder / "late" / "zones").exists() and (folder / "late" / "a").exists()
     return sorted(join.spark.read.parquet(str(folder / "out")).collect())
 
 
