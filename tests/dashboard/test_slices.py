@@ -1,5 +1,6 @@
 """The map of state, and when slices go: as it then happens."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from tests.dashboard.recorded_join import SECOND, START, recorded
 from watersmeet.dashboard.slices import Leaving, _Slice, leaving, state_map
 from watersmeet.dashboard.words import clock
-from watersmeet.model.windows import Count, Hopping, Sliding, Window, described
+from watersmeet.model.windows import BEFORE_ALL, Count, Hopping, Sliding, Window, described
 from watersmeet.placement import PSP
 
 LENGTHS = st.integers(1, 10**15)
@@ -76,6 +77,16 @@ def test_the_map_has_a_lane_for_each_stream_and_node(tmp_path: Path) -> None:
     assert found.watermark is not None and 0 < found.watermark < 1
     goes = [row[1].text for row in found.leaving.rows]
     assert goes == sorted(goes) and len(goes) == min(6, len({(c.stream, c.start) for c in run.state.chunks.values()}))
+
+
+def test_tables_are_not_on_the_map_of_times(tmp_path: Path) -> None:
+    run = recorded(tmp_path)
+    assert run.state is not None
+    timed = state_map(run.state, ["a", "b"], [None, None], None)
+    some = next(iter(run.state.chunks.values()))
+    table = replace(some, id="table", low=BEFORE_ALL, high=BEFORE_ALL, stream=2)
+    beside = replace(run.state, chunks={**run.state.chunks, table.id: table})
+    assert state_map(beside, ["a", "b", "zones"], [None] * 3, None) == timed
 
 
 def test_many_slices_and_nodes_are_drawn_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,11 @@ def test_what_is_no_how_is_refused(given: Any, problem: str) -> None:
         hows(given, streams(Window(), Window()))
 
 
+def with_tables(made: Query, tables: set[int]) -> Query:
+    """Return a join in which some streams are tables."""
+    return replace(made, streams=tuple(replace(s, table=at in tables) for at, s in enumerate(made.streams)))
+
+
 def test_any_time_window_on_a_required_stream_will_do() -> None:
     check_outer(query(), streaming=True, spilling=False)
     check_outer(query(windows=(Hopping(5, 2), Window())), streaming=True, spilling=False)
@@ -74,6 +79,11 @@ def test_any_time_window_on_a_required_stream_will_do() -> None:
         (query(windows=(Count(5), Window())), "'a' has a count window"),
         (query(windows=(Sliding(5), Count(5))), "'b' has a count window"),
         (query(windows=(Window(), Sliding(5))), "Without a window on 'a' a partner may come at any time"),
+        (with_tables(query(windows=(Window(), Sliding(5))), {0}), "all that is required are tables"),
+        (
+            with_tables(query("a.id = b.id", ("inner", "left", "inner"), (Window(), Sliding(5), Window())), {0}),
+            "Without a window on 'c' a partner may come at any time",
+        ),
         (
             query("b.id = c.id", ("inner", "left", "left"), (Sliding(5),) * 3),
             "b.id = c.id ties b and c, which are both optional",
@@ -83,6 +93,11 @@ def test_any_time_window_on_a_required_stream_will_do() -> None:
 def test_what_cannot_be_decided_is_refused(made: Query, problem: str) -> None:
     with pytest.raises(DefinitionError, match=problem):
         check_outer(made, streaming=True, spilling=False)
+
+
+def test_tables_alone_give_results_no_time() -> None:
+    with pytest.raises(DefinitionError, match="results would have no time: require a stream as well"):
+        check_outer(with_tables(query(), {0}), streaming=False, spilling=False)
 
 
 TEN = 600_000_000

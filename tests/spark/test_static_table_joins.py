@@ -27,9 +27,10 @@ def zones(spark: SparkSession, *names: str) -> DataFrame:
 def ran(join: wm.Join, folder: Path, exchange: str = "driver") -> list[Any]:
     """Run a join over what is there, and return its results."""
     writer = join.writeStream.option("checkpointLocation", folder / "ck").option("exchange", exchange)
-    query = writer.trigger(availableNow=True).start(str(folder / "out"))
+    query = writer.option("latePath", folder / "late").trigger(availableNow=True).start(str(folder / "out"))
     query.awaitTermination()
     assert all(p["watermark"] is None or p["heldBackBy"] != "zones" for p in query.progress)
+    assert not (folder / "late" / "zones").exists() and (folder / "late" / "a").exists()
     return sorted(join.spark.read.parquet(str(folder / "out")).collect())
 
 
@@ -76,6 +77,14 @@ def test_a_table_among_static_frames(spark: SparkSession) -> None:
         made = wm.join(a, z, where="a.zone = zones.zone", select="a.id, zones.*, _time").toDF()
         assert made.columns == ["id", "zone", "name", "_time"]
         assert sorted((row.id, row.name) for row in made.collect()) == [(1, "north"), (2, "south")]
+
+
+def test_samples_of_a_table_have_no_times(spark: SparkSession) -> None:
+    rows, known = spark.createDataFrame([(1, datetime(2024, 1, 1), 0)], KIND), zones(spark, "north")
+    streams = wm.stream("a", rows, time="ts", window="1 day"), wm.table("zones", known)
+    predicates: Any = {"same": lambda zone, others: others == zone}
+    made = wm.join(*streams, where="same(a.zone, zones.zone)", predicates=predicates)
+    assert made.check({"a": rows, "zones": known}) == []
 
 
 def test_what_can_not_be_a_table(spark: SparkSession) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from watersmeet.adapt.report import size
 from watersmeet.dashboard.view import Block, Cell, Lane, StateMap, Table
 from watersmeet.dashboard.words import NOTHING, bars, clock, count, lasting, plain
-from watersmeet.model.windows import FOREVER, Window
+from watersmeet.model.windows import BEFORE_ALL, FOREVER, Window
 from watersmeet.state.chunk import HOT, Chunk
 from watersmeet.state.manifest import Manifest
 
@@ -88,7 +88,8 @@ def state_map(
         windows: Their windows, where they are known.
         speed: How far the watermark moves while a second passes, if that is known.
     """
-    chunks = [chunk for chunk in manifest.chunks.values() if chunk.stream < len(names)]
+    # Tables have no times, and are before all that does: they would leave no room for the rest.
+    chunks = [chunk for chunk in manifest.chunks.values() if chunk.stream < len(names) and chunk.low > BEFORE_ALL]
     if not chunks:
         return StateMap()
     first, last = min(chunk.low for chunk in chunks), max(chunk.high for chunk in chunks)

@@ -36,7 +36,7 @@ def closing_mark(plan: BatchPlan, intakes: Sequence[IntakeReport]) -> int | None
         max((time for time in (before, new.latest) if time is not None), default=None)
         for before, new in zip(plan.latest, taken, strict=True)
     ]
-    marks = [spec.watermark(latest[at], plan.nested.get(at)) for at, spec in enumerate(specs)]
+    marks = [spec.watermark(latest[at], plan.nested.get(at)) for at, spec in enumerate(specs) if not spec.table]
     known = [mark for mark in marks if mark is not None]
     if len(known) < len(marks):
         return plan.watermark

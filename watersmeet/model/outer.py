@@ -105,8 +105,13 @@ def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
             f"Stream '{stream.name}' has a count window, which doesn't say when a partner can no longer come: with "
             "how=, use a window of time."
         )
+    if all(query.streams[at].table for at in query.members):
+        raise DefinitionError(
+            "how=: all that is required are tables, which have neither times nor windows, so that results would have "
+            "no time: require a stream as well."
+        )
     if streaming and all(query.streams[at].window.span is None for at in query.members):
-        names = " or ".join(f"'{query.streams[at].name}'" for at in query.members)
+        names = " or ".join(f"'{query.streams[at].name}'" for at in query.members if not query.streams[at].table)
         raise DefinitionError(
             f"Without a window on {names} a partner may come at any time, and nothing could be said to have none: "
             "give it one, such as window='10 minutes', or, to a single required stream, a condition such as "

@@ -36,11 +36,12 @@ def _shape(join: Join) -> Iterator[Finding]:
 
 def _sampled(join: Join, samples: Mapping[str, DataFrame]) -> Iterator[Finding]:
     for stream in join.query.streams:
-        if stream.name in samples and stream.nested is None:
+        if stream.name in samples and stream.nested is None and not stream.table:
             column = samples[stream.name].select(f"`{stream.schema.field(stream.time).name}`")
             times = column.limit(MOST_ROWS).toArrow().column(0).drop_null()
             yield from disordered(stream, times.cast(pa.int64()).to_numpy().astype(np.int64))
-    if not join.query.predicates or set(samples) < {stream.name for stream in join.query.streams}:
+    tables = any(stream.table for stream in join.query.streams)
+    if tables or not join.query.predicates or set(samples) < {stream.name for stream in join.query.streams}:
         return
     rows = sample_rows(join, samples_of(join, samples))
     with TemporaryDirectory(prefix="watersmeet-") as folder:

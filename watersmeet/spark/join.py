@@ -111,8 +111,8 @@ class Join:
 
     @property
     def stream_schemas(self) -> list[tuple[str, pa.Schema]]:
-        """The names and columns of its streams, and of those of the joins within it; each such pair once."""
-        own = [(stream.name, stream.schema) for stream in self.query.streams]
+        """The names and columns of its streams, and of those of the joins within it; each such pair once; no tables."""
+        own = [(stream.name, stream.schema) for stream in self.query.streams if not stream.table]
         within = [named for join in self.inner.values() for named in join.stream_schemas]
         return list(dict.fromkeys([*own, *within]))
 
