@@ -15,7 +15,7 @@ from watersmeet.dashboard.decisions import decisions
 from watersmeet.dashboard.funnel import funnel
 from watersmeet.dashboard.recorded import Holder, Reader, Recorded, store_of
 from watersmeet.dashboard.view import Table, View
-from watersmeet.model.windows import Sliding
+from watersmeet.model.windows import BEFORE_ALL, Sliding
 
 NOW = START + 14 * SECOND
 
@@ -74,6 +74,15 @@ def test_figures_are_those_of_the_last_batches(read: Recorded) -> None:
 def test_a_watermark_of_long_ago_is_shown_as_a_time(read: Recorded) -> None:
     figures = {figure.label: figure.value for figure in shown(read, watermark=START - 10**14).figures}
     assert figures["watermark"] == "2020-09-13 12:26:40.0"
+
+
+def test_a_table_has_no_times_and_holds_nothing(read: Recorded) -> None:
+    assert read.manifest is not None
+    first, second = read.manifest.streams
+    manifest = replace(read.manifest, streams=(first, replace(second, latest=BEFORE_ALL, idle=True)))
+    (join,) = view(replace(read, manifest=manifest), NOW).joins
+    assert column(join.streams, "stream")[1] == "b · table"
+    assert column(join.streams, "latest")[1] == column(join.streams, "ahead by")[1] == "–"
 
 
 def test_where_pairs_go_by_hops_or_by_the_funnel(read: Recorded) -> None:

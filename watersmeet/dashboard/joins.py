@@ -23,7 +23,7 @@ from watersmeet.dashboard.words import (
     plain,
     rate,
 )
-from watersmeet.model.windows import described
+from watersmeet.model.windows import BEFORE_ALL, described
 from watersmeet.state.manifest import Manifest
 
 REFUSED = ("late", "rejected", "denied")
@@ -129,9 +129,11 @@ def _stream(record: JoinRecord, at: int, name: str) -> tuple[Cell, ...]:
 
     mark = part.get("watermark")
     ahead = None if mark is None or manifest.watermark is None else mark - manifest.watermark
-    level: Level = "off" if state.idle else ""
+    table = state.latest is not None and state.latest <= BEFORE_ALL
+    level: Level = "off" if state.idle and not table else ""
+    role = " · table" if table else " · holds" if held else " · idle" if state.idle else ""
     return (
-        plain(f"{name}{' · holds' if held else ' · idle' if state.idle else ''}", level),
+        plain(f"{name}{role}", level),
         plain(record.query.get(f"window of '{name}'", NOTHING)),
         plain(record.query.get(f"delay of '{name}'", NOTHING)),
         counted(rows(now)),
@@ -141,8 +143,8 @@ def _stream(record: JoinRecord, at: int, name: str) -> tuple[Cell, ...]:
         counted(_gone(record, name, rows(now))),
         counted(kept),
         plain(size(sum(chunk.bytes * len(chunk.owners) for chunk in chunks))),
-        plain(clock(state.latest, manifest.watermark)),
-        plain(NOTHING if ahead is None else lasting(max(0, ahead))),
+        plain(NOTHING if table else clock(state.latest, manifest.watermark)),
+        plain(NOTHING if ahead is None or table else lasting(max(0, ahead))),
     )
 
 
