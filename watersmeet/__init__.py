@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from watersmeet.spark.advise import advise
     from watersmeet.spark.define import join, sql
     from watersmeet.spark.join import Join
+    from watersmeet.spark.running import JoinQuery
     from watersmeet.spark.stream import stream, table
-    from watersmeet.spark.writer import JoinQuery
 
 __version__ = "0.1.0"
 
@@ -55,7 +55,7 @@ __all__ = [
 
 _ON_SPARK = {
     "Join": "join",
-    "JoinQuery": "writer",
+    "JoinQuery": "running",
     "advise": "advise",
     "join": "define",
     "sql": "define",

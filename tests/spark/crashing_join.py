@@ -24,7 +24,7 @@ from tests.engine.scatter import Restless
 from tests.spark.harness import Case, cuts, frames, join_of
 from watersmeet.spark import lease
 from watersmeet.spark.batch import BatchRunner
-from watersmeet.spark.writer import JoinQuery
+from watersmeet.spark.running import JoinQuery
 from watersmeet.state.store import Store
 from watersmeet.testing.oracle import Count, Sliding, Stream
 

@@ -19,7 +19,8 @@ from tests.times import instant
 from watersmeet.model.windows import Window
 from watersmeet.placement import Strategy
 from watersmeet.spark.content import content_hash
-from watersmeet.spark.writer import JoinQuery, JoinWriter
+from watersmeet.spark.running import JoinQuery
+from watersmeet.spark.writer import JoinWriter
 from watersmeet.testing import oracle, stream_batches, write_batches
 
 EXCHANGES = ("driver", "local", "shuffle")

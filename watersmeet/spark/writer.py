@@ -1,56 +1,42 @@
-"""`join.writeStream`: Spark's writer, as users know it, and the handle of a running join."""
+"""`join.writeStream`: Spark's writer, as users know it."""
 
 import logging
-import re
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watersmeet.adapt.findings import defined
-from watersmeet.cost.parameters import Parameters
-from watersmeet.dashboard.build import view
-from watersmeet.dashboard.notebook import Progress, small
-from watersmeet.dashboard.recorded import Holder, Recorded
-from watersmeet.engine.progress import readable
 from watersmeet.engine.sides import SIDES
-from watersmeet.errors import DefinitionError, PredicateError, StateError, WatersmeetError
+from watersmeet.errors import DefinitionError, StateError
 from watersmeet.model.duration import microseconds
 from watersmeet.model.size import bytes_of
 from watersmeet.spark import checks, observed, tables
-from watersmeet.spark.asking import given_by, why_running, write_down
-from watersmeet.spark.batch import DATA_ERROR, BatchRunner, Checkpoint, description
-from watersmeet.spark.catalyst import said
+from watersmeet.spark.asking import write_down
+from watersmeet.spark.batch import BatchRunner, Checkpoint, description
 from watersmeet.spark.delta import DeltaSink, check_jars
 from watersmeet.spark.exchange import warm_up
 from watersmeet.spark.files import Folder
 from watersmeet.spark.frames import host, is_local
-from watersmeet.spark.lease import Stopped, take
-from watersmeet.spark.lulls import Lulls
+from watersmeet.spark.lease import take
 from watersmeet.spark.offsets import Offsets
 from watersmeet.spark.outputs import Outputs
 from watersmeet.spark.paths import Place, absolute, place, reached, text_of
+from watersmeet.spark.running import JoinQuery
 from watersmeet.spark.sinks import FILE_FORMATS, FileSink, FrameSink, Sink
 from watersmeet.spark.spill import quotas_of
 from watersmeet.spark.tables import TableSink
 from watersmeet.spark.tree import FrameTree
-from watersmeet.spark.versions import misfit
 from watersmeet.spark.workers import save_space
 from watersmeet.spilling import Controller
 from watersmeet.state import manifest as manifests
 from watersmeet.state.claim import claim
 from watersmeet.state.store import Store
-from watersmeet.why.answer import Answer
-from watersmeet.why.asked import Values
 
 if TYPE_CHECKING:
     from watersmeet.spark.join import Join
@@ -60,7 +46,6 @@ OWN_OPTIONS = {
     *(f"{kind}Path" for kind in SIDES),
 }
 Consume = Callable[[DataFrame, int], None]
-STOPPED = "The query has stopped. Start it again to pay what is owed; next time, stop it with stop(settle=True)."
 
 
 @dataclass(frozen=True)
@@ -356,168 +341,3 @@ _CONSUMERS: dict[str, Callable[[JoinWriter], Consume]] = {
     "console": JoinWriter._console,
     "memory": JoinWriter._memory,
 }
-
-
-def _told(last: Mapping[str, Any]) -> str:
-    return (
-        f"batch {last['batchId']}: {sum(last['inputRows'].values()):,} rows in, {last['outputRows']:,} results, "
-        f"{last['durationMs']['total'] / 1000:.2f} s, watermark {last['watermark']} held by {last['heldBackBy']}"
-    )
-
-
-class JoinQuery:
-    """A running join: Spark's own query handle, with `progress` and with errors in one sentence."""
-
-    def __init__(self, query: StreamingQuery, join: "Join", runner: BatchRunner, ends: bool = False) -> None:
-        self._query, self._join, self._runner = query, join, runner
-        self._lulls = (
-            Lulls(query, runner, ends) if runner.spilling is not None or runner.protocol.state.is_cold else None
-        )
-        self._settling = False
-        runner.checkpoint.lease.needed = lambda: self.isActive
-        runner.active = lambda: query.isActive
-        if self._lulls is not None:
-            self._lulls.start()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._query, name)
-
-    @property
-    def isActive(self) -> bool:
-        """Whether the query goes on, be it only to pay what is owed."""
-        return self._query.isActive or self._settling or (self._lulls is not None and self._lulls.is_alive())
-
-    def settle(self) -> None:
-        """Pay all that is owed now, before the next batch; nothing to do without `spill=`.
-
-        Raises:
-            StateError: If the query has stopped: what is owed is paid once it is started again.
-            WatersmeetError: If it could not be done, in one sentence.
-        """
-        if self.isActive:
-            self._runner.settle(lambda: self._query.isActive)
-        elif self._runner.owes:
-            raise StateError(STOPPED)
-
-    @property
-    def progress(self) -> Progress:
-        """What each of the last batches did, oldest first; kept across restarts for the last 500 batches.
-
-        A list of dicts. Event times in it are ISO 8601 text; `datetime.fromisoformat` reads them.
-        """
-        return Progress(map(self._readable, self._runner.protocol.history))
-
-    def _readable(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        return readable(told, self._runner.tree.operator.query.streams[0].time_type.tz is not None)
-
-    def __repr__(self) -> str:
-        name = f"'{self._query.name}'" if self._query.name else f"id {self._query.id}"
-        last = "".join(_told(self._readable(told)) for told in self._runner.protocol.history[-1:]) or "no batch yet"
-        return f"JoinQuery({name}, {'running' if self.isActive else 'stopped'}; {last})"
-
-    def _repr_html_(self) -> str:
-        protocol, holder = self._runner.protocol, Holder(ended=not self.isActive)
-        described = description(self._runner.frames)
-        told = Recorded(self._runner.store.root, described, protocol.state, tuple(protocol.history), holder)
-        return small(view(told, int(time.time() * 1e6)))
-
-    def why(self, tuples: Mapping[str, Values] | None = None, /, **streams: Values) -> Answer:
-        """Return what became of tuples, and of their combination, as far as state, side outputs and results tell.
-
-        The query may be running. What was purged can't be told any more, and the answer says so.
-
-        Args:
-            tuples: For streams that are asked about the values by which to find their tuples, as a dict or as a text.
-            streams: The same, by the names of the streams: `query.why(a={"id": 17}, b="id = 4")`.
-
-        Raises:
-            DefinitionError: If there is no such stream, column or value.
-        """
-        return why_running(self._join, self._runner, given_by(tuples, streams))
-
-    @property
-    def parameters(self) -> Parameters:
-        """The parameters of the cost model as the last batches measured them: rates, windows, times, selectivities."""
-        return self._runner.parameters()
-
-    def explain(self, extended: bool = False) -> None:
-        """Print how the join runs now: strategy, join orders, what hops are expected to find and did find.
-
-        Args:
-            extended: Whether to print Spark's own plan of the last batch as well.
-        """
-        print(self._runner.explained())
-        if extended:
-            self._query.explain(extended)
-
-    def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        """Wait for the query to end.
-
-        Raises:
-            WatersmeetError: If the join failed, in one sentence.
-        """
-        with self._told():
-            until = None if timeout is None else time.monotonic() + timeout
-            ended = self._query.awaitTermination() if timeout is None else self._query.awaitTermination(timeout)  # type: ignore[arg-type]
-            if self._lulls is not None and not self._query.isActive:
-                self._lulls.join(None if until is None else max(0.0, until - time.monotonic()))
-                if self._lulls.is_alive():
-                    return False
-                if self._lulls.error is not None and self._lulls.ends:
-                    raise self._lulls.error
-            return ended
-
-    def processAllAvailable(self) -> None:
-        """Wait until all that is there now has been joined; for tests."""
-        with self._told():
-            self._query.processAllAvailable()
-
-    def stop(self, settle: bool = False) -> None:
-        """Stop the query; the checkpoint is then free for another.
-
-        Args:
-            settle: Whether all that is owed is paid first, however long it takes; else the next start pays it.
-        """
-        if settle and not self.isActive:
-            self.settle()
-            return
-        self._settling = settle
-        with self._told():
-            try:
-                if self._lulls is not None:
-                    self._lulls.end()
-                with self._runner.turn if settle else nullcontext():  # the batch under way is finished first
-                    self._query.stop()
-                if settle:
-                    self._runner.settle(lambda: False)
-            finally:
-                self._settling = False
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Say errors in one sentence, and give the checkpoint back at once if the query has ended."""
-        try:
-            yield
-        except StreamingQueryException as error:
-            if not isinstance(self._runner.error, Stopped):
-                told = self._ours(error) or error
-                raise told from told.__cause__
-        finally:
-            if not self.isActive:
-                self._runner.checkpoint.lease.end()
-
-    def exception(self) -> BaseException | None:
-        """Return why the query failed, or None."""
-        error = self._query.exception()
-        if error is None or isinstance(self._runner.error, Stopped):
-            return None
-        return self._ours(error) or error
-
-    def _ours(self, error: BaseException) -> WatersmeetError | None:
-        """Return an error of ours; what data or a function of the user's make of a condition at intake is one, too."""
-        if isinstance(self._runner.error, WatersmeetError):
-            return self._runner.error
-        if self._runner.error is None and isinstance(error, PySparkException) and re.search(DATA_ERROR, str(error)):
-            return PredicateError(f"Spark raised an error while reading new tuples: {said(error)}.")
-        why = misfit(error)
-        return None if why is None else StateError(f"Spark could not read new tuples: {why}.")

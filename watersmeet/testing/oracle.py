@@ -3,8 +3,7 @@
 It follows the definition word by word and shares no code with the engine. It knows nothing of nodes, slices, hops or
 purging: it keeps every tuple that is neither late nor denied and tries every combination of one tuple per stream.
 
-Times, sizes, steps and delays are whole microseconds. In columns that promises name, values are None (NULL), bool, int,
-float, Decimal, str, bytes, date or datetime (without a zone, or in UTC), and those of one column are of one type.
+Times, sizes, steps and delays are whole microseconds. What promises of streams deny is said in `denial.py`.
 """
 
 from __future__ import annotations
@@ -13,16 +12,18 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, timedelta
-from decimal import Decimal, localcontext
 from itertools import combinations, product
 from typing import Any, Literal, get_args
 
-Row = Mapping[str, Any]
+from watersmeet.testing.denial import Clustered as Clustered
+from watersmeet.testing.denial import Denial, Row, denying, has, lacks_a_value
+from watersmeet.testing.denial import ForeignKey as ForeignKey
+from watersmeet.testing.denial import Key as Key
+from watersmeet.testing.denial import Ordered as Ordered
+from watersmeet.testing.denial import Promise as Promise
+from watersmeet.testing.denial import Punctuated as Punctuated
+
 Predicate = Callable[[dict[str, Row]], bool | None]
-Test = Callable[[Row], bool]
-Batches = Sequence[Sequence[Row]]
-Place = tuple[int, Any]
 BEFORE_ALL = -(10**30)
 """A time before any other."""
 Verdict = Literal["rejected", "punctuation", "late", "denied", "accepted"]
@@ -57,63 +58,6 @@ class Unbounded:
 
 
 Window = Sliding | Count | Hopping | Unbounded
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """Denies the values of `columns`, taken together, that an earlier batch has brought."""
-
-    columns: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Clustered:
-    """Denies a value once `slack + 1` batches in a row have lacked it; batches without any value do not count."""
-
-    column: str
-    slack: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Ordered:
-    """Denies values below the largest of the earlier batches (above the smallest, if `falling`) by more than `slack`.
-
-    NaN is above all other values, so only a falling order denies it; it moves no frontier.
-    """
-
-    column: str
-    falling: bool = False
-    slack: int | float | Decimal | timedelta = 0
-    """What can be taken from a value of the column; for times also microseconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignKey:
-    """Denies nothing; rows are orphans whose value is denied as `parent_column` of `parent` and was never accepted."""
-
-    column: str
-    parent: str
-    parent_column: str
-
-
-@dataclass(frozen=True, slots=True)
-class Punctuated:
-    """Denies what punctuations announce: they are the rows of the stream whose `flag` is TRUE.
-
-    Attributes:
-        flag: A column that says which rows are punctuations; NULL, or no such column in a row, means data.
-        on: For a column of the denied rows, the column of the punctuation with its value, or the two with the smallest
-            and the largest. Any value will do in columns not named.
-        effect: From when on: "batch" is the end of the punctuation's own batch, "watermark" the end of the first batch
-            with a join watermark greater than its event time.
-    """
-
-    flag: str
-    on: Mapping[str, str | tuple[str, str]]
-    effect: Literal["batch", "watermark"] = "batch"
-
-
-Promise = Key | Clustered | Ordered | ForeignKey | Punctuated
 
 
 @dataclass(frozen=True)
@@ -175,24 +119,6 @@ class Outcome:
     orphans: list[tuple[int, Arrival]] = field(default_factory=list)
     watermarks: dict[int, int | None] = field(default_factory=dict)
     denials: dict[int, dict[str, Denial]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Denial:
-    """The rows of a stream that its promises deny after some batch; those that will be late are not meant."""
-
-    tests: Sequence[tuple[Promise, Test]] = ()
-
-    def __contains__(self, row: Row) -> bool:
-        return bool(self.reasons(row))
-
-    def reasons(self, row: Row) -> list[Promise]:
-        """The promises that deny a row."""
-        return [promise for promise, denies in self.tests if denies(row)]
-
-    def denies_value(self, column: str, value: Any) -> bool:
-        """Whether a promise about this column alone denies all rows with that value."""
-        return any(_columns(promise) == {column} and denies({column: value}) for promise, denies in self.tests)
 
 
 @dataclass(frozen=True)
@@ -286,7 +212,7 @@ class _Intake:
         if self.streams[arrival.stream].table:
             return "accepted"
         told = _told(self.streams[arrival.stream], arrival.row)
-        if arrival.ts is None or self.too_far(arrival.ts, arrival) or _lacks_a_value(told, arrival.row):
+        if arrival.ts is None or self.too_far(arrival.ts, arrival) or lacks_a_value(told, arrival.row):
             return "rejected"
         if told:
             return "punctuation"
@@ -335,8 +261,8 @@ class _Intake:
         for name, stream in self.streams.items():
             own = [a.row for a in arrivals if a.stream == name]
             self.data[name].append([row for row in own if not _told(stream, row)])
-            said = [a for a in self.outcome.punctuations if a.stream == name]
-            tests = [(promise, _test(promise, self.data[name], said, self.watermark)) for promise in stream.promises]
+            said = [(_ts(a), a.row) for a in self.outcome.punctuations if a.stream == name]
+            tests = [(promise, denying(promise, self.data[name], said, self.watermark)) for promise in stream.promises]
             denials[name] = Denial(tests)
         return denials
 
@@ -355,7 +281,7 @@ class _Intake:
         """Whether `value` is denied in the parent stream, as NULL never is, and none of its accepted rows has it."""
         if not self.denials[key.parent].denies_value(key.parent_column, value):
             return False
-        own = _at(key.parent_column, lambda place: place == _place(value))
+        own = has(key.parent_column, value)
         return not any(own(member.row) for member in self.members[key.parent])
 
 
@@ -368,129 +294,6 @@ def _ts(arrival: Arrival) -> int:
 def _told(stream: Stream, row: Row) -> list[Punctuated]:
     """The promises of which a row is a punctuation."""
     return [promise for promise in stream.promises if isinstance(promise, Punctuated) and row.get(promise.flag)]
-
-
-def _lacks_a_value(told: Iterable[Punctuated], punctuation: Row) -> bool:
-    """Whether a punctuation has NULL where its pattern needs a value."""
-    return any(punctuation[name] is None for promise in told for ends in _ends(promise).values() for name in ends)
-
-
-def _ends(promise: Punctuated) -> dict[str, tuple[str, str]]:
-    """For each column of the pattern, those of the punctuation with the smallest and the largest value it denies."""
-    return {column: (at, at) if isinstance(at, str) else at for column, at in promise.on.items()}
-
-
-def _columns(promise: Promise) -> set[str]:
-    """The columns on whose values alone it depends whether a promise denies a row."""
-    match promise:
-        case Key(columns):
-            return set(columns)
-        case Clustered(column) | Ordered(column):
-            return {column}
-        case Punctuated():
-            return set(promise.on)
-        case ForeignKey():
-            return set()
-
-
-def _test(promise: Promise, batches: Batches, punctuations: Iterable[Arrival], watermark: int | None) -> Test:
-    """What a promise denies, after these batches of data rows, these punctuations and at this join watermark."""
-    match promise:
-        case Key():
-            return _seen(promise, batches)
-        case Clustered():
-            return _over(promise, batches)
-        case Ordered():
-            return _beyond(promise, batches)
-        case Punctuated():
-            return _announced(promise, punctuations, watermark)
-        case ForeignKey():
-            return _nothing
-
-
-def _nothing(row: Row) -> bool:
-    return False
-
-
-def _seen(key: Key, batches: Batches) -> Test:
-    """Denies values that any row has had, if none of them is NULL."""
-    seen = {tuple(_place(row[column]) for column in key.columns) for rows in batches for row in rows}
-
-    def denies(row: Row) -> bool:
-        values = [row[column] for column in key.columns]
-        return None not in values and tuple(map(_place, values)) in seen
-
-    return denies
-
-
-def _over(run: Clustered, batches: Batches) -> Test:
-    """Denies values that too many batches in a row have lacked; for ever, even if they come again."""
-    lacked: dict[Place, int] = {}  # by how many of the last batches
-    over: set[Place] = set()
-    for rows in batches:
-        present = {_place(row[run.column]) for row in rows if row[run.column] is not None}
-        if present:
-            lacked = {place: times + 1 for place, times in lacked.items()} | dict.fromkeys(present, 0)
-            over |= {place for place, times in lacked.items() if times > run.slack}
-    return _at(run.column, lambda place: place in over)
-
-
-def _beyond(order: Ordered, batches: Batches) -> Test:
-    """Denies values on the far side of the frontier and its slack, never at it."""
-    values = [row[order.column] for rows in batches for row in rows]
-    values = [value for value in values if value is not None and not _is_nan(value)]
-    if not values:
-        return _nothing
-    frontier = min(values, key=_place) if order.falling else max(values, key=_place)
-    try:
-        bound = _place(_loosened(frontier, order))
-    except OverflowError:  # outside the calendar, and no value lies further out
-        return _nothing
-    return _at(order.column, (lambda place: place > bound) if order.falling else (lambda place: place < bound))
-
-
-def _loosened(frontier: Any, order: Ordered) -> Any:
-    """The frontier moved back by the slack; only floats are rounded."""
-    slack: Any = order.slack
-    if not slack:
-        return frontier
-    if isinstance(frontier, date) and not isinstance(slack, timedelta):
-        slack = timedelta(microseconds=slack)
-    with localcontext(prec=100):  # Spark's decimals have up to 38 digits on either side of the point
-        return frontier + slack if order.falling else frontier - slack
-
-
-def _announced(promise: Punctuated, punctuations: Iterable[Arrival], watermark: int | None) -> Test:
-    """Denies what fits a punctuation that is in effect; NULL fits only where any value will do."""
-    by_batch = promise.effect == "batch"
-    said = [
-        punctuation.row
-        for punctuation in punctuations
-        if punctuation.row.get(promise.flag) and (by_batch or (watermark is not None and _ts(punctuation) < watermark))
-    ]
-    ends = _ends(promise)
-
-    def fits(row: Row, pattern: Row) -> bool:
-        return all(
-            row[column] is not None and _place(pattern[low]) <= _place(row[column]) <= _place(pattern[high])
-            for column, (low, high) in ends.items()
-        )
-
-    return lambda row: any(fits(row, pattern) for pattern in said)
-
-
-def _at(column: str, test: Callable[[Place], bool]) -> Test:
-    """A test of one column, in which NULL fails."""
-    return lambda row: row[column] is not None and test(_place(row[column]))
-
-
-def _place(value: Any) -> Place:
-    """Where a value stands in Spark's order: NaN equals itself and is highest; 0.0 and -0.0 are one."""
-    return (1, 0) if _is_nan(value) else (0, value)
-
-
-def _is_nan(value: Any) -> bool:
-    return bool(value != value)
 
 
 class _Join:
