@@ -91,11 +91,14 @@ class Asker:
         A call should not be about crumbs. But values are copied where they are of several chunks, and a matrix is as
         large as its sides, whichever chunks belong together.
         """
+        rows = len(next(iter(refs.values())))
+        if not rows:
+            return ()
         named = {number for found in refs.values() for number in _chunks(found)[0].tolist()}
         size = sum(self.reader.table.chunk(number).bytes for number in named)
         if size <= limits().asked_bytes and self._predicate(call).form != "matrix":
-            return [np.arange(len(found)) for found in refs.values() if len(found)][:1]
-        return calls.groups([found >> ROW_BITS for found in refs.values()]) if named else ()
+            return [np.arange(rows)]
+        return calls.groups([found >> ROW_BITS for found in refs.values()])
 
     def _predicate(self, call: Call) -> PythonPredicate:
         return next(predicate for predicate in self.reader.query.predicates if predicate.name == call.predicate)

@@ -56,9 +56,8 @@ class Given:
         values, at = self.used()
         if arrow:
             return lambda combinations: _rows(values, at[combinations])
-        if pa.types.is_nested(values.type) and not is_vectors(
-            values.type
-        ):  # a function may change lists: it has its own
+        if pa.types.is_nested(values.type) and not is_vectors(values.type):
+            # A function may change lists: it has its own.
             return lambda combinations: to_numpy(_rows(values, at[combinations]))
         given = to_numpy(values)
         return lambda combinations: _fixed(_rows(given, at[combinations]))
