@@ -3,13 +3,14 @@
     python bench/spill.py                          # all policies, about ten minutes each
     python bench/spill.py --policies none local    # some of them
 
-Two cameras, fed live: a file of each every half second. Pictures of one region are compared by their histograms. In a
-quarter of the regions there are few pictures, often of the same thing: they give half of all results. In the others are
-most pictures, hardly ever alike. Rates rise six-fold for two minutes, so that there are 36 times as many pairs.
+Two cameras, fed live: a file of each every second, a batch every four. Pictures of one region are compared by their
+histograms. In a quarter of the regions there are few pictures, often of the same thing: they give half of all results.
+In the others are most pictures, hardly ever alike. Rates rise six-fold for two minutes, so that there are 36 times as
+many pairs.
 
-The streams go on at their old rate for five minutes, or until all is paid. What is measured: response, from the moment
-the later of a result's two rows was readable to the moment a sink had it, for the productive regions and for all; what
-was owed; CPU of all processes.
+The streams go on at their old rate for five minutes, so that every run has the same input, and end when all is paid.
+What is measured: response, from the moment the later of a result's two rows was readable to the moment a sink had it,
+for the productive regions and for all; what was owed; CPU of all processes but the one that feeds.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ FRIENDLY_ROWS = 0.15
 WHERE = "a.region = b.region AND alike(a.histogram, b.histogram)"
 BINS, ALIKE = 64, 0.02
 """Bins of a picture's histogram, and the chi-square distance below which two are alike."""
-TICK = 0.5
+TICK, TRIGGER = 1.0, 4
+"""Seconds between two files of a stream, and between two batches."""
 THINGS = 4000
-LONG, CAUGHT_UP, GIVEN_UP = 2.0, 2.5, 900.0
-"""Seconds: a step that long shows what the join can do; batches that short keep up; so long after the burst it ends."""
+LONG, WARM = 2.5, 25.0
+"""Seconds: a step that long shows what the join can do; after so many windows are full and processes have started."""
 SCHEMA = pa.schema(
     [
         ("ts", pa.timestamp("us", "UTC")),
@@ -64,15 +66,19 @@ class Load:
         rate: Rows a second of each stream.
         before: Seconds before the burst.
         burst: How long it lasts.
-        after: Seconds after it, or more: until all is paid.
+        after: Seconds after it.
         times: How many times the rate it is.
     """
 
     rate: int = 280
-    before: float = 30.0
+    before: float = 60.0
     burst: float = 120.0
     after: float = 300.0
     times: int = 6
+
+    @property
+    def seconds(self) -> float:
+        return self.before + self.burst + self.after
 
 
 def regions(partitions: int = REGIONS) -> list[int]:
@@ -96,7 +102,8 @@ def rows(rng: np.random.Generator, count: int, now: float, length: float) -> pa.
     friendly = rng.random(count) < FRIENDLY_ROWS
     at = np.where(friendly, rng.integers(0, FRIENDLY, count), rng.integers(FRIENDLY, REGIONS, count))
     # Of each thing all pictures are alike: few things in productive regions, many in the others.
-    thing = np.where(friendly, rng.integers(0, THINGS // 10, count), rng.integers(THINGS // 10, THINGS, count))
+    few = THINGS // 12
+    thing = np.where(friendly, rng.integers(0, few, count), rng.integers(few, THINGS, count))
     shown = _things()[thing] + rng.random((count, BINS), np.float32) * np.float32(0.01)
     times = np.sort(rng.uniform(now - length, now, count))
     return pa.table(
@@ -111,12 +118,11 @@ def rows(rng: np.random.Generator, count: int, now: float, length: float) -> pa.
     )
 
 
-def feed(folder: str, load: Load, seed: int, begun: Any, done: Any) -> None:
-    """Write files until it is told that all is done; runs in a process of its own."""
-    rng, number = np.random.default_rng(seed), 0
-    start = time.time()
+def feed(folder: str, load: Load, seed: int, begun: Any, used: Any) -> None:
+    """Write files, and note when it began and what CPU time it took; runs in a process of its own."""
+    rng, start = np.random.default_rng(seed), time.time()
     begun.value = start
-    while not done.is_set():
+    for number in range(int(load.seconds / TICK)):
         time.sleep(max(0.0, start + (number + 1) * TICK - time.time()))
         busy = load.before <= time.time() - start < load.before + load.burst
         count = int(load.rate * TICK * (load.times if busy else 1))
@@ -124,7 +130,7 @@ def feed(folder: str, load: Load, seed: int, begun: Any, done: Any) -> None:
             draft = Path(folder, name, f".{number:06d}")
             pq.write_table(rows(rng, count, time.time(), TICK), draft)
             draft.rename(draft.with_name(f"{number:06d}.parquet"))
-        number += 1
+        used.value = time.process_time()
 
 
 def run(policy: str, load: Load, seed: int, folder: Path, within: str) -> dict[str, Any]:
@@ -166,30 +172,30 @@ def run(policy: str, load: Load, seed: int, folder: Path, within: str) -> dict[s
         found = frame.toArrow()
         emitted.append((time.time(), found))
 
-    begun, enough = multiprocessing.Value("d", 0.0), multiprocessing.Event()
-    feeder = multiprocessing.Process(target=feed, args=(str(folder), load, seed, begun, enough), daemon=True)
+    begun, used = multiprocessing.Value("d", 0.0), multiprocessing.Value("d", 0.0)
+    feeder = multiprocessing.Process(target=feed, args=(str(folder), load, seed, begun, used), daemon=True)
     with UsageSampler() as usage:
         writer = join.writeStream.foreachBatch(consume).option("checkpointLocation", str(folder / "checkpoint"))
-        query = writer.trigger(processingTime="2 seconds").start()
+        query = writer.trigger(processingTime=f"{TRIGGER} seconds").start()
         feeder.start()
-        steps, done = list[Step](), -1
-        while not (steps and over(load, begun.value, steps)):
+        steps = list[Step]()
+        while feeder.is_alive():
             time.sleep(1.0)
-            new = [told for told in query.progress if told["batchId"] > done]
-            steps += [step(told) for told in new]
-            done = new[-1]["batchId"] if new else done
-        enough.set()
-        paid = time.time()
-        progress = query.progress
-        query.stop(settle=True)
+            steps += new(query.progress, steps)
+        query.processAllAvailable()
+        while not steps or steps[-1].owed:
+            steps += new(query.progress, steps)
+            time.sleep(0.2)
+        query.stop()
     spark.stop()
-    return summary(policy, load, begun.value, paid, emitted, steps, progress, usage.cpu_seconds)
+    return summary(policy, load, begun.value, emitted, steps, usage.cpu_seconds - used.value)
 
 
 class Step(NamedTuple):
     """A batch or a round.
 
     Attributes:
+        batch: Its number.
         at: When it ended.
         took: How many seconds it took.
         pairs: How many pairs it looked at.
@@ -198,6 +204,7 @@ class Step(NamedTuple):
         round: Whether it was a round.
     """
 
+    batch: int
     at: float
     took: float
     pairs: int
@@ -206,30 +213,26 @@ class Step(NamedTuple):
     round: bool
 
 
+def new(progress: list[Any], known: list[Step]) -> list[Step]:
+    """Return the steps that are not known yet."""
+    last = known[-1].batch if known else -1
+    return [step(told) for told in progress if told["batchId"] > last]
+
+
 def step(told: Mapping[str, Any]) -> Step:
     """Return what progress tells of a batch or a round."""
     spilling, now, took = told.get("spilling", {}), time.time(), told["durationMs"]["total"] / 1000
     pairs, age = sum(hop["pairs"] for hop in told["hops"]) + told["paidPairs"], spilling.get("oldestOwed")
-    return Step(now, took, pairs, spilling.get("owedProbes", 0), None if age is None else now - age, told["round"])
-
-
-def over(load: Load, start: float, steps: list[Step]) -> bool:
-    """Tell whether the join has caught up with the burst: batches are short again, and nothing is owed since then."""
-    end, last = start + load.before + load.burst, steps[-1]
-    if last.at < end + load.after or last.at > end + GIVEN_UP:
-        return last.at > end + GIVEN_UP
-    batches = [one.took for one in steps if not one.round][-3:]
-    return max(batches) < CAUGHT_UP and (last.since is None or last.since > end + CAUGHT_UP)
+    since = None if age is None else now - age
+    return Step(told["batchId"], now, took, pairs, spilling.get("owedProbes", 0), since, told["round"])
 
 
 def summary(
     policy: str,
     load: Load,
     start: float,
-    paid: float,
     emitted: list[tuple[float, pa.Table]],
     steps: list[Step],
-    progress: list[Any],
     cpu: float,
 ) -> dict[str, Any]:
     """Return a run in numbers."""
@@ -239,7 +242,7 @@ def summary(
     region = np.concatenate([found.column("region").to_numpy() for _, found in emitted] or [np.empty(0)])
     productive = np.isin(region, named)
     response, when = at - sent, sent - start
-    before = (when > 10) & (when < load.before - 2)
+    before = (when > WARM) & (when < load.before - 2)
     during = (when >= load.before) & (when < load.before + load.burst)
 
     def quantile(mask: Any, share: float) -> float | None:
@@ -267,19 +270,26 @@ def summary(
             "all_p95": quantile(during, 0.95),
         },
         "level": level(load, start, steps),
-        "paid_after_burst": round(paid - start - load.before - load.burst, 1),
+        "paid_after_burst": round(paid(load, start, steps), 1),
+        "last_result_after_burst": round(float((at - start)[during].max()) - load.before - load.burst, 1),
         "cpu_seconds": round(cpu, 1),
         "curve": curve,
         "steps": [[round(one.at - start, 1), one.owed, one.took, one.pairs, one.round] for one in steps],
-        "log": (progress[-1].get("spilling") or {}).get("log", []) if progress else [],
     }
+
+
+def paid(load: Load, start: float, steps: list[Step]) -> float:
+    """Return how many seconds after the burst nothing was owed any more that had come until then."""
+    end = start + load.before + load.burst
+    owing = [one.at for one in steps if one.since is not None and one.since < end]
+    return max(0.0, next((one.at for one in steps if not owing or one.at > owing[-1]), end) - end)
 
 
 def level(load: Load, start: float, steps: list[Step]) -> float | None:
     """Return the share of the join's capacity that it uses before the burst: pairs a second, of the most there were."""
-    before = sum(one.pairs for one in steps if 10 < one.at - start < load.before)
+    before = sum(one.pairs for one in steps if WARM < one.at - start < load.before)
     most = max((one.pairs / one.took for one in steps if one.took > LONG), default=None)
-    return round(before / (load.before - 10) / most, 3) if most else None
+    return round(before / (load.before - WARM) / most, 3) if most else None
 
 
 def draw(found: list[dict[str, Any]], path: Path) -> None:
@@ -321,7 +331,7 @@ def main() -> None:
     parser.add_argument("--before", type=float, default=Load.before)
     parser.add_argument("--burst", type=float, default=Load.burst)
     parser.add_argument("--after", type=float, default=Load.after)
-    parser.add_argument("--within", default="2 seconds")
+    parser.add_argument("--within", default="3 seconds")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--one", action="store_true", help="run one policy in this process and print JSON")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -335,7 +345,7 @@ def main() -> None:
 
     found = []
     for policy in given.policies:
-        console.print(f"[bold]{policy}[/bold]: {load.before + load.burst + load.after:.0f} s of input")
+        console.print(f"[bold]{policy}[/bold]: {load.seconds:.0f} s of input")
         command = [sys.executable, "-m", "bench.spill", "--one", "--policies", policy, *_same(given)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -345,7 +355,10 @@ def main() -> None:
         found.append(one)
         shown = {
             name: one[name]
-            for name in ("results", "productive_share", "level", "before", "burst", "paid_after_burst", "cpu_seconds")
+            for name in (
+                *("results", "productive_share", "level", "before", "burst"),
+                *("paid_after_burst", "last_result_after_burst", "cpu_seconds"),
+            )
         }
         console.print(shown)
     given.out.mkdir(parents=True, exist_ok=True)

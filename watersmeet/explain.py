@@ -44,7 +44,8 @@ def explain(
         delay = "a join with a watermark of its own" if own else f"delay {seconds(stream.delay)}"
         optional = f", {ASKED[query.optional[at]]}" if at in query.optional else ""
         timed = f"{stream.window.describe()} on {time}, {delay}"
-        lines.append(f"  {stream.name}: {'a table, read once' if stream.table else timed}{optional}")
+        read = f"a table, read {'for each batch' if stream.refreshed else 'once'}"
+        lines.append(f"  {stream.name}: {read if stream.table else timed}{optional}")
         lines += _computed(stream)
         lines += _retained(query, outlook, at)
     for origin, stream in enumerate(query.streams if query.paired else ()):

@@ -31,8 +31,9 @@ def with_tables(case: dict[str, Any], tables: set[str]) -> dict[str, Any]:
 
 def run_with_tables(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
     run, batches, wanted = prepared(case, folder)
-    tables = {s.name for s in case["streams"] if s.table}
-    run.query = replace(run.query, streams=tuple(replace(s, table=s.name in tables) for s in run.query.streams))
+    given = {s.name: s for s in case["streams"]}
+    specs = [replace(s, table=given[s.name].table, refreshed=given[s.name].refreshed) for s in run.query.streams]
+    run.query = replace(run.query, streams=tuple(specs))
     for at, rows in enumerate(batches):
         with limited(**case.get("limits", [{}] * len(batches))[at]):
             run.step(case["strategies"][at], rows, case["exchanges"][at], case["orderings"][at] or GIVEN)
@@ -46,12 +47,41 @@ def cases_with_tables(draw: st.DrawFn) -> dict[str, Any]:
     return with_tables(case, set(draw(st.lists(st.sampled_from(names), min_size=1, max_size=len(names) - 1))))
 
 
+def with_refreshed(case: dict[str, Any], tables: set[str]) -> dict[str, Any]:
+    """Return a case in which some streams are tables whose rows of each batch are all that they have then."""
+    kind: dict[str, Any] = {"table": True, "refreshed": True, "window": oracle.Unbounded()}
+    streams = [replace(s, **kind) if s.name in tables else s for s in case["streams"]]
+    batches = [[(n, BEFORE_ALL if n in tables else ts, x, k) for n, ts, x, k in rows] for rows in case["batches"]]
+    return case | {"streams": streams, "batches": batches}
+
+
+@st.composite
+def cases_with_refreshed(draw: st.DrawFn) -> dict[str, Any]:
+    """Of the streams of a case, some are read for each batch; of two or more others, one may be read once."""
+    case = draw(cases())
+    names = draw(st.permutations([stream.name for stream in case["streams"]]))
+    cut = draw(st.integers(1, len(names) - 1))
+    once = set(names[cut : cut + 1]) if cut < len(names) - 1 and draw(st.booleans()) else set()
+    return with_refreshed(with_tables(case, once), set(names[:cut]))
+
+
 @search(60)
 @given(case=cases_with_tables())
 def test_a_table_is_joined_as_the_oracle_says(case: dict[str, Any]) -> None:
     """Under every placement, order and exchange, new ones for each batch."""
     with TemporaryDirectory() as folder:
         assert_alike(*run_with_tables(case, folder))
+
+
+@search(60)
+@given(case=cases_with_refreshed())
+def test_a_table_is_what_it_is_in_each_batch(case: dict[str, Any]) -> None:
+    """Under every placement, order and exchange, new ones for each batch."""
+    with TemporaryDirectory() as folder:
+        run, wanted = run_with_tables(case, folder)
+        assert_alike(run, wanted)
+        read_anew = {at for at, stream in enumerate(run.query.streams) if stream.refreshed}
+        assert run.state is not None and not read_anew & {chunk.stream for chunk in run.state.chunks.values()}
 
 
 ROWS: list[list[tuple[str, int, float, str]]] = [
@@ -73,6 +103,22 @@ def test_a_table_stays_for_good_and_holds_no_watermark(tmp_path: Path, strategy:
     assert [p["lateRows"] for p in run.progress] == [0, 0, 0, 1]
     assert all(p["heldBackBy"] == "a" and p["idle"] == [] for p in run.progress)
     assert run.progress[-1]["distinctRows"] >= 2
+
+
+@pytest.mark.parametrize("strategy", [Central(), PSP(3), DSJ(3), ATR(3), CTR(3)], ids=lambda s: type(s).__name__)
+def test_what_a_table_has_now_makes_no_results_of_what_came_before(tmp_path: Path, strategy: Any) -> None:
+    rows = [
+        [("a", 1, 1.0, "p"), ("b", 0, 1.0, "p")],
+        [("a", 2, 2.0, "p")],  # the table is empty now
+        [("b", 0, 1.0, "p"), ("b", 0, 2.0, "p")],  # it has partners for both, but neither is new
+        [("a", 3, 2.0, "p"), ("b", 0, 2.0, "p"), ("b", 0, 9.0, "p")],
+    ]
+    run, wanted = run_with_tables(with_refreshed(band_case(rows, [10, 10], [strategy] * 4), {"b"}), str(tmp_path))
+    assert_alike(run, wanted)
+    assert [p["outputRows"] for p in run.progress] == [1, 0, 0, 1]
+    assert [p["distinctRows"] for p in run.progress] == [1, 2, 2, 3]
+    assert [p["purgedRows"] for p in run.progress] == [0, 0, 0, 0]
+    assert [p["lateRows"] for p in run.progress] == [0, 0, 0, 0]
 
 
 def test_rows_of_tables_alone_are_no_results(tmp_path: Path) -> None:

@@ -58,6 +58,46 @@ def test_a_table_is_read_once_and_kept(spark: SparkSession, tmp_path: Path, caps
     assert [(row.a.id, row.zones.name) for row in found] == [(1, "north"), (2, "south"), (4, "south")]
 
 
+@pytest.mark.parametrize("exchange", ["driver", "local", "shuffle"])
+def test_a_table_is_read_for_each_batch(
+    spark: SparkSession, tmp_path: Path, exchange: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, place = tmp_path / "in", str(tmp_path / "zones")
+    came(spark, folder, (1, 1, 0), (2, 2, 1))
+    zones(spark, "north", "south").coalesce(1).write.parquet(place)
+
+    def join() -> wm.Join:
+        source = spark.readStream.schema(KIND).option("maxFilesPerTrigger", 1).parquet(str(folder))
+        table = wm.table("zones", spark.read.parquet(place), refresh=True)
+        a, b = (wm.stream(name, source, time="ts", window="1 minute") for name in "ab")
+        return wm.join(a, b, table, where="a.zone = zones.zone AND b.id = a.id + 1", select="a.id, b.id AS b, name")
+
+    made = join()
+    made.explain()
+    assert "zones: a table, read for each batch" in capsys.readouterr().out
+    assert ran(made, tmp_path, exchange) == [(1, 2, "north")]
+    zones(spark, "North", "South").coalesce(1).write.mode("overwrite").parquet(place)  # its files are others now
+    came(spark, folder, (3, 3, 1))
+    assert ran(made, tmp_path, exchange) == [(1, 2, "north"), (2, 3, "South")]  # what is there stays as it is
+    zones(spark, "NORTH", "SOUTH").coalesce(1).write.mode("append").parquet(place)
+    came(spark, folder, (4, 4, 0))
+    found = ran(join(), tmp_path, exchange)  # after a restart
+    assert found == [(1, 2, "north"), (2, 3, "South"), (3, 4, "SOUTH"), (3, 4, "South")]
+
+
+def test_a_table_that_is_read_once_is_not_one_that_is_read_for_each_batch(spark: SparkSession, tmp_path: Path) -> None:
+    came(spark, tmp_path / "in", (1, 1, 0))
+    source = spark.readStream.schema(KIND).parquet(str(tmp_path / "in"))
+
+    def join(refresh: bool) -> wm.Join:
+        a, z = wm.stream("a", source, time="ts", window="1 minute"), zones(spark, "north")
+        return wm.join(a, wm.table("zones", z, refresh=refresh), where="a.zone = zones.zone", select="a.id, name")
+
+    assert ran(join(False), tmp_path) == [(1, "north")]
+    with pytest.raises(wm.WatersmeetError, match="refresh of 'zones'"):
+        ran(join(True), tmp_path)
+
+
 def test_tables_of_joins_within_others(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     came(spark, folder, (1, 1, 0), (2, 2, 1))
@@ -79,6 +119,19 @@ def test_a_table_among_static_frames(spark: SparkSession) -> None:
         assert sorted((row.id, row.name) for row in made.collect()) == [(1, "north"), (2, "south")]
 
 
+def test_a_table_in_a_statement(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(1, datetime(2024, 1, 1), 0), (2, datetime(2024, 1, 2), 1)], KIND)
+    text = "SELECT a.id, z.name FROM a [RANGE 1 DAY], z{} WHERE a.zone = z.zone"
+    streams = {"a": rows, "z": wm.table("zones", zones(spark, "north", "south"))}
+    found = wm.sql(text.format(""), streams, time="ts").toDF().collect()
+    assert sorted((row.id, row.name) for row in found) == [(1, "north"), (2, "south")]
+    for given in ("[ROWS 5]", "[RANGE 1 DAY]", "[WATTR name]", "[KEY (zone)]"):
+        with pytest.raises(wm.DefinitionError, match="Table 'z' has no times: write z without brackets after FROM"):
+            wm.sql(text.format(given), streams, time="ts")
+    with pytest.raises(wm.DefinitionError, match=r"Stream 'a': wm.sql takes frames and wm.table\(...\); the statement"):
+        wm.sql(text.format(""), streams | {"a": wm.stream("a", rows, time="ts")}, time="ts")
+
+
 def test_samples_of_a_table_have_no_times(spark: SparkSession) -> None:
     rows, known = spark.createDataFrame([(1, datetime(2024, 1, 1), 0)], KIND), zones(spark, "north")
     streams = wm.stream("a", rows, time="ts", window="1 day"), wm.table("zones", known)
@@ -95,7 +148,15 @@ def test_what_can_not_be_a_table(spark: SparkSession) -> None:
         wm.table(5, zones(spark, "a"))  # type: ignore[arg-type]
     with pytest.raises(wm.DefinitionError, match="Table 'z' needs a Spark DataFrame, static or streaming; got"):
         wm.table("z", [1])  # type: ignore[arg-type]
+    with pytest.raises(wm.DefinitionError, match="Table 'z': refresh='daily' is neither True nor False"):
+        wm.table("z", zones(spark, "a"), refresh="daily")  # type: ignore[arg-type]
     z, s = wm.table("z", zones(spark, "a")), wm.stream("s", streaming, time="timestamp")
+    with pytest.raises(wm.DefinitionError, match="Table 'y' is read for each batch, and what has no partner is only"):
+        anew = wm.table("y", zones(spark, "a"), refresh=True)
+        wm.join(wm.stream("s", streaming, time="timestamp", window="1 minute"), anew, how={"y": "anti"})
+    with pytest.raises(wm.WatersmeetError, match="has no column zonne; it has zone, name\\.") as told:
+        wm.join(z, s, where="z.zonne = s.value")
+    assert "_ws_" not in str(told.value)
     with pytest.raises(wm.DefinitionError, match="A join needs a stream beside its tables"):
         wm.join(z, wm.table("y", zones(spark, "a")))
     with pytest.raises(wm.DefinitionError, match="spill= can't be used with a table, 'z', yet"):

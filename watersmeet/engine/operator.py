@@ -22,7 +22,7 @@ from watersmeet.limits import limits
 from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
-from watersmeet.retention import ByWindow, Moment, Retention, leaving
+from watersmeet.retention import ByWindow, Moment, Refreshed, Retention, leaving
 from watersmeet.retention.closing import Closings
 from watersmeet.retention.recall import Recall
 from watersmeet.state.chunk import HOT, Chunk
@@ -63,7 +63,7 @@ class Operator:
     host: Host = UNKNOWN
     sides: bool = False
     samples: frozenset[str] | None = None
-    rules: tuple[Retention, ...] = (ByWindow(),)
+    rules: tuple[Retention, ...] = (ByWindow(), Refreshed())
     purge_every: int = 1
     remember: int | None = None
     exempt: frozenset[int] = frozenset()
@@ -89,6 +89,11 @@ class Operator:
             return False
         closings = Closings(self.query)
         return any(map(closings.possible, range(len(self.query.streams))))
+
+    @cached_property
+    def _timely(self) -> frozenset[int]:
+        """The streams whose rows are never late: joins that may owe results, and tables."""
+        return self.exempt | {at for at, stream in enumerate(self.query.streams) if stream.table}
 
     def start(self) -> Manifest:
         """Return the state before the first batch."""
@@ -133,7 +138,7 @@ class Operator:
             owes=owes,
             settled=before.settled,
             slice=group_slice(seen),
-            exempt=self.exempt,
+            exempt=self._timely,
             round=round,
             tallies=self.tallies,
             recall=Recall(self.remember, before.watermark, purge or not self._purgeable),
@@ -191,7 +196,9 @@ class Operator:
             ledger = ledger.valued([_given(plan, tasks), *(task.groups for task in tasks)], groups)
         after = replace(after, unpurged=unpurged, promises=promises, ledger=ledger, settled=settled)
         used = usage(plan, live.values(), tasks)
-        dead = _newly_dead(plan, tasks) + sum(chunks[key].live for key in gone)
+        dead = _newly_dead(plan, tasks) + sum(
+            chunks[key].live for key in gone if not self.query.streams[chunks[key].stream].refreshed
+        )
         shown = progress(after, plan, intakes, taken, tasks, dead, used)
         seen = self.view(after)
         shown["placement"] = plan.layout.facts(seen)

@@ -1,5 +1,6 @@
 """Tuples of earlier batches that ask now what they owe."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -66,13 +67,18 @@ def _debts(plan: BatchPlan) -> list[Debt]:
 
 def reaches(query: Query, chunks: Iterable[Chunk]) -> dict[int, Reach]:
     """Return how far the rows of cold units reach, by number."""
-    found: dict[int, Reach] = {}
+    low: dict[int, int] = {}
+    high: dict[int, dict[int, int]] = defaultdict(dict)  # by stream: a window is asked once, not for every chunk
     for chunk in chunks:
         if chunk.unit != HOT:
-            deadline = int(query.streams[chunk.stream].window.deadline(np.array([chunk.high]))[0])
-            known = found.get(chunk.unit, Reach(chunk.low, deadline))
-            found[chunk.unit] = Reach(min(known.low, chunk.low), max(known.deadline, deadline))
-    return found
+            low[chunk.unit] = min(chunk.low, low.get(chunk.unit, chunk.low))
+            own = high[chunk.stream]
+            own[chunk.unit] = max(chunk.high, own.get(chunk.unit, chunk.high))
+    end: dict[int, int] = {}
+    for stream, own in high.items():
+        deadlines = query.streams[stream].window.deadline(np.array([*own.values()])).tolist()
+        end |= {unit: max(last, end.get(unit, last)) for unit, last in zip(own, deadlines, strict=True)}
+    return {unit: Reach(low[unit], end[unit]) for unit in low}
 
 
 class Owing:

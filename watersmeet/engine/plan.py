@@ -82,7 +82,7 @@ class BatchPlan:
         owes: Whether some tuple of an earlier batch has not asked all it should.
         settled: The time before which no result can lie that is still to come; None for minus infinity.
         slice: The length of the slices of time that units are cut by.
-        exempt: The streams whose rows are never late: joins that may owe results.
+        exempt: The streams whose rows are never late: joins that may owe results, and tables.
         round: Whether it brings no rows, and only pays.
         tallies: Whether tasks tell what each group is worth.
         path: Where the join stands in the tree.

@@ -105,9 +105,9 @@ class JoinTask:
     def courses(self, origin: int) -> tuple[Course, ...]:
         """Return the courses of a stream's tuples: those of new ones, then those of earlier ones that pay.
 
-        There are none where combinations of all streams are no results.
+        There are none where combinations of all streams are no results, and none of a table's rows.
         """
-        if not self.query.paired:
+        if not self.query.paired or self.query.streams[origin].table:
             return ()
         if origin not in self._courses:
             plan = self._plan

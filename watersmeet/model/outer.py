@@ -105,6 +105,11 @@ def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
             f"Stream '{stream.name}' has a count window, which doesn't say when a partner can no longer come: with "
             "how=, use a window of time."
         )
+    for stream in (stream for stream in query.streams if stream.refreshed):
+        raise DefinitionError(
+            f"Table '{stream.name}' is read for each batch, and what has no partner is only known batches later: with "
+            "how=, leave refresh= out."
+        )
     if all(query.streams[at].table for at in query.members):
         raise DefinitionError(
             "how=: all that is required are tables, which have neither times nor windows, so that results would have "

@@ -65,6 +65,7 @@ class StreamSpec:
         ahead: How far an event time may lie ahead of the clock and of all streams, in microseconds; None for any.
         promises: What the stream says can no longer come.
         table: Whether it is a table: all its rows come in the first batch, at a time before any other, and none later.
+        refreshed: Whether it is a table that is read for each batch: the rows of one leave before those of the next.
     """
 
     name: str
@@ -79,6 +80,7 @@ class StreamSpec:
     ahead: int | None = None
     promises: tuple[Promise, ...] = ()
     table: bool = False
+    refreshed: bool = False
 
     def __post_init__(self) -> None:
         kind = self.schema.field(self.time).type
@@ -413,6 +415,8 @@ class Query:
                 parts[f"window of '{stream.name}'"] = stream.window.describe()
                 parts[f"delay of '{stream.name}'"] = seconds(stream.delay)
                 parts[f"time column of '{stream.name}'"] = stream.schema.field(stream.time).name
+            if stream.refreshed:
+                parts[f"refresh of '{stream.name}'"] = True
             parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in stream.schema]
             computed = [hidden for hidden in stream.hidden if not hidden.told]
             parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in computed]

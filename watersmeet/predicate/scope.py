@@ -10,6 +10,9 @@ from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.types import Type, from_arrow
 
+OURS = "_ws_"
+"""How names of ours begin where they stand beside the users'; no stream may be called so."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -118,8 +121,9 @@ def same(one: str, two: str) -> bool:
 
 
 def listed(name: str, names: Sequence[str]) -> str:
-    """The names that exist, the ones that look like `name` first."""
+    """The names that exist, the ones that look like `name` first; not names of ours."""
     tails = {candidate: candidate.rsplit(".", 1)[-1].lower() for candidate in names}
+    tails = {candidate: tail for candidate, tail in tails.items() if not tail.startswith(OURS)}
     close = get_close_matches(name.lower(), list(tails.values()), n=3)
-    ordered = sorted(names, key=lambda candidate: close.index(tails[candidate]) if tails[candidate] in close else 9)
+    ordered = sorted(tails, key=lambda candidate: close.index(tails[candidate]) if tails[candidate] in close else 9)
     return ", ".join(ordered[:12]) + (", ..." if len(ordered) > 12 else "")

@@ -4,6 +4,7 @@ Work that is only put off does not leave: docs/where-things-go.md says where spi
 """
 
 from watersmeet.retention.base import Moment, Retention, leaving
+from watersmeet.retention.refreshed import Refreshed
 from watersmeet.retention.windows import ByWindow
 
-__all__ = ["ByWindow", "Moment", "Retention", "leaving"]
+__all__ = ["ByWindow", "Moment", "Refreshed", "Retention", "leaving"]

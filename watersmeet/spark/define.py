@@ -15,7 +15,8 @@ from watersmeet.errors import DefinitionError
 from watersmeet.model.metadata import Inherited
 from watersmeet.model.outer import check_outer, check_shown, hows, windowed
 from watersmeet.model.query import RESULT_TIME, Nested, Output, Query, StreamSpec
-from watersmeet.model.statement import Statement, parse_statement
+from watersmeet.model.statement import SourceStream, Statement, parse_statement
+from watersmeet.model.windows import Window
 from watersmeet.ordering import ordering
 from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.python import Predicates, checked
@@ -55,7 +56,7 @@ def join(
     """Join streams under any predicate.
 
     Args:
-        *streams: Two or more, each made by `wm.stream`.
+        *streams: Two or more, each made by `wm.stream` or, to look rows up in, `wm.table`.
         where: The condition in Spark SQL, or a column such as `(a.x < b.x) & (a.zone == b.zone)`, with Python
             predicates mixed in; None for every combination in the windows.
         select: A SELECT list for flat output columns, or a list of columns; by default one struct column per stream,
@@ -184,6 +185,7 @@ def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
             else None,
             ahead=None if isinstance(given.frame, Join) else given.ahead,
             table=given.table,
+            refreshed=given.refresh,
         )
         for given in streams
     )
@@ -232,7 +234,7 @@ def _shown(query: Query, identity: bool) -> list[Column]:
 
 def sql(
     text: str,
-    streams: Mapping[str, DataFrame],
+    streams: Mapping[str, DataFrame | Stream],
     *,
     time: str | None = None,
     delay: str | timedelta | None = None,
@@ -254,7 +256,7 @@ def sql(
             `[KEY (id), ORDERED BY seq SLACK 100, PUNCTUATED BY is_end ON auction]`; see docs/metadata.md. Optional
             streams follow with `LEFT [SEMI | ANTI] JOIN c [RANGE size] ON condition`, or are asked for in WHERE with
             `[NOT] EXISTS (SELECT 1 FROM c [RANGE size] WHERE condition)`; see docs/outer-joins.md.
-        streams: The frames, by the names the statement uses.
+        streams: The frames, by the names the statement uses; a static one to look rows up in is a `wm.table`.
         time: The time column of streams without WATTR.
         delay: See `wm.stream`.
         ahead: See `wm.stream`.
@@ -281,12 +283,15 @@ def sql(
     statement = parse_statement(text, streams)
     made = []
     for source in statement.streams:
-        column = source.time or time
+        given, column = streams[source.name], source.time or time
+        if isinstance(given, Stream):
+            made.append(_table(source, given))
+            continue
         if column is None:
             raise DefinitionError(f"Stream '{source.name}' has no time column: pass time='...' or write WATTR.")
         options: dict[str, Any] = {"time": column, "window": source.window, "delay": delay, "ahead": ahead}
         options |= {"punctuations": source.punctuations, "constraints": source.constraints}
-        made.append(stream(source.name, streams[source.name], **options))
+        made.append(stream(source.name, given, **options))
     joined = join(
         *made,
         where=statement.condition,
@@ -303,6 +308,21 @@ def sql(
     )
     _check_clauses(joined, statement)
     return joined
+
+
+def _table(source: SourceStream, given: Stream) -> Stream:
+    """Return a table under the name that a statement gives it.
+
+    Raises:
+        DefinitionError: If it is no table, or the statement gives it a window, a time or promises.
+    """
+    if not given.table:
+        raise DefinitionError(
+            f"Stream '{source.name}': wm.sql takes frames and wm.table(...); the statement says what wm.stream would."
+        )
+    if source != SourceStream(source.name, Window(), None):
+        raise DefinitionError(f"Table '{source.name}' has no times: write {source.name} without brackets after FROM.")
+    return replace(given, name=source.name)
 
 
 def _check_clauses(join: Join, statement: Statement) -> None:

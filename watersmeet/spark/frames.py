@@ -15,6 +15,7 @@ from watersmeet.errors import DefinitionError
 from watersmeet.exchange.tasks import CONTENT, STREAM, TRACED
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column as ColumnOf
+from watersmeet.predicate.scope import OURS
 from watersmeet.spark.content import content_hash
 from watersmeet.spark.versions import to_arrow_schema
 from watersmeet.state.traces import TRACE_TYPE
@@ -23,12 +24,8 @@ STORABLE = (
     T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DecimalType,
     T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType,
 )  # fmt: skip
-OURS = "_ws_"
 TABLE_TIME = f"{OURS}time"
 """The column of a table that has the time of its rows; no user ever sees it."""
-"""How names of ours begin where they stand beside the users'; no stream may be called so."""
-
-
 TRACE_KIND = from_arrow_type(TRACE_TYPE)
 """The type of traces in Spark's terms."""
 

@@ -12,14 +12,8 @@ from watersmeet.errors import DefinitionError
 from watersmeet.model.declared import Constraint, Punctuations
 from watersmeet.model.duration import microseconds
 from watersmeet.model.windows import BEFORE_ALL, Sliding, Window
-from watersmeet.predicate.scope import listed, same
-from watersmeet.spark.frames import (
-    OURS,
-    TABLE_TIME,
-    arrow_schema,
-    check_frame,
-    quoted,
-)
+from watersmeet.predicate.scope import OURS, listed, same
+from watersmeet.spark.frames import TABLE_TIME, arrow_schema, check_frame, quoted
 from watersmeet.spark.identity import ID
 from watersmeet.spark.join import Join
 from watersmeet.spark.promises import Declared, declared
@@ -39,6 +33,7 @@ class Stream:
     ahead: int | None
     declared: Declared
     table: bool = False
+    refresh: bool = False
 
     def __getitem__(self, name: str) -> Column:
         """Return a column, or a field of one, as `where` and `select` take it.
@@ -136,16 +131,18 @@ def stream(
     )
 
 
-def table(name: str, frame: DataFrame) -> Stream:
+def table(name: str, frame: DataFrame, *, refresh: bool = False) -> Stream:
     """Name a static frame as a table of a join: rows to look up, without times, beside one stream or more.
 
-    The table is read once, when the join first starts, and kept in its checkpoint. Its rows never expire, never hold
-    the watermark and bring about no results of their own: a combination of the streams' tuples is joined with them
-    when its last tuple comes.
+    Its rows never expire, never hold the watermark and bring about no results of their own: a combination of the
+    streams' tuples is joined with them when its last tuple comes. By default the table is read once, when the join
+    first starts, and kept in its checkpoint.
 
     Args:
         name: Its name in `where`, `select` and the results.
         frame: A static frame.
+        refresh: Whether it is read anew for each batch, whose results are then those with the table as it is: what
+            changes has no effect on results that are there.
 
     Raises:
         DefinitionError: If the frame is streaming, or isn't a classic Spark frame.
@@ -156,8 +153,11 @@ def table(name: str, frame: DataFrame) -> Stream:
         raise DefinitionError(
             f"Table '{name}' is a streaming frame; a table is a static one: use wm.stream('{name}', ..., time='...')."
         )
+    if not isinstance(refresh, bool):
+        raise DefinitionError(f"Table '{name}': refresh={refresh!r} is neither True nor False.")
+    promises = declared(name, (), None)
     return Stream(
-        name, found, arrow_schema(found), "", Window(), None, None, None, declared(name, (), None), table=True
+        name, found, arrow_schema(found), "", Window(), None, None, None, promises, table=True, refresh=refresh
     )
 
 

@@ -43,7 +43,7 @@ class FrameTree:
         purge_every: After how many batches dead tuples are looked for again.
         remember: For how many microseconds of the watermark marks are remembered; None for ever.
         spill: When work is put off, in the whole tree; None for never.
-        tables: The frames of tables, by position; they are read in the first batch.
+        tables: The frames of tables, by position; they are read in the first batch, or in each.
     """
 
     query: Query
@@ -115,9 +115,10 @@ class FrameTree:
             batch: The batch.
             results: The results of its inner joins, by position.
             everything: Whether rows come with all columns.
-            first: Whether it is the first batch, in which tables are read.
+            first: Whether it is the first batch, in which all tables are read.
         """
-        tables = {at: _in_session(frame, batch) for at, frame in self.tables.items()} if first else {}
+        read = [at for at in self.tables if first or self.query.streams[at].refreshed]
+        tables = {at: _in_session(self.tables[at], batch) for at in read}
         if JOIN not in batch.columns:
             parts = [tagged(self.query, at, frame, everything, self.computed[at]) for at, frame in tables.items()]
             return reduce(DataFrame.union, parts, batch)
@@ -137,10 +138,11 @@ class FrameTree:
 
 
 def _in_session(frame: DataFrame, batch: DataFrame) -> DataFrame:
-    """Return a frame in the session of a batch, which has settings of its own."""
+    """Return a frame in the session of a batch, which has settings of its own, with the files that there are now."""
     session = batch.sparkSession
     jvm: Any = session._jvm
     plan = frame._jdf.queryExecution().analyzed()
+    plan.refresh()
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
 
 

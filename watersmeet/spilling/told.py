@@ -17,8 +17,8 @@ GROWING = 2
 """For how many intervals what is owed must have grown before people are told that it will not end."""
 
 
-BEGUN = 0.3
-"""What a round takes before it pays anything, in seconds."""
+BEGUN = 0.5
+"""About what a round takes beside paying, in seconds: 0.55 were measured."""
 CREEP, TELLING = 1.01, 1.5
 """What batches take in any case may rise so much from one to the next; what takes so many times as long tells of pairs.
 """

@@ -73,6 +73,8 @@ class Stream:
     table: bool = False
     """Whether it is a table: its rows, whatever their times, are there before all others; they have no say in T, in
     watermarks or in who is late. Its window is unbounded, and all of them come in the first batch."""
+    refreshed: bool = False
+    """Whether it is a table that is read for each batch: its rows of a batch are joined with what that completes."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ class Member:
     rank: int
     ordinal: int
     row: Row
+    batch: int
 
 
 def join(
@@ -241,7 +244,8 @@ class _Intake:
     def accept(self, arrival: Arrival) -> None:
         """Let a row take part in results, as the next of its stream."""
         mine = self.members[arrival.stream]
-        mine.append(Member(self.time(arrival), sum(map(len, self.members.values())), len(mine), arrival.row))
+        rank = sum(map(len, self.members.values()))
+        mine.append(Member(self.time(arrival), rank, len(mine), arrival.row, arrival.batch))
         self.waiting.append(arrival)
 
     def next_watermark(self, idle: set[str]) -> int | None:
@@ -318,7 +322,14 @@ class _Join:
         """Whether the window of every stream admits its member."""
         time = max(member.ts for member in combination)
         last = max(member.rank for member in combination)
-        return all(self.admits(i, member, time, last) for i, member in enumerate(combination))
+        admitted = all(self.admits(i, member, time, last) for i, member in enumerate(combination))
+        return admitted and self.up_to_date(combination)
+
+    def up_to_date(self, combination: Sequence[Member]) -> bool:
+        """Whether rows of tables that are read for each batch are those of the batch that completes it."""
+        named = list(zip(self.streams, combination, strict=True))
+        completes = max(member.batch for stream, member in named if not stream.table)
+        return all(member.batch == completes for stream, member in named if stream.refreshed)
 
     def admits(self, i: int, member: Member, time: int, last: int) -> bool:
         """Whether stream i's window holds `member` at T = `time`, when the last member to arrive has rank `last`."""

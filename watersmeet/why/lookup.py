@@ -128,7 +128,9 @@ class Lookup:
         """Yield what may have become of a tuple that came and is no longer stored."""
         query, state = self.kept.query, self.kept.state
         spec = query.streams[asked.stream]
-        if state.watermark is not None and spec.window.span is not None:
+        if spec.refreshed:
+            yield "The table is read for each batch, and none of it is kept."
+        elif state.watermark is not None and spec.window.span is not None:
             limit = int(spec.window.earliest(np.array([state.watermark]))[0]) - 1
             yield f"Tuples up to {self.voice.time(limit, asked.stream)} have been purged."
         elif spec.window.rows is not None:
