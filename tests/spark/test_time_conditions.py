@@ -58,6 +58,45 @@ def test_state_goes_where_clocks_are_never_changed(spark: SparkSession, tmp_path
     state_goes(spark, tmp_path, where, "UTC")
 
 
+def test_state_goes_beside_tables(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows of a table bring about no results, so that nothing waits for them, whether they are read again or not."""
+    for name, shift in (("a", 0), ("b", SECOND // 2)):
+        write_batches(tmp_path / name, batches(shift))
+    frames = {name: stream_batches(spark, tmp_path / name) for name in "ab"}
+    known = spark.createDataFrame([(id, str(id)) for id in range(EACH * BATCHES)], "id long, name string")
+    a, b = (wm.stream(name, frame, time="ts", delay="1 second", ahead=None) for name, frame in frames.items())
+    near = "b.ts BETWEEN a.ts AND a.ts + INTERVAL 5 SECONDS AND"
+    for at, refresh in enumerate((False, True)):
+        table = wm.table("t", known, refresh=refresh)
+        both = wm.join(a, b, table, where=f"{near} a.id = t.id", select="t.name, b.id AS b")
+        wanted = {(str(a), b) for a in range(EACH * BATCHES) for b in range(a, a + 5) if b // EACH == a // EACH}
+        one = wm.join(a, table, where="a.id = t.id", select="a.id AS a, t.name")
+        for number, (join, found, most) in enumerate([(both, wanted, 4), (one, {(i, str(i)) for i in range(120)}, 1)]):
+            out = str(tmp_path / f"out{at}{number}")
+            writer = join.writeStream.option("checkpointLocation", f"{out}-state").trigger(availableNow=True)
+            query = writer.start(out)
+            query.awaitTermination()
+            assert {tuple(row) for row in spark.read.parquet(out).collect()} == found
+            kept = query.progress[-1]["distinctRows"] - (0 if refresh else known.count())
+            assert kept <= most * EACH, [p["distinctRows"] for p in query.progress]
+
+
+def test_windows_of_outer_joins_beside_tables(spark: SparkSession, tmp_path: Path) -> None:
+    for name, shift in (("a", 0), ("b", SECOND // 2)):
+        write_batches(tmp_path / name, batches(shift))
+    frames = {name: stream_batches(spark, tmp_path / name) for name in "ab"}
+    known = spark.createDataFrame([(id, str(id)) for id in range(0, EACH * BATCHES, 2)], "id long, name string")
+    a, b = (wm.stream(name, frame, time="ts", delay="1 second", ahead=None) for name, frame in frames.items())
+    near = "b.ts BETWEEN a.ts AND a.ts + INTERVAL 5 SECONDS AND b.id > 30"
+    join = wm.join(a, b, wm.table("t", known), where=f"{near} AND a.id = t.id", how={"b": "anti"}, select="t.name")
+    query = join.writeStream.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True)
+    query.start(str(tmp_path / "out")).awaitTermination()
+    found = {int(row.name) for row in spark.read.parquet(str(tmp_path / "out")).collect()}
+    assert found == {
+        id for id in range(0, EACH * BATCHES, 2) if all(b // EACH != id // EACH or b <= 30 for b in range(id, id + 5))
+    }
+
+
 def state_goes(spark: SparkSession, tmp_path: Path, where: str, zone: str) -> None:
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)

@@ -42,18 +42,22 @@ def hows(given: Mapping[str, str] | None, streams: Sequence[StreamSpec]) -> tupl
 def windowed(query: Query) -> Query:
     """Return a join with windows where conditions on event times amount to some.
 
-    With one required stream, `b.ts <= a.ts + INTERVAL 10 MINUTES` says the same of `a` as a window: every combination
+    With one required stream, tables aside, `b.ts <= a.ts + INTERVAL 10 MINUTES` says the same of `a` as a window: every combination
     that the condition accepts lies within it, and once it is over none can come. With several, a window would concern
     the others as well.
     """
-    if not query.optional or len(query.members) > 1:
+    members = [at for at in query.members if not query.streams[at].table]
+    optional = [at for at in query.optional if not query.streams[at].table]
+    if not optional or len(members) != 1:
         return query
-    (member,) = query.members
-    after = [_reach(query, at, member) for at in query.optional]
-    found = {at: _reach(query, member, at) for at in query.optional}
+    (member,) = members
+    after = [_reach(query, at, member) for at in optional]
+    found = {at: _reach(query, member, at) for at in optional}
     found[member] = None if None in after else max(reach for reach in after if reach is not None)
     streams = (
-        replace(stream, window=Sliding(reach + 1)) if (reach := found[at]) is not None and _endless(stream) else stream
+        replace(stream, window=Sliding(reach + 1))
+        if (reach := found.get(at)) is not None and _endless(stream)
+        else stream
         for at, stream in enumerate(query.streams)
     )
     return replace(query, streams=tuple(streams))

@@ -56,8 +56,16 @@ class Closings:
         return shape.spanned or shape.ranges[fields_of(promise).index(column.field)]
 
     def possible(self, stream: int) -> bool:
-        """Tell whether a tuple of a stream can ever be dead: some other stream may be closed for it alone."""
-        return any(self.ways(other, (stream,)) for other in self._by_frontier if other != stream)
+        """Tell whether a tuple of a stream can ever be dead: some other may be closed for it alone, or there is none."""
+        others = self.awaited((stream,))
+        return not others or any(self.ways(other, (stream,)) for other in others)
+
+    def awaited(self, joined: Collection[int]) -> list[int]:
+        """Return the streams whose tuples may still complete partial results over some others; those of tables don't.
+
+        The rows of a table are there before all tuples, or are read again, and bring about no results in either case.
+        """
+        return [at for at, spec in enumerate(self._query.streams) if at not in joined and not spec.table]
 
     @cached_property
     def relevant(self) -> tuple[frozenset[Column], ...]:

@@ -1,8 +1,8 @@
 """The dead rule: which stored tuples can be part of no later result, whatever may still come.
 
-Let q be stored tuples that match, of some of the streams. q is dead if it is complete, or if a stream not in it is
-closed for it (`watersmeet.retention.closing`) and every stored tuple u of that stream that matches makes q + u dead. If
-there is no such u, q starves, and is dead at once. A tuple may go when {t} is shown to be dead. Ding, Rundensteiner and
+Let q be stored tuples that match, of some of the streams. q is dead if it is complete (but for tables, whose rows bring
+about no results), or if a stream not in it is closed for it (`watersmeet.retention.closing`) and every stored tuple u of
+that stream that matches makes q + u dead. If there is no such u, q starves, and is dead at once. A tuple may go when {t} is shown to be dead. Ding, Rundensteiner and
 Heineman, "MJoin: A Metadata-Aware Stream Join Operator", section 5.1, carried from two streams and a natural join to
 any number of streams and any conjuncts.
 
@@ -82,8 +82,8 @@ class DeadRule:
         return self._dead(Members({stream: kinds.rows}))[kinds.kind]
 
     def _dead(self, members: Members) -> Mask:
-        dead = np.zeros(len(members), bool)
-        others = [at for at in range(len(self._query.streams)) if at not in members.rows]
+        others = self._closings.awaited(members.rows)
+        dead = np.full(len(members), not others)
         closed = {stream: self._closed(members, stream) for stream in others}
         for stream in sorted(others, key=lambda other: int(closed[other].sum())):
             at = np.flatnonzero(closed[stream] & ~dead)

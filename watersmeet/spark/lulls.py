@@ -17,7 +17,7 @@ IDLE = 0.3
 """Where the trigger doesn't say when the next batch is due, one is not expected soon after so many seconds."""
 QUIET = 2.0
 """How long a round may take while nothing new comes, in seconds."""
-LEAST = 1.0
+LEAST = 0.8
 """A shorter time until the next batch is due isn't worth a round, in seconds: half of it would go into beginning."""
 
 
