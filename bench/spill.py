@@ -3,7 +3,7 @@
     python bench/spill.py                          # all policies, about ten minutes each
     python bench/spill.py --policies none local    # some of them
 
-Two cameras, fed live: a file of each every second, a batch every four. Pictures of one region are compared by their
+Two cameras, fed live: a file of each every half second, a batch every four seconds. Pictures of one region are compared by their
 histograms. In a quarter of the regions there are few pictures, often of the same thing: they give half of all results.
 In the others are most pictures, hardly ever alike. Rates rise six-fold for two minutes, so that there are 36 times as
 many pairs.
@@ -42,8 +42,8 @@ FRIENDLY_ROWS = 0.15
 WHERE = "a.region = b.region AND alike(a.histogram, b.histogram)"
 BINS, ALIKE = 64, 0.02
 """Bins of a picture's histogram, and the chi-square distance below which two are alike."""
-TICK, TRIGGER = 1.0, 4
-"""Seconds between two files of a stream, and between two batches."""
+TICK, TRIGGER, FILES = 0.5, 4, 16
+"""Seconds between two files of a stream, and between two batches; the most files of a stream in a batch."""
 THINGS = 4000
 LONG, WARM = 2.5, 25.0
 """Seconds: a step that long shows what the join can do; after so many windows are full and processes have started."""
@@ -150,7 +150,8 @@ def run(policy: str, load: Load, seed: int, folder: Path, within: str) -> dict[s
         (folder / name).mkdir(parents=True)
         pq.write_table(SCHEMA.empty_table(), folder / name / "000.parquet")
         schema = spark.read.parquet(str(folder / name)).schema
-        inputs[name] = spark.readStream.schema(schema).parquet(str(folder / name))
+        reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES)
+        inputs[name] = reader.parquet(str(folder / name))
     spill = None
     if policy != "none":
         weight = "a.priority" if policy == "semantic" else None

@@ -240,6 +240,15 @@ def test_batches_pay_what_they_have_time_for_between_two_returns() -> None:
     assert not decided(spill, parts, MINUTE, replace(resting, took=0.9)).pay  # not below the lower mark
 
 
+def test_what_is_put_off_makes_room_for_what_comes_while_a_batch_runs() -> None:
+    """A batch of 4 s whose rows took 2 s to come is followed by one of twice as many: to halve it would gain nothing."""
+    spill = Spill(within="2100 milliseconds", policy="local", share=0.1)
+    parts = [replace(part(at, 100, at, False), work=100.0) for at in range(10)]
+    steady = Record(pair=1e-6, took=4.0, work=4.0, late=2)
+    assert len(decided(spill, parts, MINUTE, steady).cool) == 5  # 2 of 4 s are left
+    assert len(decided(spill, parts, MINUTE, replace(steady, growth=2.0)).cool) == 8  # 2 of 8 s
+
+
 def test_9_what_is_settled_rises_though_nothing_ever_fits(tmp_path: Path) -> None:
     spill = Spill(memory=1, policy="local", oldest="10 minutes")
     run = run_of(tmp_path, Sliding(1000), Sliding(1000), spilling=Controller(spill))

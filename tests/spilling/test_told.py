@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from watersmeet.spilling.options import Spill
-from watersmeet.spilling.told import BEGUN, Decision, Record, planned
+from watersmeet.spilling.told import BEGUN, GROWTH, Decision, Record, planned
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.units import Ledger
 
@@ -26,27 +26,40 @@ def test_limits_policies_and_units_are_told() -> None:
 
 def test_time_that_a_batch_had_to_spare_and_paid_with_does_not_make_it_late() -> None:
     known = Record(pair=1e-6, least=0.2)
-    busy = known.batched(took=1.2, pairs=1_000_000, paid=0, seconds=1.0)
+    busy = known.batched(now=0, took=1.2, pairs=1_000_000, paid=0, seconds=1.0)
     assert busy.took == 1.2 and busy.late == 1 and busy.work == pytest.approx(1.0, rel=0.01)
-    paying = busy.batched(took=1.2, pairs=100_000, paid=900_000, seconds=1.0)
+    paying = busy.batched(now=0, took=1.2, pairs=100_000, paid=900_000, seconds=1.0)
     assert paying.took == pytest.approx(0.3, rel=0.05) and paying.late == 0
-    first = Record().batched(took=2.0, pairs=0, paid=0, seconds=1.0)
+    first = Record().batched(now=0, took=2.0, pairs=0, paid=0, seconds=1.0)
     assert (first.pair, first.took, first.late) == (None, 2.0, 1)
 
 
 def test_what_a_pair_takes_is_told_apart_from_what_a_batch_takes_in_any_case() -> None:
     """A join that idles along would else think pairs dear, and pay next to nothing with the time it has."""
-    record = Record().batched(took=0.5, pairs=1000, paid=0, seconds=1.0)
+    record = Record().batched(now=0, took=0.5, pairs=1000, paid=0, seconds=1.0)
     assert record.pair == pytest.approx(0.5 / 1000)  # no more than that is known
-    record = record.batched(took=1.5, pairs=1_000_000, paid=0, seconds=1.0)
+    record = record.batched(now=0, took=1.5, pairs=1_000_000, paid=0, seconds=1.0)
     assert record.pair == pytest.approx(1e-6, rel=0.01)
     for _ in range(20):
-        record = record.batched(took=0.5, pairs=1000, paid=0, seconds=1.0)
+        record = record.batched(now=0, took=0.5, pairs=1000, paid=0, seconds=1.0)
     assert record.pair == pytest.approx(1e-6, rel=0.01)
     for _ in range(20):  # a predicate became twice as dear
-        record = record.batched(took=2.5, pairs=1_000_000, paid=0, seconds=1.0)
+        record = record.batched(now=0, took=2.5, pairs=1_000_000, paid=0, seconds=1.0)
     assert record.pair == pytest.approx(2e-6, rel=0.1)
     assert Record.of(replace(EMPTY, ledger=Ledger(notes=record.to_json()))) == record
+
+
+def test_how_much_more_the_next_batch_brings() -> None:
+    second = 1_000_000
+    record = Record().batched(now=0, took=9.0, pairs=10, paid=0, seconds=1.0)
+    assert record.growth == 1.0  # when its rows began to come is not known
+    record = record.batched(now=4 * second, took=2.0, pairs=10, paid=0, seconds=1.0)
+    assert record.growth == 1.0  # the next batch comes when it is due
+    record = record.batched(now=8 * second, took=6.0, pairs=10, paid=0, seconds=1.0)
+    assert record.growth == 1.5 and record.next_took == pytest.approx(record.took + record.work / 2)
+    assert record.batched(now=9 * second, took=60.0, pairs=10, paid=0, seconds=1.0).growth == GROWTH
+    assert record.batched(now=8 * second, took=60.0, pairs=10, paid=0, seconds=1.0).growth == 1.0
+    assert record.until(5 * second).batched(now=9 * second, took=6.0, pairs=10, paid=0, seconds=1.0).growth == 1.5
 
 
 def test_what_a_unit_takes_is_learned_from_rounds() -> None:

@@ -55,7 +55,7 @@ class Controller(Spilling):
         if round:
             record = record.rounded(took, _probed(shown) + paid, _summed(shown, "paidUnits"))
         else:
-            record = record.batched(took, _probed(shown), paid, self.spill.seconds)
+            record = record.batched(at, took, _probed(shown), paid, self.spill.seconds)
         decision = self._decision(found, record, Situation(at, batch + 1, self._links(tree, after)))
         record = record.noting(decision, batch, at, sum(part.owed for part in found))
         decided = tree.decided(after, _choices(decision))
@@ -149,19 +149,23 @@ class Controller(Spilling):
         return Decision("spill", f"between the limits: {_counted(new)} put off, in partitions that are", new)
 
     def _lowest(self, ranked: Sequence[Part], record: Record, held: int) -> list[Part]:
-        """Return the first parts that make up the share, and as many more as the marks ask for."""
+        """Return the first parts that make up the share, and as many more as the marks ask for.
+
+        [!] A batch that takes long lets more tuples come for the next. What that one would take is what counts: batches
+        would grow faster than work is put off.
+        """
         memory, seconds = self.spill.memory_bytes or inf, self.spill.seconds or inf
         own, pairs = sum(part.bytes for part in ranked), sum(part.work for part in ranked)
-        chosen, bytes_, left = list[Part](), 0, record.work
+        chosen, bytes_, left = list[Part](), 0, record.next_work
         for part in ranked:
             spare = left <= SPARED * seconds
-            quick = spare or record.took - record.work + left <= seconds
+            quick = spare or record.next_took - record.next_work + left <= seconds
             enough = bytes_ >= self.spill.share * own or (spare and held < memory)  # it is for time alone
             if enough and quick and held - bytes_ < memory:
                 break
             chosen.append(part)
             bytes_ += part.bytes
-            left -= record.work * part.work / pairs if pairs else 0.0
+            left -= record.next_work * part.work / pairs if pairs else 0.0
         return chosen
 
     def _overdue(self, away: Sequence[Part], now: "Situation") -> Decision:

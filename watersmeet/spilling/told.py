@@ -22,6 +22,8 @@ BEGUN = 0.5
 CREEP, TELLING = 1.01, 1.5
 """What batches take in any case may rise so much from one to the next; what takes so many times as long tells of pairs.
 """
+GROWTH = 2.0
+"""No batch is expected to bring more times as many tuples as the one before: sources may have limits."""
 LEAST = 120_000_000
 """And for at least so many microseconds: a burst is no lasting load."""
 
@@ -65,6 +67,9 @@ class Record:
         part: The seconds that a unit takes to be paid, beside its pairs.
         took: The seconds that the last batch took, payments and rounds aside.
         work: Those of them that it took to look at pairs, about.
+        growth: About how many times as many tuples the next batch brings: as many as come while this one runs, if that
+            takes longer than those of this one took to come.
+        offered: When the last batch was offered, by the driver's clock, in microseconds.
         late: For how many batches on end a batch has taken longer than it may.
         owed: How many tuples had not asked all they should.
         returned: When units last came back, by the driver's clock, in microseconds.
@@ -78,6 +83,8 @@ class Record:
     part: float = 0.002
     took: float = 0.0
     work: float = 0.0
+    growth: float = 1.0
+    offered: int | None = None
     late: int = 0
     owed: int = 0
     returned: int | None = None
@@ -105,14 +112,26 @@ class Record:
         Args:
             now: The driver's clock, in microseconds.
         """
-        returned, changed = (None if at is None else min(at, now) for at in (self.returned, self.changed))
+        clocks = (self.returned, self.changed, self.offered)
+        returned, changed, offered = (None if at is None else min(at, now) for at in clocks)
         grown = None if self.grown is None else (min(self.grown[0], now), self.grown[1])
-        return replace(self, returned=returned, changed=changed, grown=grown)
+        return replace(self, returned=returned, changed=changed, offered=offered, grown=grown)
 
-    def batched(self, took: float, pairs: float, paid: float, seconds: float | None) -> "Record":
+    @property
+    def next_work(self) -> float:
+        """The seconds that pairs of the next batch would take, if nothing were put off."""
+        return self.growth * self.work
+
+    @property
+    def next_took(self) -> float:
+        """The seconds that the next batch would take, if nothing were put off."""
+        return self.took - self.work + self.next_work
+
+    def batched(self, now: int, took: float, pairs: float, paid: float, seconds: float | None) -> "Record":
         """Return the record after a batch; what it took to pay is left out of its time, which had some to spare.
 
         Args:
+            now: When it was offered, by the driver's clock, in microseconds.
             took: The seconds that it took.
             pairs: The pairs that its own tuples looked at.
             paid: Those that earlier tuples did, which paid.
@@ -122,7 +141,10 @@ class Record:
         pair = self._pair(took, least, pairs + paid)
         own = took - paid * (pair or 0.0)
         late = self.late + 1 if seconds is not None and own > seconds else 0
-        return replace(self, pair=pair, least=least, took=own, work=pairs * (pair or 0.0), late=late)
+        came = 0.0 if self.offered is None else (now - self.offered) / 1e6
+        growth = min(max(1.0, took / came), GROWTH) if came > 0 else 1.0
+        known = replace(self, pair=pair, least=least, took=own, work=pairs * (pair or 0.0), late=late)
+        return replace(known, growth=growth, offered=now)
 
     def rounded(self, took: float, pairs: float, units: int) -> "Record":
         """Return the record after a round took its time to pay units, by looking at so many pairs."""
