@@ -3,10 +3,10 @@
     python bench/spill.py                          # all policies, about ten minutes each
     python bench/spill.py --policies none local    # some of them
 
-Two cameras, fed live: a file of each every half second, a batch every four seconds. Pictures of one region are compared by their
-histograms. In a quarter of the regions there are few pictures, often of the same thing: they give half of all results.
-In the others are most pictures, hardly ever alike. Rates rise six-fold for two minutes, so that there are 36 times as
-many pairs.
+Two cameras, fed live: a file of each every half second, a batch every four seconds. Pictures of one region are compared
+by their histograms. In a quarter of the regions there are few pictures, often of the same thing: they give half of all
+results. In the others are most pictures, hardly ever alike. Rates rise six-fold for two minutes, so that there are 36
+times as many pairs.
 
 The streams go on at their old rate for five minutes, so that every run has the same input, and end when all is paid.
 What is measured: response, from the moment the later of a result's two rows was readable to the moment a sink had it,

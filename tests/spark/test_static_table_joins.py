@@ -122,7 +122,7 @@ def test_a_table_among_static_frames(spark: SparkSession) -> None:
 def test_a_table_in_a_statement(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(1, datetime(2024, 1, 1), 0), (2, datetime(2024, 1, 2), 1)], KIND)
     text = "SELECT a.id, z.name FROM a [RANGE 1 DAY], z{} WHERE a.zone = z.zone"
-    streams = {"a": rows, "z": wm.table("zones", zones(spark, "north", "south"))}
+    streams: dict[str, Any] = {"a": rows, "z": wm.table("zones", zones(spark, "north", "south"))}
     found = wm.sql(text.format(""), streams, time="ts").toDF().collect()
     assert sorted((row.id, row.name) for row in found) == [(1, "north"), (2, "south")]
     for given in ("[ROWS 5]", "[RANGE 1 DAY]", "[WATTR name]", "[KEY (zone)]"):

@@ -241,7 +241,7 @@ def test_batches_pay_what_they_have_time_for_between_two_returns() -> None:
 
 
 def test_what_is_put_off_makes_room_for_what_comes_while_a_batch_runs() -> None:
-    """A batch of 4 s whose rows took 2 s to come is followed by one of twice as many: to halve it would gain nothing."""
+    """A batch of 4 s whose rows came within 2 s is followed by one of twice as many: to halve it would gain nothing."""
     spill = Spill(within="2100 milliseconds", policy="local", share=0.1)
     parts = [replace(part(at, 100, at, False), work=100.0) for at in range(10)]
     steady = Record(pair=1e-6, took=4.0, work=4.0, late=2)

@@ -42,9 +42,9 @@ def hows(given: Mapping[str, str] | None, streams: Sequence[StreamSpec]) -> tupl
 def windowed(query: Query) -> Query:
     """Return a join with windows where conditions on event times amount to some.
 
-    With one required stream, tables aside, `b.ts <= a.ts + INTERVAL 10 MINUTES` says the same of `a` as a window: every combination
-    that the condition accepts lies within it, and once it is over none can come. With several, a window would concern
-    the others as well.
+    With one required stream, tables aside, `b.ts <= a.ts + INTERVAL 10 MINUTES` says the same of `a` as a window: every
+    combination that the condition accepts lies within it, and once it is over none can come. With several, a window
+    would concern the others as well.
     """
     members = [at for at in query.members if not query.streams[at].table]
     optional = [at for at in query.optional if not query.streams[at].table]

@@ -56,7 +56,7 @@ class Closings:
         return shape.spanned or shape.ranges[fields_of(promise).index(column.field)]
 
     def possible(self, stream: int) -> bool:
-        """Tell whether a tuple of a stream can ever be dead: some other may be closed for it alone, or there is none."""
+        """Tell whether a tuple of a stream can ever be dead: another may be closed for it alone, or there is none."""
         others = self.awaited((stream,))
         return not others or any(self.ways(other, (stream,)) for other in others)
 

@@ -1,10 +1,10 @@
 """The dead rule: which stored tuples can be part of no later result, whatever may still come.
 
-Let q be stored tuples that match, of some of the streams. q is dead if it is complete (but for tables, whose rows bring
-about no results), or if a stream not in it is closed for it (`watersmeet.retention.closing`) and every stored tuple u of
-that stream that matches makes q + u dead. If there is no such u, q starves, and is dead at once. A tuple may go when {t} is shown to be dead. Ding, Rundensteiner and
-Heineman, "MJoin: A Metadata-Aware Stream Join Operator", section 5.1, carried from two streams and a natural join to
-any number of streams and any conjuncts.
+Let q be stored tuples that match, of some of the streams. q is dead if it is complete (but for tables: their rows bring
+about no results), or if a stream not in it is closed for it (`watersmeet.retention.closing`) and every stored tuple u
+of that stream that matches makes q + u dead. If there is no such u, q starves, and is dead at once. A tuple may go when
+{t} is shown to be dead. Ding, Rundensteiner and Heineman, "MJoin: A Metadata-Aware Stream Join Operator", section 5.1,
+carried from two streams and a natural join to any number of streams and any conjuncts.
 
 [!] Seeing a key's value once is not enough to drop partners after their first join: a third stream may still bring
 more. [!] A time by which a pair must have met is no deadline for its members: one that has met its partner may wait for
