@@ -83,6 +83,8 @@ class Query(Ground):
         query = self.judged.query
         if query.counted:
             return Completed(0, False, "with count windows, name a tuple of each stream")
+        if lacking := self.judged.unanswered():
+            return Completed(0, False, f"`{lacking}` can't be answered here")
         blocks, joined = iter([block_of(query, seen)]), tuple(there.stream for there in seen)
         for target in missing:
             blocks = _longer(self.judged.hops, blocks, step(query, joined, target))

@@ -79,6 +79,14 @@ class Judged:
             if conjunct.streams and conjunct.streams <= streams:
                 yield self._conjunct(conjunct, block)
 
+    def unanswered(self) -> str:
+        """Return a conjunct that calls a Python predicate which is not at hand; empty if there is none."""
+        return next((conjunct.text for conjunct in self.query.conjuncts if self._lacks(conjunct)), "")
+
+    def _lacks(self, conjunct: Conjunct) -> bool:
+        known = {predicate.name for predicate in self.query.predicates}
+        return any(call.predicate not in known for call in conjunct.calls)
+
     def count(self, block: Partials) -> int:
         """Return how many of some combinations are results; of those that Spark has to decide, the first few."""
         if not self.query.deferred or not len(block):
@@ -150,8 +158,7 @@ class Judged:
         return Check(conjunct.text, "conjunct", holds, f"`{conjunct.text}` is {holds}{told}", values)
 
     def _holds(self, conjunct: Conjunct, block: Partials) -> Holds:
-        known = {predicate.name for predicate in self.query.predicates}
-        if any(call.predicate not in known for call in conjunct.calls):
+        if self._lacks(conjunct):
             return "unknown"
         found = truth(self.hops.by, conjunct, block)
         if found != "undecided":
