@@ -10,6 +10,7 @@ from watersmeet.errors import PredicateError
 from watersmeet.kernel.hop import Hops
 from watersmeet.kernel.partials import Partials
 from watersmeet.kernel.route import NOWHERE
+from watersmeet.kernel.steps import Step
 from watersmeet.kernel.why import truth
 from watersmeet.model.query import Query
 from watersmeet.model.windows import FOREVER, Count, Hopping, Sliding
@@ -182,7 +183,14 @@ def block_of(query: Query, members: Sequence[Seen]) -> Partials:
         deadline=np.array([min(_deadline(query, member) for member in members)]),
         here=np.array([NOWHERE]),
         batch=np.array([LAST]),
+        times={member.stream: np.array([member.ts]) for member in members},
     )
+
+
+def longer(hops: Hops, blocks: Iterator[Partials], hop: Step) -> Iterator[Partials]:
+    """Yield what partial results become by a hop."""
+    for block in blocks:
+        yield from hops.hop(block, hop)
 
 
 def _deadline(query: Query, member: Seen) -> int:
