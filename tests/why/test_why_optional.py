@@ -225,7 +225,7 @@ def excused(one: Made, truth: Truth, ids: Ids, combination: Combination) -> bool
     return bool(purged) and (silent or bool(missing(one, truth, ids)) or any(name in truth.how for name in gone))
 
 
-@search(25)
+@search(12)
 @given(st.one_of(cases(), steady()), st.booleans())
 def test_what_is_said_of_tuples_is_what_the_oracle_says(case: dict[str, Any], told: bool) -> None:
     with TemporaryDirectory() as folder:
