@@ -125,8 +125,9 @@ def query_of(case: dict[str, Any]) -> Query:
     return Query(streams, conjuncts, text, (), (near,), how=tuple(case["how"].values()))
 
 
-def wanted_of(case: dict[str, Any], arrivals: list[oracle.Arrival], *, ended: bool = False) -> oracle.Outcome:
-    optional: Any = {name: how for name, how in case["how"].items() if how != "inner"}
+def conditions_of(case: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Return what the oracle is told of a case: the condition, what is asked of optional streams, and theirs."""
+    optional = {name: how for name, how in case["how"].items() if how != "inner"}
 
     def holds(name: str) -> Any:
         other, text = case["ties"].get(name, ("", ""))
@@ -135,7 +136,11 @@ def wanted_of(case: dict[str, Any], arrivals: list[oracle.Arrival], *, ended: bo
     def where(rows: Any) -> bool | None:
         return _and(*(holds(name)(rows) for name in rows))
 
-    on = {name: holds(name) for name in optional}
+    return where, optional, {name: holds(name) for name in optional}
+
+
+def wanted_of(case: dict[str, Any], arrivals: list[oracle.Arrival], *, ended: bool = False) -> oracle.Outcome:
+    where, optional, on = conditions_of(case)
     return oracle.join(case["streams"], arrivals, where, how=optional, on=on, ended=ended)
 
 

@@ -160,6 +160,56 @@ def test_the_command_line(query: JoinQuery, inputs: Path, capsys: pytest.Capture
     assert "unknown argument: --nonsense" in capsys.readouterr().err
 
 
+def test_a_predicate_that_is_not_at_hand_on_the_command_line(
+    query: JoinQuery, inputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["why", str(inputs / "ck"), "--a", "id=3"]) == 0
+    assert (
+        "Whether others complete it can't be told: `alike(a.x, b.x)` can't be answered here." in capsys.readouterr().out
+    )
+
+
+# -- optional streams
+
+
+NEAR = "abs(a.x - b.x) < 3"
+
+
+@pytest.fixture(scope="module")
+def lonely(spark: SparkSession, inputs: Path) -> Iterator[JoinQuery]:
+    made = frames(spark, inputs, "ab")
+    streams = [wm.stream(name, made[name], time="ts", window="10 seconds", delay="0 seconds") for name in "ab"]
+    join = wm.join(*streams, where=NEAR, how={"b": "anti"})
+    writer = join.writeStream.option("checkpointLocation", str(inputs / "lonely-ck")).trigger(availableNow=True)
+    found = writer.start(str(inputs / "lonely"))
+    found.awaitTermination()
+    yield found
+
+
+def test_what_has_no_partner(lonely: JoinQuery) -> None:
+    purged, met, waiting = (lonely.why(a={"id": at}) for at in (2, 3, 5))
+    assert purged.joined and "The output holds 1 result with it, put out in batch 1." in str(purged)
+    assert met.joined is False and "it has 2 partners in b, the first of 2023-11-14 22:13:52 (x = 1.0)" in str(met)
+    assert waiting.joined is None
+    assert str(waiting).endswith(
+        "It is still open: it has no partner in b so far.\nA partner may come until the watermark, now at "
+        "2023-11-14 22:13:53, reaches 2023-11-14 22:14:03."
+    )
+    partner = lonely.why(a={"id": 3}, b={"x": 1.0, "ts": "2023-11-14 22:13:52"})
+    assert partner.joined is False and "b is a partner of a, so that a gives no result." in str(partner)
+    late = lonely.why(a={"id": 6})
+    assert late.tuples[0].fate == "late" and late.joined is False
+
+
+def test_optional_streams_on_the_command_line(
+    lonely: JoinQuery, inputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["why", str(inputs / "lonely-ck"), "--a", "id=3", "--b", "x=2.0"]) == 0
+    told = capsys.readouterr().out
+    assert "b is a partner of a, so that a gives no result." in told
+    assert "b is no partner of a: a is 15 seconds older than b" in told
+
+
 # -- static frames
 
 
@@ -202,3 +252,34 @@ def test_a_streaming_join_is_asked_through_its_query(spark: SparkSession, inputs
     join = wm.join(*(wm.stream(name, made[name], time="ts", window="10 seconds") for name in "ab"))
     with pytest.raises(wm.DefinitionError, match=r"ask the query that runs: query\.why"):
         join.why(a={"id": 1})
+
+
+@pytest.mark.parametrize("how", ["left", "semi", "anti"])
+def test_optional_static_frames(static: dict[str, DataFrame], how: str) -> None:
+    streams = [wm.stream(name, static[name], time="ts", window="10 seconds") for name in "ab"]
+    join = wm.join(*streams, where=NEAR, how={"b": how})
+    results = [(row.a.id, row.b and row.b.id if how == "left" else None) for row in join.toDF().collect()]
+    found = join.why(a={"x": 0.0})  # of three tuples that have the value each is judged by itself
+    assert [one.values["id"] for one in found.tuples] == [1, 9, 3]
+    for told in found.combinations:
+        own = [result for result in results if result[0] == told.members[0].values["id"]]
+        assert (told.joined, told.results or 0) == (bool(own), len(own)), str(found)
+    assert join.why(a={"id": 2}).joined == (how != "semi")
+    assert join.why(a={"id": 3}, b={"id": 13}).joined == (how != "anti")
+    assert join.why(a={"id": 3}, b={"id": 15}).joined is False
+    assert join.why(b={"id": 14}).joined == (how != "anti")
+
+
+def test_an_optional_table_and_two_required_streams(spark: SparkSession, static: dict[str, DataFrame]) -> None:
+    zones = spark.sql("SELECT * FROM VALUES ('k', 1), ('z', 2), ('k', 3) AS t(zone, number)")
+    streams = [wm.stream(name, static[name], time="ts", window="10 seconds") for name in "ab"]
+    join = wm.join(*streams, wm.table("zones", zones), where=f"{NEAR} AND a.k = zones.zone", how={"zones": "semi"})
+    found = join.why(a={"id": 3}, b={"id": 13})
+    assert found.joined and found.combinations[0].says == (
+        "They give a result at 2023-11-14 22:13:55: they have 2 partners in zones, the first with zone = 'k'.",
+    )
+    some = join.why(a={"id": 3}, zones={"number": 3})
+    assert some.joined and some.combinations[0].says == (
+        "They match 2 combinations of a and b that are there now: they give 2 results.",
+    )
+    assert join.why(a={"id": 3}, zones={"number": 2}).joined is False

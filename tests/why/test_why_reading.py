@@ -107,11 +107,6 @@ def test_streams_of_one_join() -> None:
         chosen(joins, {"a": {}, "a2": {}})
 
 
-def test_left_joins_are_not_known_yet() -> None:
-    with pytest.raises(DefinitionError, match="does not know left, semi and anti joins yet"):
-        chosen({"j": replace(query_of(), how=("inner", "left"))}, {"a": {}})
-
-
 def test_a_join_is_written_down_and_read_back(tmp_path: Path) -> None:
     query, store = query_of(), Store(str(tmp_path))
     outputs = Outputs("me", {"late": {"a": "/x/a"}}, Sink("/out", "parquet"), shown_by(query))

@@ -51,3 +51,13 @@ def closing(plan: BatchPlan, intakes: Sequence[IntakeReport]) -> Span:
     if mark is None or mark == NEVER:
         return Span(FOREVER, NEVER)
     return Span(NEVER if plan.settled is None else plan.settled, mark - 1)
+
+
+def is_closed(deadline: int, settled: int | None) -> bool:
+    """Tell whether the batches so far have closed a combination.
+
+    Args:
+        deadline: That of its first member to expire.
+        settled: The closing mark after the last of them; None for minus infinity.
+    """
+    return settled is not None and deadline < settled

@@ -76,19 +76,9 @@ class Outer:
         course = steps(query, optional, self._order(optional), ARRIVED, of=whole)
         for block in self._through(self._new(optional, share, shares), course):
             own = block.rows[optional]
-            block = self._alone(block)
+            block = alone(query, block)
             block.noted[OWN] = own
             yield block.take(np.flatnonzero(~self._met(block, optional, EARLIER)))
-
-    def _alone(self, block: Partials) -> Partials:
-        """Return the combinations of the required streams without the partners that they were found by."""
-        members = self._query.members
-        times = {at: block.times[at] for at in members}
-        deadlines = [self._query.streams[at].window.deadline(ts) for at, ts in times.items()]
-        made = block.only([column for column in block.carried if column.stream in members])
-        made.joined, made.rows, made.times = members, {at: block.rows[at] for at in members}, times
-        made.high, made.deadline = np.maximum.reduce([*times.values()]), np.minimum.reduce(deadlines)
-        return made
 
     # -- everything else: when no partner can come any more
 
@@ -174,9 +164,8 @@ class Outer:
 
     def _partners(self, block: Partials, optional: int, role: Role) -> Iterator[Partials]:
         """Yield pairs of a combination and a partner; they note the combination's position."""
-        members = self._query.members
         block.noted[AT] = np.arange(len(block))
-        return self._hop(iter([block]), step(self._query, members, optional, role, of=(*members, optional)))
+        return self._hop(iter([block]), partner_step(self._query, optional, role))
 
     def _met(self, block: Partials, optional: int, role: Role) -> Mask:
         """Tell which combinations have a partner in a stream."""
@@ -184,3 +173,24 @@ class Outer:
         for found in self._partners(block, optional, role):
             met[found.noted[AT]] = True
         return met
+
+
+def partner_step(query: Query, optional: int, role: Role) -> Step:
+    """Return the hop by which combinations of the required streams find their partners in an optional one."""
+    return step(query, query.members, optional, role, of=(*query.members, optional))
+
+
+def alone(query: Query, block: Partials) -> Partials:
+    """Return the combinations of the required streams without the partners that they were found by.
+
+    Args:
+        query: The join.
+        block: What was found, with the times of all its members.
+    """
+    members = query.members
+    times = {at: block.times[at] for at in members}
+    deadlines = [query.streams[at].window.deadline(ts) for at, ts in times.items()]
+    made = block.only([column for column in block.carried if column.stream in members])
+    made.joined, made.rows, made.times = members, {at: block.rows[at] for at in members}, times
+    made.high, made.deadline = np.maximum.reduce([*times.values()]), np.minimum.reduce(deadlines)
+    return made

@@ -14,14 +14,18 @@ class ByWindow(Retention):
 
     def leaving(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
         """Return the chunks whose last row is too old; of count windows, too long ago by arrival."""
-        windows, marks = [stream.window for stream in now.query.streams], _marks(now)
-        first = [_first_kept(*found) for found in zip(windows, now.arrived, marks, strict=True)]
-        counted = set(now.query.counted)
+        first, counted = first_kept(now), set(now.query.counted)
         return frozenset(
             key
             for key, chunk in chunks.items()
             if (chunk.last_ordinal if chunk.stream in counted else chunk.high) < first[chunk.stream]
         )
+
+
+def first_kept(now: Moment) -> list[int]:
+    """Return for each stream the time from which all its tuples are kept; of count windows, the arrival ordinal."""
+    windows = [stream.window for stream in now.query.streams]
+    return [_first_kept(*found) for found in zip(windows, now.arrived, _marks(now), strict=True)]
 
 
 def _marks(now: Moment) -> list[int | None]:

@@ -31,6 +31,7 @@ from watersmeet.kernel.partials import references
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.predicate.model import Column
 from watersmeet.spark.asking import decider
+from watersmeet.spark.asking_optional import PRINT, Beside, printed
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.frames import quoted, tagged
 from watersmeet.state.chunk import Chunk
@@ -92,7 +93,7 @@ class Frames(Ground):
     duck: Duck
     question: Sequence[Asked]
     _chunks: list[Chunk] = field(default_factory=list)
-    _ordinals: dict[int, int] = field(default_factory=dict)
+    _prints: dict[int, int] = field(default_factory=dict)
 
     @cached_property
     def _plan(self) -> BatchPlan:
@@ -113,14 +114,21 @@ class Frames(Ground):
         hops = Hops(query, table, self.duck, AnswerCache(), time.perf_counter, Anywhere(), "why")
         return Judged(query, hops, self._voice, partial(_as_of, self.join), decider(self.join))
 
+    @property
+    def optional(self) -> Beside:
+        """See Ground."""
+        return Beside(self.join, self._voice, self._prints)
+
     # -- tuples
 
     def tuples(self, asked: Asked) -> list[Member]:
         """See Ground."""
         spec = self.join.query.streams[asked.stream]
-        rows = _tagged(self.join, asked.stream).where(_has(asked)).limit(MOST + 1).toArrow().combine_chunks()
-        found = [self._tuple(asked, block) for at in range(rows.num_rows) for block in rows.slice(at, 1).to_batches()]
-        return found or [(Tuple(spec.name, asked.text, "never arrived", "is not among the rows of the input."), None)]
+        found = _tagged(self.join, asked.stream).where(_has(asked)).limit(MOST + 1)
+        own = [F.col(Column(asked.stream, at).name) for at in range(len(spec.schema))]
+        rows = found.withColumn(PRINT, printed(self.join, asked.stream, own)).toArrow().combine_chunks()
+        members = [self._tuple(asked, block) for at in range(rows.num_rows) for block in rows.slice(at, 1).to_batches()]
+        return members or [(Tuple(spec.name, asked.text, "never arrived", "is not among the rows of the input."), None)]
 
     def _tuple(self, asked: Asked, block: pa.RecordBatch) -> Member:
         query, at = self.join.query, asked.stream
@@ -144,6 +152,7 @@ class Frames(Ground):
             return tell("not stored", f"{when}can join nothing: {why}."), None
         self._chunks.append(stored)
         ref = int(references(len(self._chunks) - 1, np.zeros(1, np.int64))[0])
+        self._prints[ref] = block.column(PRINT)[0].as_py()
         ordinal = _ordinal(self.join, at, ts, block) if at in query.counted else None
         says = f"{when}is among the rows of the input."
         return tell("stored", says), Seen(at, ref, ts, STATIC, ordinal)

@@ -70,7 +70,8 @@ class Combination:
 
     Attributes:
         members: The tuples, one for each stream that was asked about.
-        joined: Whether a result has them all; None where that can't be told.
+        joined: Whether a result has them all or, of a semi join, is there because of them; None where that can't be
+            told, or is not certain yet. No result has tuples of an anti join.
         tests: The tests that they can be put to, in the order in which sentences speak of them.
         says: What became of it, in sentences.
         batches: The batch that put the result out, as far as that is known.
@@ -106,7 +107,7 @@ class Answer:
 
     @property
     def joined(self) -> bool | None:
-        """Whether some combination joined; None where that can't be told."""
+        """Whether some combination joined; None where that can't be told, or is not certain yet."""
         known = [combination.joined for combination in self.combinations]
         return True if True in known else None if None in known or not known else False
 

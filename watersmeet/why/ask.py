@@ -10,14 +10,15 @@ from watersmeet.errors import PredicateError
 from watersmeet.kernel.answers import AnswerCache
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.hop import Hops
-from watersmeet.kernel.partials import Partials
-from watersmeet.kernel.steps import Step, step
+from watersmeet.kernel.steps import step
 from watersmeet.why.answer import Answer
 from watersmeet.why.asked import Asked, listed
-from watersmeet.why.judged import Decide, Judged, Seen, block_of
+from watersmeet.why.judged import Decide, Judged, Seen, block_of, longer
 from watersmeet.why.kept import Anywhere, Kept
 from watersmeet.why.lookup import Lookup
+from watersmeet.why.outer import OuterVerdicts
 from watersmeet.why.outputs import Outputs, Results
+from watersmeet.why.partners import Stored
 from watersmeet.why.verdict import MOST, MOST_RESULTS, Completed, Ground, Member, Verdicts
 from watersmeet.why.voice import Voice
 
@@ -38,7 +39,7 @@ def answered(ground: Ground, asked: Sequence[Asked]) -> Answer:
     chosen = list(islice(product(*shown), MOST_COMBINATIONS + 1))
     if len(chosen) > MOST_COMBINATIONS:
         notes.append(f"There are more combinations; these are the first {MOST_COMBINATIONS}.")
-    verdicts = Verdicts(ground, asked)
+    verdicts = OuterVerdicts(ground, asked) if ground.judged.query.optional else Verdicts(ground, asked)
     combinations = [verdicts.of(members) for members in chosen[:MOST_COMBINATIONS]]
     return Answer(tuple(found for some in shown for found, _ in some), tuple(combinations), tuple(notes))
 
@@ -70,22 +71,29 @@ class Query(Ground):
         hops = Hops(query, self.kept.table, self.duck, AnswerCache(), self.clock, Anywhere(), "why")
         return Judged(query, hops, Voice(self.kept.query, self.duck), self.kept.as_of, self.decide)
 
+    @property
+    def optional(self) -> Stored:
+        """See Ground."""
+        return Stored(self.kept, self.judged, self.history)
+
     def tuples(self, asked: Asked) -> list[Member]:
         """See Ground."""
         return Lookup(self.kept, Voice(self.kept.query, self.duck), self.outputs, self.history).tuples(asked)
 
     def results(self, asked: Sequence[Asked]) -> Results | None:
         """See Ground."""
-        return self.outputs.results(asked)
+        return self.outputs.results(asked, self.kept.query.optional)
 
     def completed(self, seen: Sequence[Seen], missing: Sequence[int]) -> Completed:
         """See Ground; the tuples that state holds are probed."""
         query = self.judged.query
         if query.counted:
             return Completed(0, False, "with count windows, name a tuple of each stream")
+        if lacking := self.judged.unanswered():
+            return Completed(0, False, f"`{lacking}` can't be answered here")
         blocks, joined = iter([block_of(query, seen)]), tuple(there.stream for there in seen)
         for target in missing:
-            blocks = _longer(self.judged.hops, blocks, step(query, joined, target))
+            blocks = longer(self.judged.hops, blocks, step(query, joined, target))
             joined = (*joined, target)
         whole, count = all(map(self.kept.is_whole, missing)), 0
         try:
@@ -110,8 +118,3 @@ class Query(Ground):
         if lacking and any(seen is not None for _, seen in found):
             yield f"State does not keep {listed(lacking)}: the tuple was found by the rest."
         yield from super().notes(asked, found)
-
-
-def _longer(hops: Hops, blocks: Iterator[Partials], hop: Step) -> Iterator[Partials]:
-    for block in blocks:
-        yield from hops.hop(block, hop)

@@ -66,8 +66,6 @@ def chosen(joins: Mapping[str, Query], given: Mapping[str, Values]) -> str:
     streams = {path: [stream.name for stream in query.streams] for path, query in joins.items()}
     for path, names in streams.items():
         if {name.lower() for name in given} <= {name.lower() for name in names}:
-            if joins[path].optional:
-                raise DefinitionError("why() does not know left, semi and anti joins yet; ask about an inner join.")
             return path
     known = "; ".join(listed(names) for names in streams.values())
     unknown = [name for name in given if name.lower() not in {n.lower() for names in streams.values() for n in names}]

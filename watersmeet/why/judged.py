@@ -10,6 +10,7 @@ from watersmeet.errors import PredicateError
 from watersmeet.kernel.hop import Hops
 from watersmeet.kernel.partials import Partials
 from watersmeet.kernel.route import NOWHERE
+from watersmeet.kernel.steps import Step
 from watersmeet.kernel.why import truth
 from watersmeet.model.query import Query
 from watersmeet.model.windows import FOREVER, Count, Hopping, Sliding
@@ -78,6 +79,14 @@ class Judged:
         for conjunct in self.query.conjuncts:
             if conjunct.streams and conjunct.streams <= streams:
                 yield self._conjunct(conjunct, block)
+
+    def unanswered(self) -> str:
+        """Return a conjunct that calls a Python predicate which is not at hand; empty if there is none."""
+        return next((conjunct.text for conjunct in self.query.conjuncts if self._lacks(conjunct)), "")
+
+    def _lacks(self, conjunct: Conjunct) -> bool:
+        known = {predicate.name for predicate in self.query.predicates}
+        return any(call.predicate not in known for call in conjunct.calls)
 
     def count(self, block: Partials) -> int:
         """Return how many of some combinations are results; of those that Spark has to decide, the first few."""
@@ -150,8 +159,7 @@ class Judged:
         return Check(conjunct.text, "conjunct", holds, f"`{conjunct.text}` is {holds}{told}", values)
 
     def _holds(self, conjunct: Conjunct, block: Partials) -> Holds:
-        known = {predicate.name for predicate in self.query.predicates}
-        if any(call.predicate not in known for call in conjunct.calls):
+        if self._lacks(conjunct):
             return "unknown"
         found = truth(self.hops.by, conjunct, block)
         if found != "undecided":
@@ -175,7 +183,14 @@ def block_of(query: Query, members: Sequence[Seen]) -> Partials:
         deadline=np.array([min(_deadline(query, member) for member in members)]),
         here=np.array([NOWHERE]),
         batch=np.array([LAST]),
+        times={member.stream: np.array([member.ts]) for member in members},
     )
+
+
+def longer(hops: Hops, blocks: Iterator[Partials], hop: Step) -> Iterator[Partials]:
+    """Yield what partial results become by a hop."""
+    for block in blocks:
+        yield from hops.hop(block, hop)
 
 
 def _deadline(query: Query, member: Seen) -> int:

@@ -6,16 +6,19 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.engine.task import computing_raised
 from watersmeet.errors import StateError
-from watersmeet.kernel.partials import Partials, references
+from watersmeet.kernel.partials import ROW_BITS, ROW_MASK, Partials, references
 from watersmeet.kernel.route import NOWHERE, Hashes, Seat
 from watersmeet.kernel.steps import Step
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
+from watersmeet.retention import Moment
+from watersmeet.retention.windows import first_kept
 from watersmeet.state import deleted
 from watersmeet.state import manifest as manifests
 from watersmeet.state.chunk import HOT
@@ -97,6 +100,41 @@ class Kept:
         cold = target.chunk.unit != HOT
         return Seen(target.chunk.stream, ref, int(rows.ts[row]), _batches(target, rows, row), ordinal, cold)
 
+    def at(self, ref: int) -> Seen:
+        """Return the tuple that a reference names."""
+        target = self._numbered[ref >> ROW_BITS]
+        return self._seen(target, self.table.rows(target), ref & ROW_MASK)
+
+    @cached_property
+    def _numbered(self) -> dict[int, Target]:
+        return {target.number: target for target in self.targets}
+
+    def values(self, seen: Seen) -> dict[str, pa.Array]:
+        """Return the columns of a tuple that state keeps, by name."""
+        names, ref = self.query.streams[seen.stream].schema.names, np.array([seen.ref])
+        fields = sorted(self.columns(seen.stream))
+        return {names[field]: self.table.gather(Column(seen.stream, field), ref) for field in fields}
+
+    def first_came(self, refs: Ints) -> Batches:
+        """Return in which batch the first of some tuples came."""
+        came = [_first(self._numbered[number], self.table, refs) for number in np.unique(refs >> ROW_BITS).tolist()]
+        return min(first for first, _ in came), min(last for _, last in came)
+
+    @cached_property
+    def first(self) -> list[int]:
+        """For each stream the time from which no tuple has been purged by its window."""
+        arrived = tuple(stream.arrived for stream in self.state.streams)
+        return first_kept(Moment(self.query, arrived, self.state.settled))
+
+    def holds_all(self, stream: int, times: Ints) -> NDArray[np.bool_]:
+        """Tell at which times all tuples of a stream are still there that a result at or after them may have.
+
+        It is so where streams are optional: there nothing but windows lets stored tuples go, and what was not stored
+        matches nothing.
+        """
+        kept: NDArray[np.bool_] = self.query.streams[stream].window.earliest(times) >= self.first[stream]
+        return kept | self.is_whole(stream)
+
     def is_whole(self, stream: int) -> bool:
         """Tell whether every tuple of a stream that was ever accepted is still there."""
         stored = sum(target.chunk.live for target in self._of(stream))
@@ -120,6 +158,15 @@ class Kept:
 def _batches(target: Target, rows: Rows, row: int) -> Batches:
     first, last = target.chunk.arrived
     return (first, last) if rows.arrivals is None else (int(rows.arrivals[row]), int(rows.arrivals[row]))
+
+
+def _first(target: Target, table: ChunkTable, refs: Ints) -> Batches:
+    """Return in which batch the first of those tuples came that are of a chunk."""
+    arrivals = table.rows(target).arrivals
+    if arrivals is None:
+        return target.chunk.arrived.first, target.chunk.arrived.last
+    first = int(arrivals[refs[refs >> ROW_BITS == target.number] & ROW_MASK].min())
+    return first, first
 
 
 def _order(target: Target, rows: Rows, seen: Seen) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.model.windows import Hopping
-from watersmeet.predicate.model import Column
 from watersmeet.show import plain
 from watersmeet.why.answer import Batches, Fate, Tuple
 from watersmeet.why.asked import Asked, listed
@@ -48,14 +47,11 @@ class Lookup:
         return [*stored, *away] or [(self._missing(asked), None)]
 
     def _stored(self, asked: Asked, seen: Seen, dead: bool) -> Tuple:
-        spec, at = self.kept.query.streams[asked.stream], asked.stream
-        ref = np.array([seen.ref])
-        columns = {spec.schema.names[f]: Column(at, f) for f in sorted(self.kept.columns(at))}
-        values = {name: self.kept.table.gather(column, ref) for name, column in columns.items()}
-        came = f"came {in_batch(seen.batches)}, at {self.voice.time(seen.ts, at)}, and"
+        spec = self.kept.query.streams[asked.stream]
+        came = f"came {in_batch(seen.batches)}, at {self.voice.time(seen.ts, asked.stream)}, and"
         came = "is a row of the table, and" if spec.table else came
         says = f"{came} {'was purged: nothing that may still come can match it' if dead else 'is stored'}."
-        return told(self.voice, asked, "purged" if dead else "stored", says, seen.batches, values)
+        return told(self.voice, asked, "purged" if dead else "stored", says, seen.batches, self.kept.values(seen))
 
     def _away(self, asked: Asked, kind: str, batch: int, row: pa.Table) -> Tuple:
         spec = self.kept.query.streams[asked.stream]
@@ -72,7 +68,7 @@ class Lookup:
         sample = self._sample(asked)
         if sample is not None:
             return sample
-        results = self.outputs.results([asked])
+        results = self.outputs.results([asked], self.kept.query.optional)
         if results is not None and results.count:
             says = f"is in {_results(results)}, and no longer stored."
             return Tuple(name, asked.text, "joined", says, (0, results.last))
@@ -128,10 +124,12 @@ class Lookup:
         """Yield what may have become of a tuple that came and is no longer stored."""
         query, state = self.kept.query, self.kept.state
         spec = query.streams[asked.stream]
+        mark = state.settled if query.optional else state.watermark
         if spec.refreshed:
             yield "The table is read for each batch, and none of it is kept."
-        elif state.watermark is not None and spec.window.span is not None:
-            limit = int(spec.window.earliest(np.array([state.watermark]))[0]) - 1
+        elif mark is not None and spec.window.span is not None:
+            own = int(spec.window.earliest(np.array([mark]))[0])
+            limit = (self.kept.first[asked.stream] if query.optional else own) - 1
             yield f"Tuples up to {self.voice.time(limit, asked.stream)} have been purged."
         elif spec.window.rows is not None:
             yield f"All but about the last {spec.window.rows} rows have been purged."

@@ -1,7 +1,7 @@
 """What a query has put out, as far as files tell: rows of side outputs, and results."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -61,10 +61,22 @@ class Outputs:
                 for at in np.flatnonzero(asked.mask(own)).tolist():
                     yield kind, batch, rows.slice(at, 1)
 
-    def results(self, asked: Sequence[Asked]) -> Results | None:
-        """Return the results that hold all that is asked for; None if that can't be told from them."""
-        shown = [[field for field in one.values if Column(one.stream, field) in self.shows] for one in asked]
-        if self.sink is None or not all(shown):
+    def results(self, asked: Sequence[Asked], optional: Collection[int] = ()) -> Results | None:
+        """Return the results that hold all that is asked for; None if that can't be told from them.
+
+        Args:
+            asked: The tuples.
+            optional: The streams that results may lack: NULL there tells no tuple from none.
+        """
+        shown = [
+            [
+                field
+                for field, value in one.values.items()
+                if Column(one.stream, field) in self.shows and (value.is_valid or one.stream not in optional)
+            ]
+            for one in asked
+        ]
+        if self.sink is None or not shown or not all(shown):
             return None
         found: list[tuple[int, int]] = []
         for batch, rows in self._files(*self.sink):
@@ -118,4 +130,5 @@ def shown_by(query: Query) -> dict[Column, Path]:
         Column(at, field): (stream.name, name)
         for at, stream in enumerate(query.streams)
         for field, name in enumerate(stream.schema.names)
+        if at not in query.hides
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from watersmeet.why.answer import Check, Combination, Tuple
 from watersmeet.why.asked import Asked, listed
 from watersmeet.why.judged import Judged, Seen
+from watersmeet.why.outcome import OptionalStreams
 from watersmeet.why.outputs import Results
 from watersmeet.why.voice import in_batch, latest
 
@@ -54,6 +55,11 @@ class Ground(ABC):
     @abstractmethod
     def judged(self) -> Judged:
         """What tests combinations."""
+
+    @property
+    @abstractmethod
+    def optional(self) -> OptionalStreams:
+        """What is known of optional streams."""
 
     @abstractmethod
     def tuples(self, asked: Asked) -> list[Member]:
@@ -112,19 +118,8 @@ class Verdicts:
         if left:
             return self._open(found, tests, left)
         if len(seen) == len(self.ground.judged.query.streams):
-            return self._joined(found, tests, seen)
+            return joined(self.ground, found, tests, seen)
         return self._completed(found, tests, seen)
-
-    def _joined(self, found: tuple[Tuple, ...], tests: tuple[Check, ...], seen: Sequence[Seen]) -> Combination:
-        """Return what is to be said of a combination that passes all tests."""
-        batches, time = latest([there.batches for there in seen]), max(there.ts for there in seen)
-        when = self.ground.judged.voice.time(time)
-        if any(there.cold for there in seen):
-            says = f"They match, at {when}. Work on some of them was put off, so the result may still be owed."
-            return Combination(found, None, tests, (says,), batches)
-        came = "" if batches[1] < 0 else f" came {in_batch(batches)}"
-        says = f"They have joined: the result of {when}{came}." if came else f"They join, at {when}."
-        return Combination(found, True, tests, (says,), batches if came else None, 1)
 
     def _open(self, found: tuple[Tuple, ...], tests: tuple[Check, ...], left: Sequence[Check]) -> Combination:
         """Return what is to be said where some test has no answer here; results may know."""
@@ -144,12 +139,12 @@ class Verdicts:
             told = "they" if len(found) > 1 else "it"
             return Combination(found, None, (), (f"It can't be told whether {told} joined{why}.",))
         if not results.count:
-            says = f"{_they(found)} not joined: no result in the output holds {_all(found)}."
+            says = f"{_they(found)} not joined: no result in the output holds {all_of(found)}."
             return Combination(found, False, (), (says,), results=0)
         batches = results.first, results.last
         when = in_batch(batches) if results.first == results.last else f"in batches {results.first} to {results.last}"
-        some = _plural(results.count, "result")
-        says = f"{_they(found)} joined: the output holds {some} with {_all(found)}, put out {when}."
+        some = many(results.count, "result")
+        says = f"{_they(found)} joined: the output holds {some} with {all_of(found)}, put out {when}."
         return Combination(found, True, (), (says,), batches, results.count)
 
     def _completed(self, found: tuple[Tuple, ...], tests: tuple[Check, ...], seen: Sequence[Seen]) -> Combination:
@@ -160,7 +155,7 @@ class Verdicts:
         match, them = ("They match each other. ", "them") if len(found) > 1 else ("", "it")
         more = self.ground.completed(seen, missing)
         if more.count:
-            some = f"more than {MOST_RESULTS} results" if more.count > MOST_RESULTS else _plural(more.count, "result")
+            some = f"more than {MOST_RESULTS} results" if more.count > MOST_RESULTS else many(more.count, "result")
             owed = " Some may still be owed." if self.ground.owing else ""
             says = f"{_they(found)} joined: with tuples of {names} that are there now, {some}.{owed}"
             return Combination(found, True, tests, (says,), results=more.count)
@@ -178,13 +173,27 @@ class Verdicts:
         return Combination(found, known.joined, tests, (says, *known.says), known.batches, known.results)
 
 
+def joined(ground: Ground, found: tuple[Tuple, ...], tests: tuple[Check, ...], seen: Sequence[Seen]) -> Combination:
+    """Return what is to be said of a combination that passes all tests."""
+    batches, time = latest([there.batches for there in seen]), max(there.ts for there in seen)
+    when = ground.judged.voice.time(time)
+    if any(there.cold for there in seen):
+        says = f"They match, at {when}. Work on some of them was put off, so the result may still be owed."
+        return Combination(found, None, tests, (says,), batches)
+    came = "" if batches[1] < 0 else f" came {in_batch(batches)}"
+    says = f"They have joined: the result of {when}{came}." if came else f"They join, at {when}."
+    return Combination(found, True, tests, (says,), batches if came else None, 1)
+
+
 def _they(found: Sequence[Tuple]) -> str:
     return "It has" if len(found) == 1 else "They have"
 
 
-def _all(found: Sequence[Tuple]) -> str:
+def all_of(found: Sequence[Tuple]) -> str:
+    """Return how sentences speak of tuples together."""
     return "them all" if len(found) > 2 else "both" if len(found) == 2 else "it"
 
 
-def _plural(count: int, word: str) -> str:
+def many(count: int, word: str) -> str:
+    """Return a number of things."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
