@@ -88,7 +88,8 @@ def _closing(query: Query, order: JoinOrder) -> Iterator[str]:
 
 def _funnel(manifest: Manifest) -> Iterator[str]:
     """Yield what the tests of the last batch let through."""
-    hops = [hop for hop in manifest.progress.get("funnel", ()) if hop["into"]]
+    found = manifest.progress.get("funnel", ())
+    hops = [hop for hop in found if hop["into"] or any(test.get("missed") for test in hop["tests"])]
     if hops:
         yield f"  pairs in batch {manifest.batch}, and what each test let through:"
     for hop in hops:

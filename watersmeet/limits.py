@@ -45,6 +45,8 @@ class Limits:
         driver_seconds: nor one expected to take as long: two tasks would gain more than it costs to start them.
         purge_pairs: Pairs of stored tuples that are looked at to show one tuple dead; with more it stays.
         sampled_pairs: A block of fewer pairs is no sample of what each of several conjuncts lets through.
+        missed_pairs: Pairs that are looked at for near-misses, for each conjunct and hop of a task,
+        missed_asked: and of these, the most that Python predicates are asked about.
         crossing_rows: Of inner results that arrive, one in so many tells which partition its groups' results go to.
         value_bytes: A call in `where` of a function such as `repeat` that would make a larger value raises.
     """
@@ -80,6 +82,8 @@ class Limits:
     purge_pairs: int = 4_000_000
     crossing_rows: int = 10
     sampled_pairs: int = 4096
+    missed_pairs: int = 4096
+    missed_asked: int = 64
     value_bytes: int = 16 << 20
 
 

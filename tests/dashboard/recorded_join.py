@@ -66,7 +66,7 @@ def recorded(folder: Path, batches: int = 6, **options: Any) -> Timed:
     made = query(**options)
     store = Store(f"{folder}/watersmeet")
     claim(store, made.description())
-    run = Timed(made, store, steady=True)
+    run = Timed(made, store, steady=True, near_misses=2)
     for batch in range(batches):
         now = int(run.clock * SECOND) + 2 * SECOND
         behind = (0, 3 * SECOND)

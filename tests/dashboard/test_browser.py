@@ -50,6 +50,7 @@ def test_the_page_shows_the_view_and_follows_it(page: PageServer, chromium: brow
     text = chromium.run("return document.body.innerText")
     for part in ("Stopped", "batch time", "abs(a.x - b.x) < 2", "b · holds", "a → b", "node 1", "late: before"):
         assert part in text
+    assert "nearly: a.x = " in text
     assert chromium.run("return document.querySelectorAll('.track b').length") > 3
     assert chromium.run("return document.querySelectorAll('svg.spark path').length") > 5
     chromium.run("document.querySelector('.track b').click()")
@@ -83,7 +84,7 @@ def test_it_is_readable_on_any_screen(
 def test_nothing_that_data_says_is_run(page: PageServer, chromium: browser.Browser) -> None:
     table = Table((EVIL,), ((Cell(EVIL, share=0.5),),), note=EVIL)
     state = StateMap((Lane(EVIL, EVIL, (Block(0, 1, 1, EVIL),)),), EVIL, EVIL, 0.5, table)
-    join = JoinView(EVIL, EVIL, EVIL, table, (Hop(EVIL, (Step(EVIL, EVIL, 1, EVIL),)),), table, state, table)
+    join = JoinView(EVIL, EVIL, EVIL, table, (Hop(EVIL, (Step(EVIL, EVIL, 1, EVIL, (EVIL,)),)),), table, state, table)
     evil = View(
         *(EVIL, EVIL, EVIL, EVIL, Verdict("bad", "Evil", (EVIL,))),
         figures=(Figure(EVIL, EVIL, EVIL),),

@@ -114,6 +114,7 @@ def test_the_terminal_shows_all_parts(folder: Path, capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
     for part in ("batch time", "b · holds", "a → b", "node 1", "Goes next", "Rows that were not joined", "UTC"):
         assert part in shown
+    assert shown.count("nearly: a.x = ") > 1
 
 
 def test_a_terminal_obeys_nothing_that_data_says() -> None:

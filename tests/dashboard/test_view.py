@@ -95,10 +95,12 @@ def test_where_pairs_go_by_hops_or_by_the_funnel(read: Recorded) -> None:
     (older,) = funnel({"hops": last["hops"]})
     counted = [last["hops"][0][name] for name in ("rowsIn", "pairs", "matches")]
     assert [step.count for step in older.steps] == [f"{number:,}" for number in counted]
-    tests = [
+    tests: list[dict[str, Any]] = [
         {"name": "window", "kind": "window", "in": 1000, "out": 10, "ms": 0},
         {"name": "similar(a.x, b.x)", "kind": "python", "in": 10, "out": 0, "ms": 12.5},
     ]
+    miss = {"a": {"x": "1.5", "ts": "2026-01-01T12:00:00.000Z"}, "b": {"x": "2.5", "ts": "2026-01-01T12:00:01.000Z"}}
+    tests[1]["missed"] = [miss]
     (hop,) = funnel({"funnel": [{"stream": "c", "from": ["a", "b"], "inTime": 2000, "into": 1000, "tests": tests}]})
     assert hop.title == "a, b → c"
     assert [(step.label, step.count, step.note) for step in hop.steps] == [
@@ -108,6 +110,7 @@ def test_where_pairs_go_by_hops_or_by_the_funnel(read: Recorded) -> None:
         ("similar(a.x, b.x)", "0", "python, 0 % pass, 12 ms"),
     ]
     assert hop.steps[0].share == 1.0 and hop.steps[3].share == 0.0
+    assert [step.nearly for step in hop.steps] == [(), (), (), ("nearly: a.x = 1.5, b.x = 2.5",)]
     assert funnel({}) == ()
 
 

@@ -150,6 +150,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "strategies": strategies,
         "orderings": orderings,
         "limits": [draw(st.sampled_from(EXTREMES)) for _ in batches],
+        "near_misses": draw(st.sampled_from([0, 2])),
     }
 
 
@@ -175,7 +176,7 @@ def prepared(case: dict[str, Any], folder: str) -> tuple[Run, list[Rows], oracle
     text = " AND ".join(f"({part})" if " OR " in part else part for part in case["where"] if part)
     python = (near, both_null, matrix_less)
     conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], python, Dialect())
-    run = Run(Query(streams, conjuncts, text, (), python), Store(folder))
+    run = Run(Query(streams, conjuncts, text, (), python), Store(folder), near_misses=case.get("near_misses", 0))
     position = {s.name: at for at, s in enumerate(streams)}
     arrivals, batches, number = [], list[Rows](), 0
     for batch, rows in enumerate(case["batches"]):

@@ -82,6 +82,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "strategies": [draw(strategies_of) for _ in batches],
         "orderings": [draw(st.sampled_from(ORDERINGS)) for _ in batches],
         "limits": [draw(st.sampled_from(EXTREMES)) for _ in batches],
+        "near_misses": draw(st.sampled_from([0, 2])),
     }
 
 
@@ -146,6 +147,7 @@ def wanted_of(case: dict[str, Any], arrivals: list[oracle.Arrival], *, ended: bo
 
 def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
     run, names, arrivals, number = Run(query_of(case), Store(folder)), list(case["how"]), [], 0
+    run.near_misses = case.get("near_misses", 0)
     for at, rows in enumerate(case["batches"]):
         made = []
         for name, ts, x, k in rows:

@@ -135,6 +135,7 @@ def test_columns_of_one_name(static: DataFrame) -> None:
     ("set", "sentence"),
     [
         (lambda w: w.option("chekpointLocation", "x"), "option('chekpointLocation') is unknown. Did you mean 'checkpo"),
+        (lambda w: w.option("nearmiss", 3), "option('nearmiss') is unknown. Did you mean 'nearMisses'?"),
         (lambda w: w.option("latepaths", "x"), "option('latepaths') is unknown. Did you mean 'latePath'?"),
         (lambda w: w.option(5, "x"), "option(5): give a string such as 'checkpointLocation'."),
         (lambda w: w.format(None), "format(None): give a string such as 'parquet'."),

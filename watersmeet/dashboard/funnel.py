@@ -6,30 +6,31 @@ from typing import Any
 from watersmeet.dashboard.course import Progress
 from watersmeet.dashboard.view import Hop, Step
 from watersmeet.dashboard.words import count, magnitudes, milliseconds, percent
+from watersmeet.engine.missed import nearly
 
 
 def funnel(progress: Progress) -> tuple[Hop, ...]:
     """Return the hops of a batch; without a funnel among what is recorded, what hops looked at and found."""
     known = progress.get("funnel")
     hops = [*(_tested(known) if known else _counted(progress.get("hops", [])))]
-    numbers = [number for _, steps in hops for _, number, _ in steps]
-    shares = iter(magnitudes(numbers))
+    shares = iter(magnitudes([number for _, steps in hops for _, number, _, _ in steps]))
     return tuple(
-        Hop(title, tuple(Step(label, count(number), next(shares), note) for label, number, note in steps))
+        Hop(title, tuple(Step(label, count(number), next(shares), note, near) for label, number, note, near in steps))
         for title, steps in hops
     )
 
 
-_Steps = list[tuple[str, int, str]]
+_Steps = list[tuple[str, int, str, tuple[str, ...]]]
 
 
 def _tested(hops: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, _Steps]]:
     for hop in hops:
-        steps: _Steps = [("pairs in time", hop["inTime"], ""), ("pairs proposed", hop["into"], "")]
+        steps: _Steps = [("pairs in time", hop["inTime"], "", ()), ("pairs proposed", hop["into"], "", ())]
         for test in hop["tests"]:
             cost = f", {milliseconds(test['ms'])}" if test.get("ms") else ""
             kind = f"{test['kind']}, " if test.get("kind") and test["kind"] != test["name"] else ""
-            steps.append((test["name"], test["out"], f"{kind}{percent(test['out'], test['in'])} pass{cost}"))
+            note = f"{kind}{percent(test['out'], test['in'])} pass{cost}"
+            steps.append((test["name"], test["out"], note, tuple(nearly(test))))
         yield f"{', '.join(hop['from'])} → {hop['stream']}", steps
 
 
@@ -39,8 +40,8 @@ def _counted(hops: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, _Steps]]:
         yield (
             f"Hop {number}",
             [
-                ("tuples ask" if number == 1 else "partial results ask", asked, ""),
-                ("pairs looked at", pairs, f"{count(pairs / asked)} for each" if asked else ""),
-                ("pairs that match", matches, f"{percent(matches, pairs)} of them" if pairs else ""),
+                ("tuples ask" if number == 1 else "partial results ask", asked, "", ()),
+                ("pairs looked at", pairs, f"{count(pairs / asked)} for each" if asked else "", ()),
+                ("pairs that match", matches, f"{percent(matches, pairs)} of them" if pairs else "", ()),
             ],
         )

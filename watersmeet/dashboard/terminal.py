@@ -119,6 +119,8 @@ def _hop(hop: Hop) -> RenderableType:
     for step in hop.steps:
         bar = Text(_bar(step.share, 24), style="cyan")
         grid.add_row(_text(step.label), bar, _text(step.count.rjust(9)), _text(step.note, style="dim"))
+        for line in step.nearly:
+            grid.add_row("", "", "", _text(line, style="dim"))
     return Group(_text(hop.title, style="bold"), grid)
 
 

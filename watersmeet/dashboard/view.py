@@ -137,12 +137,14 @@ class Step:
         count: How many pairs are left after it.
         share: How long its bar is.
         note: How many of those before it are left, and what it cost.
+        nearly: A few pairs that it alone refuses, if they are asked for.
     """
 
     label: str
     count: str
     share: float
     note: str = ""
+    nearly: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

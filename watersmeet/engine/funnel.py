@@ -1,10 +1,11 @@
 """The funnel of a batch: for each hop how many pairs were proposed, and what each test let through in which time."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from watersmeet.engine.missed import Misses, nearly, together
 from watersmeet.engine.report import TaskReport
 from watersmeet.kernel.steps import Hop
 from watersmeet.kernel.work import HopWork, Tested, Texts
@@ -15,24 +16,30 @@ KINDS = ("window", "sql", "near", "python", "raising")
 """What tests are, in the order in which they are made."""
 
 
-def funnel(query: Query, tasks: Iterable[TaskReport]) -> list[dict[str, Any]]:
+def funnel(query: Query, tasks: Sequence[TaskReport], most: int = 0) -> list[dict[str, Any]]:
     """Return what the hops of a batch did, over all orders, courses and nodes; shorter combinations first.
 
     Each hop has the `stream` that was probed, `from` which others, the pairs `inTime`, the pairs that access paths
     proposed (`into`), and `tests`: each with its name, its kind, the pairs that came (`in`) and passed (`out`), `ms`.
+    If near-misses are asked for, up to `most` of each conjunct are shown as `missed`; a test to which no pair came is
+    among the tests if it has some.
     """
     hops: dict[Hop, HopWork] = defaultdict(HopWork)
     for task in tasks:
         for hop, work in task.hops.items():
             hops[hop].add(work)
     names = [stream.name for stream in query.streams]
+
+    def missed(hop: Hop) -> Misses:
+        return together(task.missed.get(hop, {}) for task in tasks)
+
     return [
         {
             "stream": names[target],
             "from": [names[at] for at in joined],
             "inTime": work.pairs,
             "into": work.search.came,
-            "tests": [_shown("window", "window", work.search), *_tests(query, work)],
+            "tests": [_shown("window", "window", work.search), *_tests(query, work, missed((joined, target)), most)],
         }
         for (joined, target), work in sorted(hops.items(), key=lambda found: (len(found[0][0]), found[0]))
         if work.rows_in or work.search.came
@@ -44,13 +51,19 @@ def _shown(name: str, kind: str, tested: Tested) -> dict[str, Any]:
     return {"name": name, "kind": kind, "in": tested.came, "out": tested.passed, "ms": ms}
 
 
-def _tests(query: Query, work: HopWork) -> list[dict[str, Any]]:
+def _tests(query: Query, work: HopWork, missed: Misses, most: int) -> list[dict[str, Any]]:
     """Return the conjuncts that were tested, in the order in which they were; those of one kind as written."""
     conjuncts = {conjunct.text: (at, conjunct) for at, conjunct in enumerate((*query.conjuncts, *query.careful))}
     found = [part for texts, whole in work.tests.items() for part in _apart(texts, whole, work.alone)]
-    shown = [(*conjuncts[texts[0]], " AND ".join(texts), tested) for texts, tested in found]
+    seen = {text for texts, _ in found for text in texts}
+    found += [((text,), Tested()) for text, misses in missed.items() if misses and text not in seen]
+    shown = [(*conjuncts[texts[0]], texts, tested) for texts, tested in found]
     placed = sorted(shown, key=lambda one: (KINDS.index(_kind(one[1])), one[0]))
-    return [_shown(text, _kind(conjunct), tested) for _, conjunct, text, tested in placed]
+    made = [_shown(" AND ".join(texts), _kind(conjunct), tested) for _, conjunct, texts, tested in placed]
+    if most:
+        for test, (_, _, texts, _) in zip(made, placed, strict=True):
+            test["missed"] = [miss for text in texts for miss in missed.get(text, ())[:most]]
+    return made
 
 
 def _kind(conjunct: Conjunct) -> str:
@@ -85,4 +98,7 @@ def lines(hop: Mapping[str, Any]) -> list[str]:
     )
     tests = [(f"{test['in']:,} -> {test['out']:,}", f"{test['ms']:,.1f} ms", test["name"]) for test in hop["tests"]]
     wide = [max(len(test[at]) for test in tests) for at in range(2)]
-    return [head, *(f"    {pairs:>{wide[0]}}  {ms:>{wide[1]}}  {name}" for pairs, ms, name in tests)]
+    under = " " * (8 + sum(wide))
+    shown = [f"    {pairs:>{wide[0]}}  {ms:>{wide[1]}}  {name}" for pairs, ms, name in tests]
+    near = [[f"{under}{line}" for line in nearly(test)] for test in hop["tests"]]
+    return [head, *(line for first, rest in zip(shown, near, strict=True) for line in (first, *rest))]

@@ -32,7 +32,7 @@ def hints(query: Query, funnel: Sequence[Mapping[str, Any]]) -> list[str]:
     conjuncts = {conjunct.text: conjunct for conjunct in query.conjuncts}
     found: dict[str, dict[str, float]] = {}
     for hop in funnel:
-        for test in hop["tests"]:
+        for test in (test for test in hop["tests"] if test["in"]):
             seen = found.setdefault(test["name"], {"in": 0, "out": 0, "ms": 0.0, "inTime": 0})
             for key in ("in", "out", "ms"):
                 seen[key] += test[key]

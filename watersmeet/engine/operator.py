@@ -47,6 +47,7 @@ class Operator:
         host: Where it runs.
         sides: Whether late and rejected rows are written.
         samples: The columns that samples of late and rejected rows show; None for all.
+        near_misses: How many near-misses are shown of each conjunct and hop; none where there are no samples.
         rules: What may leave the state.
         purge_every: After how many batches that brought something dead tuples are looked for again.
         remember: For how many microseconds of the watermark marks are remembered; None for ever.
@@ -63,6 +64,7 @@ class Operator:
     host: Host = UNKNOWN
     sides: bool = False
     samples: frozenset[str] | None = None
+    near_misses: int = 0
     rules: tuple[Retention, ...] = (ByWindow(), Refreshed())
     purge_every: int = 1
     remember: int | None = None
@@ -132,6 +134,7 @@ class Operator:
             sides=self.sides,
             believed=() if now is None else believed(self.query, before, now),
             samples=self.samples,
+            near_misses=0 if self.samples == frozenset() else self.near_misses,
             purge=purge,
             promises=before.promises,
             ledger=before.ledger,

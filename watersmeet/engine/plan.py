@@ -74,6 +74,7 @@ class BatchPlan:
         limits: Those of the driver, for its tasks.
         believed: For each stream the latest event time that is believed, None for any; empty if all are.
         samples: The columns that samples show, in small letters; None for all. If empty, there are no samples.
+        near_misses: How many near-misses are shown of each conjunct and hop.
         purge: Whether rows are looked for that metadata show to be dead.
         promises: What the streams' promises had come to before the batch.
         recall: How long their marks are remembered.
@@ -109,6 +110,7 @@ class BatchPlan:
     limits: Limits = field(default_factory=limits)
     believed: tuple[int | None, ...] = ()
     samples: frozenset[str] | None = None
+    near_misses: int = 0
     purge: bool = False
     promises: Promises = ()
     recall: Recall = EVERYTHING

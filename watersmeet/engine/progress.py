@@ -38,7 +38,7 @@ def progress(
     used: Sequence[Usage],
 ) -> dict[str, Any]:
     """Return what a batch did, as `q.progress` shows it."""
-    chunks, passed = manifest.chunks.values(), funnel(plan.query, tasks)
+    chunks, passed = manifest.chunks.values(), funnel(plan.query, tasks, plan.near_misses)
     names = [stream.name for stream in plan.query.streams]
     return {
         "batchId": plan.batch,

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watersmeet.engine.intake import IntakeReport
+from watersmeet.engine.missed import Misses, together
 from watersmeet.engine.plan import Number
 from watersmeet.kernel.calls import CallCost
 from watersmeet.kernel.steps import Hop
@@ -24,6 +25,7 @@ class TaskReport:
         costs: What each Python predicate cost.
         strays: See Work.
         paid: What earlier tuples did that paid what they owed.
+        missed: Near-misses, by hop and by the text of the conjunct that refused them.
         groups: Pairs looked at in chunks of each group, and the results that their rows are part of.
         paid_rows: Results written that earlier tuples had owed.
         credits: Final results, by the codes of the groups of inner joins that they came from; only at the root.
@@ -53,6 +55,7 @@ class TaskReport:
     costs: dict[str, CallCost] = field(default_factory=dict)
     strays: int = 0
     paid: HopWork = field(default_factory=HopWork)
+    missed: dict[Hop, Misses] = field(default_factory=dict)
     groups: dict[Group, Tally] = field(default_factory=dict)
     paid_rows: int = 0
     credits: dict[int, int] = field(default_factory=dict)
@@ -78,6 +81,8 @@ class TaskReport:
         """Add what the tasks of earlier hops did on the same node."""
         for hop, work in earlier.hops.items():
             self.hops.setdefault(hop, HopWork()).add(work)
+        for hop, misses in earlier.missed.items():
+            self.missed[hop] = together([self.missed.get(hop, {}), misses])
         for node, pairs in earlier.node_pairs.items():
             self.node_pairs[node] = self.node_pairs.get(node, 0) + pairs
         for name, cost in earlier.costs.items():

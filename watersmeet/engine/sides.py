@@ -44,10 +44,11 @@ def shown(
     names = {f"s{stream}_{field}": name for field, name in enumerate(spec.schema.names) if field != spec.time}
     names |= {TIME: spec.schema.field(spec.time).name, **_told(spec, stream, rows, at)}
     columns = [c for c in rows.schema.names if c in names and (wanted is None or names[c].lower() in wanted)]
-    return {names[column]: _text(spec, column, plain(rows.column(column), at)) for column in columns}
+    return {names[column]: text_of(spec, column, plain(rows.column(column), at)) for column in columns}
 
 
-def _text(spec: StreamSpec, column: str, value: Any) -> str:
+def text_of(spec: StreamSpec, column: str, value: Any) -> str:
+    """Return a value as samples show it: short, and the event time (`TIME`, in microseconds) as a moment."""
     if column == TIME and value is not None:
         return moment(value, spec.time_type.tz is not None)
     return str(value)[:60]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from watersmeet.engine.arrival import Arrivals, arrivals, as_of_all
 from watersmeet.engine.intake import IntakeReport, writer
 from watersmeet.engine.marking import Marking
+from watersmeet.engine.missed import shown
 from watersmeet.engine.outer import Outer
 from watersmeet.engine.owing import Owing
 from watersmeet.engine.plan import BatchPlan, Course
@@ -60,7 +61,8 @@ class Worker:
         plan.store.keep(plan.run, (chunk for chunk in chunks if plan.is_read(chunk)))
         tables.forget_missing()
         deleted.forget_missing()
-        return Hops(query, table, self.duck(query.dialect), self._cache, self._clock, routes, plan.run)
+        duck = self.duck(query.dialect)
+        return Hops(query, table, duck, self._cache, self._clock, routes, plan.run, plan.near_misses)
 
     def duck(self, dialect: Dialect) -> Duck:
         """Return the connection for a session's settings."""
@@ -224,6 +226,7 @@ class JoinTask:
         work = self._hops.work
         report = TaskReport(node, dict(work.hops), dict(work.node_pairs), dict(work.costs), work.strays, work.paid)
         report.groups = self._tallies.groups(work.chunk_pairs) if self._plan.tallies else {}
+        report.missed = shown(self.query, self.table, self._hops.missed.hops, self._plan.samples)
         report.credits, report.paid_rows = dict(self._tallies.credits), self._paid_rows
         return report
 

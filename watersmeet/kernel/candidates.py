@@ -12,6 +12,8 @@ from watersmeet.state.rows import Rows
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+GOLDEN = 0.6180339887498949
+"""Multiples of it, without their whole part, lie evenly between 0 and 1, however many they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,21 @@ def pairs(path: Path, block: int) -> Iterator[tuple[Ints, Ints]]:
     total = int(ends[-1]) if len(ends) else 0
     for start in range(0, total, block):
         yield _pairs_between(path, ends, start, min(start + block, total))
+
+
+def sampled(path: Path, most: int) -> tuple[Ints, Ints]:
+    """Return at most `most` of a path's pairs, all if there are no more, as `pairs` does.
+
+    [!] Not every n-th: where partial results look at equally many rows, each would meet the same row of its run.
+    """
+    ends = np.cumsum(path.count)
+    total = int(ends[-1]) if len(ends) else 0
+    at = np.arange(min(most, total))
+    if total > most:
+        at = np.unique((at * GOLDEN % 1.0 * total).astype(np.int64))
+    partial = np.searchsorted(ends, at, "right")
+    row = path.first[partial] + at - (ends - path.count)[partial]
+    return partial, row if path.order is None else path.order[row].astype(np.int64)
 
 
 def _pairs_between(path: Path, ends: Ints, start: int, stop: int) -> tuple[Ints, Ints]:

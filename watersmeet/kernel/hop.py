@@ -14,6 +14,7 @@ from watersmeet.kernel.answers import AnswerCache
 from watersmeet.kernel.asking import Asker
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.filters import Evaluators, Filter, residuals
+from watersmeet.kernel.missed import NearMisses
 from watersmeet.kernel.near import Comparisons
 from watersmeet.kernel.partials import Partials
 from watersmeet.kernel.probe import Probe
@@ -41,6 +42,7 @@ class Hops:
         clock: Returns seconds; injected so that the core has no clock of its own.
         router: Says at which copy of a chunk a partial result probes it.
         run: The start of the query: in another a predicate of the same name may be another.
+        near_misses: How many near-misses to look for, of each conjunct and hop.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Hops:
         clock: Callable[[], float],
         router: Router,
         run: str,
+        near_misses: int = 0,
     ) -> None:
         reader = Reader(query, table)
         self._query, self._reader, self._asker = query, reader, Asker(reader, duck, cache, run, clock)
@@ -59,6 +62,8 @@ class Hops:
         self.by = Evaluators(reader, sql, comparisons, Undecided(query, sql, comparisons), clock)
         self.work = Work(costs=self._asker.costs)
         self._search = Search(reader, duck, router, self.work, clock)
+        aside = Sql(reader, duck, Asker(reader, duck, AnswerCache(limit=0), run, clock))
+        self.missed = NearMisses(near_misses, self._search, aside, comparisons)
 
     def entry_filters(self, conjuncts: Sequence[Conjunct]) -> tuple[Filter, ...]:
         """Return the filters of tuples that have not probed yet, by the conjuncts over their own stream alone."""
@@ -119,6 +124,7 @@ class Hops:
         for passed in found:
             self.work.of(step).matches += len(passed)
             yield self._reader.lean(passed)
+        self.missed.look(block, step, node)
 
     def probe(self, block: Partials, step: Step, target: Target) -> Probe:
         """Return the probe of one chunk, wherever it may be; for `why.first_refusal`."""

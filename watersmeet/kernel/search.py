@@ -43,7 +43,7 @@ class Search:
 
     def candidates(self, block: Partials, step: Step, node: int | None) -> Iterator[Partials]:
         """Yield what the partial results of a block may become; see `Hops.hop`."""
-        for probe in self._probes(self.sought(block, step), node):
+        for probe in self.probes(self.sought(block, step), node):
             yield from self._found(probe)
 
     def sought(self, block: Partials, step: Step) -> Sought:
@@ -55,7 +55,7 @@ class Search:
         tracked = step.role.here or step.target in self.router.tracked
         return Sought(block, step, window, times, self.reader.fixed(read), tracked)
 
-    def _probes(self, sought: Sought, node: int | None) -> Iterator[Probe]:
+    def probes(self, sought: Sought, node: int | None) -> Iterator[Probe]:
         """Yield the probes of the chunks in reach; those whose zone maps show that nothing matches are skipped."""
         block, step, table = sought.block, sought.step, self.reader.table
         asked = self._ranges(block, step.bounds)

@@ -166,7 +166,7 @@ def option(given: str, own: Mapping[str, str]) -> None:
 def whole(what: str, given: str) -> int:
     """Return the whole number that an option holds."""
     if not given.isdecimal():
-        raise DefinitionError(f"option('{what}', '{given}') must be a whole number.")
+        raise DefinitionError(f"option('{what}', '{given}') must be a whole number, 0 or more.")
     return int(given)
 
 

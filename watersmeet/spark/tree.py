@@ -73,12 +73,19 @@ class FrameTree:
             yield from node.walk()
 
     def operators(
-        self, store: Store, run: str, host: Host, sides: bool = False, samples: frozenset[str] | None = None
+        self,
+        store: Store,
+        run: str,
+        host: Host,
+        sides: bool = False,
+        samples: frozenset[str] | None = None,
+        near_misses: int = 0,
     ) -> JoinTree:
         """Return the joins of the tree as a run works at them; see `Operator`."""
-        inner = {at: child.operators(store, run, host, sides, samples) for at, child in self.inner.items()}
+        told = (sides, samples, near_misses)
+        inner = {at: child.operators(store, run, host, *told) for at, child in self.inner.items()}
         own = (self.query, self.strategy, store, f"{run}{self.path}", self.ordering)
-        join = Operator(*own, host, sides, samples, purge_every=self.purge_every, remember=self.remember)
+        join = Operator(*own, host, *told, purge_every=self.purge_every, remember=self.remember)
         own_marks = (at for at in inner if (nested := self.query.streams[at].nested) and not nested.delayed)
         join = replace(join, exempt=frozenset(own_marks))
         if self.spill is not None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from watersmeet.spark.join import Join
 
 OWN_OPTIONS = {
-    *("checkpointLocation", "path", "exchange", "durable", "samples", "openBytes"),
+    *("checkpointLocation", "path", "exchange", "durable", "samples", "nearMisses", "openBytes"),
     *(f"{kind}Path" for kind in SIDES),
 }
 Consume = Callable[[DataFrame, int], None]
@@ -172,6 +172,7 @@ class JoinWriter:
         )
         chosen = checks.exchange(self._options.get("exchange"), is_local(spark))
         samples = checks.samples(self._options.get("samples"), join.stream_columns)
+        near_misses = checks.whole("nearMisses", self._options.get("nearMisses", "0"))
         durable = checks.switch("durable", self._options.get("durable", "true"))
         opened = bytes_of(self._options["openBytes"], "option 'openBytes'") if "openBytes" in self._options else 0
         sink, sides = self._sink(), self._sides()
@@ -194,7 +195,8 @@ class JoinWriter:
                 join.plain,
                 {kind: folder.written_by(name, run, durable) for kind, folder in sides.items()},
             )
-            joins = tree.operators(store, run, host(spark, shared=chosen != "shuffle"), bool(sides), samples)
+            where, told = host(spark, shared=chosen != "shuffle"), (bool(sides), samples, near_misses)
+            joins = tree.operators(store, run, where, *told)
             runner = BatchRunner(
                 tree, joins, Checkpoint(kept, name, store, lease, offsets), outputs, chosen, self._due()
             )

@@ -56,6 +56,8 @@ class Run(Runtime):
         steady: Whether one start runs all batches; if not, each is run as if it were the first after a restart.
         purge_every: See `Operator`.
         remember: See `Operator`.
+        near_misses: See `Operator`.
+        samples: See `Operator`.
         spilling: What decides on work that is put off, if some may be.
         partitions: See `Operator`.
         inner: The joins within it, by path: `j_0` is its first stream, `j_0_1` the second stream of that.
@@ -74,6 +76,8 @@ class Run(Runtime):
     steady: bool = False
     purge_every: int = 1
     remember: int | None = None
+    near_misses: int = 0
+    samples: frozenset[str] | None = None
     spilling: Spilling | None = None
     partitions: int = 1
     inner: Mapping[str, Query] = field(default_factory=dict)
@@ -134,6 +138,7 @@ class Run(Runtime):
         query = replace(self.inner.get(path, self.query), tracing=tracing)
         own = (query, strategy, self.store, f"{self.name}{path}", ordering)
         join = Operator(*own, sides=True, purge_every=self.purge_every, remember=self.remember, tallies=self.traced)
+        join = replace(join, samples=self.samples, near_misses=self.near_misses)
         if self.spilling is not None:
             join = replace(join, exempt=frozenset(inner), tallies=True, partitions=self.partitions)
         return JoinTree(join, inner, path)
