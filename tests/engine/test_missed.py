@@ -1,5 +1,6 @@
 """Near-misses: each that is reported is one, by brute force, all are found where they are few, and nothing changes."""
 
+import doctest
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from tests.engine.extremes import ALWAYS_SCAN, EXTREMES, NEVER_SCAN
 from tests.engine.scatter import Scatter
 from tests.engine.test_engine import ENGINE_WINDOW, ORDERINGS, strategies_of, windows_of
 from watersmeet.adapt.auto import Auto
+from watersmeet.engine import missed
 from watersmeet.engine.funnel import lines
 from watersmeet.engine.missed import nearly
 from watersmeet.explain import explain
@@ -252,7 +254,7 @@ def test_how_many_pairs_are_looked_at(tmp_path: Path, pairs: int, least: int, mo
 
 @pytest.mark.parametrize("asked", [0, 2, 1 << 20])
 def test_python_predicates_are_asked_about_few_pairs_more(tmp_path: Path, asked: int) -> None:
-    where, arrivals, counts = "a.x * b.x < 20 AND alike(a.x, b.x)", rows(5, 200, nulls=0.0), []
+    where, arrivals, counts = "a.x * b.x < 20 AND alike(a.x, b.x)", rows(5, 100, nulls=0.0), []
     for most in (0, 1000):
         ASKED.clear()
         run = run_of(tmp_path / str(most), where, near_misses=most)
@@ -342,6 +344,11 @@ def test_without_samples_there_are_no_near_misses(tmp_path: Path) -> None:
     run.step(Central(), rows(8, 60))
     assert run.progress[0]["funnel"]
     assert not any("missed" in test for hop in run.progress[0]["funnel"] for test in hop["tests"])
+
+
+def test_the_example_in_a_docstring() -> None:
+    failed, tried = doctest.testmod(missed)
+    assert tried and not failed
 
 
 def test_lines_tell_a_terminal_nothing() -> None:
