@@ -49,7 +49,7 @@ def explain(
         lines += _computed(stream)
         lines += _retained(query, outlook, at)
     for origin, stream in enumerate(query.streams if query.paired else ()):
-        for course in order.orders(origin):
+        for course in order.orders(origin) if not stream.table else ():
             course = led(course, layout.placement.lead(origin))
             names = [query.streams[at].name for at in (origin, *course)]
             lines.append(f"  a new tuple of {stream.name}: {' -> '.join(names)}")

@@ -98,6 +98,43 @@ def test_a_table_that_is_read_once_is_not_one_that_is_read_for_each_batch(spark:
         ran(join(True), tmp_path)
 
 
+def test_what_left_beside_a_table_is_not_said_to_be_missing(spark: SparkSession, tmp_path: Path) -> None:
+    came(spark, tmp_path / "in", (1, 1, 0), (2, 2, 7))
+    came(spark, tmp_path / "in", (3, 3, 0))
+    came(spark, tmp_path / "in", (4, 4, 0))
+    source = spark.readStream.schema(KIND).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+    table = wm.table("zones", zones(spark, "north", "south"))
+    made = wm.join(wm.stream("a", source, time="ts"), table, where="a.zone <= zones.zone", select="a.id, zones.name")
+    writer = made.writeStream.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True)
+    query = writer.foreachBatch(lambda frame, batch: None).start()
+    query.awaitTermination()
+    assert query.progress[-1]["distinctRows"] <= 3, "nothing is kept of the stream but its last batch"
+    answer = query.why(a={"id": 1}, zones={"name": "north"})
+    assert answer.joined is None and answer.tuples[0].fate == "unknown"
+    assert "What can match nothing any more has been purged." in str(answer)
+
+
+def test_why_waits_for_no_rows_of_tables(spark: SparkSession, tmp_path: Path) -> None:
+    came(spark, tmp_path / "in", (1, 1, 0), (2, 2, 7))
+    source = spark.readStream.schema(KIND).parquet(str(tmp_path / "in"))
+    a, z = wm.stream("a", source, time="ts", window="1 minute"), wm.table("zones", zones(spark, "north"))
+    cases: dict[str, list[tuple[int, bool | None, str]]] = {
+        "semi": [(1, True, "a result"), (2, False, "no partner in zones")],
+        "anti": [(1, False, "a partner in zones"), (2, None, "None can come; it is put out when the watermark")],
+        "left": [(1, True, "a partner in zones"), (2, None, "None can come; it is put out when the watermark")],
+    }
+    for how, said in cases.items():
+        made = wm.join(a, z, where="a.zone = zones.zone", how={"zones": how}, select="a.id")
+        writer = made.writeStream.option("checkpointLocation", str(tmp_path / how)).trigger(availableNow=True)
+        query = writer.foreachBatch(lambda frame, batch: None).start()
+        query.awaitTermination()
+        for id, joined, words in said:
+            answer = query.why(a={"id": id})
+            assert (answer.joined, words in str(answer), "partner may come" in str(answer)) == (joined, True, False), (
+                answer
+            )
+
+
 def test_tables_of_joins_within_others(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     came(spark, folder, (1, 1, 0), (2, 2, 1))
@@ -128,6 +165,9 @@ def test_a_table_in_a_statement(spark: SparkSession) -> None:
     for given in ("[ROWS 5]", "[RANGE 1 DAY]", "[WATTR name]", "[KEY (zone)]"):
         with pytest.raises(wm.DefinitionError, match="Table 'z' has no times: write z without brackets after FROM"):
             wm.sql(text.format(given), streams, time="ts")
+    for name in ("_time", "_ws_z", "my.z"):
+        with pytest.raises(wm.DefinitionError, match="can't name a stream"):
+            wm.sql(f"SELECT a.id FROM a [RANGE 1 DAY], `{name}`", {"a": rows, name: streams["z"]}, time="ts")
     with pytest.raises(wm.DefinitionError, match=r"Stream 'a': wm.sql takes frames and wm.table\(...\); the statement"):
         wm.sql(text.format(""), streams | {"a": wm.stream("a", rows, time="ts")}, time="ts")
 

@@ -47,6 +47,8 @@ def notices(
     """
     span = max((stream.window.span for stream in query.streams if stream.window.span is not None), default=None)
     found = [_too_far(spec, seen) for spec, seen in zip(query.streams, taken, strict=True)]
+    states = zip(query.streams, before.streams, after.streams, strict=True)
+    found += [_emptied(spec.name, old.rows) for spec, old, new in states if spec.refreshed and not new.rows]
     if span is not None:
         found += [_jumped(before, after, span, passed), _held_back(query, before, after, marks, span)]
     return [notice for notice in found if notice is not None]
@@ -78,6 +80,17 @@ def _too_far(spec: StreamSpec, seen: StreamIntake) -> Notice | None:
         f"{AHEAD} {spec.name}",
         f"Stream '{spec.name}': {what} more than {spelled(spec.ahead)} ahead of the clock and of all streams. "
         "If these times are correct, give the stream a longer ahead='...', or ahead=None.",
+    )
+
+
+def _emptied(table: str, rows: int) -> Notice | None:
+    """Warn of a table that had rows in the batch before and has none now: its files may just have been replaced."""
+    if not rows:
+        return None
+    return Notice(
+        f"emptied {table}",
+        f"Table '{table}' had {rows:,} rows in the batch before and has none now, so that nothing matches it. If its "
+        "files were being replaced just then, results were lost: replace a table in one step, as Delta does.",
     )
 
 

@@ -417,7 +417,8 @@ class Query:
                 parts[f"time column of '{stream.name}'"] = stream.schema.field(stream.time).name
             if stream.refreshed:
                 parts[f"refresh of '{stream.name}'"] = True
-            parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in stream.schema]
+            own = [field for n, field in enumerate(stream.schema) if not (stream.table and n == stream.time)]
+            parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in own]
             computed = [hidden for hidden in stream.hidden if not hidden.told]
             parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in computed]
             for promise in stream.promises:

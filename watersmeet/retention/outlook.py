@@ -33,7 +33,7 @@ class Outlook:
 
     def open(self, stream: int) -> bool:
         """Tell whether nothing ever closes a stream, though tuples without a window wait for it."""
-        others = [at for at in range(len(self._query.streams)) if at != stream and not self._query.optional]
+        others = self._closings.awaited((stream,)) if not self._query.optional else []
         return any(map(self._unbounded, others)) and not self._ways(stream)
 
     def _unbounded(self, stream: int) -> bool:

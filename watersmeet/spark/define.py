@@ -34,7 +34,7 @@ from watersmeet.spark.promises import Resolver
 from watersmeet.spark.select import Selection, check, check_untrusted, parse_select
 from watersmeet.spark.select_columns import check_select, read_columns
 from watersmeet.spark.spill import check_spill, weighted
-from watersmeet.spark.stream import Stream, check_text, stream, timed
+from watersmeet.spark.stream import Stream, check_name, check_text, stream, timed
 from watersmeet.spark.where import Where, clauses_of, read_where
 from watersmeet.spilling import Spill
 
@@ -322,6 +322,7 @@ def _table(source: SourceStream, given: Stream) -> Stream:
         )
     if source != SourceStream(source.name, Window(), None):
         raise DefinitionError(f"Table '{source.name}' has no times: write {source.name} without brackets after FROM.")
+    check_name(source.name)
     return replace(given, name=source.name)
 
 

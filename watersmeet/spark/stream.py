@@ -95,7 +95,7 @@ def stream(
     Raises:
         DefinitionError: If the time column is missing, a duration is none, or the frame isn't a classic Spark frame.
     """
-    _check_name(name)
+    check_name(name)
     if not isinstance(time, str):
         raise DefinitionError(f"Stream '{name}': time={time!r} is not the name of a column, such as time='ts'.")
     if isinstance(frame, Join) and any(part.isStreaming for _, part in frame.leaves):
@@ -147,7 +147,7 @@ def table(name: str, frame: DataFrame, *, refresh: bool = False) -> Stream:
     Raises:
         DefinitionError: If the frame is streaming, or isn't a classic Spark frame.
     """
-    _check_name(name)
+    check_name(name)
     found = check_frame(f"Table '{name}'", frame.toDF() if isinstance(frame, Join) else frame)
     if found.isStreaming:
         raise DefinitionError(
@@ -176,7 +176,12 @@ def _timed(given: Stream, moment: Column) -> Stream:
     return replace(given, frame=frame, schema=arrow_schema(frame), time=TABLE_TIME)
 
 
-def _check_name(name: object) -> None:
+def check_name(name: object) -> None:
+    """Check the name of a stream.
+
+    Raises:
+        DefinitionError: If it can't be one.
+    """
     if not isinstance(name, str) or not name.isidentifier():
         raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")
     if name.lower() in ("_time", ID) or name.lower().startswith(OURS):

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.model.windows import Hopping
+from watersmeet.retention.closing import Closings
 from watersmeet.show import plain
 from watersmeet.why.answer import Batches, Fate, Tuple
 from watersmeet.why.asked import Asked, listed
@@ -133,7 +134,7 @@ class Lookup:
             yield f"Tuples up to {self.voice.time(limit, asked.stream)} have been purged."
         elif spec.window.rows is not None:
             yield f"All but about the last {spec.window.rows} rows have been purged."
-        elif any(stream.promises for stream in query.streams):
+        if not (query.optional or spec.refreshed) and Closings(query).possible(asked.stream):
             yield "What can match nothing any more has been purged."
         tests = [spec.hidden[test.holds - len(spec.schema)].text for test in spec.tests]
         tests += [f"{query.name_of(column)} IS NOT NULL" for column in query.required[asked.stream]]

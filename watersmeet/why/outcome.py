@@ -108,6 +108,8 @@ def gives(query: Query, count: Mapping[int, int], whole: Mapping[int, bool], clo
         return "nothing"
     if len(hows) == 1 and any(count.values()):
         return "results"
+    if any(how == "semi" and not count[at] and query.streams[at].table and whole[at] for at, how in hows.items()):
+        return "nothing"
     if not closed:
         return "open" if all(whole.values()) else "unknown"
     lacking = [at for at, how in hows.items() if how != "left" and not count[at]]

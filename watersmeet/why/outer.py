@@ -186,7 +186,8 @@ class OuterVerdicts:
         names = {at: query.streams[at].name for at in given.partners}
         has = {at: has_partners(subject, names[at], given.partners[at], closing.closed) for at in given.partners}
         every, some = "; ".join(has.values()), any(found.count for found in given.partners.values())
-        waits = () if closing.closed else (open_until(self.ground.judged.voice, closing, some),)
+        awaited = not all(query.streams[at].table for at in given.partners)
+        waits = () if closing.closed else tuple(open_until(self.ground.judged.voice, closing, some, awaited))
         match given.gives:
             case "nothing":
                 return (f"{subject.nothing}: {self._denying(given, has)}.",)

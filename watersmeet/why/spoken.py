@@ -1,6 +1,6 @@
 """Sentences about partners: what a combination gives, what it has in optional streams, how long it stays open."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from watersmeet.model.windows import FOREVER
@@ -83,17 +83,31 @@ def has_partners(subject: Subject, name: str, partners: Partners, closed: bool) 
     return f"{has} {'a partner' if one else many(partners.count, 'partner')} in {name}{still}{first}"
 
 
-def open_until(voice: Voice, closing: Closing, another: bool) -> str:
-    """Return until when a partner may come of a combination that is not closed; another if it has some."""
-    (deadline, mark), one = (closing.deadline, closing.watermark), "Another" if another else "A"
+def open_until(voice: Voice, closing: Closing, another: bool, awaited: bool) -> Iterator[str]:
+    """Yield until when a partner may come of a combination that is not closed, or when it is put out.
+
+    Args:
+        voice: Finds the words.
+        closing: When it will be closed.
+        another: Whether it has partners.
+        awaited: Whether more may come; rows of tables don't.
+    """
+    deadline, mark = closing.deadline, closing.watermark
+    if not awaited and another:
+        return
+    what = f"{'Another' if another else 'A'} partner may come" if awaited else "None can come; it is put out"
+    until, at = ("until", "at any time") if awaited else ("when", "in the end")
     if deadline is None or deadline == FOREVER:
-        return f"{one} partner may come at any time."
+        yield f"{what} {at}."
+        return
     if mark is not None and mark > deadline:
-        return f"The watermark has passed {voice.time(deadline)}: the next batch closes it."
-    until = min(f"passes {voice.time(deadline)}", f"reaches {voice.time(deadline + 1)}", key=len)
+        yield f"The watermark has passed {voice.time(deadline)}: the next batch closes it."
+        return
+    passed = min(f"passes {voice.time(deadline)}", f"reaches {voice.time(deadline + 1)}", key=len)
     if mark is None:
-        return f"{one} partner may come until the watermark {until}; there is none yet."
-    return f"{one} partner may come until the watermark, now at {voice.time(mark)}, {until}."
+        yield f"{what} {until} the watermark {passed}; there is none yet."
+    else:
+        yield f"{what} {until} the watermark, now at {voice.time(mark)}, {passed}."
 
 
 def surveyed(survey: Survey, number: int, missing: Sequence[str], members: Sequence[str], partner: bool) -> str:
