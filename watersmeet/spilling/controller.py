@@ -159,7 +159,7 @@ class Controller(Spilling):
         chosen, bytes_, left = list[Part](), 0, record.next_work
         for part in ranked:
             spare = left <= SPARED * seconds
-            quick = spare or record.next_took - record.next_work + left <= seconds
+            quick = spare or record.took - record.work + left <= seconds
             enough = bytes_ >= self.spill.share * own or (spare and held < memory)  # it is for time alone
             if enough and quick and held - bytes_ < memory:
                 break

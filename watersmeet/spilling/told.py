@@ -122,11 +122,6 @@ class Record:
         """The seconds that pairs of the next batch would take, if nothing were put off."""
         return self.growth * self.work
 
-    @property
-    def next_took(self) -> float:
-        """The seconds that the next batch would take, if nothing were put off."""
-        return self.took - self.work + self.next_work
-
     def batched(self, now: int, took: float, pairs: float, paid: float, seconds: float | None) -> "Record":
         """Return the record after a batch; what it took to pay is left out of its time, which had some to spare.
 
