@@ -33,12 +33,10 @@ class Admission:
     """A filter of pairs that knows nothing of `where`.
 
     Attributes:
-        name: What it is called when it refuses a pair.
         narrow: Returns what it leaves of the times that each partial result of a probe asks for.
         mask: Returns which pairs, given by the positions of the partial results and by rows, it admits; None for all.
     """
 
-    name: str
     narrow: Callable[[Probe, Times], Times] = _same
     mask: Callable[[Probe, Ints, Ints], Mask | None] = _any
 
@@ -57,9 +55,9 @@ def _in_count_window(probe: Probe, partial: Ints, row: Ints) -> Mask | None:
 
 
 ADMISSION = (
-    Admission("window", narrow=_in_window),
-    Admission("arrival order", narrow=arrived_before, mask=came_before),
-    Admission("count window", mask=_in_count_window),
+    Admission(narrow=_in_window),
+    Admission(narrow=arrived_before, mask=came_before),
+    Admission(mask=_in_count_window),
 )
 
 

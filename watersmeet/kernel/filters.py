@@ -1,13 +1,12 @@
-"""What a candidate must pass to go on: the conjuncts that a hop can decide, as named filters in their order.
+"""What a candidate must pass to go on: the conjuncts that a hop can decide, as filters in their order.
 
-`residuals` gives the filters of a hop. A hop lets blocks flow through them; `why.py` asks them about one combination.
+`residuals` gives the filters of a hop, which lets blocks flow through them.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
@@ -44,7 +43,6 @@ class Filter(ABC):
     conjuncts: tuple[Conjunct, ...]
     by: Evaluators
     work: HopWork
-    name: ClassVar[str]
 
     @abstractmethod
     def passing(self, block: Partials) -> Partials:
@@ -53,10 +51,6 @@ class Filter(ABC):
     def through(self, blocks: Iterable[Partials]) -> Iterator[Partials]:
         """Yield what passes of blocks, none of which is empty."""
         return filter(len, map(self.passing, blocks))
-
-    def alone(self, conjunct: Conjunct) -> "Filter":
-        """Return the same filter for one of its conjuncts; what it does is not counted."""
-        return replace(self, conjuncts=(conjunct,), work=HopWork())
 
     def _kept(self, block: Partials, keep: Callable[[], Ints], tested: Tested) -> Partials:
         """Return what is kept of a block that isn't empty, and count it."""
@@ -77,7 +71,6 @@ class PlainSql(Filter):
     """Tests conjuncts in plain SQL that can't raise, all at once; in large blocks rather than chunk by chunk."""
 
     __slots__ = ()
-    name = "SQL"
 
     def passing(self, block: Partials) -> Partials:
         """See Filter; conjuncts are tested one by one now and then, to see what each lets through."""
@@ -118,7 +111,6 @@ class Near(Filter):
     """Drops what conjuncts of real numbers deny for sure; Spark will decide the closest of the others."""
 
     __slots__ = ()
-    name = "near"
 
     def passing(self, block: Partials) -> Partials:
         """See Filter."""
@@ -129,7 +121,6 @@ class Hopeful(Filter):
     """Drops what a conjunct that may raise already denies; where it raises, its guard may yet come."""
 
     __slots__ = ()
-    name = "hopeful"
 
     def passing(self, block: Partials) -> Partials:
         """See Filter."""
@@ -140,7 +131,6 @@ class PythonPredicates(Filter):
     """Asks Python predicates, the cheapest per rejected combination first."""
 
     __slots__ = ()
-    name = "Python predicates"
 
     def passing(self, block: Partials) -> Partials:
         """See Filter."""
@@ -156,7 +146,6 @@ class Raising(Filter):
     """Decides what may raise, last of all; not for combinations of which Spark has yet to decide something."""
 
     __slots__ = ()
-    name = "raising"
 
     def passing(self, block: Partials) -> Partials:
         """See Filter."""

@@ -17,9 +17,8 @@ from watersmeet.kernel.filters import Evaluators, Filter, residuals
 from watersmeet.kernel.missed import NearMisses
 from watersmeet.kernel.near import Comparisons
 from watersmeet.kernel.partials import Partials
-from watersmeet.kernel.probe import Probe
 from watersmeet.kernel.reader import Reader
-from watersmeet.kernel.route import NOWHERE, Router
+from watersmeet.kernel.route import Router
 from watersmeet.kernel.search import Search
 from watersmeet.kernel.sql import Sql
 from watersmeet.kernel.steps import Step
@@ -125,10 +124,6 @@ class Hops:
             self.work.of(step).matches += len(passed)
             yield self._reader.lean(passed)
         self.missed.look(block, step, node)
-
-    def probe(self, block: Partials, step: Step, target: Target) -> Probe:
-        """Return the probe of one chunk, wherever it may be; for `why.first_refusal`."""
-        return Probe(self._search.sought(block, step), target, self._reader.table.rows(target), NOWHERE, True)
 
     def undecided(self, block: Partials) -> NDArray[np.bool_]:
         """Return which combinations Spark has to decide; the others are results."""

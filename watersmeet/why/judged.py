@@ -11,7 +11,7 @@ from watersmeet.kernel.hop import Hops
 from watersmeet.kernel.partials import Partials
 from watersmeet.kernel.route import NOWHERE
 from watersmeet.kernel.steps import Step
-from watersmeet.kernel.why import truth
+from watersmeet.kernel.truth import truth
 from watersmeet.model.query import Query
 from watersmeet.model.windows import FOREVER, Count, Hopping, Sliding
 from watersmeet.predicate.model import Conjunct
