@@ -10,13 +10,15 @@ from watersmeet.predicate.source import Source
 from watersmeet.predicate.terms import Apply, Comparison, Leaf, Term, Text, Vector, comparison_of
 from watersmeet.predicate.translate import Translator
 
+SPARKS = Dialect()
 
-def made(text: str, *, ansi: bool = True) -> tuple[Comparison, ...] | None:
+
+def made(text: str, dialect: Dialect = SPARKS) -> tuple[Comparison, ...] | None:
     source = Source(text)
     tree = source.parse()
     assert tree is not None
     predicate = PythonPredicate("tan", lambda x: True)
-    return comparison_of(tree, Translator(source, Scope(STREAMS), [predicate], Dialect(ansi=ansi)))
+    return comparison_of(tree, Translator(source, Scope(STREAMS), [predicate], dialect))
 
 
 def shown(term: Term) -> str:
@@ -85,6 +87,11 @@ def test_all_else_is_left_to_others(text: str) -> None:
     assert made(text) is None
 
 
+@pytest.mark.parametrize(("text", "_"), [case for case in TERMS if "vector_" in case[0]])
+def test_vectors_of_32_bits_are_left_to_others(text: str, _: list[str]) -> None:
+    assert made(text, Dialect(wide_vectors=False)) is None
+
+
 def test_what_raises_is_nan_in_a_leaf() -> None:
     found = made("sin(a.i + b.i) < 0.5")
     assert found is not None
@@ -103,7 +110,7 @@ def test_what_is_not_to_be_trusted_is_nan_in_a_leaf() -> None:
 
 
 def test_floats_stay_floats_without_ansi() -> None:
-    found = made("vector_inner_product(a.v, b.v) + a.i > 0.5", ansi=False)
+    found = made("vector_inner_product(a.v, b.v) + a.i > 0.5", Dialect(ansi=False))
     assert found is not None
     assert shown(found[0].left).startswith("float(+(vector_inner_product")
 

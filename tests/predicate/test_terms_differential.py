@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from tests.predicate.pairs import Pairs, rows, table
-from tests.versions import there
+from tests.versions import LATEST, there
 from watersmeet.predicate.model import Dialect
+from watersmeet.spark.versions import SPARK
 
 pytestmark = pytest.mark.spark
 
@@ -67,7 +68,8 @@ EVERY = [
     "levenshtein(a.s, b.s) / (1 + length(a.s)) < 0.75",
     "jaro_winkler_similarity(a.s, b.s) * 2 - 1 <= a.y",
 ]
-ORDINARY = there(EVERY)
+ORDINARY = [text for text in there(EVERY) if SPARK >= LATEST or "vector_" not in text]
+"""Older versions add up vectors in 32 bits: these are left to Spark."""
 
 
 class Generator:

@@ -240,15 +240,17 @@ class Conjunct:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The settings of the Spark session that change what an expression means.
+    """What of a Spark session changes what an expression means: its settings and its version.
 
     Attributes:
         time_zone: `spark.sql.session.timeZone`.
         ansi: `spark.sql.ansi.enabled`.
+        wide_vectors: Whether functions of vectors add up in 64 bits.
     """
 
     time_zone: str = "UTC"
     ansi: bool = True
+    wide_vectors: bool = True
 
     def describe(self) -> str:
         """Return the settings in words."""

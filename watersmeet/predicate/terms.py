@@ -289,6 +289,8 @@ def _call(node: exp.Anonymous, translator: Translator) -> _Typed:
     name, arguments = _name(node), node.expressions
     if any(predicate.name.lower() == node.name.lower() for predicate in translator.predicates):
         raise Refusal("This is a Python predicate.")
+    if name in VECTORS and not translator.dialect.wide_vectors:
+        raise Refusal("Sums in 32 bits round and overflow in an order of their own: they are left to Spark.")
     if name in VECTORS | TEXTS:
         made = [translator.expr(argument.unnest()) for argument in arguments]
         if name == "levenshtein" and any(not _is_column(argument) for argument in made[:2]):

@@ -1,16 +1,17 @@
-"""The session's settings that change what SQL means."""
+"""What of a session changes what SQL means."""
 
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from watersmeet.predicate.model import Dialect
+from watersmeet.spark.versions import SPARK
 
 
 def dialect_of(spark: SparkSession) -> Dialect:
-    """Return what the session's settings say expressions mean."""
+    """Return what expressions mean by the session's settings and its version."""
     ansi = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
-    return Dialect(_zone(spark, str(spark.conf.get("spark.sql.session.timeZone"))), ansi)
+    return Dialect(_zone(spark, str(spark.conf.get("spark.sql.session.timeZone"))), ansi, wide_vectors=SPARK >= (4, 3))
 
 
 def _zone(spark: SparkSession, name: str) -> str:
