@@ -55,6 +55,14 @@ def test_every_promise() -> None:
     assert d == SourceStream("d", Count(5), None, (), ends)
 
 
+def test_names_of_streams_are_the_same_in_any_case() -> None:
+    found = parse_statement("SELECT A.x FROM A [ROWS 5] LEFT JOIN Pay ON pay.x = A.x", {"a": 1, "pay": 2})
+    assert [stream.name for stream in found.streams] == ["a", "pay"] == ["a", *found.optional]
+    assert [s.name for s in parse_statement("SELECT 1 FROM b, A", {"a": 1, "A": 2, "b": 3}).streams] == ["b", "A"]
+    with pytest.raises(SqlError, match="There is no stream orDers; choose from Orders, orders"):
+        parse_statement("SELECT 1 FROM orDers", {"Orders": 1, "orders": 2})
+
+
 def test_star_is_one_struct_a_stream() -> None:
     found = parse_statement("SELECT * FROM a, b", AB)
     assert found.select is None and found.where is None
@@ -113,6 +121,7 @@ WINDOW = (
     ("text", "problem", "underlined"),
     [
         ("SELECT * FROM a, bb", "There is no stream bb; choose from b.", "bb"),
+        ("SELECT * FROM A, BB", "There is no stream BB; choose from a, b.", "BB"),
         ("SELECT * FROM a, zzz", "There is no stream zzz; choose from a, b.", "zzz"),
         ("FROM a SELECT *", "FROM was not expected here.", "FROM"),
         ("SELECT * WHERE a.x = 1", "WHERE was not expected here.", "WHERE"),

@@ -14,6 +14,7 @@ from watersmeet.model.duration import microseconds
 from watersmeet.model.promise_words import parse_promise
 from watersmeet.model.query import How
 from watersmeet.model.windows import Count, Hopping, Sliding, Window
+from watersmeet.predicate.scope import same
 from watersmeet.predicate.source import Source
 
 
@@ -158,21 +159,27 @@ def _commas(text: str, tokens: Sequence[Token], missing: str) -> list[list[Token
 
 
 def _stream(text: str, tokens: Sequence[Token], streams: Mapping[str, object]) -> SourceStream:
-    name, rest = tokens[0].text, tokens[1:]
+    rest = tokens[1:]
     if tokens[0].token_type is TokenType.L_PAREN:
         problem = "A subquery can't be a stream: make it a frame, and give it a name in streams."
         raise SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)
-    if name not in streams:
-        close = get_close_matches(name, list(streams), n=3) or list(streams)
-        raise SqlError(
-            f"There is no stream {name}; choose from {', '.join(close)}.", text, tokens[0].start, tokens[0].end + 1
-        )
+    name = _named(text, tokens[0], streams)
     if not rest:
         return SourceStream(name, Window(), None)
     _refuse_joins(text, rest)
     if rest[0].token_type is not TokenType.L_BRACKET or rest[-1].token_type is not TokenType.R_BRACKET:
         raise _bad_window(text, rest)
     return _bracketed(text, name, rest)
+
+
+def _named(text: str, token: Token, streams: Mapping[str, object]) -> str:
+    """Return the name that a stream has in `streams`; case matters only where two differ in nothing else."""
+    alike = [name for name in streams if same(str(name), token.text)]
+    if token.text in streams or len(alike) == 1:
+        return token.text if token.text in streams else alike[0]
+    close = alike or get_close_matches(token.text, list(streams), n=3) or list(streams)
+    problem = f"There is no stream {token.text}; choose from {', '.join(close)}."
+    raise SqlError(problem, text, token.start, token.end + 1)
 
 
 JOINS = ("NATURAL", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "OUTER", "SEMI", "ANTI", "JOIN", "ON", "USING")
