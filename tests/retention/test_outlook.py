@@ -1,5 +1,6 @@
 """What lets state go and what never will, as people are told; and promises in words."""
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -116,6 +117,15 @@ def test_a_foreign_key_that_finds_no_orphans(given: tuple[Promise, ...]) -> None
     assert [text.partition(", by which ")[2] for text in found] == [
         "no orphans will be found: nothing says that a value of b.k can no longer come if it never came. Promise an "
         "order of, or punctuations on, b.k."
+    ]
+
+
+def test_a_foreign_key_of_a_table_finds_no_orphans() -> None:
+    made = query("a.k = b.k", Sliding(5), a=(ForeignKey(2, Column(1, 2)),))
+    made = replace(made, streams=(made.streams[0], replace(made.streams[1], table=True, window=Window())))
+    assert list(Outlook(made).useless()) == [
+        "Stream 'a' promises foreign key (a.k) references b.k, by which no orphans will be found: b is a table, which "
+        "promises nothing. To find rows without a row of b, use Spark's own left anti join."
     ]
 
 

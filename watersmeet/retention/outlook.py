@@ -66,15 +66,16 @@ class Outlook:
 
     def _parentless(self, stream: int, promise: ForeignKey) -> Iterator[str]:
         """Yield why a foreign key finds no orphans: nothing ever denies values of the parent that did not come."""
-        known = self._query.streams[promise.parent.stream].promises
-        speaking = (given for given in known if isinstance(given, Ordered | Speaking))
+        named, parent = self._query.name_of(promise.parent), self._query.streams[promise.parent.stream]
+        speaking = (given for given in parent.promises if isinstance(given, Ordered | Speaking))
         if not any(fields_of(given) == (promise.parent.field,) for given in speaking):
-            name, parent = self._query.streams[stream].name, self._query.name_of(promise.parent)
-            yield (
-                f"Stream '{name}' promises {self._query.described(stream, promise)}, by which no orphans will be "
-                f"found: nothing says that a value of {parent} can no longer come if it never came. Promise an order "
-                f"of, or punctuations on, {parent}."
-            )
+            said = f"Stream '{self._query.streams[stream].name}' promises {self._query.described(stream, promise)}"
+            why = f"nothing says that a value of {named} can no longer come if it never came"
+            remedy = f"Promise an order of, or punctuations on, {named}."
+            if parent.table:
+                why = f"{parent.name} is a table, which promises nothing"
+                remedy = f"To find rows without a row of {parent.name}, use Spark's own left anti join."
+            yield f"{said}, by which no orphans will be found: {why}. {remedy}"
 
     def _ways(self, stream: int) -> list[Way]:
         """Return all ways in which a stream is closed for partial results over all others."""
