@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import watersmeet as wm
 
@@ -197,6 +198,15 @@ def test_what_can_not_be_a_table(spark: SparkSession) -> None:
     with pytest.raises(wm.WatersmeetError, match="has no column zonne; it has zone, name\\.") as told:
         wm.join(z, s, where="z.zonne = s.value")
     assert "_ws_" not in str(told.value)
+    with pytest.raises(wm.WatersmeetError, match="no column _ws_time"):
+        wm.join(z, s, where="z._ws_time IS NOT NULL")
+    for asked in ("z._WS_time", "_ws_time"):
+        with pytest.raises(wm.WatersmeetError, match=r"no column _(ws|WS)_time"):
+            wm.join(z, s, select=asked)
+    with pytest.raises(wm.WatersmeetError, match="no column _ws_time"):
+        wm.join(z, s, select=[F.col("z._ws_time")])
+    with pytest.raises(wm.DefinitionError, match="Table 'z' has a column _ws_time: that name is reserved; rename"):
+        wm.table("z", zones(spark, "a").withColumnRenamed("name", "_WS_TIME"))
     with pytest.raises(wm.DefinitionError, match="A join needs a stream beside its tables"):
         wm.join(z, wm.table("y", zones(spark, "a")))
     with pytest.raises(wm.DefinitionError, match="spill= can't be used with a table, 'z', yet"):

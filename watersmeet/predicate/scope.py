@@ -12,6 +12,8 @@ from watersmeet.predicate.types import Type, from_arrow
 
 OURS = "_ws_"
 """How names of ours begin where they stand beside the users'; no stream may be called so."""
+TABLE_TIME = f"{OURS}time"
+"""The time of a table's rows, which is nothing that the user knows of; no column may be called so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Scope:
 
     def knows(self, name: str) -> bool:
         """Whether a stream has a column of that name."""
-        return any(same(column, name) for stream in self.streams for column, _ in stream.columns)
+        return any(_means(name, column) for stream in self.streams for column, _ in stream.columns)
 
     def resolve(self, path: Sequence[str]) -> Expr:
         """The expression for `stream.column.field...` or, where only one stream has it, `column.field...`."""
@@ -59,7 +61,7 @@ class Scope:
 
     def _column_of(self, stream: int, name: str) -> Column:
         names = [column for column, _ in self.streams[stream].columns]
-        found = [field for field, column in enumerate(names) if same(column, name)]
+        found = [field for field, column in enumerate(names) if _means(name, column)]
         if len(found) > 1:
             alike = len({names[field] for field in found}) == 1
             how = (
@@ -77,7 +79,7 @@ class Scope:
             Column(index, field)
             for index, stream in enumerate(self.streams)
             for field, (name, _) in enumerate(stream.columns)
-            if same(name, path[0])
+            if _means(path[0], name)
         ]
         if len(found) == 1:
             return found[0]
@@ -118,6 +120,11 @@ def field_of(expr: Expr, name: str) -> Expr:
 def same(one: str, two: str) -> bool:
     """Whether two names are the same to Spark, which ignores case."""
     return one.lower() == two.lower()
+
+
+def _means(name: str, column: str) -> bool:
+    """Whether a name that the user wrote is that of a column."""
+    return same(name, column) and column != TABLE_TIME
 
 
 def listed(name: str, names: Sequence[str]) -> str:

@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from watersmeet.errors import DefinitionError, PredicateError
 from watersmeet.kernel.duck import Duck
 from watersmeet.predicate.model import Column, Conjunct
+from watersmeet.predicate.scope import TABLE_TIME
 from watersmeet.spark.catalyst import said
-from watersmeet.spark.frames import TABLE_TIME
 from watersmeet.spark.sinks import FileSink
 from watersmeet.state.manifest import Manifest
 from watersmeet.why.answer import Answer

@@ -20,14 +20,11 @@ from watersmeet.model.windows import Window
 from watersmeet.ordering import ordering
 from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.python import Predicates, checked
+from watersmeet.predicate.scope import TABLE_TIME
 from watersmeet.retention.propagation import inherited, without_useless
 from watersmeet.spark import checks
 from watersmeet.spark.dialect import dialect_of
-from watersmeet.spark.frames import (
-    TABLE_TIME,
-    Told,
-    quoted,
-)
+from watersmeet.spark.frames import Told, quoted
 from watersmeet.spark.identity import ID
 from watersmeet.spark.join import Join
 from watersmeet.spark.promises import Resolver

@@ -15,7 +15,7 @@ from watersmeet.errors import DefinitionError
 from watersmeet.exchange.tasks import CONTENT, STREAM, TRACED
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column as ColumnOf
-from watersmeet.predicate.scope import OURS
+from watersmeet.predicate.scope import OURS, TABLE_TIME, same
 from watersmeet.spark.content import content_hash
 from watersmeet.spark.versions import to_arrow_schema
 from watersmeet.state.traces import TRACE_TYPE
@@ -24,8 +24,6 @@ STORABLE = (
     T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DecimalType,
     T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType,
 )  # fmt: skip
-TABLE_TIME = f"{OURS}time"
-"""The column of a table that has the time of its rows; no user ever sees it."""
 TRACE_KIND = from_arrow_type(TRACE_TYPE)
 """The type of traces in Spark's terms."""
 
@@ -66,7 +64,7 @@ def check_frame(what: str, frame: Any) -> DataFrame:
         frame: What was given.
 
     Raises:
-        DefinitionError: If it is something else, a Spark Connect frame among them.
+        DefinitionError: If it is something else, a Spark Connect frame among them, or a column has a name of ours.
     """
     if type(frame).__module__.startswith("pyspark.sql.connect"):
         raise DefinitionError(
@@ -75,6 +73,8 @@ def check_frame(what: str, frame: Any) -> DataFrame:
         )
     if not isinstance(frame, DataFrame):
         raise DefinitionError(f"{what} needs a Spark DataFrame, static or streaming; got {_kind(frame)}.")
+    if any(same(name, TABLE_TIME) for name in frame.columns):
+        raise DefinitionError(f"{what} has a column {TABLE_TIME}: that name is reserved; rename the column.")
     return frame
 
 

@@ -17,10 +17,10 @@ from watersmeet.errors import SqlError
 from watersmeet.model.query import RESULT_TIME, Output, Query
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.scope import Scope, same
+from watersmeet.predicate.scope import TABLE_TIME, Scope, same
 from watersmeet.spark import untrusted
 from watersmeet.spark.catalyst import Builder, Part, items, kind_of, part_of, places_of, quiet, said
-from watersmeet.spark.frames import TABLE_TIME, quoted
+from watersmeet.spark.frames import quoted
 from watersmeet.spark.identity import ID
 from watersmeet.spark.names import ATTRIBUTE, STARS, VARIABLE
 from watersmeet.spark.purity import NAMES as NILADIC

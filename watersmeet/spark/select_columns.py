@@ -11,9 +11,8 @@ from watersmeet.errors import DefinitionError, SqlError
 from watersmeet.model.query import RESULT_TIME, Output, Query
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.scope import Scope, same
+from watersmeet.predicate.scope import TABLE_TIME, Scope, same
 from watersmeet.spark.catalyst import Builder, Part, items
-from watersmeet.spark.frames import TABLE_TIME
 from watersmeet.spark.identity import ID
 from watersmeet.spark.names import ATTRIBUTE, STARS
 from watersmeet.spark.rewritten import Rewritten

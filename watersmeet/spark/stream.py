@@ -12,8 +12,8 @@ from watersmeet.errors import DefinitionError
 from watersmeet.model.declared import Constraint, Punctuations
 from watersmeet.model.duration import microseconds
 from watersmeet.model.windows import BEFORE_ALL, Sliding, Window
-from watersmeet.predicate.scope import OURS, listed, same
-from watersmeet.spark.frames import TABLE_TIME, arrow_schema, check_frame, quoted
+from watersmeet.predicate.scope import OURS, TABLE_TIME, listed, same
+from watersmeet.spark.frames import arrow_schema, check_frame, quoted
 from watersmeet.spark.identity import ID
 from watersmeet.spark.join import Join
 from watersmeet.spark.promises import Declared, declared
