@@ -19,6 +19,7 @@ from watersmeet.model.windows import Hopping, Sliding, Window
 from watersmeet.placement import Central
 from watersmeet.spilling import Controller, Spill
 from watersmeet.spilling.controller import Situation
+from watersmeet.spilling.expected import Expected, expected
 from watersmeet.spilling.part import Owing, Part
 from watersmeet.spilling.policies import Links
 from watersmeet.spilling.told import Record
@@ -140,12 +141,15 @@ def test_5_all_members_of_what_is_owed_are_kept(tmp_path: Path) -> None:
 def part(name: int, size: int, worth: float, cold: bool, owing: tuple[Owing, ...] = ()) -> Part:
     unit = Unit(name, Group(1, 0, name), owing[0].batch if owing else 0) if cold else None
     tally = Tally(results=worth, final=worth, tuples=1)
-    return Part("j", Group(1, 0, name), (str(name),), 1, size, 0, 0, tally, unit=unit, owing=owing)
+    return Part("j", Group(1, 0, name), (str(name),), 1, size, 0, 0, tally, stored=size, unit=unit, owing=owing)
 
 
-def decided(spill: Spill, parts: list[Part], at: int, record: Record | None = None) -> Any:
-    now = Situation(at=at, next=100, links=Links())
-    return Controller(spill)._decision(parts, record or Record(), now)
+def decided(
+    spill: Spill, parts: list[Part], at: int, record: Record | None = None, expected: Expected | None = None
+) -> Any:
+    record = record or Record()
+    now = Situation(at=at, next=100, links=Links(), expected=expected or Expected(record.took))
+    return Controller(spill)._decision(parts, record, now)
 
 
 def test_6_units_come_back_whole_and_go_whole() -> None:
@@ -243,10 +247,15 @@ def test_batches_pay_what_they_have_time_for_between_two_returns() -> None:
 def test_what_is_put_off_makes_room_for_what_comes_while_a_batch_runs() -> None:
     """A batch of 4 s whose rows came within 2 s is followed by one of twice as many: to halve it would gain nothing."""
     spill = Spill(within="2100 milliseconds", policy="local", share=0.1)
-    parts = [replace(part(at, 100, at, False), work=100.0) for at in range(10)]
-    steady = Record(pair=1e-6, took=4.0, work=4.0, late=2)
-    assert len(decided(spill, parts, MINUTE, steady).cool) == 5  # 2 of 4 s are left
-    assert len(decided(spill, parts, MINUTE, replace(steady, growth=2.0)).cool) == 8  # 2 of 8 s
+    parts = [replace(part(at, 100, at, False), rows=100) for at in range(10)]
+    come = replace(part(10, 1, 99, False), rows=0, fresh=8)
+    steady = Record(pair=1e-3, took=4.0, work=4.0, late=2)
+
+    def put_off(record: Record) -> int:
+        return len(decided(spill, [*parts, come], MINUTE, record, expected([*parts, come], record)).cool)
+
+    assert put_off(steady) == 5  # 2 of 4 s are left
+    assert put_off(replace(steady, growth=2.0)) == 8  # 2 of 8 s
 
 
 def test_9_what_is_settled_rises_though_nothing_ever_fits(tmp_path: Path) -> None:

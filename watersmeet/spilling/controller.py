@@ -17,6 +17,7 @@ from watersmeet.adapt.report import size
 from watersmeet.engine.plan import group_slice
 from watersmeet.model.duration import spelled
 from watersmeet.spilling.base import Plan, Spilling
+from watersmeet.spilling.expected import Expected, by_rows, expected
 from watersmeet.spilling.options import Spill
 from watersmeet.spilling.part import Owing, Part, cold, hot, parts
 from watersmeet.spilling.policies import POLICIES, Links, Policy
@@ -54,10 +55,13 @@ class Controller(Spilling):
         record, paid = Record.of(after).until(at), _summed(shown, "paidPairs")
         if round:
             record = record.rounded(took, _probed(shown) + paid, _summed(shown, "paidUnits"))
+            next_ = Expected(record.coming)
         else:
-            record = record.batched(at, took, _probed(shown), paid, self.spill.seconds)
-        decision = self._decision(found, record, Situation(at, batch + 1, self._links(tree, after)))
-        record = record.noting(decision, batch, at, sum(part.owed for part in found))
+            record = record.batched(at, took, _probed(shown), paid, self.spill.seconds, by_rows(found))
+            next_ = expected(found, record)
+        decision = self._decision(found, record, Situation(at, batch + 1, self._links(tree, after), next_, round))
+        coming = next_.own + next_.of(decision.hot(found))
+        record = record.noting(decision, batch, at, sum(part.owed for part in found), coming)
         decided = tree.decided(after, _choices(decision))
         told = progress(self._parts(tree, decided), record, decision, _summed(shown, "paidRows"), at, self.spill)
         ledger = replace(decided.ledger, notes=record.to_json())
@@ -95,7 +99,7 @@ class Controller(Spilling):
 
     def _decision(self, found: Sequence[Part], record: Record, now: "Situation") -> Decision:
         held, away = sum(part.bytes for part in hot(found)), cold(found)
-        due, why, interval = self._overdue(away, now), self._above(held, record), self.spill.interval_us
+        due, why, interval = self._overdue(away, now), self._above(found, held, record, now), self.spill.interval_us
         rested = record.returned is None or now.at - record.returned >= interval
         crowded = self._crowded(away, now, back=rested and why is None)
         if why is not None:
@@ -103,25 +107,36 @@ class Controller(Spilling):
         if crowded.pay or not away:
             return crowded.along(due)
         quiet = record.changed is not None and now.at - record.changed >= interval
-        if not self._below(held, record.took) and not quiet:
-            return self._kept_cold(found).along(due)
-        if not rested:
-            return self._meanwhile(away, record, now).along(due)
-        return self._returned(away, record, now, held).along(due)
+        new = [] if now.round else _regrown(found)
+        coming = now.expected.own + now.expected.of(hot(found)) - now.expected.of(new)
+        below = self._below(held, coming) or quiet
+        kept_cold = self._kept_cold(new, now, self._spare(coming) if below else 0.0)
+        if kept_cold.cool or not below:
+            return kept_cold.along(due)
+        spare = self._spare(coming + now.expected.of(new))
+        back = self._returned(away, record, now, held, spare) if rested else Decision()
+        return (back if back.kind else self._meanwhile(away, record, now, spare)).along(due)
 
-    def _above(self, held: int, record: Record) -> str | None:
+    def _above(self, found: Sequence[Part], held: int, record: Record, now: "Situation") -> str | None:
         """Return which mark was passed, as the beginning of a sentence; None if none was, or if it would not help."""
         memory, seconds = self.spill.memory_bytes, self.spill.seconds
         if memory is not None and held >= memory:
             return f"hot state took {size(held)} (limit {size(memory)})"
-        if seconds is not None and record.late >= PATIENCE and record.work > (record.took - seconds) / 2:
-            return f"{record.late} batches on end took too long, the last one {record.took:.3g} s (limit {seconds:g} s)"
-        return None
+        if seconds is None or record.late < PATIENCE:
+            return None
+        gain = now.expected.of(hot(found))
+        if not 0 < now.expected.own + gain - seconds < 2 * gain:
+            return None
+        return f"{record.late} batches in a row took too long, the last one {record.took:.3g} s (limit {seconds:g} s)"
 
-    def _below(self, held: int, took: float) -> bool:
+    def _below(self, held: int, coming: float) -> bool:
         """Tell whether all lower marks are kept."""
         memory, seconds, low = self.spill.memory_bytes or inf, self.spill.seconds or inf, self.spill.low
-        return held <= low * memory and took <= low * seconds
+        return held <= low * memory and coming <= low * seconds
+
+    def _spare(self, coming: float) -> float:
+        """Return the seconds that are left of a batch's time."""
+        return max(0.0, self.spill.fill * (self.spill.seconds or inf) - coming)
 
     def _spilled(self, found: Sequence[Part], record: Record, now: "Situation", held: int, why: str) -> Decision:
         """Put off what ranks lowest, up to the share, and on until both marks are kept; then what follows it."""
@@ -129,7 +144,11 @@ class Controller(Spilling):
         alike: dict[str, list[Part]] = defaultdict(list)
         for part in hot(found):
             alike["" if policy.together else part.join].append(part)
-        chosen = [part for some in alike.values() for part in self._lowest(policy.lowest(some), record, held)]
+        coming, chosen = now.expected.own + now.expected.of(hot(found)), list[Part]()
+        for some in alike.values():
+            lowest = self._lowest(policy.lowest(some), now.expected, coming, held)
+            coming, held = coming - now.expected.of(lowest), held - sum(part.bytes for part in lowest)
+            chosen += lowest
         names = {part.name for part in chosen}
         followers = policy.followers(chosen, [part for part in hot(found) if part.name not in names], now.links)
         if not chosen:
@@ -140,32 +159,45 @@ class Controller(Spilling):
         )
         return Decision("spill", says, taken, followed=len(followers))
 
-    def _kept_cold(self, found: Sequence[Part]) -> Decision:
-        """Put off what is new in partitions that are cold: between the limits they stay as they are."""
-        away = {(part.join, part.group[:2]) for part in cold(found) if part.group.of > 1}
-        new = [part for part in hot(found) if (part.join, part.group[:2]) in away]
-        if not new:
-            return Decision()
-        return Decision("spill", f"between the limits: {_counted(new)} put off, in partitions that are", new)
+    def _kept_cold(self, new: Sequence[Part], now: "Situation", spare: float) -> Decision:
+        """Put off what is new in partitions that are cold, but for what the next batch has time for.
 
-    def _lowest(self, ranked: Sequence[Part], record: Record, held: int) -> list[Part]:
+        [!] What came with a batch is asked by all of the next: where all else is cold, that is most of what there is to
+        do, and a batch that is short since nothing was hot says nothing of it.
+        """
+        late = list[Part]()
+        for part in self._policy(self.spill.policy, now.next).highest(new):
+            cost = now.expected.of([part])
+            late += [part] if cost > spare or not spare else []
+            spare -= 0.0 if part in late else cost
+        if not late:
+            return Decision()
+        return Decision("keep", cool=late)
+
+    def _lowest(self, ranked: Sequence[Part], expected: Expected, coming: float, held: int) -> list[Part]:
         """Return the first parts that make up the share, and as many more as the marks ask for.
 
         [!] A batch that takes long lets more tuples come for the next. What that one would take is what counts: batches
         would grow faster than work is put off.
+
+        Args:
+            ranked: The parts.
+            expected: What the next batch would take part by part,
+            coming: and in all.
+            held: The bytes that are hot.
         """
         memory, seconds = self.spill.memory_bytes or inf, self.spill.seconds or inf
-        own, pairs = sum(part.bytes for part in ranked), sum(part.work for part in ranked)
-        chosen, bytes_, left = list[Part](), 0, record.next_work
+        own, left = sum(part.bytes for part in ranked), expected.of(ranked)
+        chosen, bytes_ = list[Part](), 0
         for part in ranked:
             spare = left <= SPARED * seconds
-            quick = spare or record.took - record.work + left <= seconds
+            quick = spare or coming <= seconds
             enough = bytes_ >= self.spill.share * own or (spare and held < memory)  # it is for time alone
             if enough and quick and held - bytes_ < memory:
                 break
             chosen.append(part)
             bytes_ += part.bytes
-            left -= record.next_work * part.work / pairs if pairs else 0.0
+            left, coming = left - expected.of([part]), coming - expected.of([part])
         return chosen
 
     def _overdue(self, away: Sequence[Part], now: "Situation") -> Decision:
@@ -184,7 +216,7 @@ class Controller(Spilling):
 
         Paying alone helps, too: what was kept for the debts alone leaves.
         """
-        disk, bytes_ = self.spill.disk_bytes, sum(part.bytes for part in away)
+        disk, bytes_ = self.spill.disk_bytes, sum(part.stored for part in away)
         if disk is None or bytes_ <= disk:
             return Decision()
         chosen = list[Part]()
@@ -192,8 +224,8 @@ class Controller(Spilling):
             if bytes_ <= disk:
                 break
             chosen.append(part)
-            bytes_ -= part.bytes
-        says = f"cold state took {size(sum(part.bytes for part in away))} (limit {size(disk)}): "
+            bytes_ -= part.stored
+        says = f"cold state took {size(sum(part.stored for part in away))} (limit {size(disk)}): "
         if back:
             names = frozenset(part.name for part in chosen)
             return Decision("return", f"{says}{_counted(chosen)} back", pay=[(p, now.next) for p in chosen], back=names)
@@ -202,25 +234,25 @@ class Controller(Spilling):
             Decision("pay", f"{says}{_counted(owed)} paid", pay=[(p, now.next) for p in owed]) if owed else Decision()
         )
 
-    def _meanwhile(self, away: Sequence[Part], record: Record, now: "Situation") -> Decision:
+    def _meanwhile(self, away: Sequence[Part], record: Record, now: "Situation", spare: float) -> Decision:
         """Pay what the next batch has time for: a batch begins in any case, a round would have to."""
-        spare = self.spill.fill * (self.spill.seconds or 0.0) - record.took
+        spare = 0.0 if self.spill.seconds is None else spare
         ranked = self._policy(self.spill.pay or self.spill.policy, now.next).highest([p for p in away if p.owed])
         paid = affordable(ranked, record, spare, now.next) if spare > 0 else []
         return Decision("pay", pay=paid) if paid else Decision()
 
-    def _returned(self, away: Sequence[Part], record: Record, now: "Situation", held: int) -> Decision:
+    def _returned(self, away: Sequence[Part], record: Record, now: "Situation", held: int, seconds: float) -> Decision:
         """Bring back what ranks highest, whole units, as far as it fits; pay some of what would take too long."""
         spill = self.spill
         room = spill.fill * (spill.memory_bytes or inf) - held
-        seconds = spill.fill * (spill.seconds or inf) - record.took
         ranked = self._policy(spill.pay or spill.policy, now.next).highest(away)
         fitting = list[Part]()
         for part in ranked:
-            if part.bytes <= room:
+            cost = now.expected.of([part])
+            if part.bytes <= room and cost <= seconds:
                 fitting.append(part)
-                room -= part.bytes
-        paid = affordable(fitting, record, max(0.0, seconds), now.next)
+                room, seconds = room - part.bytes, seconds - cost
+        paid = affordable(fitting, record, seconds, now.next)
         back = frozenset(part.name for part, end in paid if end == now.next)
         if not paid:
             return Decision()
@@ -236,11 +268,21 @@ class Situation:
         at: When the batch was offered, by the driver's clock, in microseconds.
         next: The number of the next batch.
         links: How the joins hang together.
+        expected: What the next batch will take.
+        round: Whether it was a round: then nothing is new.
     """
 
     at: int
     next: int
     links: Links
+    expected: Expected
+    round: bool = False
+
+
+def _regrown(found: Sequence[Part]) -> list[Part]:
+    """Return what is hot in partitions that are cold."""
+    away = {part.place for part in cold(found) if part.group.of > 1}
+    return [part for part in hot(found) if part.place in away]
 
 
 def affordable(ranked: Sequence[Part], record: Record, seconds: float, batch: int) -> list[tuple[Part, int]]:

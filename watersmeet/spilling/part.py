@@ -23,6 +23,10 @@ KEY_BYTES = 16
 """About how many bytes a process keeps for a row and an indexed column."""
 
 
+Place = tuple[str, int, int]
+"""A partition of a join: the join's path, of how many partitions, and which."""
+
+
 class Owing(NamedTuple):
     """A batch whose tuples have not asked a unit.
 
@@ -47,10 +51,11 @@ class Part:
         chunks: Its chunks, by id.
         rows: How many rows they have.
         bytes: What they take in memory while they are hot: the rows, and what processes keep of them.
+        stored: What they take on disk.
         low: The earliest time in them.
         high: The latest.
         worth: What the group has been worth, together with those that are judged with it.
-        work: The pairs that were looked at in the group alone.
+        fresh: How many of the rows came with the last batch.
         weight: How much the user says it is worth.
         unit: The cold unit; None if it is hot.
         owing: The batches whose tuples have not asked it: each with how many it brought, and when it was offered.
@@ -66,7 +71,8 @@ class Part:
     low: int
     high: int
     worth: Tally
-    work: float = 0.0
+    stored: int = 0
+    fresh: int = 0
     weight: float = 0.0
     unit: Unit | None = None
     owing: tuple[Owing, ...] = ()
@@ -79,6 +85,11 @@ class Part:
         return self.join, self.group, HOT if self.unit is None else self.unit.number
 
     @property
+    def place(self) -> Place:
+        """The partition that it is of."""
+        return self.join, self.group.of, self.group.partition
+
+    @property
     def owed(self) -> int:
         """How many tuples have not asked it."""
         return sum(batch.rows for batch in self.owing)
@@ -88,7 +99,7 @@ class Part:
         """When the first of their batches was offered."""
         return self.owing[0].at if self.owing else None
 
-    def pairs(self, rows: int) -> float:
+    def pairs(self, rows: float) -> float:
         """Return about how many pairs tuples look at that ask it: each at half of its rows."""
         return rows * self.rows / 2
 
@@ -116,8 +127,8 @@ def parts(path: str, query: Query, state: Manifest, slice: int, processes: int) 
     made = []
     for (group, number), chunks in found.items():
         part = _part(path, query, group, chunks, processes)
-        own = state.ledger.worth.get(group, Tally())
-        part = replace(part, worth=known.get(_key(group), Tally()), work=own.pairs)
+        fresh = sum(chunk.rows for chunk in chunks if chunk.arrived.first == state.batch)
+        part = replace(part, worth=known.get(_key(group), Tally()), fresh=fresh)
         part = replace(part, closed=group[:2] in state.ledger.closed)
         made.append(_owed(part, state.ledger, units[number], reached.get(number)) if number in units else part)
     return made
@@ -141,6 +152,7 @@ def _part(path: str, query: Query, group: Group, chunks: Sequence[Chunk], proces
         min(chunk.low for chunk in chunks),
         max(chunk.high for chunk in chunks),
         Tally(),
+        stored=sum(chunk.place.length for chunk in chunks),
         weight=max((_weight(query, chunk) for chunk in chunks), default=LIGHTEST),
         given={stream: sum(c.rows for c in chunks if c.stream == stream) for stream in {c.stream for c in chunks}},
     )

@@ -32,7 +32,7 @@ class Decision(NamedTuple):
     """What is decided after a batch.
 
     Attributes:
-        kind: `spill`, `return`, `pay` or nothing.
+        kind: `spill`, `keep` what is new in cold partitions cold, `return`, `pay` or nothing.
         why: The numbers that led to it, as a sentence; empty if it isn't worth remembering.
         cool: The parts that are put off.
         pay: The cold parts that are paid, each up to a batch.
@@ -56,6 +56,11 @@ class Decision(NamedTuple):
             ends[part.name] = part, max(end, ends.get(part.name, (part, end))[1])
         return self._replace(why="; ".join(filter(None, [self.why, other.why])), pay=list(ends.values()))
 
+    def hot(self, found: Sequence[Part]) -> list[Part]:
+        """Return what is hot of some parts by this decision."""
+        cooled = {part.name for part in self.cool}
+        return [p for p in found if p.name in self.back or (p.unit is None and p.name not in cooled)]
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -67,6 +72,8 @@ class Record:
         part: The seconds that a unit takes to be paid, beside its pairs.
         took: The seconds that the last batch took, payments and rounds aside.
         work: Those of them that it took to look at pairs, about.
+        looked: The share of the pairs, by rows alone, that a batch's tuples look at.
+        coming: The seconds that the next batch will take, payments aside, about.
         growth: About how many times as many tuples the next batch brings: as many as come while this one runs, if that
             takes longer than those of this one took to come.
         offered: When the last batch was offered, by the driver's clock, in microseconds.
@@ -83,6 +90,8 @@ class Record:
     part: float = 0.002
     took: float = 0.0
     work: float = 0.0
+    looked: float = 1.0
+    coming: float = 0.0
     growth: float = 1.0
     offered: int | None = None
     late: int = 0
@@ -117,12 +126,9 @@ class Record:
         grown = None if self.grown is None else (min(self.grown[0], now), self.grown[1])
         return replace(self, returned=returned, changed=changed, offered=offered, grown=grown)
 
-    @property
-    def next_work(self) -> float:
-        """The seconds that pairs of the next batch would take, if nothing were put off."""
-        return self.growth * self.work
-
-    def batched(self, now: int, took: float, pairs: float, paid: float, seconds: float | None) -> "Record":
+    def batched(
+        self, now: int, took: float, pairs: float, paid: float, seconds: float | None, by_rows: float = 0.0
+    ) -> "Record":
         """Return the record after a batch; what it took to pay is left out of its time, which had some to spare.
 
         Args:
@@ -131,6 +137,7 @@ class Record:
             pairs: The pairs that its own tuples looked at.
             paid: Those that earlier tuples did, which paid.
             seconds: How long it may take; None for any time.
+            by_rows: The pairs that its tuples had, by rows alone.
         """
         least = took if self.least is None else min(CREEP * self.least, took)
         pair = self._pair(took, least, pairs + paid)
@@ -139,7 +146,7 @@ class Record:
         came = 0.0 if self.offered is None else (now - self.offered) / 1e6
         growth = min(max(1.0, took / came), GROWTH) if came > 0 else 1.0
         known = replace(self, pair=pair, least=least, took=own, work=pairs * (pair or 0.0), late=late)
-        return replace(known, growth=growth, offered=now)
+        return replace(known, growth=growth, offered=now, looked=pairs / by_rows if by_rows else self.looked)
 
     def rounded(self, took: float, pairs: float, units: int) -> "Record":
         """Return the record after a round took its time to pay units, by looking at so many pairs."""
@@ -160,7 +167,7 @@ class Record:
         known, found = min(took / pairs, self.pair or inf), (took - least) / pairs
         return known if took < TELLING * least else min(found, (known + found) / 2)
 
-    def noting(self, decision: Decision, batch: int, now: int, owed: int) -> "Record":
+    def noting(self, decision: Decision, batch: int, now: int, owed: int, coming: float = 0.0) -> "Record":
         """Return the record after a decision.
 
         Args:
@@ -168,6 +175,7 @@ class Record:
             batch: The batch after which it was made.
             now: The driver's clock, in microseconds.
             owed: How many tuples have not asked all they should.
+            coming: The seconds that the next batch will take, payments aside.
         """
         grown = self.grown if owed >= self.owed and self.grown is not None else (now, owed)
         log = (*self.log, (batch, decision.kind, decision.why))[-REMEMBERED:] if decision.why else self.log
@@ -178,6 +186,7 @@ class Record:
             changed=now if moved or self.changed is None else self.changed,
             grown=grown if owed else None,
             owed=owed,
+            coming=coming,
             log=log,
         )
 

@@ -1,0 +1,157 @@
+"""What the next batch is expected to take, and that a burst settles down by it: no batch too long, none idle."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.spilling.test_thesis import MINUTE, decided, part
+from watersmeet.spilling import Controller, Spill
+from watersmeet.spilling.controller import PATIENCE, Situation
+from watersmeet.spilling.expected import Expected, by_rows, expected
+from watersmeet.spilling.part import Owing, Part
+from watersmeet.spilling.policies import Links
+from watersmeet.spilling.told import Decision, Record
+from watersmeet.state.units import Group, Tally, Unit
+
+
+def of(partition: int, rows: int, *, fresh: int = 0, start: int = 0, cold: bool = False, worth: float = 1.0) -> Part:
+    """Return a part of one of eight partitions."""
+    group = Group(8, partition, start)
+    unit = Unit(100 * partition + start + 1, group, 0) if cold else None
+    tally = Tally(results=worth, final=worth, tuples=1)
+    return Part("j", group, (f"{partition}/{start}",), rows, rows, 0, 0, tally, stored=rows, fresh=fresh, unit=unit)
+
+
+def test_by_rows_tuples_look_at_what_was_hot_and_at_each_other() -> None:
+    found = [of(0, 100), of(0, 10, fresh=10, start=1), of(1, 50, cold=True), of(1, 4, fresh=4, start=1)]
+    assert by_rows(found) == 10 * 100 / 2 + 10 * 10 / 4 + 4 * 4 / 4
+
+
+def test_what_came_last_is_asked_by_all_of_the_next() -> None:
+    found = [of(0, 100), of(0, 10, fresh=10, start=1), of(1, 50, cold=True)]
+    record = Record(pair=0.01, looked=0.5, took=3.0, work=2.0, growth=2.0)
+    next_ = expected(found, record)
+    assert next_.own == pytest.approx(1.0 + 0.005 * 20 * 20 / 4)
+    assert next_.of(found[:1]) == pytest.approx(0.005 * 20 * 100 / 2)
+    assert next_.of(found[1:2]) == pytest.approx(0.005 * 20 * 10 / 2)
+    assert next_.of(found[2:]) == 0  # nothing came for it
+
+
+def test_how_much_is_looked_at_is_told_by_the_last_batch() -> None:
+    known = Record(pair=1e-6)
+    assert known.batched(0, 1.0, 500.0, 0.0, None, by_rows=2000.0).looked == 0.25
+    assert replace(known, looked=0.5).batched(0, 1.0, 0.0, 0.0, None).looked == 0.5  # nothing came
+
+
+def test_what_is_new_in_cold_partitions_stays_cold_but_for_what_there_is_time_for() -> None:
+    spill = Spill(within="1 second", policy="local")
+    found = [of(0, 100, cold=True), of(1, 100, cold=True)]
+    found += [of(0, 9, fresh=9, start=1, worth=1), of(1, 9, fresh=9, start=1, worth=5)]
+    resting = Record(took=0.5, returned=MINUTE, changed=MINUTE)
+
+    def kept(cost: float) -> set[int]:
+        next_ = Expected(0.5, {p.name: cost for p in found[2:]})
+        decision = decided(spill, found, MINUTE, resting, next_)
+        assert decision.kind == ("keep" if decision.cool else "")
+        return {p.group.partition for p in decision.cool}
+
+    assert kept(0.2) == set()
+    assert kept(0.3) == {0}  # the better one fits into what is left of 0.96 s
+    assert kept(0.5) == {0, 1}
+
+
+def test_a_round_puts_nothing_off_for_a_batch_that_was_long_ago() -> None:
+    spill = Spill(within="2100 milliseconds", policy="local", share=0.1)
+    parts = [replace(part(at, 100, at, False), rows=100) for at in range(10)]
+    parts.append(replace(part(10, 1, 99, False), rows=0, fresh=8))
+    late = Record(pair=1e-3, took=4.0, work=4.0, late=PATIENCE)
+    next_ = expected(parts, late)
+    gone = decided(spill, parts, MINUTE, late, next_)
+    left = [p for p in parts if p.name not in {q.name for q in gone.cool}]
+    coming = next_.own + next_.of(gone.hot(parts))
+    again = Situation(MINUTE, 100, Links(), Expected(coming), round=True)
+    assert gone.cool and not Controller(spill)._decision(left, late.rounded(1.0, 10, 1), again).cool
+    still = decided(spill, left, MINUTE, late, expected(left, late))
+    assert not still.cool  # nor would a batch: what is expected keeps the limit
+
+
+def test_between_the_marks_units_come_back_after_an_interval() -> None:
+    spill, record = Spill(memory=1000, policy="local", oldest="1 day"), Record(changed=0)
+    kinds = []
+    for minute in range(1, 8):
+        found = [of(1, 890), of(0, 10, cold=True), of(0, 5, fresh=5, start=minute)]
+        decision = decided(spill, found, minute * MINUTE, record)
+        record = record.noting(decision, minute, minute * MINUTE, 1)
+        kinds.append(decision.kind)
+    assert kinds[:2] == ["keep", "return"] and not any(kind == "spill" for _, kind, _ in record.log)
+
+
+def test_no_more_comes_back_than_a_batch_has_time_for() -> None:
+    spill = Spill(within="1 second", policy="local")
+    parts = [part(at, 100, at, at > 0) for at in range(10)]
+    next_ = Expected(0.5, {p.name: 0.15 for p in parts[1:]})
+    assert len(decided(spill, parts, MINUTE, Record(pair=1e-6, took=0.5), next_).back) == 3  # up to 0.96 s
+
+
+def test_what_does_not_fit_is_paid_all_the_same() -> None:
+    spill = Spill(memory=1000, within="1 second", policy="local")
+    parts = [part(0, 800, 9, False), part(1, 200, 1, True, (Owing(1, 5, 0),))]
+    decision = decided(spill, parts, MINUTE, Record(pair=1e-6, took=0.1))
+    assert decision.pay and not decision.back
+
+
+def test_joins_that_are_ranked_one_by_one_put_off_no_more_than_need_be() -> None:
+    spill = Spill(memory=500, policy="local", share=0.1)
+    parts = [replace(part(at, 100, at, False), join=join) for join in ("j", "j_0") for at in range(6)]
+    assert sum(p.bytes for p in decided(spill, parts, 0).cool) == 800  # 400 of 500 bytes are left, not 0
+
+
+def test_cold_state_counts_as_it_lies_on_disk() -> None:
+    spill = Spill(memory=1000, policy="local", disk=700, oldest="1 day")
+    packed = replace(part(7, 900, 1, True, (Owing(1, 5, 0),)), stored=300)
+    resting = Record(returned=MINUTE, changed=MINUTE)
+    found = [packed, part(0, 900, 9, False)]
+    assert not decided(spill, found, MINUTE, resting).pay
+    assert decided(spill, [replace(packed, stored=800), found[1]], MINUTE, resting).pay
+
+
+SECONDS, LENGTH, PAIR = 3.0, 5, 1.8e-7
+"""How long a batch may take, for how many batches rows are asked, and what a pair takes."""
+
+
+def simulated(rates: list[float]) -> tuple[list[float], list[set[int]]]:
+    """Return how long batches take, and which of eight partitions were probed, the first two of them productive.
+
+    A pair takes 0.18 microseconds, a batch half a second in any case. A batch brings rows for four seconds, or for as
+    long as the one before took.
+    """
+    spill = Spill(within=f"{SECONDS:g} seconds", policy="local", interval="20 seconds")
+    controller, record, parts = Controller(spill), Record(pair=PAIR, least=0.5), list[Part]()
+    took, now, times, probed = 0.0, 0.0, list[float](), list[set[int]]()
+    for batch, rate in enumerate(rates):
+        rows = [int(rate * max(4.0, took) * (0.15 / 2 if p < 2 else 0.85 / 6)) for p in range(8)]
+        fresh = [of(p, rows[p], fresh=rows[p], start=batch, worth=9.0 if p < 2 else 1.0) for p in range(8)]
+        hot = [p for p in parts if p.unit is None]
+        pairs = by_rows([*hot, *fresh])
+        took, now = 0.5 + PAIR * pairs, now + max(4.0, took)
+        probed.append({p.group.partition for p in hot if p.group.start == batch - 1})
+        times.append(took)
+        parts = [replace(p, fresh=0) for p in parts if p.group.start > batch - LENGTH] + fresh
+        record = record.batched(int(now * 1e6), took, pairs, 0, spill.seconds, by_rows(parts))
+        next_ = expected(parts, record)
+        decision: Decision = controller._decision(parts, record, Situation(int(now * 1e6), batch + 1, Links(), next_))
+        record = record.noting(decision, batch, int(now * 1e6), 1, next_.own + next_.of(decision.hot(parts)))
+        gone = {p.name for p in decision.cool}
+        parts = [of(*p.group[1:2], p.rows, fresh=p.fresh, start=p.group.start, cold=True, worth=p.worth.results)
+                 if p.name in gone else p for p in parts]  # fmt: skip
+        parts = [replace(p, unit=None) if p.name in decision.back else p for p in parts]
+    return times, probed
+
+
+def test_a_burst_settles_down() -> None:
+    """[!] A batch that is short since all was cold once made the next one hot again: every other one took too long."""
+    times, probed = simulated([560.0] * 8 + [3360.0] * 30 + [560.0] * 20)
+    assert all(found == set(range(8)) for found in probed[1:9])  # nothing is put off without need
+    assert max(times[11:38]) < 1.15 * SECONDS and min(times[12:38]) > 0.8 * SECONDS
+    assert max(times[23:38]) < SECONDS and all(found == {0, 1} for found in probed[23:38])  # the productive ones
+    assert probed[-1] == set(range(8)) and max(times[-8:]) < SECONDS
