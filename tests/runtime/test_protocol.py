@@ -20,6 +20,8 @@ from watersmeet.runtime.protocol import (
     Deliver,
     Delivered,
     Event,
+    Intend,
+    Lulled,
     Offered,
     Opened,
     Protocol,
@@ -35,10 +37,13 @@ from watersmeet.runtime.protocol import (
 )
 from watersmeet.runtime.timing import latency, timed
 from watersmeet.runtime.tree import Job, JoinTree
+from watersmeet.spilling.base import Plan, Spilling
 from watersmeet.state import manifest as manifests
+from watersmeet.state.choice import Choice
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 from watersmeet.state.delivery import Delivery
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.rounds import Round
 from watersmeet.state.store import Store
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("id", pa.int64())])
@@ -178,6 +183,37 @@ def test_a_start_delivers_what_the_last_run_left() -> None:
     assert kinds(protocol.handle(Offered(7))) == [Deliver, Sweep], "before anything is swept"
     protocol.handle(Delivered(7))
     assert protocol.handle(Offered(7)) == []
+
+
+class Always(Spilling):
+    """Has nothing to put off, and pays nothing in every round that there is time for."""
+
+    def decided(self, tree: Plan, after: Manifest, took: float, now: float, round: bool) -> Manifest:
+        return after
+
+    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, Choice]:
+        return {"j": Choice()} if seconds else {}
+
+
+def test_a_round_is_written_down_before_it_runs_and_again_if_it_was_cut() -> None:
+    tree = alone()
+    protocol = Protocol(tree, tree.start(), spilling=Always())
+    first = protocol.handle(Lulled(seconds=1.0))
+    assert kinds(first) == [Sweep, Intend, Run] and first[1] == Intend(Round(0, {"j": Choice()}))
+    assert protocol.handle(Lulled(seconds=9.0)) == first[1:], "writing it down may have failed"
+    protocol.handle(Ran({"j": Job([report()])}))
+    (commit,) = protocol.handle(Published())
+    protocol.handle(Committed(commit.manifest))  # type: ignore[union-attr]
+    assert protocol.begun is None and kinds(protocol.handle(Lulled(seconds=1.0)))[-2:] == [Intend, Run]
+
+
+def test_a_lull_delivers_what_is_left() -> None:
+    tree = alone()
+    found = Manifest(7, tree.start().streams, digest="seven", offered=7, deliveries=FILES)
+    protocol = Protocol(tree, found, spilling=Always())
+    assert protocol.undelivered and protocol.handle(Lulled()) == [Deliver(7, FILES)]
+    protocol.handle(Delivered(7))
+    assert not protocol.undelivered and protocol.handle(Lulled()) == []
 
 
 def test_nothing_is_withdrawn_or_published_if_a_node_did_not_report() -> None:

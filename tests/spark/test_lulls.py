@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from watersmeet.spark.lulls import IDLE, LEAST, QUIET, Lulls
+from watersmeet.spark.lulls import IDLE, LEAST, LOOKED, QUIET, Lulls
 
 SOON, LONG_AGO = 0.05, 60.0
 
@@ -34,3 +34,33 @@ def test_until_the_next_batch_is_due_there_is_time_for_a_round() -> None:
 def test_where_nothing_new_has_come_a_round_may_take_longer(due: float | None, expected: float) -> None:
     assert slack(False, LONG_AGO, due) == expected
     assert slack(False, SOON, None) == 0.0
+
+
+def test_where_no_batch_comes_after_a_start_what_was_owed_is_paid() -> None:
+    runner: Any = SimpleNamespace(times=(None, None), due=None)
+    query: Any = SimpleNamespace(status={"isTriggerActive": False})
+    lulls = Lulls(query, runner, ends=False)
+    assert lulls._slack() == 0.0
+    lulls._since -= IDLE + 0.1
+    assert lulls._slack() == QUIET
+    runner.times = (time.monotonic(), None)  # the first batch is under way
+    assert lulls._slack() == 0.0
+
+
+def test_a_round_that_pays_nothing_is_not_tried_again_before_the_next_batch() -> None:
+    tried, state, now = list[int](), SimpleNamespace(batch=3), time.monotonic() - LONG_AGO
+
+    def round(seconds: float) -> bool:
+        tried.append(state.batch)
+        return False
+
+    protocol = SimpleNamespace(state=state)
+    runner: Any = SimpleNamespace(times=(now, now), due=None, protocol=protocol, round=round)
+    query: Any = SimpleNamespace(status={"isTriggerActive": False}, isActive=True)
+    lulls = Lulls(query, runner, ends=False)
+    lulls.start()
+    for batch in (3, 4):
+        state.batch = batch
+        time.sleep(8 * LOOKED)
+    lulls.end()
+    assert tried == [3, 4]

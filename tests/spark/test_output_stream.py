@@ -96,7 +96,7 @@ def test_a_stream_over_the_output_sees_each_result_once(
             downstream.processAllAvailable()
         with monkeypatch.context() as patch:
             amid_delivery(patch, 1)
-            with pytest.raises(wm.StateError, match="CutShort: delivery"):
+            with pytest.raises(wm.StateError, match=r"Batch \d is safe, but its files .* folders: CutShort: delivery"):
                 go_on()
         downstream.processAllAvailable()
         go_on()

@@ -297,12 +297,12 @@ class Protocol:
         known = self.begun is not None
         round = self.begun or self._round(lull)
         if round is None:
-            return []
+            return self._undelivered()
         clear = self._clear()
         self.begun, self._withdrawn = round, self._withdrawn and not known  # what was cut may have left something
         plans = self.tree.plan(self.tree.decided(self.state, round.choices), None, round=True)
         self._doing = _Doing(round.batch, lull, plans)
-        return [*clear, *([] if known else [Intend(round)]), Run(plans)]
+        return [*clear, Intend(round), Run(plans)]  # [!] again, if it was begun: writing it down may have failed
 
     def _round(self, lull: Lulled) -> Round | None:
         """Return the round that is worth while now, if any."""
@@ -324,6 +324,11 @@ class Protocol:
         live = self.state
         needed = live.files | manifests.chain(live.batch) | history.kept(live.batch)
         return [*left, Sweep(needed if self.begun is None else needed | {rounds.path_of(self.begun.batch)})]
+
+    @property
+    def undelivered(self) -> bool:
+        """Whether the last batch is committed, but its files are not all in their folders."""
+        return bool(self._undelivered())
 
     def _undelivered(self) -> list[Action]:
         """Return how to deliver the files of the last batch, unless that is done."""

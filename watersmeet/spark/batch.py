@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import RLock
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -112,6 +112,7 @@ class BatchRunner(Runtime):
         spilling: What decides on work that is put off, if some may be.
         observed: Whether Spark's own progress is to carry the figures of batches.
         cut: Whether a batch may have reached the sink that is not committed: it must come before any round.
+        closed: Whether no more batches are to begin.
         turn: Whoever runs a batch or a round holds it.
         times: When the last batch began, and when it ended, by a clock of this process; None before it did.
         active: Tells whether Spark still runs batches; not once the query is being stopped.
@@ -131,6 +132,7 @@ class BatchRunner(Runtime):
     times: tuple[float | None, float | None] = (None, None)
     active: Callable[[], bool] = lambda: True
     cut: bool = False
+    closed: bool = False
     store: Store = field(init=False)
     protocol: Protocol = field(init=False)
     _batch: DataFrame | None = None
@@ -184,6 +186,8 @@ class BatchRunner(Runtime):
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Run one batch; first of all a round that was cut."""
         with self.turn:
+            if self.closed:
+                self._refuse()
             self.times = time.monotonic(), None
             try:
                 began = self.clock()
@@ -209,6 +213,20 @@ class BatchRunner(Runtime):
             finally:
                 self._batch = None
                 self.times = self.times[0], time.monotonic()
+
+    def close(self) -> None:
+        """Let the batch under way end, and begin no other.
+
+        [!] Who stops the query must not keep the turn meanwhile: Spark waits for a batch that waits for it.
+        """
+        with self.turn:
+            self.closed = True
+
+    def _refuse(self) -> NoReturn:
+        """Refuse a batch of a query that is about to be stopped, as soon as Spark knows; the next start begins it."""
+        while self._goes_on():
+            time.sleep(WAITED)
+        raise Interrupted
 
     def _goes_on(self) -> bool:
         try:
@@ -291,7 +309,10 @@ class BatchRunner(Runtime):
             pass
         if isinstance(error, PySparkException) and re.search(DATA_ERROR, str(error)):
             return PredicateError(f"Spark raised an error while reading new tuples: {said(error)}.")
-        told = StateError(f"Batch {number} was not written: {_what(error)}; start the query again once that is fixed.")
+        says = f"Batch {number} was not written"
+        if self.protocol.undelivered:
+            says = f"Batch {self.protocol.state.batch} is safe, but its files could not be put into their folders"
+        told = StateError(f"{says}: {_what(error)}; start the query again once that is fixed.")
         told.__cause__ = error
         return told if isinstance(error, Exception) else error
 

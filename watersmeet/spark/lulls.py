@@ -33,7 +33,7 @@ class Lulls(threading.Thread):
     def __init__(self, query: StreamingQuery, runner: BatchRunner, ends: bool) -> None:
         super().__init__(name="watersmeet-lulls", daemon=True)
         self._query, self._runner, self.ends = query, runner, ends
-        self._stopped = threading.Event()
+        self._stopped, self._since, self._vain = threading.Event(), time.monotonic(), -1
         self.error: WatersmeetError | None = None
 
     def end(self) -> None:
@@ -50,18 +50,23 @@ class Lulls(threading.Thread):
                     self._try(partial(self._runner.settle, lambda: False))
                 return
             seconds = self._slack()
-            if seconds >= LEAST:
-                self._try(partial(self._runner.round, seconds))
+            if seconds >= LEAST and self._runner.protocol.state.batch != self._vain:
+                self._try(partial(self._pay, seconds))
+
+    def _pay(self, seconds: float) -> None:
+        """Run a round; where there is nothing to pay, there won't be before the next batch."""
+        if not self._runner.round(seconds):
+            self._vain = self._runner.protocol.state.batch
 
     def _slack(self) -> float:
         """Return for about how many seconds no batch is expected."""
         began, ended = self._runner.times
-        if ended is None or began is None or began > ended or self._query.status["isTriggerActive"]:
-            return (
-                0.0  # [!] between what it calls us for, Spark plans and commits: a round would hold up the next batch
-            )
+        if self._query.status["isTriggerActive"] or (began is not None and ended is None):
+            return 0.0  # [!] between two calls Spark plans and commits: a round would hold up the next batch
         now, due = time.monotonic(), self._runner.due
-        if due is not None and now < began + due:
+        if began is None or ended is None:  # the first batch of this start would have come: there is nothing new
+            began = ended = self._since
+        elif due is not None and now < began + due:
             return began + due - now
         quiet = now - max(ended, began + (due or 0.0)) > IDLE  # the next one would have come: there is nothing new
         return max(QUIET, due or 0.0) if quiet else 0.0

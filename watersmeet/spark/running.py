@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -158,8 +158,9 @@ class JoinQuery:
             try:
                 if self._lulls is not None:
                     self._lulls.end()
-                with self._runner.turn if settle else nullcontext():  # the batch under way is finished first
-                    self._query.stop()
+                if settle:
+                    self._runner.close()
+                self._query.stop()
                 if settle:
                     self._runner.settle(lambda: False)
             finally:
