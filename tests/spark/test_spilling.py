@@ -3,6 +3,8 @@
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
+from time import sleep
 from typing import Any
 
 import pytest
@@ -78,6 +80,30 @@ def test_settle_pays_while_the_query_runs_and_stop_can_settle(spark: SparkSessio
     query.stop(settle=True)
     assert results(tmp_path, case.names) == expected(case).results
     query.settle()  # nothing is owed
+
+
+def test_stop_can_settle_amid_batches(spark: SparkSession, tmp_path: Path) -> None:
+    """The batch under way is finished; the one that Spark begins meanwhile is left to the next start."""
+    case = case_of(8, batches=6)
+    harness.write(tmp_path / "in", case.batches)
+    inputs, under_way = frames(spark, tmp_path / "in", case.names), Event()
+
+    def slow(step: str) -> None:
+        if step == "sink":
+            under_way.set()
+            sleep(1.0)
+
+    writer = join_of(case, inputs, spill=TIGHT).writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.start(str(tmp_path / "out"))
+    query._runner.after = slow
+    assert under_way.wait(60)
+    query.stop(settle=True)
+    done = sum(not p["round"] for p in query.progress)
+    assert 0 < done < 6 and query.exception() is None and not query.isActive
+    known = expected(Case(case.streams, case.batches[:done], case.where, case.holds, strategy=case.strategy))
+    assert results(tmp_path, case.names) == known.results
+    harness.run(join_of(case, frames(spark, tmp_path / "in", case.names), spill=TIGHT).writeStream, tmp_path)
+    assert results(tmp_path, case.names) == expected(case).results
 
 
 @pytest.mark.parametrize("step", one_in(4, ["sink", "job", "reports", "manifest"]))
@@ -156,7 +182,9 @@ def test_explain_says_before_the_start_what_will_be_put_off(
         ({}, {"window": wm.count(3)}, "count window in a join above another"),
         ({}, {"delay": "1 second"}, "delay= can't be used on 'ab'"),
         ({}, {"idle": "1 second"}, "idle= can't be used on 'ab'"),
-        ({}, {"constraints": [wm.key("l")]}, "key"),
+        ({}, {"constraints": [wm.key("l")]}, r"key\(...\) can't be used on 'ab'"),
+        ({}, {"constraints": [wm.foreign_key("k", "c.k")]}, r"foreign_key\(...\) can't be used on 'ab'"),
+        ({}, {"punctuations": wm.punctuations(flag="over", on="k")}, "punctuations= can't be used on 'ab'"),
     ],
 )
 def test_what_depends_on_when_results_come_is_refused(
@@ -165,10 +193,21 @@ def test_what_depends_on_when_results_come_is_refused(
     harness.write(tmp_path / "in", cuts(1, "abc", batches=1))
     inputs = frames(spark, tmp_path / "in", "abc")
     leaves = {name: wm.stream(name, inputs[name], time="ts", window="10 seconds") for name in "abc"}
-    within = wm.join(leaves["a"], leaves["b"], where="a.k = b.k", select="a.id AS l, b.k AS k", **inner)
+    select = "a.id AS l, b.k AS k, a.id IS NULL AS over, _time"
+    within = wm.join(leaves["a"], leaves["b"], where="a.k = b.k", select=select, **inner)
     with pytest.raises(wm.DefinitionError, match=says):
         stream = wm.stream("ab", within, **{"window": "10 seconds", **outer})
         wm.join(stream, leaves["c"], where="ab.k = c.k", spill=TIGHT)
+
+
+def test_a_foreign_key_can_not_refer_to_what_comes_late(spark: SparkSession, tmp_path: Path) -> None:
+    harness.write(tmp_path / "in", cuts(1, "abc", batches=1))
+    inputs = frames(spark, tmp_path / "in", "abc")
+    a, b = (wm.stream(name, inputs[name], time="ts", window="10 seconds") for name in "ab")
+    ab = wm.stream("ab", wm.join(a, b, where="a.k = b.k", select="a.k AS k"), window="10 seconds")
+    c = wm.stream("c", inputs["c"], time="ts", window="10 seconds", constraints=[wm.foreign_key("k", "ab.k")])
+    with pytest.raises(wm.DefinitionError, match=r"foreign_key\(...\) of 'c' can't refer to 'ab', a join, together"):
+        wm.join(ab, c, where="ab.k = c.k", spill=TIGHT)
 
 
 @pytest.mark.parametrize(

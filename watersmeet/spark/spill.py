@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from watersmeet.errors import DefinitionError
-from watersmeet.model.metadata import Clustered, Key, Ordered
+from watersmeet.model.metadata import Clustered, ForeignKey, Key, Ordered, Punctuated
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
 from watersmeet.runtime.tree import JoinTree
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from watersmeet.spark.join import Join
 
 LATE = "spilling changes when its results arrive; remove one of the two"
-WORDS = {Key: "key", Ordered: "ordered", Clustered: "clustered"}
+WORDS = {
+    Key: "key(...)",
+    Ordered: "ordered(...)",
+    Clustered: "clustered(...)",
+    ForeignKey: "foreign_key(...)",
+    Punctuated: "punctuations=",
+}
 
 
 def weighted(query: Query, spill: Spill | None) -> Query:
@@ -103,6 +109,11 @@ def _check_above(join: "Join") -> None:
                 f"Stream '{spec.name}' has a count window in a join above another, and spill= changes in which order "
                 "that one's results come: use a window of time, or leave spill= out."
             )
+        for promise in spec.promises:
+            if isinstance(promise, ForeignKey) and promise.parent.stream in join.inner:
+                parent = join.query.streams[promise.parent.stream].name
+                says = f"foreign_key(...) of '{spec.name}' can't refer to '{parent}', a join, together with spill="
+                raise DefinitionError(f"{says}: {LATE}.")
         if at not in join.inner:
             continue
         if spec.idle is not None:
@@ -113,6 +124,4 @@ def _check_above(join: "Join") -> None:
         for promise in spec.promises:
             if type(promise) in WORDS:
                 word = WORDS[type(promise)]
-                raise DefinitionError(
-                    f"{word}(...) can't be used on '{spec.name}', a join, together with spill=: {LATE}."
-                )
+                raise DefinitionError(f"{word} can't be used on '{spec.name}', a join, together with spill=: {LATE}.")
