@@ -73,7 +73,7 @@ class Load:
     rate: int = 280
     before: float = 60.0
     burst: float = 120.0
-    after: float = 300.0
+    after: float = 240.0
     times: int = 6
 
     @property
@@ -96,8 +96,11 @@ def _things() -> Any:
     return np.random.default_rng(0).random((THINGS, BINS), np.float32)
 
 
-def rows(rng: np.random.Generator, count: int, now: float, length: float) -> pa.Table:
-    """Return the rows of a tick that ends now: those of productive regions lie close together."""
+def rows(rng: np.random.Generator, count: int, end: float, length: float) -> pa.Table:
+    """Return the rows of a tick that should end then, and are sent now: those of productive regions lie close together.
+
+    Event times are the same in all runs, seen from the start, so that all have the same results.
+    """
     named = np.array(regions())
     friendly = rng.random(count) < FRIENDLY_ROWS
     at = np.where(friendly, rng.integers(0, FRIENDLY, count), rng.integers(FRIENDLY, REGIONS, count))
@@ -105,11 +108,11 @@ def rows(rng: np.random.Generator, count: int, now: float, length: float) -> pa.
     few = THINGS // 12
     thing = np.where(friendly, rng.integers(0, few, count), rng.integers(few, THINGS, count))
     shown = _things()[thing] + rng.random((count, BINS), np.float32) * np.float32(0.01)
-    times = np.sort(rng.uniform(now - length, now, count))
+    times = np.sort(np.round(rng.uniform(-length, 0, count) * 1e6).astype(np.int64))
     return pa.table(
         {
-            "ts": pa.array((times * 1e6).astype(np.int64)).cast(pa.timestamp("us", "UTC")),
-            "sent": np.full(count, now),
+            "ts": pa.array(round(end * 1e6) + times).cast(pa.timestamp("us", "UTC")),
+            "sent": np.full(count, time.time()),
             "region": named[at],
             "histogram": [picture.tobytes() for picture in shown],
             "priority": friendly.astype(float),
@@ -120,15 +123,16 @@ def rows(rng: np.random.Generator, count: int, now: float, length: float) -> pa.
 
 def feed(folder: str, load: Load, seed: int, begun: Any, used: Any) -> None:
     """Write files, and note when it began and what CPU time it took; runs in a process of its own."""
-    rng, start = np.random.default_rng(seed), time.time()
+    rng, start = np.random.default_rng(seed), float(round(time.time()))
     begun.value = start
     for number in range(int(load.seconds / TICK)):
-        time.sleep(max(0.0, start + (number + 1) * TICK - time.time()))
-        busy = load.before <= time.time() - start < load.before + load.burst
+        due = start + (number + 1) * TICK
+        time.sleep(max(0.0, due - time.time()))
+        busy = load.before <= (number + 1) * TICK < load.before + load.burst
         count = int(load.rate * TICK * (load.times if busy else 1))
         for name in "ab":
             draft = Path(folder, name, f".{number:06d}")
-            pq.write_table(rows(rng, count, time.time(), TICK), draft)
+            pq.write_table(rows(rng, count, due, TICK), draft)
             draft.rename(draft.with_name(f"{number:06d}.parquet"))
         used.value = time.process_time()
 
@@ -362,9 +366,9 @@ def main() -> None:
             )
         }
         console.print(shown)
-    given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "spill.json").write_text(json.dumps(found, indent=1))
-    draw(found, given.out / "spill.png")
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / "spill.json").write_text(json.dumps(found, indent=1))
+        draw(found, given.out / "spill.png")
 
 
 def _same(given: Any) -> list[str]:

@@ -164,14 +164,15 @@ def test_decisions_are_in_words_and_the_last_come_first() -> None:
     batches = [
         {"batchId": 0, "placement": moved, "changes": {"order": orders}},
         {"batchId": 1, "placement": {**moved, "decisions": [entry]}, "changes": {"segmentSeconds": [2.0, 4.0]}},
-        {"batchId": 2, "spilling": {"decision": {"why": "too slow"}}, "inner": inner},
+        {"batchId": 2, "spilling": {"decision": {"why": "too slow", "routine": False}}, "inner": inner},
+        {"batchId": 3, "spilling": {"decision": {"why": "time to spare", "routine": True}}},
     ]
     assert [(said.batch, said.says) for said in decisions(Course(batches))] == [
         ("2", "too slow"),
         ("2", "In 'ab': Master stream: nothing → a"),
         ("1", "Seconds of a segment: 2.0 → 4.0"),
         ("1", "PSP(nodes=1) → PSP(nodes=2) (not made: a dry run): less."),
-        ("1", "5 rows changed their node, as in 2 of the last 3 batches: tuples aged."),
+        ("1", "5 rows changed their node, as in 2 of the last 4 batches: tuples aged."),
         ("0", "Join order of 'a': b, c → c, b"),
     ]
 

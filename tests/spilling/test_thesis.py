@@ -236,7 +236,8 @@ def test_batches_pay_what_they_have_time_for_between_two_returns() -> None:
     parts = [part(at, 10, at, True, owing) for at in (1, 2)]  # a pair of rows each: 0.1 s a batch of either
     resting = Record(pair=1e-6, part=0.0, took=0.4, returned=0, changed=0)
     paid = decided(spill, parts, MINUTE, resting)
-    assert (paid.kind, paid.why, paid.back) == ("pay", "", frozenset())
+    assert (paid.kind, paid.routine, paid.back) == ("pay", True, frozenset())
+    assert paid.why == "the next batch has about 0.56 s to spare: 1 part (10 B) paid"
     assert [(p.group.start, end) for p, end in paid.pay] == [(2, 100)]  # all of the better one takes 0.5 of 0.56 s
     some = decided(spill, parts, MINUTE, replace(resting, took=0.6))
     assert [(p.group.start, end) for p, end in some.pay] == [(2, 4)]

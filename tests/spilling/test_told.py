@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from watersmeet.spilling.options import Spill
-from watersmeet.spilling.told import BEGUN, GROWTH, Decision, Record, planned
+from watersmeet.spilling.told import BEGUN, GROWTH, PATIENCE, Decision, Record, planned
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.units import Ledger
 
@@ -27,11 +27,20 @@ def test_limits_policies_and_units_are_told() -> None:
 def test_time_that_a_batch_had_to_spare_and_paid_with_does_not_make_it_late() -> None:
     known = Record(pair=1e-6, least=0.2)
     busy = known.batched(now=0, took=1.2, pairs=1_000_000, paid=0, seconds=1.0)
-    assert busy.took == 1.2 and busy.late == 1 and busy.work == pytest.approx(1.0, rel=0.01)
+    assert busy.took == 1.2 and busy.late == PATIENCE and busy.work == pytest.approx(1.0, rel=0.01)
     paying = busy.batched(now=0, took=1.2, pairs=100_000, paid=900_000, seconds=1.0)
     assert paying.took == pytest.approx(0.3, rel=0.05) and paying.late == 0
     first = Record().batched(now=0, took=2.0, pairs=0, paid=0, seconds=1.0)
     assert (first.pair, first.took, first.late) == (None, 2.0, 1)
+
+
+def test_a_batch_that_is_late_for_its_pairs_is_late_at_once() -> None:
+    known = Record(pair=1e-6, least=0.2)
+    assert known.batched(now=0, took=1.2, pairs=1_000_000, paid=0, seconds=1.0).late == PATIENCE
+    paused = known.batched(now=0, took=1.2, pairs=100_000, paid=0, seconds=1.0)  # pairs were not that dear before
+    assert paused.late == 1 and paused.batched(now=0, took=0.4, pairs=100_000, paid=0, seconds=1.0).late == 0
+    assert paused.batched(now=0, took=9.0, pairs=100_000, paid=0, seconds=1.0).late == 2
+    assert Record().batched(now=0, took=1.2, pairs=1_000_000, paid=0, seconds=1.0).late == 1  # what is dear is unknown
 
 
 def test_what_a_pair_takes_is_told_apart_from_what_a_batch_takes_in_any_case() -> None:
@@ -70,6 +79,8 @@ def test_what_a_unit_takes_is_learned_from_rounds() -> None:
 
 def test_what_batches_pay_meanwhile_is_not_remembered_as_a_decision() -> None:
     spilled = Record().noting(Decision("spill", "too much"), batch=1, now=5, owed=3)
-    after = spilled.noting(Decision("pay"), batch=2, now=6, owed=2)
+    meanwhile = Decision("pay", "time to spare", routine=True)
+    after = spilled.noting(meanwhile, batch=2, now=6, owed=2)
     assert after.log == spilled.log == ((1, "spill", "too much"),) and after.changed == 5
-    assert Decision("pay").along(Decision("pay", "old")).why == "old"
+    forced = meanwhile.along(Decision("pay", "too old"))
+    assert (forced.why, forced.routine) == ("time to spare; too old", False) and meanwhile.along(meanwhile).routine

@@ -21,12 +21,10 @@ from watersmeet.spilling.expected import Expected, by_rows, expected
 from watersmeet.spilling.options import Spill
 from watersmeet.spilling.part import Owing, Part, cold, hot, parts
 from watersmeet.spilling.policies import POLICIES, Links, Policy
-from watersmeet.spilling.told import BEGUN, Decision, Record, progress
+from watersmeet.spilling.told import BEGUN, PATIENCE, Decision, Record, progress
 from watersmeet.state.choice import Choice, Cooling
 from watersmeet.state.manifest import Manifest
 
-PATIENCE = 2
-"""Batches on end that take too long before work is put off: a single one may have other reasons."""
 SPARED = 0.1
 """What takes less than this share of a batch's time together is not put off for the sake of time."""
 ROUND_SECONDS = 2.0
@@ -125,9 +123,10 @@ class Controller(Spilling):
         if seconds is None or record.late < PATIENCE:
             return None
         gain = now.expected.of(hot(found))
-        if not 0 < now.expected.own + gain - seconds < 2 * gain:
+        coming = now.expected.own + gain
+        if not seconds < coming < seconds + 2 * gain:
             return None
-        return f"{record.late} batches in a row took too long, the last one {record.took:.3g} s (limit {seconds:g} s)"
+        return f"the batch took {record.took:.3g} s, the next would take {coming:.3g} s (limit {seconds:g} s)"
 
     def _below(self, held: int, coming: float) -> bool:
         """Tell whether all lower marks are kept."""
@@ -168,11 +167,13 @@ class Controller(Spilling):
         late = list[Part]()
         for part in self._policy(self.spill.policy, now.next).highest(new):
             cost = now.expected.of([part])
-            late += [part] if cost > spare or not spare else []
-            spare -= 0.0 if part in late else cost
+            if spare > 0 and cost <= spare:
+                spare -= cost
+            else:
+                late.append(part)
         if not late:
             return Decision()
-        return Decision("keep", cool=late)
+        return Decision("keep", f"{_counted(late)} put off that came for partitions which are", late, routine=True)
 
     def _lowest(self, ranked: Sequence[Part], expected: Expected, coming: float, held: int) -> list[Part]:
         """Return the first parts that make up the share, and as many more as the marks ask for.
@@ -239,7 +240,10 @@ class Controller(Spilling):
         spare = 0.0 if self.spill.seconds is None else spare
         ranked = self._policy(self.spill.pay or self.spill.policy, now.next).highest([p for p in away if p.owed])
         paid = affordable(ranked, record, spare, now.next) if spare > 0 else []
-        return Decision("pay", pay=paid) if paid else Decision()
+        if not paid:
+            return Decision()
+        says = f"the next batch has about {spare:.2g} s to spare: {_counted([part for part, _ in paid])} paid"
+        return Decision("pay", says, pay=paid, routine=True)
 
     def _returned(self, away: Sequence[Part], record: Record, now: "Situation", held: int, seconds: float) -> Decision:
         """Bring back what ranks highest, whole units, as far as it fits; pay some of what would take too long."""

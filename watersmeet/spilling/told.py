@@ -24,6 +24,9 @@ CREEP, TELLING = 1.01, 1.5
 """
 GROWTH = 2.0
 """No batch is expected to bring more times as many tuples as the one before: sources may have limits."""
+PATIENCE, DEARER = 2, 1.1
+"""Batches in a row that take too long before work is put off: a single one may have other reasons. It has not if its
+pairs took no more than so many times as long as others before."""
 LEAST = 120_000_000
 """And for at least so many microseconds: a burst is no lasting load."""
 
@@ -33,11 +36,12 @@ class Decision(NamedTuple):
 
     Attributes:
         kind: `spill`, `keep` what is new in cold partitions cold, `return`, `pay` or nothing.
-        why: The numbers that led to it, as a sentence; empty if it isn't worth remembering.
+        why: The numbers that led to it, as a sentence.
         cool: The parts that are put off.
         pay: The cold parts that are paid, each up to a batch.
         back: Those that are hot again if all is paid, by name.
         followed: How many of the parts were chosen since others were.
+        routine: Whether the same goes on from batch to batch: then it is told with its batch, but not remembered.
     """
 
     kind: str = ""
@@ -46,6 +50,7 @@ class Decision(NamedTuple):
     pay: Sequence[tuple[Part, int]] = ()
     back: frozenset[Any] = frozenset()
     followed: int = 0
+    routine: bool = False
 
     def along(self, other: "Decision") -> "Decision":
         """Return the decision with what another one pays."""
@@ -54,7 +59,8 @@ class Decision(NamedTuple):
         ends: dict[Any, tuple[Part, int]] = {}
         for part, end in (*self.pay, *other.pay):
             ends[part.name] = part, max(end, ends.get(part.name, (part, end))[1])
-        return self._replace(why="; ".join(filter(None, [self.why, other.why])), pay=list(ends.values()))
+        why, routine = "; ".join(filter(None, [self.why, other.why])), self.routine and other.routine
+        return self._replace(why=why, pay=list(ends.values()), routine=routine)
 
     def hot(self, found: Sequence[Part]) -> list[Part]:
         """Return what is hot of some parts by this decision."""
@@ -77,7 +83,7 @@ class Record:
         growth: About how many times as many tuples the next batch brings: as many as come while this one runs, if that
             takes longer than those of this one took to come.
         offered: When the last batch was offered, by the driver's clock, in microseconds.
-        late: For how many batches on end a batch has taken longer than it may.
+        late: For how many batches in a row a batch has taken longer than it may; `PATIENCE` if it was for its pairs.
         owed: How many tuples had not asked all they should.
         returned: When units last came back, by the driver's clock, in microseconds.
         changed: When anything was last put off or came back.
@@ -109,7 +115,8 @@ class Record:
             return cls()
         grown = None if plain["grown"] is None else (plain["grown"][0], plain["grown"][1])
         log = tuple((batch, kind, why) for batch, kind, why in plain["log"])
-        return cls(**{**plain, "grown": grown, "log": log})
+        known = {name: plain[name] for name in cls.__slots__ if name in plain}
+        return cls(**{**known, "grown": grown, "log": log})
 
     def to_json(self) -> dict[str, Any]:
         """Return it as the manifest writes it."""
@@ -142,7 +149,8 @@ class Record:
         least = took if self.least is None else min(CREEP * self.least, took)
         pair = self._pair(took, least, pairs + paid)
         own = took - paid * (pair or 0.0)
-        late = self.late + 1 if seconds is not None and own > seconds else 0
+        explained = self.pair is not None and pair is not None and pair <= DEARER * self.pair
+        late = max(self.late + 1, PATIENCE if explained else 0) if seconds is not None and own > seconds else 0
         came = 0.0 if self.offered is None else (now - self.offered) / 1e6
         growth = min(max(1.0, took / came), GROWTH) if came > 0 else 1.0
         known = replace(self, pair=pair, least=least, took=own, work=pairs * (pair or 0.0), late=late)
@@ -178,7 +186,8 @@ class Record:
             coming: The seconds that the next batch will take, payments aside.
         """
         grown = self.grown if owed >= self.owed and self.grown is not None else (now, owed)
-        log = (*self.log, (batch, decision.kind, decision.why))[-REMEMBERED:] if decision.why else self.log
+        worth = decision.why and not decision.routine
+        log = (*self.log, (batch, decision.kind, decision.why))[-REMEMBERED:] if worth else self.log
         moved = decision.kind in ("spill", "return")
         return replace(
             self,
@@ -251,6 +260,7 @@ def _shown(decision: Decision) -> dict[str, Any] | None:
         "spilledBytes": sum(part.bytes for part in decision.cool),
         "paid": len(decision.pay),
         "back": len(decision.back),
+        "routine": decision.routine,
     }
 
 
