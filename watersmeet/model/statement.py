@@ -174,9 +174,11 @@ def _stream(text: str, tokens: Sequence[Token], streams: Mapping[str, object]) -
 
 def _named(text: str, token: Token, streams: Mapping[str, object]) -> str:
     """Return the name that a stream has in `streams`; case matters only where two differ in nothing else."""
+    if token.text in streams:
+        return token.text
     alike = [name for name in streams if same(str(name), token.text)]
-    if token.text in streams or len(alike) == 1:
-        return token.text if token.text in streams else alike[0]
+    if len(alike) == 1:
+        return alike[0]
     close = alike or get_close_matches(token.text, list(streams), n=3) or list(streams)
     problem = f"There is no stream {token.text}; choose from {', '.join(close)}."
     raise SqlError(problem, text, token.start, token.end + 1)
