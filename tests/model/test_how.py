@@ -139,12 +139,14 @@ def test_of_several_optional_streams_the_last_to_end_counts() -> None:
     assert windowed(Query(specs, conjuncts, how=("inner", "inner", "left"))).streams == specs
 
 
-def test_work_that_is_put_off_and_conditions_left_to_spark_are_refused() -> None:
+def test_work_that_is_put_off_is_refused_and_with_several_optional_streams_what_is_left_to_spark() -> None:
     with pytest.raises(DefinitionError, match="spill= can't be combined with how="):
         check_outer(query(), streaming=True, spilling=True)
     opaque = Conjunct("rlike(a.s, b.s)", None, (Column(0, 0), Column(1, 0)))
-    with pytest.raises(DefinitionError, match=r"rlike.* is left to Spark"):
-        check_outer(replace(query(), conjuncts=(opaque,)), streaming=True, spilling=False)
+    check_outer(replace(query(), conjuncts=(opaque,)), streaming=True, spilling=False)
+    several = query("a.id = b.id", ("inner", "left", "anti"), (Sliding(5),) * 3)
+    with pytest.raises(DefinitionError, match=r"rlike.* is left to Spark.* with several optional streams it must"):
+        check_outer(replace(several, conjuncts=(opaque,)), streaming=True, spilling=False)
 
 
 def test_what_is_only_asked_for_is_not_shown() -> None:

@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from watersmeet.kernel.partials import Gather, Partials
 from watersmeet.kernel.table import ChunkTable
 from watersmeet.limits import limits
+from watersmeet.model.cases import CASE, NONE, ROLE, WHOLE
 from watersmeet.model.query import RESULT_TIME, Query
 from watersmeet.predicate.model import Column
 from watersmeet.state.store import Store
@@ -53,16 +55,25 @@ def pending(
     """
     schema, most = query.pending_schema, limits().output_bytes
     traced = traces if query.tracing != "none" else None
-    read = schema.names[len(query.traced_schema) :]
+    read = list(schema)[len(query.traced_schema) :]
     columns = {column.name: column for conjunct in query.deferred for column in conjunct.columns}
     size = max(1, most // (8 + 8 * len(schema)))
     for start in range(0, len(block), size):
         some = block.slice(start, min(size, len(block) - start))
         for _, part in table.pieces(some, {*query.shown, *columns.values()}, most):
-            told = answers(part)
-            values = [part.column(columns[name], table.gather) if name in columns else told[name] for name in read]
+            known = {**answers(part), **(_case(query, part) if query.optional else {})}
+            known |= {n: part.column(c, table.gather) for n, c in columns.items() if c.stream in part.rows}
+            values = [known.get(field.name, pa.nulls(len(part), field.type)) for field in read]
             shown = [*_traced(part, traced), *_columns(query, part, table.gather), *values]
             yield pa.RecordBatch.from_arrays(list(map(_cast, shown, schema.types)), schema=schema)
+
+
+def _case(query: Query, block: Partials) -> dict[str, pa.Array]:
+    """Return of which case combinations are, and in which role; those that are of none claim that no pair holds."""
+    role = block.noted.get(ROLE, np.full(len(block), NONE))
+    whole = pa.array(np.full(len(block), query.optional.keys() <= {*block.joined}))
+    case = {CASE: pa.array(block.noted[CASE])} if CASE in block.noted else {}
+    return {**case, ROLE: pa.array(role), WHOLE: whole}
 
 
 def _traced(block: Partials, traces: Traces | None) -> list[pa.Array]:

@@ -7,7 +7,7 @@ streams. A semi join needs no waiting: a new tuple completes a combination that 
 of one.
 
 All this runs in the task that finds the combination, wherever the chunks are kept: one that has no partner at this node
-may have one at another.
+may have one at another. Where only Spark can tell whether something is a partner, it is told both, as a case.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,6 +25,7 @@ from watersmeet.kernel.owed import ALL, ARRIVED, EARLIER, EXPIRING, Role
 from watersmeet.kernel.partials import Partials, regroup
 from watersmeet.kernel.steps import Step, entry_conjuncts, step, steps
 from watersmeet.kernel.table import Target
+from watersmeet.model.cases import CASE, NONE, PAIR, ROLE, SOME
 from watersmeet.model.query import Query
 
 AT = "at"
@@ -50,11 +51,13 @@ class Outer:
         self._intakes = intakes
         self._targets = [target for target in targets if target.chunk.bucket.first]
         self._streams = range(len(query.streams))
+        self._case, self._apart = 0, 1
 
     def results(self, share: int, shares: int) -> Iterator[Partials]:
         """Yield what a task finds of one in `shares` of the tuples that are new, or expire."""
         if not self._query.optional:
             return
+        self._case, self._apart = share, shares
         if list(self._query.optional.values()) == ["semi"]:
             (optional,) = self._query.optional
             yield from self._completed(optional, share, shares)
@@ -68,32 +71,40 @@ class Outer:
         """Yield combinations that a new tuple completes and that have a partner already."""
         for origin in self._query.members:
             for block in self._combined(origin, self._new(origin, share, shares), ARRIVED):
-                yield block.take(np.flatnonzero(self._met(block, optional, ARRIVED)))
+                yield from self._judged(block, block, optional, ARRIVED, wanted=True)
 
     def _first_met(self, optional: int, share: int, shares: int) -> Iterator[Partials]:
         """Yield combinations whose first partner is new."""
         query, whole = self._query, (*self._query.members, optional)
         course = steps(query, optional, self._order(optional), ARRIVED, of=whole)
         for block in self._through(self._new(optional, share, shares), course):
-            own = block.rows[optional]
-            block = alone(query, block)
-            block.noted[OWN] = own
-            yield block.take(np.flatnonzero(~self._met(block, optional, EARLIER)))
+            combined = alone(query, block)
+            combined.noted[OWN] = block.rows[optional]
+            block.high = combined.high
+            yield from self._judged(block, combined, optional, EARLIER, wanted=False)
 
     # -- everything else: when no partner can come any more
 
     def _closed(self, share: int, shares: int) -> Iterator[Partials]:
         """Yield the results of combinations that the batch closes; of an only left stream those without a partner."""
-        optional, hides = self._query.optional, self._query.hides
-        left = [] if self._query.paired else [at for at in optional if at not in hides]
+        left = [] if self._query.paired else [at for at in self._query.optional if at not in self._query.hides]
+        asked = [at for at in self._query.optional if at not in left]
         for origin in self._query.members:
             for block in self._combined(origin, self._expiring(origin, share, shares), EXPIRING):
-                for at in optional if self._query.paired else hides:
-                    wanted = optional[at] == "semi"
-                    block = block.take(np.flatnonzero(self._met(block, at, ALL) == wanted))
-                for made in self._extended(block, left):
-                    made.high = np.maximum.reduce([*made.times.values()])
-                    yield made
+                for known in self._all_judged(block, asked):
+                    for made in self._extended(known, left):
+                        made.high = np.maximum.reduce([*made.times.values()])
+                        yield made
+
+    def _all_judged(self, block: Partials, asked: Sequence[int]) -> Iterator[Partials]:
+        """Yield combinations that have partners in some streams, or have none, as is asked of each."""
+        if not asked:
+            yield block
+            return
+        first, *rest = asked
+        wanted = self._query.optional[first] == "semi"
+        for known in self._judged(block, block, first, ALL, wanted):
+            yield from self._all_judged(known, rest)
 
     def _expiring(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
         """Yield a share of a stream's tuples whose deadlines pass in the batch."""
@@ -167,12 +178,42 @@ class Outer:
         block.noted[AT] = np.arange(len(block))
         return self._hop(iter([block]), partner_step(self._query, optional, role))
 
-    def _met(self, block: Partials, optional: int, role: Role) -> Mask:
-        """Tell which combinations have a partner in a stream."""
-        met = np.zeros(len(block), bool)
-        for found in self._partners(block, optional, role):
-            met[found.noted[AT]] = True
-        return met
+    def _judged(
+        self, block: Partials, combined: Partials, optional: int, role: Role, wanted: bool
+    ) -> Iterator[Partials]:
+        """Yield what has a partner, or has none; and cases of which only Spark can tell, pairs and claims.
+
+        Args:
+            block: What is a result then.
+            combined: The combinations of the required streams in it, by which partners are sought.
+            optional: The stream of the partners.
+            role: Which of its rows are asked for.
+            wanted: Whether a partner is wanted.
+        """
+        met, unsure = np.zeros(len(block), bool), np.zeros(len(block), bool)
+        case = self._case + self._apart * np.arange(len(block))  # no other task has these numbers
+        self._case += self._apart * len(block)
+        for found in self._partners(combined, optional, role):
+            at, later = found.noted[AT], self._undecided(found)
+            met[at[~later]], unsure[at[later]] = True, True
+            yield from _in_cases(found, later, case[at], PAIR)
+        unsure &= ~met
+        known = np.flatnonzero((met == wanted) & ~unsure)
+        if len(known):
+            yield block.take(known)
+        yield from _in_cases(block, unsure, case, SOME if wanted else NONE)
+
+    def _undecided(self, block: Partials) -> Mask:
+        """Tell which pairs only Spark can decide."""
+        return self._hops.undecided(block) if self._query.deferred else np.zeros(len(block), bool)
+
+
+def _in_cases(block: Partials, some: Mask, case: NDArray[np.int64], role: int) -> Iterator[Partials]:
+    """Yield some combinations, if there are such, as parts of cases."""
+    if some.any():
+        made = block.take(np.flatnonzero(some))
+        made.noted |= {CASE: case[some], ROLE: np.full(len(made), role)}
+        yield made
 
 
 def partner_step(query: Query, optional: int, role: Role) -> Step:

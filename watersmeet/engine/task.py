@@ -26,6 +26,7 @@ from watersmeet.kernel.hop import Hops
 from watersmeet.kernel.partials import Partials, regroup
 from watersmeet.kernel.steps import Step, entry_conjuncts
 from watersmeet.kernel.table import ChunkTable, Target
+from watersmeet.model.cases import CASE
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Dialect
 from watersmeet.retention.purge import newly_dead
@@ -214,7 +215,7 @@ class JoinTask:
         """Return the results of a block, and the combinations that Spark has to decide."""
         if not self.query.deferred:
             return block, block.slice(0, 0)
-        later = self._hops.undecided(block)
+        later = np.ones(len(block), bool) if CASE in block.noted else self._hops.undecided(block)
         return block.take(np.flatnonzero(~later)), block.take(np.flatnonzero(later))
 
     def answers(self, block: Partials) -> dict[str, pa.Array]:

@@ -130,6 +130,6 @@ class Hops:
         return self.by.undecided.mask(block)
 
     def answers(self, block: Partials) -> dict[str, pa.Array]:
-        """Return what Python predicates answer that conjuncts left to Spark call."""
-        calls = [call for conjunct in self._query.deferred for call in conjunct.calls]
-        return {call.name: self._asker.booleans(block, call) for call in calls}
+        """Return what Python predicates answer that conjuncts left to Spark call; not about streams that it lacks."""
+        known = [conjunct for conjunct in self._query.deferred if conjunct.streams <= {*block.joined}]
+        return {call.name: self._asker.booleans(block, call) for conjunct in known for call in conjunct.calls}

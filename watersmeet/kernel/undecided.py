@@ -26,12 +26,15 @@ class Undecided:
     comparisons: Comparisons
 
     def mask(self, block: Partials) -> NDArray[np.bool_]:
-        """Return which combinations Spark has to decide; the others are results."""
+        """Return which combinations Spark has to decide; the others are results.
+
+        Combinations of the required streams alone are judged by the conjuncts over these.
+        """
         if self.query.open:
-            return np.ones(len(block), dtype=bool)
+            return np.full(len(block), any(conjunct.streams <= {*block.joined} for conjunct in self.query.deferred))
         found = np.zeros(len(block), dtype=bool)
         for conjunct in self.query.conjuncts:
-            if not conjunct.exact:
+            if not conjunct.exact and conjunct.streams <= {*block.joined}:
                 evaluator = self.comparisons if conjunct.near else self.sql
                 found[evaluator.unsure(block, conjunct)] = True
         return found

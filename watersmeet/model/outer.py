@@ -137,12 +137,12 @@ def _check_conjuncts(query: Query) -> None:
                 f"The condition {conjunct.text} ties {' and '.join(tied)}, which are both optional: each is matched "
                 "with the required streams alone, so require one of them or join them first."
             )
-    for conjunct in query.deferred:
+    for conjunct in query.deferred if len(query.optional) > 1 else ():
         if not conjunct.exact:
             raise DefinitionError(
                 f"The condition {conjunct.text} is left to Spark, at least for some values, after everything else is "
-                "decided; with how= it must be decided before. Compute what it compares as columns of the streams, or "
-                "use a Python predicate."
+                "decided; with several optional streams it must be decided before. Compute what it compares as columns "
+                "of the streams, or use a Python predicate."
             )
 
 

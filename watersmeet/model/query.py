@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import DefinitionError
+from watersmeet.model import cases
 from watersmeet.model.described import described
 from watersmeet.model.duration import seconds
 from watersmeet.model.metadata import ForeignKey, Inherited, Promise, Speaking, read_by
@@ -323,7 +324,7 @@ class Query:
         fields = [pa.field(column.name, self.type_of(column)) for column in columns]
         calls = [pa.field(call.name, pa.bool_()) for conjunct in self.deferred for call in conjunct.calls]
         shown = [pa.field(f"o{at}", field.type) for at, field in enumerate(self.traced_schema)]
-        return pa.schema([*shown, *fields, *calls])
+        return pa.schema([*shown, *fields, *calls, *(cases.FIELDS if self.optional else ())])
 
     def wary(self) -> "Query":
         """Return the join as it is decided where computing a hidden column raised for some tuple."""

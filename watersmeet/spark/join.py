@@ -30,6 +30,7 @@ from watersmeet.predicate.model import Column, Conjunct
 from watersmeet.spark import checks, tasks
 from watersmeet.spark.asking import given_by
 from watersmeet.spark.asking_static import why_static
+from watersmeet.spark.cases import case_columns, results
 from watersmeet.spark.content import parts
 from watersmeet.spark.dialect import dialect_of
 from watersmeet.spark.exchange import SparkStage
@@ -316,7 +317,10 @@ class Join:
         query = self.query
         shown = [F.col(f"o{at}") for at in range(len(query.traced_schema))]
         parts = [F.struct(*shown).alias(hidden_name("shown")), *self._read_by(query.deferred)]
-        kept = self.where.decide(frame.select(*parts), [conjunct.clause for conjunct in query.deferred])
+        if query.optional:
+            kept = results(self.where, query, frame.select(*parts, *case_columns()))
+        else:
+            kept = self.where.decide(frame.select(*parts), [conjunct.clause for conjunct in query.deferred])
         names = query.traced_schema.names
         return kept.select(*(F.col(hidden_name("shown"))[f"o{at}"].alias(name) for at, name in enumerate(names)))
 

@@ -96,8 +96,24 @@ class Judged:
         left = [block.take(np.array([at])) for at in np.flatnonzero(later)[:MOST_DECIDED].tolist()]
         return int(np.count_nonzero(~later)) + sum(map(self._passes, left))
 
+    def passing(self, block: Partials) -> Partials:
+        """Return those of some combinations that pass the conjuncts over their streams, as Spark has it where it must.
+
+        Raises:
+            PredicateError: If there is no Spark to ask, or there is too much to ask it.
+        """
+        if not self.query.deferred or not len(block):
+            return block
+        later = np.flatnonzero(self.hops.undecided(block))
+        if len(later) > (0 if self.decide is None else MOST_DECIDED):
+            text = next(conjunct.text for conjunct in self.query.deferred if not conjunct.exact)
+            raise PredicateError(f"`{text}` can't be answered here for all of them")
+        denied = [at for at in later.tolist() if not self._passes(block.take(np.array([at])))]
+        return block.take(np.setdiff1d(np.arange(len(block)), denied))
+
     def _passes(self, combination: Partials) -> bool:
-        return all(self._conjunct(conjunct, combination).holds == "TRUE" for conjunct in self.query.deferred)
+        asked = (conjunct for conjunct in self.query.deferred if conjunct.streams <= {*combination.joined})
+        return all(self._conjunct(conjunct, combination).holds == "TRUE" for conjunct in asked)
 
     # -- windows
 

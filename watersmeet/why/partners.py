@@ -89,7 +89,8 @@ class Stored(OptionalStreams):
     def _met(self, block: Partials, optional: int) -> Iterator[Partials]:
         """Yield pairs of a combination and a partner; they note the combination's position."""
         block.noted[AT] = np.arange(len(block))
-        return self.judged.hops.hop(block, partner_step(self.judged.query, optional, ALL))
+        found = self.judged.hops.hop(block, partner_step(self.judged.query, optional, ALL))
+        return filter(len, map(self.judged.passing, found))
 
     def _told(self, partner: Seen) -> str:
         """Return a partner in words."""
@@ -157,7 +158,7 @@ class Stored(OptionalStreams):
             blocks = longer(self.judged.hops, blocks, step(query, joined, target, ALL, of=of))
             joined = (*joined, target)
         found, count = list[Partials](), 0
-        for block in filter(len, blocks):
+        for block in filter(len, map(self.judged.passing, blocks)):
             found.append(block)
             count += len(block)
             if count > MOST_COMBINATIONS:

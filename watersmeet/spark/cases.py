@@ -1,0 +1,42 @@
+"""Results of joins with an optional stream that only Spark can tell: claims that hang on pairs, `model/cases.py`."""
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from watersmeet.model.cases import CASE, PAIR, ROLE, SOME, WHOLE
+from watersmeet.model.query import Query
+from watersmeet.spark.frames import hidden_name
+from watersmeet.spark.where import Where
+
+_CASE, _ROLE, _WHOLE, _SOME = (hidden_name(name) for name in (CASE, ROLE, WHOLE, "some"))
+
+
+def case_columns() -> list[SparkColumn]:
+    """Return the columns that say of which case a combination is, by names that no user has."""
+    return [F.col(name).alias(hidden_name(name)) for name in (CASE, ROLE, WHOLE)]
+
+
+def results(where: Where, query: Query, frame: DataFrame) -> DataFrame:
+    """Keep the claims that hold and of whose pairs none holds, or some does, as they claim.
+
+    [!] Functions of the user's see no combination that lacks what they read: those without a tuple of the optional
+    stream are decided apart.
+
+    Args:
+        where: The condition.
+        query: The join.
+        frame: Combinations, those that are of no case among them, with `case_columns`.
+    """
+    every = [conjunct.clause for conjunct in query.deferred]
+    required = [conjunct.clause for conjunct in query.deferred if conjunct.streams.isdisjoint(query.optional)]
+    whole = where.decide(frame.where(_WHOLE), every).select(frame.columns)
+    lacking = frame.where(f"NOT {_WHOLE}")
+    if required:
+        lacking = where.decide(lacking, required).select(frame.columns)
+    own = -1 - F.monotonically_increasing_id()  # what is of no case is one of its own
+    held = whole.union(lacking).withColumn(_CASE, F.coalesce(_CASE, own))
+    together = held.repartition(frame.sparkSession.sparkContext.defaultParallelism, _CASE)
+    some = F.max(F.col(_ROLE) == PAIR).over(Window.partitionBy(_CASE))
+    told = together.withColumn(_SOME, some)
+    return told.where((F.col(_ROLE) != PAIR) & (F.col(_SOME) == (F.col(_ROLE) == SOME)))
