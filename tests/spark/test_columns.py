@@ -231,4 +231,12 @@ def test_columns_of_a_stream(frames: tuple[DataFrame, DataFrame]) -> None:
         a[5]
     with pytest.raises(AttributeError, match="Stream 'a' has no column 'y'"):
         _ = a.y
-    assert a.time == "ts" and copy.copy(a).name == "a"
+    assert str(copy.copy(a).x) == str(a.x)
+
+
+@pytest.mark.parametrize("name", ["name", "time", "window", "frame", "schema", "table", "streaming"])
+def test_a_column_of_any_name_is_that_column(frames: tuple[DataFrame, DataFrame], name: str) -> None:
+    a, b = streams(tuple(frame.withColumnRenamed("word", name) for frame in frames))  # type: ignore[arg-type]
+    joined = wm.join(a, b, where=(getattr(a, name) == getattr(b, name)) & (a.id < b.id))
+    assert found(joined) == found(wm.join(*streams(frames), where="a.word = b.word AND a.id < b.id"))
+    assert repr(a).startswith("Stream(a: id, ts")

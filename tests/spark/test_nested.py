@@ -146,7 +146,7 @@ def test_an_inner_join_without_its_time_is_refused(spark: SparkSession, tmp_path
     for given, text in ((inner, "a.x \\+ b.x AS total"), (same, "a.x \\+ b.x AS total, a.ts AS seen")):
         with pytest.raises(wm.DefinitionError, match=f"add _time to '{text}'"):
             wm.stream("ab", given, window="10 seconds")
-    assert wm.stream("ab", same, time="seen", window="10 seconds").schema.names == ["total", "seen"]
+    assert wm.stream("ab", same, time="seen", window="10 seconds")._ws_part.schema.names == ["total", "seen"]
 
 
 TIMES = {

@@ -296,8 +296,9 @@ def test_rounds_compute_as_batches_do_and_are_not_asked_for_within_one(spark: Sp
     def consume(frame: Any, batch: int) -> None:
         hours.update(row["zone"] for row in frame.collect())
         if query is not None and not told:
-            with pytest.raises(wm.StateError, match="within a batch"):
-                query._runner.round(all=True)
+            for pay in (query.settle, lambda: query._runner.round(all=True)):
+                with pytest.raises(wm.StateError, match="within a batch"):
+                    pay()
             told.append("refused")
 
     join = join_of(case, inputs, select="current_timezone() AS zone", spill=TIGHT)

@@ -181,6 +181,14 @@ def test_samples_of_a_table_have_no_times(spark: SparkSession) -> None:
     assert made.check({"a": rows, "zones": known}) == []
 
 
+def test_a_left_table_is_a_struct_or_null(spark: SparkSession) -> None:
+    a = wm.stream("a", spark.sql("SELECT id, timestamp_seconds(id) AS ts, string(id) AS zone FROM range(3)"), time="ts")
+    z = wm.table("z", spark.sql("SELECT '1' AS zone, CAST(NULL AS STRING) AS name"))
+    found = wm.join(a, z, where="a.zone = z.zone", how={"z": "left"}).toDF()
+    assert found.columns == ["a", "z", "_time"] and found.select("z.*").columns == ["zone", "name"]
+    assert {row.a.id: row.z and tuple(row.z) for row in found.collect()} == {0: None, 1: ("1", None), 2: None}
+
+
 def test_what_can_not_be_a_table(spark: SparkSession) -> None:
     streaming = spark.readStream.format("rate").load()
     with pytest.raises(wm.DefinitionError, match=r"Table 'z' is a streaming frame; a table is a static one: use wm.st"):

@@ -93,6 +93,14 @@ def test_no_more_comes_back_than_a_batch_has_time_for() -> None:
     assert len(decided(spill, parts, MINUTE, Record(pair=1e-6, took=0.5), next_).back) == 3  # up to 0.96 s
 
 
+def test_after_a_round_nothing_comes_back_for_a_batch_that_is_not_known() -> None:
+    parts = [part(at, 100, at, at > 0) for at in range(4)]
+    now = Situation(MINUTE, 100, Links(), Expected(0.1), round=True)
+    limited, sized = (Spill(policy="local", **given) for given in ({"within": "1 second"}, {"memory": 1000}))
+    assert not Controller(limited)._decision(parts, Record(pair=1e-6, took=0.1), now).back
+    assert len(Controller(sized)._decision(parts, Record(pair=1e-6, took=0.1), now).back) == 3
+
+
 def test_what_does_not_fit_is_paid_all_the_same() -> None:
     spill = Spill(memory=1000, within="1 second", policy="local")
     parts = [part(0, 800, 9, False), part(1, 200, 1, True, (Owing(1, 5, 0),))]

@@ -125,3 +125,17 @@ def test_checkpoints_of_earlier_versions_are_refused_in_a_sentence(tmp_path: Pat
     with pytest.raises(StateError, match="an earlier version of Watersmeet wrote it"):
         claim(Store(str(tmp_path / "watersmeet")), QUERY)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_a_copy_never_writes_where_its_original_does(tmp_path: Path) -> None:
+    """[!] Not after it has written elsewhere, either: it would take away the original's results."""
+    original, copied = Store(str(tmp_path / "a")), Store(str(tmp_path / "b"))
+    name = claim(original, {}, "/out")
+    copied.overwrite("query.json", original.read("query.json") or b"")
+    with pytest.raises(DefinitionError, match=r"is a copy of the one at .*a, which is still there"):
+        claim(copied, {}, "/out")
+    assert claim(copied, {}, "/other") == name
+    with pytest.raises(DefinitionError, match=r"is a copy of the one at .*a, which is still there"):
+        claim(copied, {}, "/out")
+    original.remove(["query.json"])
+    assert claim(copied, {}, "/out") == name  # it was moved

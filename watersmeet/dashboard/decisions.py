@@ -42,7 +42,7 @@ def _of(batch: Progress) -> Iterator[str]:
         made = "" if entry.get("made", True) else " (not made: a dry run)"
         yield f"{entry['before']} → {entry['after']}{made}: {entry['why']}"
     decision = batch.get("spilling", {}).get("decision")
-    if decision is not None and not decision["routine"]:
+    if decision is not None and not decision.get("routine"):
         yield decision["why"]
     for name, inner in batch.get("inner", {}).items():
         yield from (f"In '{name}': {says}" for says in _of(inner))

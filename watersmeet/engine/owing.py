@@ -99,9 +99,9 @@ class Owing:
     def tuples(self, stream: int) -> Iterator[tuple[Target, Ints, Ints]]:
         """Yield the chunks of a stream that hold tuples which pay, with their rows and the batches of these."""
         window, apart = self._plan.query.streams[stream].window, self._plan.placement.apart
-        for target in self._targets:
+        for target in (target for target in self._targets if target.chunk.stream == stream):
             debts = [debt for debt in self._debts if debt.concerns(target.chunk, apart)]
-            if target.chunk.stream != stream or not debts:
+            if not debts:
                 continue
             batch, ts = self._batches(target), self._table.rows(target).ts
             end = window.deadline(ts)

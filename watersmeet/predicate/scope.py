@@ -30,9 +30,13 @@ class Scope:
     Args:
         streams: Their names and columns.
         foreign: Columns that only Spark can compare, such as text with a collation; what each is, for people.
+        ours: Whether we do the naming, not the user: then the time of a table's rows has a name, too.
     """
 
-    def __init__(self, streams: Sequence[tuple[str, pa.Schema]], foreign: Mapping[Column, str] | None = None) -> None:
+    def __init__(
+        self, streams: Sequence[tuple[str, pa.Schema]], foreign: Mapping[Column, str] | None = None, ours: bool = False
+    ) -> None:
+        self._ours = ours
         strange = {column: Type("unsupported", name=kind) for column, kind in (foreign or {}).items()}
         self.streams = [
             Stream(
@@ -47,7 +51,11 @@ class Scope:
 
     def knows(self, name: str) -> bool:
         """Whether a stream has a column of that name."""
-        return any(_means(name, column) for stream in self.streams for column, _ in stream.columns)
+        return any(self._means(name, column) for stream in self.streams for column, _ in stream.columns)
+
+    def _means(self, name: str, column: str) -> bool:
+        """Whether a name is that of a column."""
+        return same(name, column) and (self._ours or column != TABLE_TIME)
 
     def resolve(self, path: Sequence[str]) -> Expr:
         """The expression for `stream.column.field...` or, where only one stream has it, `column.field...`."""
@@ -61,7 +69,7 @@ class Scope:
 
     def _column_of(self, stream: int, name: str) -> Column:
         names = [column for column, _ in self.streams[stream].columns]
-        found = [field for field, column in enumerate(names) if _means(name, column)]
+        found = [field for field, column in enumerate(names) if self._means(name, column)]
         if len(found) > 1:
             alike = len({names[field] for field in found}) == 1
             how = (
@@ -79,7 +87,7 @@ class Scope:
             Column(index, field)
             for index, stream in enumerate(self.streams)
             for field, (name, _) in enumerate(stream.columns)
-            if _means(path[0], name)
+            if self._means(path[0], name)
         ]
         if len(found) == 1:
             return found[0]
@@ -120,11 +128,6 @@ def field_of(expr: Expr, name: str) -> Expr:
 def same(one: str, two: str) -> bool:
     """Whether two names are the same to Spark, which ignores case."""
     return one.lower() == two.lower()
-
-
-def _means(name: str, column: str) -> bool:
-    """Whether a name that the user wrote is that of a column."""
-    return same(name, column) and column != TABLE_TIME
 
 
 def listed(name: str, names: Sequence[str]) -> str:

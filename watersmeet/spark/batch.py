@@ -136,6 +136,7 @@ class BatchRunner(Runtime):
     store: Store = field(init=False)
     protocol: Protocol = field(init=False)
     _batch: DataFrame | None = None
+    _writing: bool = False
     turn: RLock = field(default_factory=RLock)
     _checked: bool = False
 
@@ -209,7 +210,9 @@ class BatchRunner(Runtime):
                 self.error = self._said(error, number)
                 if not self._goes_on():
                     raise Interrupted from None
-                raise
+                if isinstance(error, Exception):
+                    raise
+                raise self.error from None  # [!] sys.exit() would end the thread that Spark waits for
             finally:
                 self._batch = None
                 self.times = self.times[0], time.monotonic()
@@ -247,8 +250,7 @@ class BatchRunner(Runtime):
             WatersmeetError: If it could not be done; it is then done before the next batch.
         """
         with self.turn:
-            if self._batch is not None:
-                raise StateError("What is owed can't be paid from within a batch: call settle() from elsewhere.")
+            self._check_between()
             if self.error is not None or self.cut:
                 return False
             before = self.protocol.state.batch
@@ -267,14 +269,29 @@ class BatchRunner(Runtime):
         Raises:
             WatersmeetError: If it could not be done.
         """
+        self._check_between()
         while self.cut and self.error is None and active():
             time.sleep(WAITED)
         while self.round(all=True):
             pass
         if self.owes and (self.cut or self.error is not None):
+            why = f" ({str(self.error).rstrip('.')})" if isinstance(self.error, WatersmeetError) else ""
             raise StateError(
-                "The last batch was cut short, and comes first: start the query again to pay what is owed."
+                f"The last batch was cut short{why}, and comes first: start the query again to pay what is owed."
             )
+
+    def _check_between(self) -> None:
+        """Refuse to pay from within a batch, whose turn it is.
+
+        Raises:
+            StateError: If this thread runs one.
+        """
+        if self.turn.acquire(blocking=False):  # only who has it may take it again
+            try:
+                if self._batch is not None:
+                    raise StateError("What is owed can't be paid from within a batch: call settle() from elsewhere.")
+            finally:
+                self.turn.release()
 
     @property
     def owes(self) -> bool:
@@ -307,14 +324,14 @@ class BatchRunner(Runtime):
             return lost
         except OSError:  # where not even the lease can be looked at, the error itself says why
             pass
-        if isinstance(error, PySparkException) and re.search(DATA_ERROR, str(error)):
+        if not self._writing and isinstance(error, PySparkException) and re.search(DATA_ERROR, str(error)):
             return PredicateError(f"Spark raised an error while reading new tuples: {said(error)}.")
         says = f"Batch {number} was not written"
         if self.protocol.undelivered:
             says = f"Batch {self.protocol.state.batch} is safe, but its files could not be put into their folders"
         told = StateError(f"{says}: {_what(error)}; start the query again once that is fixed.")
         told.__cause__ = error
-        return told if isinstance(error, Exception) else error
+        return told
 
     # -- asked for by the protocol
 
@@ -353,8 +370,10 @@ class BatchRunner(Runtime):
         jobs, place = self._jobs(), self.checkpoint.place
         read = partial(jobs.read, self.frames, action.files, action.batch)
         results = Results(jobs.batch.sparkSession, action.batch, place, action.files, read, self.outputs.plain)
+        self._writing = True
         with named(jobs.batch.sparkSession, f"batch {action.batch}: sink"):
             deliveries = self.outputs.write(results, action.sides)
+        self._writing = False
         self.store.remove({*action.written}.difference(*(delivery.stored for delivery in deliveries)))
         self.after("sink")
         return Published(self.clock(), time.time(), deliveries)

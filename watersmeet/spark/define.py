@@ -31,7 +31,7 @@ from watersmeet.spark.promises import Resolver
 from watersmeet.spark.select import Selection, check, check_untrusted, parse_select
 from watersmeet.spark.select_columns import check_select, read_columns
 from watersmeet.spark.spill import check_spill, weighted
-from watersmeet.spark.stream import Stream, check_name, check_text, stream, timed
+from watersmeet.spark.stream import Part, Stream, check_name, check_text, stream, timed
 from watersmeet.spark.where import Where, clauses_of, read_where
 from watersmeet.spilling import Spill
 
@@ -78,9 +78,8 @@ def join(
     Raises:
         DefinitionError: If the join can't be; SQL errors underline the span.
     """
-    for part in streams:
-        if not isinstance(part, Stream):
-            raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(part).__name__}.")
+    for odd in (one for one in streams if not isinstance(one, Stream)):
+        raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(odd).__name__}.")
     if not isinstance(where, Column):
         check_text("where", where, "a.x < b.y")
     columns = check_select(select)
@@ -89,10 +88,10 @@ def join(
         raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
     purge_every, untrusted = checks.purge_every(purge_every), checks.truth("untrusted", untrusted)
     remembered = checks.remember(remember)
-    streams = tuple(timed(streams))
-    frames = tuple(None if isinstance(part.frame, Join) else part.frame for part in streams)
-    inner = {at: part.frame for at, part in enumerate(streams) if isinstance(part.frame, Join)}
-    specs = _specs(streams)
+    parts = tuple(timed([one._ws_part for one in streams]))
+    frames = tuple(None if isinstance(part.frame, Join) else part.frame for part in parts)
+    inner = {at: part.frame for at, part in enumerate(parts) if isinstance(part.frame, Join)}
+    specs = _specs(parts)
     optional = hows(how, specs)
     query = Query(specs, how=optional)
     draft = Join(query, frames, PSP(1), inner=inner)
@@ -102,7 +101,7 @@ def join(
     read = read_where(draft.spark, where, specs, draft.kinds, called, dialect, untrusted, frames)
     outputs, computed, shown = _outputs(select if columns is None else columns, draft, untrusted, identity)
     identity = checks.identity(identity, select, computed is not None and computed.identity)
-    promised, told = _promised(_with_hidden(specs, read), streams, draft.kinds)
+    promised, told = _promised(_with_hidden(specs, read), parts, draft.kinds)
     given = Query(
         promised,
         read.conjuncts,
@@ -117,7 +116,7 @@ def join(
         how=optional,
     )
     whole = windowed(given)
-    check_outer(whole, streaming=any(part.streaming for part in streams), spilling=spill is not None)
+    check_outer(whole, streaming=any(part.streaming for part in parts), spilling=spill is not None)
     full = weighted(without_useless(whole), spill)
     chosen = _checked(strategy or Auto(), full)
     made = Join(
@@ -136,7 +135,7 @@ def _with_hidden(specs: Sequence[StreamSpec], read: Where) -> tuple[StreamSpec, 
 
 
 def _promised(
-    specs: Sequence[StreamSpec], streams: Sequence[Stream], kinds: Sequence[T.StructType]
+    specs: Sequence[StreamSpec], streams: Sequence[Part], kinds: Sequence[T.StructType]
 ) -> tuple[tuple[StreamSpec, ...], tuple[Told, ...]]:
     """Return the streams with what they promise, and the punctuations from frames of their own."""
     resolver = Resolver(specs, kinds, [given.streaming for given in streams])
@@ -148,7 +147,7 @@ def _promised(
     return full, tuple(told for made in found for told in made.told)
 
 
-def _inherited(given: Stream) -> Iterator[Inherited]:
+def _inherited(given: Part) -> Iterator[Inherited]:
     """Return what a stream that is a join promises by the punctuations of its own streams."""
     return inherited(given.frame.query, given.frame.shows) if isinstance(given.frame, Join) else iter(())
 
@@ -166,7 +165,7 @@ def _checked(strategy: Strategy, query: Query) -> Strategy:
     return named
 
 
-def _specs(streams: Sequence[Stream]) -> tuple[StreamSpec, ...]:
+def _specs(streams: Sequence[Part]) -> tuple[StreamSpec, ...]:
     spans = [given.window.span for given in streams if given.window.span is not None]
     default = max(spans, default=0)
     return tuple(
@@ -192,7 +191,8 @@ def _outputs(
     select: Any, join: Join, untrusted: bool, identity: bool
 ) -> tuple[tuple[Output, ...], Selection | None, str]:
     """Return the engine's output columns, the SELECT list itself if Spark must compute it from them, and its text."""
-    if select is None:
+    ours = select is None
+    if ours:
         shown = [stream for at, stream in enumerate(join.query.streams) if at not in join.query.hides]
         columns = [(stream.name, stream.schema.names) for stream in shown]
         checks.alike(columns, "results show every column: rename one, or say what to show with select='...'")
@@ -203,7 +203,7 @@ def _outputs(
         parsed = parse_select(select, join.query, join.spark, untrusted)
     else:
         named = zip((stream.name for stream in join.query.streams), join.frames, strict=True)
-        parsed = read_columns(select, join.query, join.spark, dict(named))
+        parsed = read_columns(select, join.query, join.spark, dict(named), ours)
     check_shown(join.query, parsed.computed.columns)
     text = parsed.computed.text
     if parsed.plain is not None:
@@ -313,14 +313,14 @@ def _table(source: SourceStream, given: Stream) -> Stream:
     Raises:
         DefinitionError: If it is no table, or the statement gives it a window, a time or promises.
     """
-    if not given.table:
+    if not given._ws_part.table:
         raise DefinitionError(
             f"Stream '{source.name}': wm.sql takes frames and wm.table(...); the statement says what wm.stream would."
         )
     if source != SourceStream(source.name, Window(), None):
         raise DefinitionError(f"Table '{source.name}' has no times: write {source.name} without brackets after FROM.")
     check_name(source.name)
-    return replace(given, name=source.name)
+    return Stream(replace(given._ws_part, name=source.name))
 
 
 def _check_clauses(join: Join, statement: Statement) -> None:

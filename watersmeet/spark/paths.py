@@ -24,7 +24,7 @@ class Place:
 
     Attributes:
         spark: What Spark is given to write to.
-        arrow: A path on this host, or a URI that `pyarrow.fs` opens.
+        arrow: A path on this host without links, so that one place has one name, or a URI that `pyarrow.fs` opens.
     """
 
     spark: str
@@ -164,7 +164,7 @@ def _without_scheme(spark: SparkSession, given: str, what: str) -> Place:
     default = _default(spark)
     if _is_file(default):
         path = _absolute(given)
-        return Place(path, path)
+        return Place(path, os.path.realpath(path))
     if not given.startswith("/"):
         raise DefinitionError(
             f"{what} '{given}': Spark's file system is {default} (fs.defaultFS); give the full path, with its scheme."
@@ -193,7 +193,7 @@ def _is_file(uri: str) -> bool:
 def _file(asked: _Asked) -> str:
     if asked.authority:
         raise _Unreachable(f"a file: path has no host; write file:///{asked.authority}{asked.path} for that folder")
-    return asked.path
+    return os.path.realpath(asked.path)
 
 
 def _dbfs(asked: _Asked) -> str:

@@ -16,7 +16,7 @@ from watersmeet.dashboard.recorded import Holder, Recorded
 from watersmeet.engine.progress import readable
 from watersmeet.errors import PredicateError, StateError, WatersmeetError
 from watersmeet.spark.asking import given_by, why_running
-from watersmeet.spark.batch import DATA_ERROR, BatchRunner, description
+from watersmeet.spark.batch import DATA_ERROR, WAITED, BatchRunner, description
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.lease import Stopped
 from watersmeet.spark.lulls import Lulls
@@ -137,6 +137,10 @@ class JoinQuery:
                     return False
                 if self._lulls.error is not None and self._lulls.ends:
                     raise self._lulls.error
+            while self._settling:  # another thread stops it, and pays first
+                if until is not None and time.monotonic() >= until:
+                    return False
+                time.sleep(WAITED)
             return ended
 
     def processAllAvailable(self) -> None:
@@ -182,6 +186,8 @@ class JoinQuery:
     def exception(self) -> BaseException | None:
         """Return why the query failed, or None."""
         error = self._query.exception()
+        if error is None and self._lulls is not None and self._lulls.ends and not self.isActive:
+            return self._lulls.error
         if error is None or isinstance(self._runner.error, Stopped):
             return None
         return self._ours(error) or error

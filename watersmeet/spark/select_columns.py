@@ -39,21 +39,32 @@ def check_select(given: object) -> list[SparkColumn] | None:
 
 
 def read_columns(
-    columns: Sequence[SparkColumn], query: Query, spark: SparkSession, frames: Mapping[str, DataFrame | None]
+    columns: Sequence[SparkColumn],
+    query: Query,
+    spark: SparkSession,
+    frames: Mapping[str, DataFrame | None],
+    ours: bool = False,
 ) -> Selected:
     """Read a list of columns over a join's streams.
+
+    Args:
+        columns: The columns.
+        query: The join.
+        spark: The session.
+        frames: The streams' frames, to which a column may be bound; None for one that is a join.
+        ours: Whether the list is ours, not the user's.
 
     Raises:
         SqlError: If it names what does not exist.
     """
     written = Written(spark, frames)
-    return _Reader(query, spark, written.listed(columns), written.text).read()
+    return _Reader(query, spark, written.listed(columns), written.text, ours).read()
 
 
 class _Reader:
-    def __init__(self, query: Query, spark: SparkSession, listed: Sequence[Part], text: str) -> None:
+    def __init__(self, query: Query, spark: SparkSession, listed: Sequence[Part], text: str, ours: bool) -> None:
         self._query, self._listed, self._text, self._builder = query, listed, text, Builder(spark)
-        self._scope = Scope([(stream.name, stream.schema) for stream in query.streams])
+        self._scope = Scope([(stream.name, stream.schema) for stream in query.streams], ours=ours)
         self._jvm: Any = spark._jvm
         self._nothing = spark._jsparkSession.sessionState().sqlParser().parsePlan("SELECT 1").child()
         self._columns: set[Column] = set()

@@ -20,8 +20,8 @@ from watersmeet.spark.promises import Declared, declared
 
 
 @dataclass(frozen=True)
-class Stream:
-    """A frame with its part in a join; made by `wm.stream`."""
+class Part:
+    """A frame with its part in a join."""
 
     name: str
     frame: "DataFrame | Join"
@@ -35,34 +35,51 @@ class Stream:
     table: bool = False
     refresh: bool = False
 
+    @property
+    def streaming(self) -> bool:
+        """Whether it is a stream, not a static frame."""
+        return isinstance(self.frame, Join) or self.frame.isStreaming
+
+
+class Stream:
+    """A stream or a table as the user holds it, who asks it for columns; made by `wm.stream` and `wm.table`.
+
+    [!] What else it knows is `_ws_part`: an attribute `name` would be taken for the column of that name, and compared.
+    """
+
+    __slots__ = ("_ws_part",)
+
+    def __init__(self, part: Part) -> None:
+        self._ws_part = part
+
     def __getitem__(self, name: str) -> Column:
         """Return a column, or a field of one, as `where` and `select` take it.
 
         Raises:
             DefinitionError: If the stream has no such column.
         """
+        part = self._ws_part
         if not isinstance(name, str):
-            raise DefinitionError(f"Stream '{self.name}': {name!r} is not the name of a column, such as 'id'.")
-        whole = any(same(name, known) for known in self.schema.names)
-        if not whole and not any(same(name.partition(".")[0], known) for known in self.schema.names):
+            raise DefinitionError(f"Stream '{part.name}': {name!r} is not the name of a column, such as 'id'.")
+        whole = any(same(name, known) for known in part.schema.names)
+        if not whole and not any(same(name.partition(".")[0], known) for known in part.schema.names):
             raise DefinitionError(
-                f"Stream '{self.name}' has no column '{name}'; it has {listed(name, self.schema.names)}."
+                f"Stream '{part.name}' has no column '{name}'; it has {listed(name, part.schema.names)}."
             )
-        return F.col(f"{quoted(self.name)}.{quoted(name) if whole else name}")
+        return F.col(f"{quoted(part.name)}.{quoted(name) if whole else name}")
 
     def __getattr__(self, name: str) -> Column:
-        """Return a column by its name; one whose name a stream itself uses, such as `time`, is `stream["time"]`."""
-        if name.startswith("__") or "schema" not in self.__dict__:
+        """Return a column by its name."""
+        if name.startswith("__") or name == "_ws_part":
             raise AttributeError(name)
         try:
             return self[name]
         except DefinitionError as error:
             raise AttributeError(str(error)) from None
 
-    @property
-    def streaming(self) -> bool:
-        """Whether it is a stream, not a static frame."""
-        return isinstance(self.frame, Join) or self.frame.isStreaming
+    def __repr__(self) -> str:
+        part = self._ws_part
+        return f"Stream({part.name}: {', '.join(part.schema.names)})"
 
 
 def stream(
@@ -118,7 +135,7 @@ def stream(
             "window, so its delay is unknown; give delay='...', how far behind the latest one a result may come, or "
             "use time='_time'."
         )
-    return Stream(
+    part = Part(
         name,
         frame,
         schema,
@@ -129,6 +146,7 @@ def stream(
         None if ahead is None else microseconds(ahead, f"ahead of stream '{name}'"),
         declared(name, constraints, punctuations),
     )
+    return Stream(part)
 
 
 def table(name: str, frame: DataFrame, *, refresh: bool = False) -> Stream:
@@ -156,12 +174,11 @@ def table(name: str, frame: DataFrame, *, refresh: bool = False) -> Stream:
     if not isinstance(refresh, bool):
         raise DefinitionError(f"Table '{name}': refresh={refresh!r} is neither True nor False.")
     promises = declared(name, (), None)
-    return Stream(
-        name, found, arrow_schema(found), "", Window(), None, None, None, promises, table=True, refresh=refresh
-    )
+    part = Part(name, found, arrow_schema(found), "", Window(), None, None, None, promises, table=True, refresh=refresh)
+    return Stream(part)
 
 
-def timed(streams: Sequence[Stream]) -> list[Stream]:
+def timed(streams: Sequence[Part]) -> list[Part]:
     """Return the streams of a join, tables among them with a time before all others, of the type that streams have."""
     first = next((given for given in streams if not given.table), None)
     column = None if first is None else first.schema.field(first.time)
@@ -170,7 +187,7 @@ def timed(streams: Sequence[Stream]) -> list[Stream]:
     return [_timed(given, moment) if given.table else given for given in streams]
 
 
-def _timed(given: Stream, moment: Column) -> Stream:
+def _timed(given: Part, moment: Column) -> Part:
     assert isinstance(given.frame, DataFrame)
     frame = given.frame.withColumn(TABLE_TIME, moment)
     return replace(given, frame=frame, schema=arrow_schema(frame), time=TABLE_TIME)

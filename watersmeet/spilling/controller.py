@@ -112,7 +112,9 @@ class Controller(Spilling):
         if kept_cold.cool or not below:
             return kept_cold.along(due)
         spare = self._spare(coming + now.expected.of(new))
-        back = self._returned(away, record, now, held, spare) if rested else Decision()
+        # [!] After a round it isn't known what tuples of the next batch will cost each part.
+        blind = now.round and self.spill.seconds is not None
+        back = self._returned(away, record, now, held, spare) if rested and not blind else Decision()
         return (back if back.kind else self._meanwhile(away, record, now, spare)).along(due)
 
     def _above(self, found: Sequence[Part], held: int, record: Record, now: "Situation") -> str | None:

@@ -1,7 +1,7 @@
 """A store belongs to one query: what that is stands in it from the first start on, and is compared at every other."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from watersmeet.errors import DefinitionError, StateError
@@ -38,8 +38,9 @@ def claim(store: Store, description: Mapping[str, Any], output: str | None = Non
     found = unseal(data, f"The description of the query, {store.root}/{DESCRIPTION},")
     _compare(store, found["query"], description)
     if (found["at"], found["output"]) != (store.root, output):
-        _check_copy(store, found, output)
-        _write(store, found | {"at": store.root, "output": output})
+        origins = {*found.get("origins", ()), found["at"]} - {store.root}
+        _check_copy(store, str(found["name"]), origins, output)
+        _write(store, found | {"at": store.root, "output": output, "origins": sorted(origins)})
     return str(found["name"])
 
 
@@ -50,22 +51,27 @@ def _write(store: Store, document: Mapping[str, Any]) -> bytes:
     return data
 
 
-def _check_copy(store: Store, found: Mapping[str, Any], output: str | None) -> None:
-    """Refuse a copy that writes where its original does: each would take the other's results for its own.
+def _check_copy(store: Store, name: str, origins: Collection[str], output: str | None) -> None:
+    """Refuse a copy that writes where an original does: each would take the other's results for its own.
 
     One whose original is gone was moved, and goes on.
+
+    Args:
+        store: The store.
+        name: Its name, which its originals have as well.
+        origins: Where it has been before.
+        output: The folder that it is to write to, if there is one.
     """
-    if found["at"] == store.root or output is None or output != found["output"]:
-        return
-    try:
-        original = unseal(Store(found["at"]).read(DESCRIPTION) or b"", "")
-    except (OSError, StateError, DefinitionError):
-        return
-    if original["name"] == found["name"]:
-        raise DefinitionError(
-            f"The checkpoint at {store.root} is a copy of the one at {found['at']}, which is still there, and both "
-            f"write to {output}: results would be lost or doubled. Write to another path, or remove the original."
-        )
+    for origin in sorted(origins) if output is not None else ():
+        try:
+            original = unseal(Store(origin).read(DESCRIPTION) or b"", "")
+        except (OSError, StateError, DefinitionError):
+            continue
+        if (original["name"], original["output"]) == (name, output):
+            raise DefinitionError(
+                f"The checkpoint at {store.root} is a copy of the one at {origin}, which is still there, and both "
+                f"write to {output}: results would be lost or doubled. Write to another path, or remove the original."
+            )
 
 
 def _compare(store: Store, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:

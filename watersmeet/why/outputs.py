@@ -1,5 +1,6 @@
 """What a query has put out, as far as files tell: rows of side outputs, and results."""
 
+import logging
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -112,6 +113,9 @@ class Outputs:
                     yield int(match[1]), read.to_table()
                 except FileNotFoundError:  # withdrawn meanwhile
                     continue
+                except (OSError, pa.ArrowException) as error:
+                    why = str(error).strip().splitlines()[0]
+                    logging.getLogger("watersmeet").warning("%s can't be read and is passed over: %s", info.path, why)
 
 
 def _opened(folder: str) -> tuple[pafs.FileSystem, str]:

@@ -103,8 +103,11 @@ class Verdicts:
         never = [member for member in found if member.fate in NEVER]
         if never:
             who = listed([f"{member.stream} is {NEVER[member.fate]}" for member in never])
-            told = f"{_they(found)} not joined: {who}."
-            return Combination(found, False, (), (told,) if len(found) > 1 else ())
+            told = [f"{_they(found)} not joined: {who}."] if len(found) > 1 else []
+            results = self.ground.results(self.asked)
+            if results is not None and results.count:
+                told.append(f"The output holds {many(results.count, 'result')} with such values, of other tuples.")
+            return Combination(found, False, (), tuple(told))
         seen = [there for _, there in members if there is not None]
         if len(seen) < len(members):
             return self._by_results(found)
