@@ -336,7 +336,7 @@ def main() -> None:
     parser.add_argument("--before", type=float, default=Load.before)
     parser.add_argument("--burst", type=float, default=Load.burst)
     parser.add_argument("--after", type=float, default=Load.after)
-    parser.add_argument("--within", default="2500 milliseconds")
+    parser.add_argument("--within", default="3 seconds")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--one", action="store_true", help="run one policy in this process and print JSON")
     parser.add_argument("--out", type=Path, default=RESULTS)

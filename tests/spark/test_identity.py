@@ -142,7 +142,7 @@ def test_static_frames_have_the_same_ids_whenever_they_are_computed(spark: Spark
     frame = wm.join(*streams, where=where, select="b.id AS b, a.id AS a, _time, _id", strategy=wm.DSJ(2))
     assert _ids(frame.toDF()).keys() == found.keys()
     text = "SELECT a.id AS a, b.id AS b, _id, _time FROM a [RANGE 10 SECONDS], b [RANGE 10 SECONDS] WHERE a.x < b.x"
-    given = {given.name: given.frame for given in streams}
+    given = {one._ws_part.name: one._ws_part.frame for one in streams}
     assert _ids(wm.sql(text, given, time="ts", strategy=wm.Central()).toDF()).keys() == found.keys()
     whole = wm.sql(
         "SELECT * FROM a [RANGE 10 SECONDS], b [RANGE 10 SECONDS] WHERE a.x < b.x", given, time="ts", identity=True
@@ -227,7 +227,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
         "identity=True is for results without a SELECT list: add _id to 'a.id'",
     ),
     "a computed list": (lambda a, b: wm.join(a, b, select="a.id + 1 AS n", identity=True), r"add _id to 'a.id \+ 1"),
-    "the name of a stream": (lambda a, b: wm.stream("_ID", a.frame, time="ts"), "'_ID' can't name a stream: that name"),
+    "the name of a stream": (lambda a, b: wm.stream("_ID", a._ws_part.frame, time="ts"), "'_ID' can't name a stream"),
     "twice": (lambda a, b: wm.join(a, b, select="_id, a.id AS _id"), "Two output columns are called _id"),
     "in where": (lambda a, b: wm.join(a, b, where="_id = 'x'"), "There is no column _id"),
 }
@@ -241,7 +241,7 @@ def test_refused(spark: SparkSession, what: str) -> None:
 
 
 def test_a_column_of_that_name_is_named_with_its_stream(spark: SparkSession) -> None:
-    a, b = (_static(spark, name).frame.withColumnRenamed("id", "_id") for name in "ab")
+    a, b = (_static(spark, name)._ws_part.frame.withColumnRenamed("id", "_id") for name in "ab")
     streams = [wm.stream(name, frame, time="ts", window="10 seconds") for name, frame in (("a", a), ("b", b))]
     row = wm.join(*streams, where="a.x < b.x", select="_id, a._id AS a, b._id AS b").toDF().first()
     assert row is not None and len(row["_id"]) == 32 and isinstance(row["a"], int)
