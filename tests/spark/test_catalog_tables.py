@@ -101,3 +101,13 @@ def test_a_table_that_is_more_than_files_is_sparks(spark: SparkSession, writer: 
     spark.sql(f"CREATE TABLE {table} (k STRING, a BIGINT, b BIGINT) USING parquet CLUSTERED BY (a) INTO 2 BUCKETS")
     writer.toTable(table).awaitTermination()
     assert found(spark.table(table)) == wanted()
+
+
+def test_a_table_that_the_catalog_has_forgotten(
+    spark: SparkSession, writer: JoinWriter, table: str, tmp_path: Path
+) -> None:
+    (tmp_path / "place").mkdir()
+    (tmp_path / "place" / "part-b0").write_text("results")
+    with pytest.raises(wm.DefinitionError, match=f"There is no table {table}, but files are in the folder"):
+        writer.toTable(table, path=str(tmp_path / "place"))
+    assert (tmp_path / "place" / "part-b0").read_text() == "results"

@@ -5,6 +5,7 @@ import json
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from watersmeet.dashboard.build import view
 from watersmeet.dashboard.recorded import Reader, store_of
 from watersmeet.spark import observed
 from watersmeet.spark.naming import DESCRIPTION, named
+from watersmeet.spark.running import JoinQuery
 from watersmeet.testing import stream_batches, write_batches
 
 BEGIN = datetime(2024, 5, 1, tzinfo=UTC)
@@ -136,3 +138,23 @@ def test_findings_before_a_join_starts(spark: SparkSession) -> None:
     assert [finding.kind for finding in join.check({"a": sample})] == ["nodes", "delay"]
     with pytest.raises(wm.DefinitionError, match="'c'"):
         join.check({"c": sample})
+
+
+def test_a_jvm_that_has_ended_is_told_in_a_sentence() -> None:
+    class Ended:
+        """A query whose JVM nobody can ask any more."""
+
+        def __getattribute__(self, name: str) -> Any:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    lease = SimpleNamespace(end=lambda: None)
+    protocol = SimpleNamespace(state=SimpleNamespace(is_cold=False))
+    runner: Any = SimpleNamespace(
+        checkpoint=SimpleNamespace(lease=lease), spilling=None, protocol=protocol, active=None, error=None
+    )
+    ended: Any = Ended()
+    query = JoinQuery(ended, SimpleNamespace(), runner)  # type: ignore[arg-type]
+    assert not query.isActive and "Spark is gone" in str(query.exception())
+    for ask in (query.awaitTermination, query.processAllAvailable, query.stop):
+        with pytest.raises(wm.StateError, match=r"Spark is gone: its JVM has ended.* Start the program again"):
+            ask()

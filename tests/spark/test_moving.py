@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.fs as pafs
 import pytest
 
+from watersmeet.errors import StateError
 from watersmeet.spark.files import Folder
 from watersmeet.spark.moving import Mover
 from watersmeet.spark.paths import Place
@@ -34,10 +35,20 @@ def held(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_what_is_gone_was_moved(source: Path, tmp_path: Path) -> None:
+def test_what_is_gone_was_moved(source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
-        move(Mover((LOCAL, str(tmp_path / "to")), durable=True), source, "x", "y", "z")
-    assert held(tmp_path / "to") == {"k=x/x": "x", "k=y/y": "y"} and held(source) == {}
+        move(Mover((LOCAL, str(tmp_path / "to")), durable=True), source, "x", "y")
+    assert held(tmp_path / "to") == {"k=x/x": "x", "k=y/y": "y"} and held(source) == {} and not caplog.messages
+
+
+def test_what_is_nowhere_is_told(source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    move(Mover((LOCAL, str(tmp_path / "to"))), source, "x", "z")
+    (told,) = caplog.messages
+    assert told.startswith("k=z/z is not in ") and "its rows are lost" in told
+    (source / "y.parquet").write_bytes(b"")
+    with pytest.raises(StateError, match=r"y\.parquet is empty, and should hold rows that are yet to appear"):
+        move(Mover((LOCAL, str(tmp_path / "to"))), source, "y.parquet")
+    assert (source / "y.parquet").exists()
 
 
 def test_another_run_that_was_quicker(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,6 +196,9 @@ def test_what_cannot_be_is_refused_when_the_join_is_defined(spark: SparkSession,
             shop,
             time="ts",
         )
+    for asked in ("NOT (EXISTS (SELECT 1 FROM refunds))", "orders.id NOT IN (SELECT back FROM refunds)"):
+        with pytest.raises(wm.DefinitionError, match=r"A subquery in WHERE must be EXISTS .* or NOT EXISTS"):
+            wm.sql(f"SELECT orders.id FROM orders {WINDOW} WHERE {asked}", shop, time="ts")
     with pytest.raises(wm.DefinitionError, match=r"orders\.shop > 1 says nothing of payments"):
         wm.sql(
             f"SELECT orders.id FROM orders {WINDOW} LEFT JOIN payments {WINDOW} ON payments.number = orders.number "

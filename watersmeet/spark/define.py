@@ -1,5 +1,6 @@
 """`wm.join` and `wm.sql`: from streams and text to a checked join."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -289,6 +290,11 @@ def sql(
         options: dict[str, Any] = {"time": column, "window": source.window, "delay": delay, "ahead": ahead}
         options |= {"punctuations": source.punctuations, "constraints": source.constraints}
         made.append(stream(source.name, given, **options))
+    if len(made) == 1 and re.search(r"\(\s*SELECT\b", statement.condition or "", re.IGNORECASE):
+        raise DefinitionError(
+            "A subquery in WHERE must be EXISTS (SELECT ..) or NOT EXISTS (SELECT ..), as a condition of its own and not "
+            "in parentheses; write NOT IN (SELECT ..) as NOT EXISTS."
+        )
     joined = join(
         *made,
         where=statement.condition,

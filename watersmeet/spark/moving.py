@@ -1,6 +1,7 @@
 """Moving finished files into an output folder: a name appears with all its bytes or not at all."""
 
 import errno
+import logging
 import os
 import shutil
 from collections.abc import Callable
@@ -8,8 +9,12 @@ from dataclasses import dataclass, field
 
 import pyarrow.fs as pafs
 
+from watersmeet.errors import StateError
 from watersmeet.state.durable import sync_bytes, sync_names
 
+LOST = "%s is not in %s, nor where it was made ready (%s): unless somebody took it from there, its rows are lost."
+NEVER_EMPTY = (".parquet", ".orc")
+"""Files of these formats have bytes, even without rows."""
 Root = tuple[pafs.FileSystem, str]
 """A folder: its file system, and its path there."""
 
@@ -32,11 +37,23 @@ class Mover:
     _copied: list[Callable[[], None]] = field(default_factory=list)
 
     def move(self, source: Root, file: str, name: str) -> None:
-        """Move a file of another folder; one that isn't there has been moved before."""
+        """Move a file of another folder; one that isn't there has been moved before.
+
+        Raises:
+            StateError: If it is damaged.
+        """
         (here, base), (system, start) = self.root, source
-        if system.get_file_info(f"{start}/{file}").type != pafs.FileType.File:
-            return
         target, origin = f"{base}/{name}", f"{start}/{file}"
+        found = system.get_file_info(origin)
+        if found.type != pafs.FileType.File:
+            if here.get_file_info(target).type != pafs.FileType.File:
+                logging.getLogger("watersmeet").warning(LOST, name, base, origin)
+            return
+        if not found.size and name.endswith(NEVER_EMPTY):
+            raise StateError(
+                f"{origin} is empty, and should hold rows that are yet to appear in {base}: restore it, or remove it "
+                "to go on without them."
+            )
         self._make(os.path.dirname(target))
         if all(isinstance(found, pafs.LocalFileSystem) for found in (here, system)):
             self._rename(origin, target)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -27,6 +28,9 @@ from watersmeet.why.asked import Values
 if TYPE_CHECKING:
     from watersmeet.spark.join import Join
 
+GONE = (Py4JNetworkError, ConnectionError)
+"""What asking Spark raises once its JVM has ended."""
+NO_SPARK = "Spark is gone: its JVM has ended, perhaps for lack of memory. Start the program again; nothing is lost."
 STOPPED = "The query has stopped. Start it again to pay what is owed; next time, stop it with stop(settle=True)."
 
 
@@ -57,7 +61,13 @@ class JoinQuery:
     @property
     def isActive(self) -> bool:
         """Whether the query goes on, be it only to pay what is owed."""
-        return self._query.isActive or self._settling or (self._lulls is not None and self._lulls.is_alive())
+        return self._is_run() or self._settling or (self._lulls is not None and self._lulls.is_alive())
+
+    def _is_run(self) -> bool:
+        try:
+            return self._query.isActive
+        except GONE:
+            return False
 
     def settle(self) -> None:
         """Pay all that is owed now, before the next batch; nothing to do without `spill=`.
@@ -179,13 +189,18 @@ class JoinQuery:
             if not isinstance(self._runner.error, Stopped):
                 told = self._ours(error) or error
                 raise told from told.__cause__
+        except GONE:
+            raise StateError(NO_SPARK) from None
         finally:
             if not self.isActive:
                 self._runner.checkpoint.lease.end()
 
     def exception(self) -> BaseException | None:
         """Return why the query failed, or None."""
-        error = self._query.exception()
+        try:
+            error = self._query.exception()
+        except GONE:
+            return StateError(NO_SPARK)
         if error is None and self._lulls is not None and self._lulls.ends and not self.isActive:
             return self._lulls.error
         if error is None or isinstance(self._runner.error, Stopped):

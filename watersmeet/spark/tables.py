@@ -1,9 +1,11 @@
 """Tables: those of Spark's own catalog that are folders of files are written as such, and hold each result once."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -138,6 +140,19 @@ def appending(spark: SparkSession, name: str) -> Callable[[DataFrame, int], None
 
 
 def made(frame: DataFrame, name: str, format: str, options: Mapping[str, str], partition_by: Sequence[str]) -> None:
-    """Make a table for rows like those of an empty frame."""
+    """Make a table for rows like those of an empty frame.
+
+    Raises:
+        DefinitionError: If there are files in its folder, and no table of that name.
+    """
     writer = frame.write.format(format).options(**options)
-    (writer.partitionBy(*partition_by) if partition_by else writer).saveAsTable(name)
+    try:
+        (writer.partitionBy(*partition_by) if partition_by else writer).saveAsTable(name)
+    except PySparkException as error:
+        if not re.search("LOCATION_ALREADY_EXISTS|non-empty directory", str(error)):
+            raise
+        raise DefinitionError(
+            f"There is no table {name}, but files are in the folder that it would have. If the query has run before, "
+            "the session's catalog has forgotten its table, as Spark's own does when a program ends: use one that "
+            "lasts (enableHiveSupport(), or a catalog of yours), or write to a folder with start(path)."
+        ) from None
