@@ -292,8 +292,8 @@ def sql(
         made.append(stream(source.name, given, **options))
     if len(made) == 1 and re.search(r"\(\s*SELECT\b", statement.condition or "", re.IGNORECASE):
         raise DefinitionError(
-            "A subquery in WHERE must be EXISTS (SELECT ..) or NOT EXISTS (SELECT ..), as a condition of its own and not "
-            "in parentheses; write NOT IN (SELECT ..) as NOT EXISTS."
+            "A subquery in WHERE must be EXISTS (SELECT ..) or NOT EXISTS (SELECT ..), as a condition of its own and "
+            "not in parentheses; write NOT IN (SELECT ..) as NOT EXISTS."
         )
     joined = join(
         *made,
