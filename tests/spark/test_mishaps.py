@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,25 @@ def test_an_error_of_the_users_own_function_is_told(spark: SparkSession, tmp_pat
     with pytest.raises(wm.StateError, match="Batch 0 was not written: ValueError: my table is locked; start") as told:
         run(joined.writeStream.foreachBatch(consume), tmp_path)
     assert isinstance(told.value.__cause__, ValueError)
+
+
+def divide(frame: DataFrame, batch: int) -> None:
+    frame.selectExpr("1 / (a.id - a.id) AS n").collect()
+
+
+def leave(frame: DataFrame, batch: int) -> None:
+    sys.exit(3)
+
+
+@pytest.mark.parametrize(("consume", "says"), [(divide, "Division by zero"), (leave, "SystemExit: 3")])
+def test_what_raises_in_the_sink_is_not_the_input(
+    spark: SparkSession, tmp_path: Path, consume: Callable[[DataFrame, int], None], says: str
+) -> None:
+    """[!] What ends the thread that Spark waits for would leave the query waiting for ever."""
+    write(tmp_path / "in", PAIR.batches)
+    joined = join_of(PAIR, frames(spark, tmp_path / "in", "ab"))
+    with pytest.raises(wm.StateError, match=f"Batch 0 was not written: .*{says}.*; start the query again"):
+        run(joined.writeStream.foreachBatch(consume), tmp_path)
 
 
 @pytest.mark.parametrize("path", ["", "x\0y", "x\udcff"])

@@ -283,3 +283,12 @@ def test_an_optional_table_and_two_required_streams(spark: SparkSession, static:
         "They match 2 combinations of a and b that are there now: they give 2 results.",
     )
     assert join.why(a={"id": 3}, zones={"number": 2}).joined is False
+
+
+def test_a_file_that_can_not_be_read_is_passed_over(query: JoinQuery, inputs: Path, caplog: Any) -> None:
+    fine = next((inputs / "late" / "a").glob("part-b*"))
+    spoiled = fine.with_name(fine.name.replace(".parquet", "-spoiled.parquet"))
+    spoiled.write_bytes(b"no Parquet")
+    joined = query.why(a={"id": 3}, b={"id": 13}).joined
+    spoiled.unlink()
+    assert joined and "can't be read and is passed over" in caplog.text

@@ -115,6 +115,7 @@ class BatchRunner(Runtime):
         closed: Whether no more batches are to begin.
         turn: Whoever runs a batch or a round holds it.
         times: When the last batch began, and when it ended, by a clock of this process; None before it did.
+        _writing: Whether results have been handed to the sink: what raises then is not the input.
         active: Tells whether Spark still runs batches; not once the query is being stopped.
     """
 
@@ -347,7 +348,7 @@ class BatchRunner(Runtime):
 
     def run(self, action: Run) -> Ran:
         """Run the jobs of a batch on Spark."""
-        began = self.clock()
+        began, self._writing = self.clock(), False
         done = Ran(self._jobs().run(action.plans), began, self.clock())
         self.after("reports")
         return done
@@ -373,7 +374,6 @@ class BatchRunner(Runtime):
         self._writing = True
         with named(jobs.batch.sparkSession, f"batch {action.batch}: sink"):
             deliveries = self.outputs.write(results, action.sides)
-        self._writing = False
         self.store.remove({*action.written}.difference(*(delivery.stored for delivery in deliveries)))
         self.after("sink")
         return Published(self.clock(), time.time(), deliveries)
