@@ -56,12 +56,24 @@ def test_weight_comes_before_results() -> None:
 
 def test_parents_follow_up_to_the_root() -> None:
     links = Links.of({"j_0": "j", "j_0_0": "j_0"}, {("j_0_0", 1, 4): 9, ("j_0_0", 1, 5): 1, ("j_0", 4, 7): 1})
-    child, others = part("p1", join="j_0_0"), [part("p4", join="j_0"), part("p5", join="j_0"), part("p7"), part("p6")]
-    assert {found.group.partition for found in Synchronized().followers([child], others, links)} == {4, 5, 7}
-    strict = Synchronized(correlation=0.2).followers([child], others, links)
-    assert {found.group.partition for found in strict} == {4, 7}
-    later = [Part("j_0", Group(8, 4, 0), (), 1, 1, 11, 12, Tally())]
-    assert not Synchronized().followers([child], later, links)
+    good = Tally(0, 9, 9, 10)
+    child, middle = part("p1", join="j_0_0"), [part("p4", good, join="j_0"), part("p5", good, join="j_0")]
+    found = [part("p7", good), part("p6", Tally(0, 5, 5, 10)), child, *middle]
+
+    def put_off(some: list[Part], correlation: float = 0.1) -> list[int]:
+        return [one.group.partition for one in Synchronized(correlation=correlation, links=links).lowest(some)]
+
+    assert put_off(found) == [1, 4, 5, 7, 6]
+    assert put_off(found, correlation=0.2) == [1, 4, 7, 6, 5]
+    later = Part("j_0", Group(8, 4, 0), (), 1, 1, 11, 12, good)
+    assert put_off([child, later, found[1]]) == [1, 6, 4]
+
+
+def test_parents_are_paid_with_what_feeds_them() -> None:
+    links = Links.of({"j_0": "j"}, {("j_0", 1, 4): 9})
+    found = [part("p1", Tally(0, 9, 9, 10), join="j_0"), part("p4", Tally(0, 1, 1, 10)), part("p6", Tally(0, 5, 5, 10))]
+    assert [one.group.partition for one in Synchronized(links=links).highest(found)] == [1, 4, 6]
+    assert [one.group.partition for one in Synchronized().highest(found)] == [1, 6, 4]
 
 
 def test_what_a_punctuation_closed_is_paid_first_then_streams_take_turns() -> None:

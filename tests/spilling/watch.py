@@ -77,15 +77,14 @@ class Watch:
         return any(now.get(row, HOT) in cold for row in enumerate(ids) if row[1] != last)
 
     def kept(self, was: Manifest, old: dict[Row, int], state: Manifest, now: dict[Row, int]) -> None:
-        """Check that units change by decisions alone, whatever is merged or moved (property 7)."""
-        left, batch = {unit.number for unit in state.ledger.units}, was.batch + 1
-        over = {unit.number for unit in was.ledger.units} - left
-        if not self.run.progress[-1]["round"]:  # a round has decided for itself
-            back = {unit.number for unit in was.ledger.units if unit.returns(batch)}
-            assert back <= over and not {old[row] for row in now if row in old} & (over - back)
+        """Check that what is owed changes by decisions alone, whatever is merged, moved or united (property 7)."""
+        before, after = ({unit.number: unit for unit in one.ledger.units} for one in (was, state))
+        round = self.run.progress[-1]["round"]  # it has decided for itself
         for row, unit in now.items():
-            earlier = old.get(row)
-            if earlier is None or earlier in over or earlier == HOT:  # it came in this step
-                assert unit == HOT or unit > was.ledger.made
-            else:
-                assert unit == earlier
+            earlier = before.get(old.get(row, HOT))
+            left = earlier and (earlier if round else earlier.after(was.batch + 1))
+            if left is None:  # it was hot, came back, or came in this step
+                assert unit == HOT or after[unit].since == state.batch + 1
+            elif unit != HOT or not round:
+                assert after[unit].group == left.group
+                assert after[unit].since >= left.since if round else after[unit].since == left.since

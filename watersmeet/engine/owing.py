@@ -54,15 +54,20 @@ class Debt:
         paid: NDArray[np.bool_] = (batch >= self.since) & (batch < self.until)
         return paid & (ts <= self.reach.deadline) & (end >= self.reach.low)
 
+    def plus(self, other: "Debt") -> "Debt":
+        """Return both as one: rows that pay neither find nothing, for each chunk knows what it is owed."""
+        reach = Reach(min(self.reach.low, other.reach.low), max(self.reach.deadline, other.reach.deadline))
+        return Debt(min(self.since, other.since), max(self.until, other.until), self.group, reach)
+
 
 def _debts(plan: BatchPlan) -> list[Debt]:
-    """Return what a batch pays, but to units of which nothing is left."""
-    found = reaches(plan.query, plan.chunks)
-    return [
-        Debt(unit.since, unit.pay, unit.group, found[unit.number])
-        for unit in plan.ledger.paying()
-        if unit.pay is not None and unit.number in found
-    ]
+    """Return what a batch pays to each group, but to units of which nothing is left."""
+    found, debts = reaches(plan.query, plan.chunks), dict[Group, Debt]()
+    for unit in plan.ledger.paying():
+        if unit.pay is not None and unit.number in found:
+            debt = Debt(unit.since, unit.pay, unit.group, found[unit.number])
+            debts[unit.group] = debt.plus(debts.get(unit.group, debt))
+    return list(debts.values())
 
 
 def reaches(query: Query, chunks: Iterable[Chunk]) -> dict[int, Reach]:

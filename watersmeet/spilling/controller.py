@@ -72,7 +72,7 @@ class Controller(Spilling):
             names = frozenset(part.name for part in away)
             return _choices(Decision("pay", pay=[(part, next_) for part in away], back=names))
         owed = [part for part in away if part.owed]
-        ranked = self._policy(self.spill.pay or self.spill.policy, next_).highest(owed)
+        ranked = self._paying(next_, self._links(tree, state)).highest(owed)
         seconds = max(0.0, (seconds or self.spill.seconds or ROUND_SECONDS) - BEGUN)
         return _choices(Decision("pay", pay=affordable(ranked, Record.of(state), seconds, next_)))
 
@@ -90,8 +90,11 @@ class Controller(Spilling):
             fed |= own.ledger.fed
         return Links.of(parents, fed)
 
-    def _policy(self, name: str, batch: int) -> Policy:
-        return POLICIES[name](f"{self.seed} {batch}", self.spill.correlation, self.quotas)
+    def _policy(self, name: str, batch: int, links: Links) -> Policy:
+        return POLICIES[name](f"{self.seed} {batch}", self.spill.correlation, self.quotas, links)
+
+    def _paying(self, batch: int, links: Links) -> Policy:
+        return self._policy(self.spill.pay or self.spill.policy, batch, links)
 
     # -- the decision
 
@@ -140,8 +143,8 @@ class Controller(Spilling):
         return max(0.0, self.spill.fill * (self.spill.seconds or inf) - coming)
 
     def _spilled(self, found: Sequence[Part], record: Record, now: "Situation", held: int, why: str) -> Decision:
-        """Put off what ranks lowest, up to the share, and on until both marks are kept; then what follows it."""
-        policy = self._policy(self.spill.policy, now.next)
+        """Put off what ranks lowest, up to the share, and on until both marks are kept."""
+        policy = self._policy(self.spill.policy, now.next, now.links)
         alike: dict[str, list[Part]] = defaultdict(list)
         for part in hot(found):
             alike["" if policy.together else part.join].append(part)
@@ -150,15 +153,7 @@ class Controller(Spilling):
             lowest = self._lowest(policy.lowest(some), now.expected, coming, held)
             coming, held = coming - now.expected.of(lowest), held - sum(part.bytes for part in lowest)
             chosen += lowest
-        names = {part.name for part in chosen}
-        followers = policy.followers(chosen, [part for part in hot(found) if part.name not in names], now.links)
-        if not chosen:
-            return Decision()
-        taken = [*chosen, *followers]
-        says = f"{why}: {_counted(taken)} put off" + (
-            f", {len(followers)} of them since an inner join's parts were" if followers else ""
-        )
-        return Decision("spill", says, taken, followed=len(followers))
+        return Decision("spill", f"{why}: {_counted(chosen)} put off", chosen) if chosen else Decision()
 
     def _kept_cold(self, new: Sequence[Part], now: "Situation", spare: float) -> Decision:
         """Put off what is new in partitions that are cold, but for what the next batch has time for.
@@ -167,7 +162,7 @@ class Controller(Spilling):
         do, and a batch that is short since nothing was hot says nothing of it.
         """
         late = list[Part]()
-        for part in self._policy(self.spill.policy, now.next).highest(new):
+        for part in self._policy(self.spill.policy, now.next, now.links).highest(new):
             cost = now.expected.of([part])
             if spare > 0 and cost <= spare:
                 spare -= cost
@@ -240,7 +235,7 @@ class Controller(Spilling):
     def _meanwhile(self, away: Sequence[Part], record: Record, now: "Situation", spare: float) -> Decision:
         """Pay what the next batch has time for: a batch begins in any case, a round would have to."""
         spare = 0.0 if self.spill.seconds is None else spare
-        ranked = self._policy(self.spill.pay or self.spill.policy, now.next).highest([p for p in away if p.owed])
+        ranked = self._paying(now.next, now.links).highest([part for part in away if part.owed])
         paid = affordable(ranked, record, spare, now.next) if spare > 0 else []
         if not paid:
             return Decision()
@@ -251,7 +246,7 @@ class Controller(Spilling):
         """Bring back what ranks highest, whole units, as far as it fits; pay some of what would take too long."""
         spill = self.spill
         room = spill.fill * (spill.memory_bytes or inf) - held
-        ranked = self._policy(spill.pay or spill.policy, now.next).highest(away)
+        ranked = self._paying(now.next, now.links).highest(away)
         fitting = list[Part]()
         for part in ranked:
             cost = now.expected.of([part])

@@ -40,7 +40,6 @@ class Decision(NamedTuple):
         cool: The parts that are put off.
         pay: The cold parts that are paid, each up to a batch.
         back: Those that are hot again if all is paid, by name.
-        followed: How many of the parts were chosen since others were.
         routine: Whether the same goes on from batch to batch: then it is told with its batch, but not remembered.
     """
 
@@ -49,7 +48,6 @@ class Decision(NamedTuple):
     cool: Sequence[Part] = ()
     pay: Sequence[tuple[Part, int]] = ()
     back: frozenset[Any] = frozenset()
-    followed: int = 0
     routine: bool = False
 
     def along(self, other: "Decision") -> "Decision":
@@ -256,7 +254,6 @@ def _shown(decision: Decision) -> dict[str, Any] | None:
         "kind": decision.kind,
         "why": decision.why,
         "spilled": len(decision.cool),
-        "followed": decision.followed,
         "spilledBytes": sum(part.bytes for part in decision.cool),
         "paid": len(decision.pay),
         "back": len(decision.back),

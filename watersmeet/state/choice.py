@@ -50,7 +50,7 @@ class Choice:
         labels = {key: unit.number for unit, cooling in zip(cold, self.cool, strict=True) for key in cooling.chunks}
         chunks = {key: chunk.in_unit(labels[key]) if key in labels else chunk for key, chunk in state.chunks.items()}
         made = replace(ledger, units=(*paid, *cold), made=ledger.made + len(cold))
-        return replace(state, ledger=made, chunks=chunks)
+        return _united(replace(state, ledger=made, chunks=chunks))
 
     def _paid(self, unit: Unit, batch: int) -> int | None:
         """Return up to which batch a unit is paid: no further than is owed, and no less than was decided before."""
@@ -65,3 +65,15 @@ class Choice:
     def from_json(cls, plain: Mapping[str, Any]) -> "Choice":
         """Return what `to_json` was given."""
         return cls(pay=dict(map(tuple, plain["pay"])), back=frozenset(plain["back"]))
+
+
+def _united(state: Manifest) -> Manifest:
+    """Return a state in which units of a group that are owed the same are one, under the first one's number."""
+    units = state.ledger.units
+    first: dict[Unit, int] = {}
+    same = {unit.number: first.setdefault(replace(unit, number=HOT), unit.number) for unit in units}
+    if len(first) == len(units):
+        return state
+    chunks = {key: chunk.in_unit(same.get(chunk.unit, chunk.unit)) for key, chunk in state.chunks.items()}
+    left = tuple(unit for unit in units if same[unit.number] == unit.number)
+    return replace(state, ledger=replace(state.ledger, units=left), chunks=chunks)

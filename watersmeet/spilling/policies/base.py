@@ -43,6 +43,7 @@ class Policy(ABC):
         correlation: From which share of a child's results on a parent follows.
         quotas: Streams in the order of their priority, by (path, stream), each with the tuples that are planned before
             it is the next one's turn.
+        links: How the joins of the plan hang together.
         name: What users call it.
         together: Whether the parts of all joins are ranked at once; else each join's by themselves.
     """
@@ -50,6 +51,7 @@ class Policy(ABC):
     seed: str = ""
     correlation: float = 0.1
     quotas: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    links: Links = field(default_factory=Links)
     name: ClassVar[str]
     together: ClassVar[bool] = False
 
@@ -64,10 +66,6 @@ class Policy(ABC):
     def highest(self, found: Sequence[Part]) -> list[Part]:
         """Return parts in the order in which they are paid; of equals, small ones first."""
         return self.lowest(found)[::-1]
-
-    def followers(self, chosen: Sequence[Part], others: Sequence[Part], links: Links) -> list[Part]:
-        """Return the parts of other joins that go where those chosen go."""
-        return []
 
 
 def productivity(output: float, size: float) -> float:
