@@ -9,7 +9,7 @@ from watersmeet.spilling.policies.globally import Global
 
 
 class Synchronized(Global):
-    """Ranks as `Global`, over all joins at once, each part with those it feeds behind it (Jbantova, 3.3 to 3.5, 2.7).
+    """Ranks as `Global`, over all joins at once, each part with those it feeds behind it (Jbantova, 3.3, 3.4, 2.7).
 
     A parent's part follows where it gets at least `correlation` of what the child's part yields, in the times that the
     child's results may have, and so on up to the root. If it stayed when the child's is put off, it would wait in vain;
