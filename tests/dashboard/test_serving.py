@@ -139,6 +139,13 @@ def test_a_live_screen_is_left_by_interrupting_it(folder: Path, monkeypatch: pyt
     assert waits == [0.25] * 3
 
 
+@pytest.mark.parametrize("every", ["-1", "0", "nan", "inf", "1e12"])
+def test_a_time_between_two_looks_that_is_none(folder: Path, capsys: pytest.CaptureFixture[str], every: str) -> None:
+    assert cli.main(["watch", str(folder), "--every", every]) == 2
+    said = f"watersmeet: every is {float(every)}: give a number above 0, at most 86400.\n"
+    assert capsys.readouterr() == ("", said)
+
+
 def test_commands(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli.main(["watch", str(folder), "--once"]) == 0
     assert "abs(a.x - b.x) < 2" in capsys.readouterr().out
@@ -151,3 +158,35 @@ def test_commands(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
     assert capsys.readouterr().out.startswith("http://127.0.0.1:")
     assert cli.main(["serve", str(folder / "nowhere")]) == 2
     assert "has no query.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("", "'' is not a path; give the checkpointLocation of a join."),
+        ("s3://", "s3:// names no bucket or host; write s3://NAME/..."),
+        ("s3a:///x", "s3a:///x names no bucket or host; write s3a://NAME/..."),
+        ("hdfs:/x", "hdfs:/x names no bucket or host; write hdfs://NAME/..."),
+        ("file://a/b", "file://a/b: a file: path has no host; write file:///a/b for that folder."),
+        ("a:b", "a:b: what follows a: must begin with a slash; write ./a:b for a folder of that name."),
+        ("ftp://host/x", "state can't be kept on 'ftp:'"),
+        ("s3://bucket/x?nonsense=1", "s3://bucket/x/watersmeet?nonsense=1 can't be opened: "),
+        ("s3://[x", "s3://[x/watersmeet can't be opened: "),
+    ],
+)
+@pytest.mark.parametrize("command", [["watch", "--once"], ["serve"], ["why", "--a", "id=1"]])
+def test_what_is_no_checkpoint_is_told_in_a_sentence(
+    command: list[str], given: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([command[0], given, *command[1:]]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("spelled", ["{}", "file:{}", "file://{}", "{}/"])
+def test_every_command_means_the_same_by_a_path(
+    tmp_path: Path, spelled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(tmp_path, batches=1)
+    assert cli.main(["watch", spelled.format(tmp_path), "--once"]) == 0
+    assert cli.main(["why", spelled.format(tmp_path), "--a", "id=1"]) == 2  # its description is written by Spark's side
+    assert f"There is no why.json under {tmp_path}/watersmeet:" in capsys.readouterr().err
