@@ -70,12 +70,12 @@ def watch(checkpoint: str, every: float = 1.0, once: bool = False, console: Cons
     check_above_zero("every", every, LONGEST)
     looker, console = Looker(Reader(store_of(checkpoint))), console or Console()
     if once or not console.is_terminal:
-        console.print(screen(looker.look()))
+        console.print(screen(looker.look(), console.width))
         return
-    with Live(screen(looker.look()), console=console, screen=True, auto_refresh=False) as live:
+    with Live(screen(looker.look(), console.width), console=console, screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(every)
-            live.update(screen(looker.look()), refresh=True)
+            live.update(screen(looker.look(), console.width), refresh=True)
 
 
 def serve(checkpoint: str, port: int = 0) -> "PageServer":

@@ -105,7 +105,7 @@ def test_a_port_that_is_taken(folder: Path, server: PageServer) -> None:
 
 def printed(view: View) -> str:
     console = Console(width=150, record=True, file=io.StringIO())
-    console.print(screen(view))
+    console.print(screen(view, 150))
     return console.export_text()
 
 
@@ -115,6 +115,16 @@ def test_the_terminal_shows_all_parts(folder: Path, capsys: pytest.CaptureFixtur
     for part in ("batch time", "b · holds", "a → b", "node 1", "Goes next", "Rows that were not joined", "UTC"):
         assert part in shown
     assert shown.count("nearly: a.x = ") > 1
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_narrow_terminal_cuts_no_word(folder: Path, capsys: pytest.CaptureFixture[str], width: int) -> None:
+    watch(str(folder), console=Console(width=width))
+    shown = capsys.readouterr().out
+    assert "…" not in shown and max(map(len, shown.splitlines())) <= width
+    for whole in ("sliding 10 s", "rejected", "ahead by", "22:13:29.0", "b · holds", "in about", "CPU", " % pass, "):
+        assert whole in shown
+    assert shown.count("node 0") == 2 and "nearly: a.x = 9.0, b.x = " in shown
 
 
 def test_a_terminal_obeys_nothing_that_data_says() -> None:
