@@ -48,7 +48,7 @@ class Lookup:
             (self._away(asked, *told), None)
             for told in islice(self.outputs.turned_away(self.kept.query, asked), MOST + 1)
         ]
-        told = [*stored, *away] or [(found, None) for found in (self._sample(asked), self._joined(asked)) if found][:1]
+        told: list[Member] = [*stored, *away] or self._elsewhere(asked)
         if told and self.kept.finds(asked):
             return told
         return [(self._unfound(asked, bool(told)), None), *told]
@@ -68,6 +68,11 @@ class Lookup:
         fate: Fate = kind if kind in NOT_TAKEN else "unknown"  # type: ignore[assignment]
         says = f"came in batch {batch}{at} and was {NOT_TAKEN.get(kind, kind)}."
         return told(self.voice, asked, fate, says, (batch, batch), values)
+
+    def _elsewhere(self, asked: Asked) -> list[Member]:
+        """Return what samples say of a tuple or, if they don't know it, results."""
+        found = self._sample(asked) or self._joined(asked)
+        return [] if found is None else [(found, None)]
 
     def _joined(self, asked: Asked) -> Tuple | None:
         """Return what results say of a tuple."""

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from watersmeet.kernel.duck import Duck
 
-Column = pa.Array | pa.ChunkedArray
-
 
 def is_comparable(kind: pa.DataType) -> bool:
     """Tell whether two values of a type can be compared: as in Spark, not if there is a map in it."""
@@ -59,7 +57,7 @@ def _parts(value: Any, kind: pa.DataType, duck: Duck) -> Any:
     return [converted(part, kind.value_type, duck).as_py() for part in value]
 
 
-def same(values: Column, wanted: pa.Scalar) -> NDArray[np.bool_]:
+def same(values: pa.Array | pa.ChunkedArray, wanted: pa.Scalar) -> NDArray[np.bool_]:
     """Return where values are one, as Spark compares them: NaN equals itself; here NULL does, too."""
     if not wanted.is_valid:
         found = pc.is_null(values)
@@ -72,7 +70,7 @@ def same(values: Column, wanted: pa.Scalar) -> NDArray[np.bool_]:
     return np.asarray(pc.fill_null(found, False), bool)
 
 
-def _same_parts(values: Column, wanted: pa.Scalar) -> NDArray[np.bool_]:
+def _same_parts(values: pa.Array | pa.ChunkedArray, wanted: pa.Scalar) -> NDArray[np.bool_]:
     """Return where arrays or structs are one: part by part, each compared where those before it are the same."""
     struct = pa.types.is_struct(values.type)
     fitting = pc.is_valid(values) if struct else pc.equal(pc.list_value_length(values), len(wanted))
