@@ -9,9 +9,10 @@ from pathlib import Path
 
 from watersmeet.dashboard.build import view
 from watersmeet.dashboard.course import ended
-from watersmeet.dashboard.recorded import Reader, store_of
+from watersmeet.dashboard.recorded import Reader
 from watersmeet.dashboard.view import View
 from watersmeet.serving import Looker, PageServer
+from watersmeet.state.places import store_of
 
 PICTURE = Path(__file__).parent / "figures" / "watching.png"
 FLAGS = (

@@ -16,14 +16,18 @@ from rich.live import Live
 
 from watersmeet.dashboard.build import view
 from watersmeet.dashboard.page import POLICY, answer, page
-from watersmeet.dashboard.recorded import Reader, store_of
+from watersmeet.dashboard.recorded import Reader
 from watersmeet.dashboard.terminal import screen
 from watersmeet.dashboard.view import View
 from watersmeet.errors import DefinitionError, WatersmeetError
+from watersmeet.placement.options import check_above_zero
+from watersmeet.state.places import store_of
 
 LOOPBACK = "127.0.0.1"
 FRESH = 0.5
 """Seconds for which a view is shown again instead of made anew."""
+LONGEST = 86_400
+"""The most seconds between two looks: a day."""
 
 
 @dataclass
@@ -61,16 +65,17 @@ def watch(checkpoint: str, every: float = 1.0, once: bool = False, console: Cons
         console: Where to show it.
 
     Raises:
-        WatersmeetError: If there is no such checkpoint.
+        WatersmeetError: If there is no such checkpoint, or no such time between two looks.
     """
+    check_above_zero("every", every, LONGEST)
     looker, console = Looker(Reader(store_of(checkpoint))), console or Console()
     if once or not console.is_terminal:
-        console.print(screen(looker.look()))
+        console.print(screen(looker.look(), console.width))
         return
-    with Live(screen(looker.look()), console=console, screen=True, auto_refresh=False) as live:
+    with Live(screen(looker.look(), console.width), console=console, screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(every)
-            live.update(screen(looker.look()), refresh=True)
+            live.update(screen(looker.look(), console.width), refresh=True)
 
 
 def serve(checkpoint: str, port: int = 0) -> "PageServer":

@@ -14,9 +14,10 @@ from tests.dashboard.recorded_join import START, query, recorded
 from tests.times import instant
 from watersmeet.dashboard.build import view
 from watersmeet.dashboard.notebook import Progress, definition, small, streams_of, svg
-from watersmeet.dashboard.recorded import Reader, store_of
+from watersmeet.dashboard.recorded import Reader
 from watersmeet.engine.progress import readable
 from watersmeet.show import EARLIEST, moment
+from watersmeet.state.places import store_of
 
 EVIL = "<script>alert(1)</script>"
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.dashboard.recorded_join import recorded
-from watersmeet.dashboard.recorded import Reader, store_of
+from watersmeet.dashboard.recorded import Reader
 from watersmeet.errors import DefinitionError
 from watersmeet.state import leases
 from watersmeet.state import manifest as manifests
+from watersmeet.state.places import store_of
 from watersmeet.state.sealed import seal
 from watersmeet.state.store import Store
 
@@ -26,19 +27,6 @@ def test_nothing_is_written(tmp_path: Path) -> None:
     reader = Reader(store_of(str(tmp_path)))
     assert reader.read(0.0).manifest is not None and reader.read(1.0).progress[-1]["batchId"] == 2
     assert everything(tmp_path) == before
-
-
-@pytest.mark.parametrize(
-    ("given", "root"),
-    [
-        ("/a/b/", "/a/b/watersmeet"),
-        ("file:///a/b", "file:///a/b/watersmeet"),
-        ("s3a://bucket/some where", "s3://bucket/some%20where/watersmeet"),
-        ("s3://bucket/x?region=eu", "s3://bucket/x/watersmeet?region=eu"),
-    ],
-)
-def test_checkpoints_are_found_as_spark_spells_them(given: str, root: str) -> None:
-    assert store_of(given).root == root
 
 
 def test_a_folder_without_a_join_is_refused(tmp_path: Path) -> None:

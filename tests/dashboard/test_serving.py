@@ -105,7 +105,7 @@ def test_a_port_that_is_taken(folder: Path, server: PageServer) -> None:
 
 def printed(view: View) -> str:
     console = Console(width=150, record=True, file=io.StringIO())
-    console.print(screen(view))
+    console.print(screen(view, 150))
     return console.export_text()
 
 
@@ -115,6 +115,16 @@ def test_the_terminal_shows_all_parts(folder: Path, capsys: pytest.CaptureFixtur
     for part in ("batch time", "b · holds", "a → b", "node 1", "Goes next", "Rows that were not joined", "UTC"):
         assert part in shown
     assert shown.count("nearly: a.x = ") > 1
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_narrow_terminal_cuts_no_word(folder: Path, capsys: pytest.CaptureFixture[str], width: int) -> None:
+    watch(str(folder), console=Console(width=width))
+    shown = capsys.readouterr().out
+    assert "…" not in shown and max(map(len, shown.splitlines())) <= width
+    for whole in ("sliding 10 s", "rejected", "ahead by", "22:13:29.0", "b · holds", "in about", "CPU", " % pass, "):
+        assert whole in shown
+    assert shown.count("node 0") == 2 and "nearly: a.x = 9.0, b.x = " in shown
 
 
 def test_a_terminal_obeys_nothing_that_data_says() -> None:
@@ -139,6 +149,13 @@ def test_a_live_screen_is_left_by_interrupting_it(folder: Path, monkeypatch: pyt
     assert waits == [0.25] * 3
 
 
+@pytest.mark.parametrize("every", ["-1", "0", "nan", "inf", "1e12"])
+def test_a_time_between_two_looks_that_is_none(folder: Path, capsys: pytest.CaptureFixture[str], every: str) -> None:
+    assert cli.main(["watch", str(folder), "--every", every]) == 2
+    said = f"watersmeet: every is {float(every)}: give a number above 0, at most 86400.\n"
+    assert capsys.readouterr() == ("", said)
+
+
 def test_commands(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli.main(["watch", str(folder), "--once"]) == 0
     assert "abs(a.x - b.x) < 2" in capsys.readouterr().out
@@ -151,3 +168,35 @@ def test_commands(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
     assert capsys.readouterr().out.startswith("http://127.0.0.1:")
     assert cli.main(["serve", str(folder / "nowhere")]) == 2
     assert "has no query.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("", "'' is not a path; give the checkpointLocation of a join."),
+        ("s3://", "s3:// names no bucket or host; write s3://NAME/..."),
+        ("s3a:///x", "s3a:///x names no bucket or host; write s3a://NAME/..."),
+        ("hdfs:/x", "hdfs:/x names no bucket or host; write hdfs://NAME/..."),
+        ("file://a/b", "file://a/b: a file: path has no host; write file:///a/b for that folder."),
+        ("a:b", "a:b: what follows a: must begin with a slash; write ./a:b for a folder of that name."),
+        ("ftp://host/x", "state can't be kept on 'ftp:'"),
+        ("s3://bucket/x?nonsense=1", "s3://bucket/x/watersmeet?nonsense=1 can't be opened: "),
+        ("s3://[x", "s3://[x/watersmeet can't be opened: "),
+    ],
+)
+@pytest.mark.parametrize("command", [["watch", "--once"], ["serve"], ["why", "--a", "id=1"]])
+def test_what_is_no_checkpoint_is_told_in_a_sentence(
+    command: list[str], given: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([command[0], given, *command[1:]]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("spelled", ["{}", "file:{}", "file://{}", "{}/"])
+def test_every_command_means_the_same_by_a_path(
+    tmp_path: Path, spelled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(tmp_path, batches=1)
+    assert cli.main(["watch", spelled.format(tmp_path), "--once"]) == 0
+    assert cli.main(["why", spelled.format(tmp_path), "--a", "id=1"]) == 2  # its description is written by Spark's side
+    assert f"There is no why.json under {tmp_path}/watersmeet:" in capsys.readouterr().err

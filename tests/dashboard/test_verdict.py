@@ -8,8 +8,9 @@ import pytest
 
 from tests.dashboard.recorded_join import SECOND, START, recorded
 from watersmeet.dashboard.course import Course
-from watersmeet.dashboard.recorded import Holder, Reader, Recorded, store_of
+from watersmeet.dashboard.recorded import Holder, Reader, Recorded
 from watersmeet.dashboard.verdict import verdict
+from watersmeet.state.places import store_of
 
 NOW = START + 14 * SECOND
 RUNS = Holder("process 7 on mill")

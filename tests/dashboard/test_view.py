@@ -13,9 +13,10 @@ from watersmeet.dashboard.build import view
 from watersmeet.dashboard.course import Course
 from watersmeet.dashboard.decisions import decisions
 from watersmeet.dashboard.funnel import funnel
-from watersmeet.dashboard.recorded import Holder, Reader, Recorded, store_of
+from watersmeet.dashboard.recorded import Holder, Reader, Recorded
 from watersmeet.dashboard.view import Table, View
 from watersmeet.model.windows import BEFORE_ALL, Sliding
+from watersmeet.state.places import store_of
 
 NOW = START + 14 * SECOND
 

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 from tests.engine.extremes import ALWAYS_SCAN, NEVER_SCAN
-from watersmeet.engine.funnel import lines
+from watersmeet.engine.funnel import funnel, lines
 from watersmeet.engine.hints import hints, narrower_than
-from watersmeet.kernel.work import SAMPLED
+from watersmeet.engine.report import TaskReport
+from watersmeet.kernel import work
+from watersmeet.kernel.work import SAMPLED, HopWork
 from watersmeet.limits import limited
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import Sliding
@@ -102,6 +104,28 @@ def test_three_streams(tmp_path: Path) -> None:
     assert all(hop["into"] == hop["tests"][0]["in"] for hop in funnel)
     for hop in funnel:
         assert all(one["out"] >= two["out"] for one, two in pairwise(hop["tests"]))
+
+
+def test_tests_come_in_the_order_in_which_they_are_made(tmp_path: Path) -> None:
+    early = "60 / (b.x + 1) > 20"  # it may raise, and so denies before predicates are asked, except at the last hop
+    run = run_of(tmp_path, f"alike(a.x, b.x) AND {early} AND a.x < b.x + 3 AND b.x < c.x", "abc")
+    run.step(PSP(1), rows(3, 90, "abc"))
+    for hop in run.progress[0]["funnel"]:
+        counts = [test["in"] for test in hop["tests"]]
+        assert counts == sorted(counts, reverse=True)
+        names = [test["name"] for test in hop["tests"]]
+        if (hop["from"], hop["stream"]) == (["a"], "b"):
+            assert names == ["window", "a.x < b.x + 3", early, "alike(a.x, b.x)"]
+
+
+def test_predicates_come_in_the_order_in_which_most_pairs_met_them(tmp_path: Path) -> None:
+    dear, cheap = "alike(a.x, b.x)", "alike(a.y, b.y)"
+    mixed = HopWork(tests={(dear,): work.Tested(10, 10), (cheap,): work.Tested(50, 10)})
+    same = HopWork(tests={(dear,): work.Tested(50, 5), (cheap,): work.Tested(50, 50)})  # the first lets all pass
+    for done in (mixed, same):
+        done.rows_in = 1
+        (hop,) = funnel(run_of(tmp_path, f"{dear} AND {cheap}").query, [TaskReport(0, hops={((0,), 1): done})])
+        assert [test["name"] for test in hop["tests"]] == ["window", cheap, dear]
 
 
 # -- hints

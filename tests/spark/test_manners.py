@@ -15,10 +15,11 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import watersmeet as wm
 from watersmeet.dashboard.build import view
-from watersmeet.dashboard.recorded import Reader, store_of
+from watersmeet.dashboard.recorded import Reader
 from watersmeet.spark import observed
 from watersmeet.spark.naming import DESCRIPTION, named
 from watersmeet.spark.running import JoinQuery
+from watersmeet.state.places import store_of
 from watersmeet.testing import stream_batches, write_batches
 
 BEGIN = datetime(2024, 5, 1, tzinfo=UTC)

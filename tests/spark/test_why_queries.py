@@ -235,6 +235,15 @@ def test_static_frames_tell_everything(static: dict[str, DataFrame]) -> None:
         raising.why(a={"id": 6})
 
 
+def test_static_frames_by_values_of_all_kinds(spark: SparkSession) -> None:
+    rows = "(timestamp'2026-01-01', array('x', NULL), struct(1 AS n, array(1.5D) AS v), 1.5BD, X'00ff', double('NaN'))"
+    frame = spark.sql(f"SELECT * FROM VALUES {rows} AS t(ts, tags, at, d, raw, x)")
+    join = wm.join(*(wm.stream(name, frame, time="ts", window="10 seconds") for name in "ab"))
+    values = {"tags": ["x", None], "at": {"n": 1, "v": [1.5]}, "d": 1.5, "raw": b"\0\xff", "x": float("nan")}
+    assert join.why(a=values).combinations[0].results == 1
+    assert join.why(a=values | {"tags": []}).tuples[0].fate == "never arrived"
+
+
 def test_static_frames_with_count_windows_and_a_third_stream(static: dict[str, DataFrame]) -> None:
     inputs = {"a": static["a"], "b": static["b"], "c": static["a"]}
     streams = [wm.stream(name, frame, time="ts", window=wm.count(2)) for name, frame in inputs.items()]

@@ -107,7 +107,9 @@ def test_a_store_that_takes_names_twice_is_refused(tmp_path: Path, monkeypatch: 
 
 
 def test_state_is_not_kept_where_nothing_is_made_at_once() -> None:
-    with pytest.raises(DefinitionError, match=r"can't be kept on 'ftp:'.*abfs, abfss, gs, hdfs, s3, viewfs"):
+    with pytest.raises(
+        DefinitionError, match=r"^ftp://host/state: state can't be kept on 'ftp:'.*abfs, abfss, gs, hdfs, s3, viewfs"
+    ):
         remote.connect("ftp://host/state")
 
 

@@ -1,11 +1,12 @@
 """What is asked, what is written down for the command line, and state that changes while it is read."""
 
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -26,11 +27,14 @@ from watersmeet.why.outputs import Outputs, Sink, shown_by
 from watersmeet.why.stored import why
 from watersmeet.why.written import Written, write, written
 
+TEXTS = (pa.string(), pa.string())
 SCHEMA = pa.schema(
     [
         *[("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("k", pa.string())],
         *[("d", pa.decimal128(10, 2)), ("n", pa.timestamp("us")), ("day", pa.date32()), ("ok", pa.bool_())],
-        *[("raw", pa.binary()), ("odd name", pa.int16())],
+        *[("raw", pa.binary()), ("odd name", pa.int16()), ("tags", pa.list_(pa.string()))],
+        *[("at", pa.struct([("n", pa.int32()), ("seen", pa.timestamp("us", "UTC"))])), ("props", pa.map_(*TEXTS))],
+        *[("v", pa.list_(pa.float64()))],
     ]
 )
 TOKYO = Dialect("Asia/Tokyo")
@@ -54,6 +58,8 @@ def query_of(where: str = WHERE) -> Query:
         ("x", "1e3", 1000.0),
         ("x", 1, 1.0),
         ("d", "1.50", Decimal("1.50")),
+        ("d", 17, Decimal(17)),
+        ("d", 1.1, Decimal("1.1")),
         ("k", "17", "17"),
         ("k", None, None),
         ("ok", "true", True),
@@ -63,6 +69,15 @@ def query_of(where: str = WHERE) -> Query:
         ("ts", datetime(2026, 1, 1, 12), datetime(2026, 1, 1, 3)),
         ("n", "2026-01-01 12:00:00", datetime(2026, 1, 1, 12)),
         ("raw", b"x", b"x"),
+        ("tags", ["x", None], ["x", None]),
+        ("tags", ("x",), ["x"]),
+        ("tags", '["x", "y"]', ["x", "y"]),
+        ("tags", [], []),
+        ("v", np.array([1.0, 2.5]), [1.0, 2.5]),
+        ("at", {"n": 1, "seen": None}, {"n": 1, "seen": None}),
+        ("at", (1, "1970-01-01 09:00:01"), {"n": 1, "seen": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)}),
+        ("at", '{"n": 1, "seen": null}', {"n": 1, "seen": None}),
+        ("props", None, None),
     ],
 )
 def test_values_are_read_in_the_columns_type(name: str, given: Any, wanted: Any) -> None:
@@ -97,6 +112,56 @@ def test_rows_are_compared_as_spark_does() -> None:
     values = {2: pa.array([1.0, None, float("nan")])}
     assert nan.mask(values).tolist() == [False, False, True]
     assert null.mask(values).tolist() == [False, True, False]
+
+
+NAN = float("nan")
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "others"),
+    [
+        ("tags", ["x", "y"], [["x"], ["y", "x"], ["x", "y", "z"], [None, "y"], [], None]),
+        ("tags", ["x", None], [["x", "y"], ["x"], [None, "x"]]),
+        ("tags", [], [[None], None]),
+        ("tags", None, [[], [None]]),
+        ("v", [1.0, NAN], [[1.0, 2.0], [NAN, 1.0], [1.0, None]]),
+        ("at", {"n": 1, "seen": MOMENT}, [{"n": 1, "seen": None}, {"n": 2, "seen": MOMENT}, None]),
+        ("at", {"n": None, "seen": None}, [{"n": 1, "seen": None}, None]),
+        ("raw", b"x", [b"", b"y", None]),
+        ("d", "1.5", [Decimal("1.51"), None]),
+        ("day", "2026-01-01", [date(2026, 1, 2), None]),
+    ],
+)
+def test_values_of_all_kinds_are_found(name: str, wanted: Any, others: list[Any]) -> None:
+    (found,) = asked(query_of(), {"a": {name: wanted}}, DUCK)
+    field, value = next(iter(found.values.items()))
+    rows = pa.array([*others, value.as_py(), *others], SCHEMA.field(field).type)
+    for given in (rows, pa.chunked_array([rows[:1], rows[1:]])):
+        assert np.flatnonzero(found.mask({field: given})).tolist() == [len(others)]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "says"),
+    [
+        (
+            "props",
+            {"x": "y"},
+            r"a\.props is of type map<string, string>, and maps can't be compared; name the tuple by",
+        ),
+        ("tags", "x", r"a\.tags is of type list<item: string>, and 'x' is no such value"),
+        ("tags", {"x"}, "is no such value"),
+        ("at", {"n": 1}, "is no such value"),
+        ("at", {"n": 1, "other": 2}, "is no such value"),
+        ("at", 5, "is no such value"),
+        ("d", 1.555, "is no such value"),
+        ("d", NAN, "is no such value"),
+        ("id", NAN, "is no such value"),
+    ],
+)
+def test_values_that_no_row_can_have(name: str, given: Any, says: str) -> None:
+    with pytest.raises(DefinitionError, match=says):
+        asked(query_of(), {"a": {name: given}}, DUCK)
 
 
 def test_streams_of_one_join() -> None:

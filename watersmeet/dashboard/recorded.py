@@ -6,7 +6,6 @@ No lease is taken and nothing is written, so it may be read beside a running que
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.state import history, leases
@@ -54,15 +53,6 @@ class Recorded:
     progress: tuple[Mapping[str, Any], ...] = ()
     holder: Holder = field(default_factory=Holder)
     problem: str = ""
-
-
-def store_of(checkpoint: str) -> Store:
-    """Return the store of a checkpoint: a folder of this host's, or a URI as Spark or Arrow spells it."""
-    head, mark, settings = checkpoint.partition("?")
-    if "://" not in checkpoint or checkpoint.startswith("file:"):
-        return Store(f"{checkpoint.rstrip('/')}/watersmeet")
-    scheme, _, rest = head.partition("://")
-    return Store(f"{'s3' if scheme == 's3a' else scheme}://{quote(rest.rstrip('/'))}/watersmeet{mark}{settings}")
 
 
 @dataclass

@@ -13,7 +13,8 @@ from watersmeet.model.query import Query
 from watersmeet.predicate.model import Conjunct
 
 KINDS = ("window", "sql", "near", "python", "raising")
-"""What tests are, in the order in which they are made."""
+"""What tests are, in the order in which they are made if all are; what may raise is tried earlier if another hop is
+the last."""
 
 
 def funnel(query: Query, tasks: Sequence[TaskReport], most: int = 0) -> list[dict[str, Any]]:
@@ -52,13 +53,17 @@ def _shown(name: str, kind: str, tested: Tested) -> dict[str, Any]:
 
 
 def _tests(query: Query, work: HopWork, missed: Misses, most: int) -> list[dict[str, Any]]:
-    """Return the conjuncts that were tested, in the order in which they were; those of one kind as written."""
+    """Return the conjuncts that were tested, in the order in which most pairs met them.
+
+    A test sees what those before it have left, so that each has fewer pairs than the one before. Predicates are asked
+    by their cost, which may change from block to block.
+    """
     conjuncts = {conjunct.text: (at, conjunct) for at, conjunct in enumerate((*query.conjuncts, *query.careful))}
     found = [part for texts, whole in work.tests.items() for part in _apart(texts, whole, work.alone)]
     seen = {text for texts, _ in found for text in texts}
     found += [((text,), Tested()) for text, misses in missed.items() if misses and text not in seen]
     shown = [(*conjuncts[texts[0]], texts, tested) for texts, tested in found]
-    placed = sorted(shown, key=lambda one: (KINDS.index(_kind(one[1])), one[0]))
+    placed = sorted(shown, key=lambda one: (-one[3].came, -one[3].passed, KINDS.index(_kind(one[1])), one[0]))
     made = [_shown(" AND ".join(texts), _kind(conjunct), tested) for _, conjunct, texts, tested in placed]
     if most:
         for test, (_, _, texts, _) in zip(made, placed, strict=True):

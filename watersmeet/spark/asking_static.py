@@ -258,4 +258,8 @@ def _literal(value: pa.Scalar) -> SparkColumn:
         if value.type.tz is not None:
             return micros
         return F.lit(pc.strftime(value, "%Y-%m-%d %H:%M:%S").as_py()).cast(kind)
+    if pa.types.is_struct(value.type):
+        return F.struct(*map(_literal, value.values())).cast(kind)
+    if pa.types.is_nested(value.type):
+        return F.array(*map(_literal, value)).cast(kind)
     return F.lit(value.as_py()).cast(kind)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import DefinitionError
+from watersmeet.state.places import normal, parts, split
 from watersmeet.state.store import Store
 
 
@@ -62,10 +63,10 @@ def place(spark: SparkSession, given: str, what: str) -> Place:
     if given.split("/")[0].startswith("~"):
         home = os.path.expanduser(given)
         raise DefinitionError(f"{what} '{given}': Spark takes ~ for a folder of that name; write {home}, or ./{given}.")
-    scheme, rest = _split(given)
+    scheme, rest = split(given)
     if not scheme:
         return _without_scheme(spark, given, what)
-    authority, path = _parts(rest)
+    authority, path = parts(rest)
     if not path.startswith("/"):
         raise DefinitionError(f"{what} '{given}': what follows {scheme}: must begin with a slash; or write ./{given}.")
     open_as = _SCHEMES.get(scheme)
@@ -75,7 +76,7 @@ def place(spark: SparkSession, given: str, what: str) -> Place:
             f"{what} '{given}': Python can't open '{scheme}:'; use one of {known}, or ./{given} for a folder."
         )
     try:
-        return Place(given.rstrip("/") or given, open_as(_Asked(spark, scheme, authority, _normal(path))))
+        return Place(given.rstrip("/") or given, open_as(_Asked(spark, scheme, authority, normal(path))))
     except _Unreachable as problem:
         raise DefinitionError(f"{what} '{given}': {problem}.") from None
 
@@ -86,14 +87,9 @@ def text_of(given: object, what: str) -> str:
     Raises:
         DefinitionError: If a pathlib.Path was made of a URL, which it has cut a slash from.
     """
-    if isinstance(given, PurePath) and _split(str(given))[0]:
+    if isinstance(given, PurePath) and split(str(given))[0]:
         raise DefinitionError(f"{what} {given!r}: a Path can't hold a URL, it drops a slash; give it as text.")
     return str(given)
-
-
-def _normal(path: str) -> str:
-    """Return a path as Hadoop reads it: without empty steps and ways back."""
-    return "/" + os.path.normpath(path).lstrip("/")
 
 
 def _is_text(given: str) -> bool:
@@ -105,7 +101,7 @@ def _is_text(given: str) -> bool:
 
 def absolute(spark: SparkSession, given: str) -> str:
     """Return a path as Spark is to be given it where Spark alone goes there: its folder may not be Python's."""
-    scheme, _ = _split(given)
+    scheme, _ = split(given)
     return given if scheme or not _is_file(_default(spark)) else _absolute(given)
 
 
@@ -144,20 +140,6 @@ class _Asked:
         conf = _hadoop(self.spark)
         found = (conf.get(name) for name in names)
         return next((str(value) for value in found if value), None)
-
-
-def _split(given: str) -> tuple[str, str]:
-    """Return the scheme of a path, as Hadoop sees it, and the rest: a colon before the first slash ends it."""
-    head, colon, rest = given.partition(":")
-    return (head, rest) if colon and "/" not in head else ("", given)
-
-
-def _parts(rest: str) -> tuple[str, str]:
-    """Return the authority and the path of what follows a scheme."""
-    if not rest.startswith("//"):
-        return "", rest
-    authority, slash, path = rest[2:].partition("/")
-    return authority, f"{slash}{path}" or "/"
 
 
 def _without_scheme(spark: SparkSession, given: str, what: str) -> Place:
@@ -248,7 +230,7 @@ def _cloud(asked: _Asked) -> str:
 
 def _hdfs(asked: _Asked) -> str:
     default = _default(asked.spark)
-    authority = asked.authority or (_parts(_split(default)[1])[0] if default.startswith(f"{asked.scheme}:") else "")
+    authority = asked.authority or (parts(split(default)[1])[0] if default.startswith(f"{asked.scheme}:") else "")
     if not authority:
         raise _Unreachable(f"it names no host, and Spark's fs.defaultFS is {default}; write {asked.scheme}://host/...")
     return f"{asked.scheme}://{authority}{quote(asked.path)}"

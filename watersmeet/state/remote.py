@@ -47,8 +47,17 @@ def connect(root: str) -> Remote:
     """Open a folder by its URI; a process does so once.
 
     Raises:
-        DefinitionError: If no file could be made there at once or not at all.
+        DefinitionError: If it can't be opened, or no file could be made there at once or not at all.
     """
+    try:
+        return _opener(root)(root)
+    except DefinitionError:
+        raise
+    except ValueError as error:  # by Arrow, or for a URI that is none
+        raise DefinitionError(f"{root} can't be opened: {' '.join(str(error).split()).rstrip('.')}.") from None
+
+
+def _opener(root: str) -> Callable[[str], Remote]:
     scheme = urlsplit(root).scheme
     open_as = _OPENERS.get(scheme)
     if open_as is None:
@@ -56,7 +65,7 @@ def connect(root: str) -> Remote:
             f"{root}: state can't be kept on '{scheme}:', where two runs could create the same file; "
             f"use one of {', '.join(sorted(_OPENERS))}."
         )
-    return open_as(root)
+    return open_as
 
 
 def check_creates(remote: Remote, shown: str) -> None:

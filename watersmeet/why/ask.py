@@ -116,5 +116,6 @@ class Query(Ground):
         kept = self.kept.columns(asked.stream)
         lacking = [f"{spec.name}.{spec.schema.names[field]}" for field in asked.values if field not in kept]
         if lacking and any(seen is not None for _, seen in found):
-            yield f"State does not keep {listed(lacking)}: the tuple was found by the rest."
+            rest = "what is stored was found by the rest, and may have another value"
+            yield f"State does not keep {listed(lacking)}: {rest}."
         yield from super().notes(asked, found)

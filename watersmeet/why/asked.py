@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import sqlglot
 from numpy.typing import NDArray
 from sqlglot import exp
@@ -16,6 +14,7 @@ from watersmeet.errors import DefinitionError
 from watersmeet.kernel.duck import Duck
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.why.answer import shown_value
+from watersmeet.why.values import converted, is_comparable, same
 
 Values = Mapping[str, Any] | str
 """Values by column, or a text such as `id = 17 AND zone = 'x'`."""
@@ -37,20 +36,9 @@ class Asked:
 
     def mask(self, columns: Mapping[int, pa.Array | pa.ChunkedArray]) -> NDArray[np.bool_]:
         """Return which rows have the values of those columns that are given; there is at least one."""
-        found = [_equal(values, self.values[field]) for field, values in columns.items()]
+        found = [same(values, self.values[field]) for field, values in columns.items()]
         every: NDArray[np.bool_] = np.logical_and.reduce(found)
         return every
-
-
-def _equal(values: pa.Array | pa.ChunkedArray, wanted: pa.Scalar) -> NDArray[np.bool_]:
-    """Return where values are one, as Spark compares them: NaN equals itself; here NULL does, too."""
-    if not wanted.is_valid:
-        same = pc.is_null(values)
-    elif pa.types.is_floating(values.type) and wanted.as_py() != wanted.as_py():
-        same = pc.is_nan(values)
-    else:
-        same = pc.equal(values, wanted)
-    return np.asarray(pc.fill_null(same, False), bool)
 
 
 def chosen(joins: Mapping[str, Query], given: Mapping[str, Values]) -> str:
@@ -166,21 +154,12 @@ def listed(names: Sequence[str]) -> str:
 
 def _typed(spec: StreamSpec, field: int, value: Any, duck: Duck) -> pa.Scalar:
     """Return a value in the type of its column."""
-    kind = spec.schema.field(field).type
+    kind, column = spec.schema.field(field).type, f"{spec.name}.{spec.schema.field(field).name}"
+    if value is not None and not is_comparable(kind):
+        raise DefinitionError(
+            f"{column} is of type {kind}, and maps can't be compared; name the tuple by other columns."
+        )
     try:
-        return _converted(value, kind, duck)
+        return converted(value, kind, duck)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
-        column = f"{spec.name}.{spec.schema.field(field).name}"
         raise DefinitionError(f"{column} is of type {kind}, and {value!r} is no such value.") from None
-
-
-def _converted(value: Any, kind: pa.DataType, duck: Duck) -> pa.Scalar:
-    if pa.types.is_timestamp(kind) and isinstance(value, str | date):
-        text = value.isoformat(" ") if isinstance(value, datetime) else str(value)
-        sql = "TIMESTAMPTZ" if kind.tz is not None else "TIMESTAMP"
-        return duck.cast(text, sql).cast(kind)
-    if isinstance(value, str) and not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        return pa.array([value]).cast(kind)[0]
-    if isinstance(value, float) and pa.types.is_integer(kind) and not value.is_integer():
-        raise ValueError
-    return pa.scalar(value, kind) if value is None or pa.types.is_nested(kind) else pa.array([value]).cast(kind)[0]

@@ -81,6 +81,10 @@ class Kept:
         own = [c.field for c in self.query.kept[stream] if c.field < len(spec.schema)]
         return own if spec.table else [spec.time, *own]
 
+    def finds(self, asked: Asked) -> bool:
+        """Tell whether state keeps one of the columns by which tuples are looked for."""
+        return not asked.values.keys().isdisjoint(self.columns(asked.stream))
+
     def found(self, asked: Asked) -> Iterator[tuple[Seen, bool]]:
         """Yield the tuples that have the values, as far as state keeps these columns, and whether they are dead."""
         fields = [field for field in asked.values if field in self.columns(asked.stream)]

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.engine.sides import text_of
+from watersmeet.model.query import StreamSpec
 from watersmeet.model.windows import Hopping
 from watersmeet.retention.closing import Closings
 from watersmeet.show import plain
+from watersmeet.state.rows import TIME
 from watersmeet.why.answer import Batches, Fate, Tuple
 from watersmeet.why.asked import Asked, listed
 from watersmeet.why.judged import Seen
@@ -45,7 +48,10 @@ class Lookup:
             (self._away(asked, *told), None)
             for told in islice(self.outputs.turned_away(self.kept.query, asked), MOST + 1)
         ]
-        return [*stored, *away] or [(self._missing(asked), None)]
+        told: list[Member] = [*stored, *away] or self._elsewhere(asked)
+        if told and self.kept.finds(asked):
+            return told
+        return [(self._unfound(asked, bool(told)), None), *told]
 
     def _stored(self, asked: Asked, seen: Seen, dead: bool) -> Tuple:
         spec = self.kept.query.streams[asked.stream]
@@ -63,30 +69,44 @@ class Lookup:
         says = f"came in batch {batch}{at} and was {NOT_TAKEN.get(kind, kind)}."
         return told(self.voice, asked, fate, says, (batch, batch), values)
 
-    def _missing(self, asked: Asked) -> Tuple:
-        """Return what can be said of a tuple that neither state nor side outputs hold."""
-        name = self.kept.query.streams[asked.stream].name
-        sample = self._sample(asked)
-        if sample is not None:
-            return sample
+    def _elsewhere(self, asked: Asked) -> list[Member]:
+        """Return what samples say of a tuple or, if they don't know it, results."""
+        found = self._sample(asked) or self._joined(asked)
+        return [] if found is None else [(found, None)]
+
+    def _joined(self, asked: Asked) -> Tuple | None:
+        """Return what results say of a tuple."""
         results = self.outputs.results([asked], self.kept.query.optional)
-        if results is not None and results.count:
-            says = f"is in {_results(results)}, and no longer stored."
-            return Tuple(name, asked.text, "joined", says, (0, results.last))
-        reasons = list(self._reasons(asked, results))
-        if not reasons:
-            table = self.kept.query.streams[asked.stream].table
-            says = "is not a row of the table" if table else f"has not arrived, up to batch {self.kept.state.batch}"
-            return Tuple(name, asked.text, "never arrived", f"{says}.")
-        return Tuple(name, asked.text, "unknown", f"is not in state. {' '.join(reasons)}")
+        if results is None or not results.count:
+            return None
+        says = f"is in {_results(results)}, and no longer stored."
+        return Tuple(self.kept.query.streams[asked.stream].name, asked.text, "joined", says, (0, results.last))
+
+    def _unfound(self, asked: Asked, others: bool) -> Tuple:
+        """Return what can be said of a tuple that was not found, or could not be looked for in state.
+
+        Args:
+            asked: What was asked for.
+            others: Whether others have been found elsewhere.
+        """
+        spec, kept = self.kept.query.streams[asked.stream], self.kept.columns(asked.stream)
+        reasons = [] if others else list(self._reasons(asked))
+        if not self.kept.finds(asked):
+            lacking, known = (listed([spec.schema.names[field] for field in some]) for some in (asked.values, kept))
+            head = f"can't be looked for in state by {lacking}: state keeps {known or 'none of its columns'}."
+        elif reasons:
+            head = "is not in state."
+        else:
+            says = (
+                "is not a row of the table" if spec.table else f"has not arrived, up to batch {self.kept.state.batch}"
+            )
+            return Tuple(spec.name, asked.text, "never arrived", f"{says}.")
+        return Tuple(spec.name, asked.text, "unknown", " ".join([head, *reasons]))
 
     def _sample(self, asked: Asked) -> Tuple | None:
         """Return what the samples in progress say of a tuple."""
         spec = self.kept.query.streams[asked.stream]
-        wanted = {
-            "event time (µs)" if at == spec.time else spec.schema.names[at]: str(_plain(value, at == spec.time))[:60]
-            for at, value in asked.values.items()
-        }
+        wanted = {spec.schema.names[at]: _sampled(spec, at, value) for at, value in asked.values.items()}
         for progress in reversed(self.history):
             for sample in progress.get("samples", ()):
                 if (
@@ -101,16 +121,10 @@ class Lookup:
                     return Tuple(spec.name, asked.text, sample["kind"], says, (batch, batch), sample["row"])
         return None
 
-    def _reasons(self, asked: Asked, results: Results | None) -> Iterator[str]:
+    def _reasons(self, asked: Asked) -> Iterator[str]:
         """Yield why it can't be told whether a tuple came that can't be found."""
-        query, at = self.kept.query, asked.stream
-        spec = query.streams[at]
-        kept = self.kept.columns(at)
-        lacking = [spec.schema.names[field] for field in asked.values if field not in kept]
-        if len(lacking) == len(asked.values):
-            names = listed([spec.schema.names[field] for field in kept])
-            yield f"It can't be looked for there by {listed(lacking)}: state keeps {names}."
-        if not self.kept.is_whole(at):
+        spec = self.kept.query.streams[asked.stream]
+        if not self.kept.is_whole(asked.stream):
             yield from self._gone(asked)
         uncounted = [
             kind
@@ -150,8 +164,11 @@ class Lookup:
         return not known or any(progress.get(f"{kind}Rows") for progress in self.history)
 
 
-def _plain(value: pa.Scalar, time: bool) -> Any:
-    return value.cast(pa.int64()).as_py() if time else value.as_py()
+def _sampled(spec: StreamSpec, field: int, value: pa.Scalar) -> str:
+    """Return a value of a column as samples show it."""
+    if field == spec.time:
+        return text_of(spec, TIME, value.cast(pa.int64()).as_py())
+    return text_of(spec, "", value.as_py())
 
 
 def _results(found: Results) -> str:

@@ -103,7 +103,7 @@ class OuterVerdicts:
         if never is not None:
             return Side(named, False, says=(f"{no}: it is {never}.",) if len(self.asked) > 1 else ())
         if named.seen is None:
-            untold = f"It can't be told whether {name} is a partner{of}: nothing is left of it."
+            untold = f"It can't be told whether {name} is a partner{of}: state does not tell of it."
             return Side(named, None, says=(untold,) if len(self.asked) > 1 else ())
         known = {test.name for test in before if test.kind == "conjunct"}
         tests = tuple(test for test in self.ground.judged.tests([*seen, named.seen]) if test.name not in known)
@@ -281,7 +281,7 @@ class OuterVerdicts:
         """
         if known is None:
             gone = [one.told.name for one in named if one.told.fate in ("joined", "unknown")]
-            why = f", since nothing is left of {listed(gone)}" if gone else ""
+            why = f", since state does not tell of {listed(gone)}" if gone else ""
             return f"It can't be told whether there is a result with {all_of([one.told for one in named])}{why}."
         names = listed([one.told.stream for one in shown])
         them = all_of([one.told for one in shown]) if len(shown) == len(named) else names

@@ -77,8 +77,8 @@ class Stored(OptionalStreams):
             return Survey(whole=False, stopped=str(error).rstrip("."))
 
     def would_find(self, asked: Asked) -> bool:
-        """See OptionalStreams: state keeps one of the columns by which it is looked for."""
-        return any(field in self.kept.columns(asked.stream) for field in asked.values)
+        """See OptionalStreams."""
+        return self.kept.finds(asked)
 
     # -- one combination
 

@@ -1,13 +1,12 @@
 """`watersmeet why CHECKPOINT`: an answer from what stands in a checkpoint, without the program and without Spark."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from watersmeet.errors import StateError
 from watersmeet.kernel.duck import Duck
 from watersmeet.state import history
 from watersmeet.state.manifest import Manifest
-from watersmeet.state.store import Store
+from watersmeet.state.places import store_of
 from watersmeet.why.answer import Answer
 from watersmeet.why.ask import Query, answered
 from watersmeet.why.asked import Values, asked, chosen
@@ -21,7 +20,7 @@ def why(checkpoint: str, given: Mapping[str, Values], clock: Callable[[], float]
     Conjuncts that only Spark or a Python predicate of the program can answer stay open.
 
     Args:
-        checkpoint: The query's `checkpointLocation`, as a path or a URI that `pyarrow.fs` opens.
+        checkpoint: The query's `checkpointLocation`.
         given: For each stream that is asked about the values by which to find its tuple.
         clock: Returns seconds.
 
@@ -29,8 +28,7 @@ def why(checkpoint: str, given: Mapping[str, Values], clock: Callable[[], float]
         DefinitionError: If there is no such stream, column or value.
         StateError: If there is no join there, or it has not run a batch yet.
     """
-    base = checkpoint if "://" in checkpoint else str(Path(checkpoint).absolute())
-    store = Store(f"{base.rstrip('/')}/watersmeet")
+    store = store_of(checkpoint)
     joins = written(store)
     path = chosen({at: join.query for at, join in joins.items()}, given)
     query, outputs = joins[path].query, joins[path].outputs

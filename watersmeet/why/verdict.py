@@ -82,7 +82,8 @@ class Ground(ABC):
         """Yield what is to be said of a search."""
         if len(found) > MOST:
             stream = self.judged.query.streams[asked.stream].name
-            yield f"More than {MOST} tuples of {stream} have {asked.text}; these are the first {MOST}."
+            shown = sum(bool(told.values) for told, _ in found[:MOST])  # one may stand for those that were not found
+            yield f"More than {shown} tuples of {stream} have {asked.text}; these are the first {shown}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class Verdicts:
         results = self.ground.results(self.asked)
         if results is None:
             gone = [member.name for member in found if member.fate in ("joined", "unknown")]
-            why = f", since nothing is left of {listed(gone)}" if gone else ""
+            why = f", since state does not tell of {listed(gone)}" if gone else ""
             told = "they" if len(found) > 1 else "it"
             return Combination(found, None, (), (f"It can't be told whether {told} joined{why}.",))
         if not results.count:
