@@ -1,5 +1,8 @@
 """What can go wrong, each as one sentence that says where, what was expected, what came and what to do."""
 
+AFRESH = "start a new checkpoint, with a new output folder if results must not be there twice"
+"""What remains to do where state can't be gone on with: everything that the sources still have is joined again."""
+
 
 class WatersmeetError(Exception):
     """The base of every error that Watersmeet raises on purpose."""

@@ -33,6 +33,16 @@ def plain(values: pa.Array, at: int) -> Any:
         return values.slice(at, 1).cast(_raw(values.type))[0].as_py()
 
 
+def short(value: object, limit: int = 60) -> str:
+    """Return a value as Python writes it, cut off where that is long.
+
+    >>> short("a" * 9, limit=4)
+    "'aaa…"
+    """
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
 def _raw(kind: pa.DataType) -> pa.DataType:
     """Return a type with the numbers behind dates and timestamps in their place."""
     if pa.types.is_timestamp(kind) or pa.types.is_date64(kind) or pa.types.is_duration(kind):

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.times import instant
 from watersmeet.dashboard.build import view
 from watersmeet.dashboard.notebook import Progress, definition, small, streams_of, svg
 from watersmeet.dashboard.recorded import Reader
+from watersmeet.dashboard.words import NOTHING
 from watersmeet.engine.progress import readable
 from watersmeet.show import EARLIEST, moment
 from watersmeet.state.places import store_of
@@ -68,6 +70,16 @@ def test_progress_is_a_list_that_shows_itself_as_a_table(told: tuple[Path, Progr
     html = progress._repr_html_()
     assert html.count("<svg") == 3 and html.count("<tr>") == 1 + 1 + 3
     assert repr(Progress()) == Progress()._repr_html_() == "no batch yet"
+
+
+def test_tables_and_optional_streams_are_told_as_such() -> None:
+    made = query()
+    first, second = made.streams[:2]
+    made = replace(made, streams=(first, replace(second, table=True)), how=("inner", "anti"))
+    window, table = ([cell.text for cell in row] for row in streams_of(made).rows)
+    time = second.schema.field(second.time).name
+    assert window[1] == first.window.describe()
+    assert table[1:4] == ["table, anti", NOTHING, NOTHING] and time not in table[4]
 
 
 def test_what_data_says_is_escaped(told: tuple[Path, Progress]) -> None:

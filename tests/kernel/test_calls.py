@@ -124,13 +124,14 @@ def test_a_bad_predicate_is_named(tmp_path: Path, form: Any, function: Any, mess
         run.step(PSP(1), rows("ab", 3))
 
 
-def test_an_error_names_the_arguments_types(tmp_path: Path) -> None:
+def test_an_error_names_the_arguments(tmp_path: Path) -> None:
     @predicate(form="pair")
     def typed(x: float, y: bytes) -> bool:
         raise TypeError("no")
 
     run = run_of(tmp_path, "a.id < 9 AND typed( - a.x, coalesce(b.img, b.img) )", (typed,), "ab")
-    with pytest.raises(PredicateError, match=r"- a\.x: float \(double\), coalesce\(b\.img, b\.img\): bytes \(binary\)"):
+    told = r"- a\.x = -0\.0 \(double\), coalesce\(b\.img, b\.img\) = b'.*' \(binary\)"
+    with pytest.raises(PredicateError, match=told):
         run.step(Central(), rows("ab", 1))
 
 

@@ -100,6 +100,15 @@ def test_tables_alone_give_results_no_time() -> None:
         check_outer(with_tables(query(), {0}), streaming=False, spilling=False)
 
 
+def test_where_clocks_are_changed_days_are_no_windows() -> None:
+    """Spark adds days by the calendar: the reader, who wrote such a condition, is told why it does not count."""
+    made = query(windows=(Window(), Window()))
+    for zone, told in (("Europe/Berlin", True), ("UTC", False)):
+        with pytest.raises(DefinitionError, match="Without a window on 'a'") as caught:
+            check_outer(replace(made, dialect=Dialect(time_zone=zone)), streaming=True, spilling=False)
+        assert ("such as this session's Europe/Berlin, intervals of a day" in str(caught.value)) is told
+
+
 TEN = 600_000_000
 
 

@@ -63,6 +63,20 @@ def test_names_of_streams_are_the_same_in_any_case() -> None:
         parse_statement("SELECT 1 FROM orDers", {"Orders": 1, "orders": 2})
 
 
+def test_an_alias_stands_before_the_window_or_behind_it() -> None:
+    text = "SELECT 1 FROM a [ROWS 5] AS o, A p [ROWS 5], b AS q [ROWS 5], b [ROWS 5] r, b s, b AS `rows`, c"
+    found = parse_statement(text, dict.fromkeys("abc")).streams
+    assert [(stream.name, stream.key) for stream in found] == list(zip([*"opqrs", "rows", "c"], "aabbbbc", strict=True))
+    assert [stream.window for stream in found] == [Count(5)] * 4 + [Window()] * 3
+
+
+def test_optional_streams_have_aliases() -> None:
+    text = "SELECT 1 FROM a LEFT JOIN b [ROWS 5] AS o ON o.x = a.x WHERE NOT EXISTS (SELECT 1 FROM b p WHERE p.x = a.x)"
+    found = parse_statement(text, AB)
+    assert found.optional == {"o": ("left", "o.x = a.x"), "p": ("anti", "p.x = a.x")}
+    assert [stream.key for stream in found.streams] == ["a", "b", "b"]
+
+
 def test_star_is_one_struct_a_stream() -> None:
     found = parse_statement("SELECT * FROM a, b", AB)
     assert found.select is None and found.where is None
@@ -116,6 +130,10 @@ WINDOW = (
     "promises may follow, each after a comma, such as [ROWS 100, KEY (id)]."
 )
 
+NO_ALIAS = "AS is followed by a name, as in orders [RANGE 10 SECONDS] AS o."
+TWO = "{} has two aliases, one and two; leave one of them out."
+CALLED = "Two streams are called {}; give one an alias of its own, as in {} AS other."
+
 
 @pytest.mark.parametrize(
     ("text", "problem", "underlined"),
@@ -154,16 +172,17 @@ WINDOW = (
             "optional streams follow with LEFT [SEMI | ANTI] JOIN .. ON ...",
             "FULL OUTER JOIN",
         ),
-        (
-            "SELECT * FROM a AS one, b",
-            "AS: a stream is named by its key in streams; rename it there.",
-            "AS one",
-        ),
-        (
-            "SELECT * FROM a one [KEY (k)], b",
-            "one: a stream is named by its key in streams; rename it there.",
-            "one [KEY (k)]",
-        ),
+        ("SELECT * FROM a AS, b", NO_ALIAS, "AS"),
+        ("SELECT * FROM a AS [ROWS 5] one, b", NO_ALIAS, "AS [ROWS 5] one"),
+        ("SELECT * FROM a [ROWS 5] AS AS one, b", NO_ALIAS, "[ROWS 5] AS AS one"),
+        ("SELECT * FROM a AS 'one', b", NO_ALIAS, "AS 'one'"),
+        ("SELECT * FROM a one.two, b", WINDOW, "one.two"),
+        ("SELECT * FROM a [ROWS 5] one [ROWS 6], b", WINDOW, "[ROWS 5] one [ROWS 6]"),
+        ("SELECT * FROM a one AS two, b", TWO.format("a"), "one AS two"),
+        ("SELECT * FROM a AS one [KEY (k)] two, b", TWO.format("a"), "AS one [KEY (k)] two"),
+        ("SELECT * FROM a [ROWS 5] B, b AS b [ROWS 5]", CALLED.format("b", "b"), "b AS b [ROWS 5]"),
+        ("SELECT * FROM a, b LEFT JOIN a [ROWS 5] ON a.x = b.x", CALLED.format("a", "a"), "a [ROWS 5]"),
+        ("SELECT * FROM a, b one WHERE EXISTS (SELECT 1 FROM b a WHERE 1)", CALLED.format("a", "b"), "b a"),
         ("SELECT * FROM a [KEY ('k')], b", "a name was expected here.", "'k'"),
         (
             "SELECT * FROM a, (SELECT 1)",

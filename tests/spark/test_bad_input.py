@@ -1,5 +1,6 @@
 """Bad input: one sentence that says what is wrong, where, and what to do; no JVM frames."""
 
+import re
 import stat
 import sys
 import warnings
@@ -339,7 +340,8 @@ def test_a_predicate_that_raises_and_is_mended(spark: SparkSession, tmp_path: Pa
         _start(spark, tmp_path, broken)
     text = said(caught.value)
     assert text.startswith("Predicate 'broken' raised AttributeError: 'numpy.ndarray' object has no attribute")
-    assert "a.x: float (double)" in text and "b.x: ndarray of" in text and text.endswith("the batch was not written.")
+    assert re.search(r"a\.x = [-.\d]+ \(double\), b\.x: ndarray of \d+", text)
+    assert text.endswith("the batch was not written.")
     assert not list((tmp_path / "out").glob("part-b*"))
     _start(spark, tmp_path, mended)
     assert results(tmp_path, "ab") == expected(CASE).results

@@ -39,9 +39,8 @@ def shop(spark: SparkSession) -> dict[str, DataFrame]:
 
 
 STATEMENTS = [
-    "SELECT orders.id, payments.amount, payments.`how so`, payments.took, payments.paid IS NULL AS open "
-    "FROM orders {0} LEFT JOIN payments {0} ON payments.number = orders.number AND payments.amount > 20 "
-    "WHERE orders.shop < 2",
+    "SELECT o.id, p.amount, p.`how so`, p.took, p.paid IS NULL AS open "
+    "FROM orders {0} AS o LEFT JOIN payments p {0} ON p.number = o.number AND p.amount > 20 WHERE o.shop < 2",
     "SELECT orders.id, orders.items FROM orders {0} LEFT SEMI JOIN payments {0} ON payments.number = orders.number",
     "SELECT orders.id FROM orders {0} WHERE orders.shop < 2 AND NOT EXISTS "
     "(SELECT 1 FROM payments {0} WHERE payments.number + 0 = orders.number)",
@@ -179,6 +178,8 @@ def test_what_cannot_be_is_refused_when_the_join_is_defined(spark: SparkSession,
     during = "a.value = b.value AND b.timestamp BETWEEN a.timestamp AND a.timestamp + INTERVAL 5 MINUTES"
     timed = wm.join(*endless, **{**anti, "where": during}).query.streams
     assert [stream.window.span for stream in timed] == [300 * SECOND + 1, 1]
+    assert [stream.delay for stream in timed] == [300 * SECOND + 1] * 2
+    assert repr(inner).startswith("Join(a [sliding 60 s], b [sliding 60 s, anti]; where a.value = b.value; ")
     with pytest.raises(wm.DefinitionError, match="a join with how= can't be a stream of another join"):
         wm.stream("ab", inner, window="1 minute")
     with pytest.raises(wm.DefinitionError, match=r"b\.value can't be shown"):

@@ -47,13 +47,17 @@ def test_zones_have_names_that_others_know(spark: SparkSession) -> None:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-WHERE = "hour(a.ts) = hour(b.ts) AND a.ts >= TIMESTAMP '2024-01-01 03:30:00' AND date_trunc('DAY', a.ts) <= b.ts"
+WHERE = (
+    "hour(a.ts) = hour(b.ts) AND a.ts >= TIMESTAMP '2024-03-30 03:30:00' AND date_trunc('DAY', a.ts) <= b.ts "
+    "AND b.ts <= a.ts + INTERVAL 1 DAY AND b.ts - a.ts < INTERVAL 25 HOURS"
+)
 
 
-@pytest.mark.parametrize("zone", ["Z", "EST", "+01:02:03"], indirect=True)
+@pytest.mark.parametrize("zone", ["Z", "EST", "+01:02:03", "Europe/Berlin"], indirect=True)
 def test_conditions_mean_what_they_do_in_spark(spark: SparkSession, zone: str) -> None:
-    start = datetime(2024, 1, 1, tzinfo=UTC)
-    rows = [(n, start + timedelta(minutes=37 * n)) for n in range(30)]
+    """Days of the calendar among them: clocks are changed in Berlin amid these rows."""
+    start = datetime(2024, 3, 30, tzinfo=UTC)
+    rows = [(n, start + timedelta(minutes=37 * n)) for n in range(90)]
     frame = spark.createDataFrame(rows, "id long, ts timestamp")
     joined = wm.join(*(wm.stream(name, frame, time="ts") for name in "ab"), where=WHERE, select="a.id AS a, b.id AS b")
     wanted = frame.alias("a").crossJoin(frame.alias("b")).where(WHERE).selectExpr("a.id AS a", "b.id AS b")

@@ -139,12 +139,12 @@ def streams_of(query: Query) -> Table:
         tuple(
             (
                 plain(stream.name),
-                plain(stream.window.describe()),
-                plain(spelled(stream.delay)),
-                plain(stream.schema.field(stream.time).name),
-                plain(", ".join(f"{field.name} {field.type}" for field in stream.schema)),
+                plain(query.kind_of(at)),
+                plain(NOTHING if stream.table else spelled(stream.delay)),
+                plain(NOTHING if stream.table else stream.schema.field(stream.time).name),
+                plain(", ".join(f"{field.name} {field.type}" for field in stream.columns)),
             )
-            for stream in query.streams
+            for at, stream in enumerate(query.streams)
         ),
         texts=5,
     )

@@ -16,6 +16,7 @@ from watersmeet.errors import PredicateError
 from watersmeet.kernel.given import Given
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Argument, PythonPredicate
+from watersmeet.show import short
 
 Ints = NDArray[np.int64]
 Answers = NDArray[np.int8]
@@ -205,8 +206,7 @@ def _call(predicate: PythonPredicate, given: Sequence[Any], columns: Sequence[Gi
         return predicate.function(*given)
     except Exception as error:
         shown = ", ".join(
-            f"{column.text}: {_kind(value)} ({column.values.type})"
-            for column, value in zip(columns, given, strict=True)
+            f"{column.text}{_told(value)} ({column.values.type})" for column, value in zip(columns, given, strict=True)
         )
         raise PredicateError(
             f"Predicate '{predicate.name}' raised {type(error).__name__}: {error} for arguments {shown}; "
@@ -214,12 +214,13 @@ def _call(predicate: PythonPredicate, given: Sequence[Any], columns: Sequence[Gi
         ) from error
 
 
-def _kind(value: Any) -> str:
+def _told(value: Any) -> str:
+    """Return what an error says of an argument: of one value that, of many what holds them."""
     if isinstance(value, np.ndarray):
-        return f"ndarray of {' x '.join(map(str, value.shape))}"
+        return f": ndarray of {' x '.join(map(str, value.shape))}"
     if isinstance(value, pa.Array):
-        return f"{type(value).__name__} of {len(value)}"
-    return type(value).__name__
+        return f": {type(value).__name__} of {len(value)}"
+    return f" = {short(value)}"
 
 
 def _truth(answer: Any, predicate: PythonPredicate) -> int:

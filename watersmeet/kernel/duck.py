@@ -7,7 +7,6 @@ import atexit
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from weakref import WeakSet
 
 import duckdb
@@ -19,7 +18,7 @@ from watersmeet.errors import PredicateError
 from watersmeet.limits import limits
 from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Bound, Conjunct, Dialect
-from watersmeet.show import plain
+from watersmeet.show import plain, short
 from watersmeet.state.budget import space
 
 Ints = NDArray[np.int64]
@@ -155,7 +154,7 @@ class Duck:
         except RAISED as error:
             at = self._first_failing(columns, conjunct.condition, 0, rows)
             shown = ", ".join(
-                f"{names.get(name, name)} = {_short(plain(values, at))} ({values.type})"
+                f"{names.get(name, name)} = {short(plain(values, at))} ({values.type})"
                 for name, values in columns.items()
             )
             raise PredicateError(f"`{conjunct.text}` raised {_reason(error)} for {shown}.") from None
@@ -241,11 +240,6 @@ def _all(conditions: Sequence[str]) -> str:
 
 def _reason(error: Exception) -> str:
     return str(error).split("\n")[0].removeprefix("Invalid Input Error: ").rstrip(".")
-
-
-def _short(value: Any, limit: int = 60) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 _ducks: WeakSet[Duck] = WeakSet()

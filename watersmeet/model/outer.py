@@ -7,6 +7,7 @@ from typing import get_args
 from watersmeet.errors import DefinitionError
 from watersmeet.model.query import How, Query, StreamSpec
 from watersmeet.model.windows import Sliding
+from watersmeet.predicate.bounds import FIXED_ZONES
 from watersmeet.predicate.model import Column
 
 KINDS: dict[object, How] = {kind: kind for kind in get_args(How)}
@@ -124,9 +125,20 @@ def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
         raise DefinitionError(
             f"Without a window on {names} a partner may come at any time, and nothing could be said to have none: "
             "give it one, such as window='10 minutes', or, to a single required stream, a condition such as "
-            "b.ts <= a.ts + INTERVAL 10 MINUTES."
+            f"b.ts <= a.ts + INTERVAL 10 MINUTES{_changing(query)}."
         )
     _check_conjuncts(query)
+
+
+def _changing(query: Query) -> str:
+    """Return which conditions on event times are no windows where clocks may be changed; nothing where they aren't."""
+    zone = query.dialect.time_zone
+    if zone in FIXED_ZONES or query.streams[0].time_type.tz is None:
+        return ""
+    return (
+        f"; in time zones other than UTC, such as this session's {zone}, intervals of a day or more and differences of "
+        "timestamps don't count, since clocks may change"
+    )
 
 
 def _check_conjuncts(query: Query) -> None:

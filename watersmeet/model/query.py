@@ -110,6 +110,11 @@ class StreamSpec:
         return frozenset(promise.source for promise in self.promises if isinstance(promise, Inherited))
 
     @property
+    def columns(self) -> list[pa.Field]:
+        """Its columns as people know them: the time of a table's rows is none."""
+        return [field for at, field in enumerate(self.schema) if not (self.table and at == self.time)]
+
+    @property
     def time_type(self) -> pa.DataType:
         """The type of the event time."""
         return self.schema.field(self.time).type
@@ -214,6 +219,12 @@ class Query:
     def paired(self) -> bool:
         """Whether combinations of all streams are results, as soon as they are found."""
         return not self.optional or list(self.optional.values()) == ["left"]
+
+    def kind_of(self, at: int) -> str:
+        """Return what a stream is, for people: its window, or that it is a table, and what is asked of it."""
+        stream = self.streams[at]
+        own = stream.window.describe() if not stream.table else f"table{', refreshed' if stream.refreshed else ''}"
+        return f"{own}, {self.optional[at]}" if at in self.optional else own
 
     # -- columns
 
@@ -418,8 +429,7 @@ class Query:
                 parts[f"time column of '{stream.name}'"] = stream.schema.field(stream.time).name
             if stream.refreshed:
                 parts[f"refresh of '{stream.name}'"] = True
-            own = [field for n, field in enumerate(stream.schema) if not (stream.table and n == stream.time)]
-            parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in own]
+            parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in stream.columns]
             computed = [hidden for hidden in stream.hidden if not hidden.told]
             parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in computed]
             for promise in stream.promises:

@@ -1,7 +1,7 @@
 """A join as text: `SELECT .. FROM a [RANGE 10 SECONDS], b [ROWS 100, KEY (id)] WHERE ..`, the papers' streaming SQL."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import zip_longest
 
@@ -20,13 +20,28 @@ from watersmeet.predicate.source import Source
 
 @dataclass(frozen=True, slots=True)
 class SourceStream:
-    """A stream of the FROM list: its name, its window, its time column if WATTR names one, and what it promises."""
+    """A stream of the FROM list.
+
+    Attributes:
+        name: What the statement calls it: its alias, if it has one.
+        window: Its window.
+        time: Its time column, if WATTR names one.
+        constraints: What it promises.
+        punctuations: What says that some of its rows no longer come.
+        alias_of: Its key in `streams`, if it has an alias.
+    """
 
     name: str
     window: Window
     time: str | None
     constraints: tuple[Constraint, ...] = ()
     punctuations: tuple[Punctuations, ...] = ()
+    alias_of: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Its key in `streams`."""
+        return self.name if self.alias_of is None else self.alias_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +68,7 @@ class Statement:
 
 
 def parse_statement(text: str, streams: Mapping[str, object]) -> Statement:
-    """Parse `SELECT list FROM stream [window, promises], ... [LEFT JOIN ... ON ...] [WHERE condition]`.
+    """Parse `SELECT list FROM stream [window, promises] [AS alias], ... [LEFT JOIN ... ON ...] [WHERE condition]`.
 
     Args:
         text: The statement; `SELECT *` gives one struct column per stream.
@@ -72,7 +87,9 @@ def parse_statement(text: str, streams: Mapping[str, object]) -> Statement:
     if not required:
         raise SqlError("There is no stream before LEFT JOIN.", text, clauses["FROM"][0].start, len(text))
     listed = _commas(text, required, "A stream is missing between two commas.")
-    found = [_stream(text, part, streams) for part in (*listed, *(clause.stream for clause in (*left, *asked)))]
+    parts = [*listed, *(clause.stream for clause in (*left, *asked))]
+    found = [_stream(text, part, streams) for part in parts]
+    _refuse_twice(text, found, parts)
     names = [stream.name for stream in found[len(listed) :]]
     optional = dict(zip(names, ((how, _between(text, on) or "") for how, _, on in (*left, *asked)), strict=True))
     return Statement(None if select == "*" else select, tuple(found), where, optional)
@@ -159,17 +176,53 @@ def _commas(text: str, tokens: Sequence[Token], missing: str) -> list[list[Token
 
 
 def _stream(text: str, tokens: Sequence[Token], streams: Mapping[str, object]) -> SourceStream:
-    rest = tokens[1:]
     if tokens[0].token_type is TokenType.L_PAREN:
         problem = "A subquery can't be a stream: make it a frame, and give it a name in streams."
         raise SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)
-    name = _named(text, tokens[0], streams)
-    if not rest:
-        return SourceStream(name, Window(), None)
+    key, rest = _named(text, tokens[0], streams), tokens[1:]
     _refuse_joins(text, rest)
-    if rest[0].token_type is not TokenType.L_BRACKET or rest[-1].token_type is not TokenType.R_BRACKET:
-        raise _bad_window(text, rest)
-    return _bracketed(text, name, rest)
+    kinds = [token.token_type for token in rest]
+    opened = kinds.index(TokenType.L_BRACKET) if TokenType.L_BRACKET in kinds else len(rest)
+    closed = len(rest) - (kinds[::-1].index(TokenType.R_BRACKET) if TokenType.R_BRACKET in kinds else 0)
+    inside, outside = rest[opened:closed], (rest[:opened], rest[closed:])
+    aliases = [alias for part in outside for alias in _aliases(text, rest, part)]
+    if len(aliases) > 1:
+        problem = f"{key} has two aliases, {aliases[0]} and {aliases[1]}; leave one of them out."
+        raise SqlError(problem, text, rest[0].start, rest[-1].end + 1)
+    made = _bracketed(text, key, inside) if inside else SourceStream(key, Window(), None)
+    return replace(made, name=aliases[0], alias_of=key) if aliases else made
+
+
+def _aliases(text: str, rest: Sequence[Token], outside: Sequence[Token]) -> list[str]:
+    """Return what the tokens before or behind a stream's brackets call it: names, each with or without AS.
+
+    Args:
+        text: The statement.
+        rest: What follows the stream's name, to be underlined.
+        outside: The tokens.
+    """
+    found = list[str]()
+    while outside:
+        at = 1 if outside[0].token_type is TokenType.ALIAS else 0
+        if len(outside) > at and _is_name(outside[at]):
+            found.append(outside[at].text)
+        elif at == 0:
+            raise _bad_window(text, rest)
+        else:
+            problem = "AS is followed by a name, as in orders [RANGE 10 SECONDS] AS o."
+            raise SqlError(problem, text, rest[0].start, rest[-1].end + 1)
+        outside = outside[at + 1 :]
+    return found
+
+
+def _refuse_twice(text: str, streams: Sequence[SourceStream], parts: Sequence[Sequence[Token]]) -> None:
+    """Refuse a stream that is called like one before it."""
+    for at, stream in enumerate(streams):
+        if any(same(stream.name, other.name) for other in streams[:at]):
+            problem = (
+                f"Two streams are called {stream.name}; give one an alias of its own, as in {stream.key} AS other."
+            )
+            raise SqlError(problem, text, parts[at][0].start, parts[at][-1].end + 1)
 
 
 def _named(text: str, token: Token, streams: Mapping[str, object]) -> str:
@@ -188,7 +241,7 @@ JOINS = ("NATURAL", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "OUTER", "SEMI", 
 
 
 def _refuse_joins(text: str, tokens: Sequence[Token]) -> None:
-    """Refuse what is written as JOIN, and other names for streams."""
+    """Refuse what is written as JOIN."""
     depth, found = 0, list[Token]()
     for token in tokens:
         depth += (token.token_type in OPEN) - (token.token_type in CLOSE)
@@ -202,12 +255,12 @@ def _refuse_joins(text: str, tokens: Sequence[Token]) -> None:
         problem = f"{words}: separate the streams by commas, and put the join condition into WHERE"
         problem += "; optional streams follow with LEFT [SEMI | ANTI] JOIN .. ON ..." if outer else "."
         raise SqlError(problem, text, found[0].start, found[-1].end + 1)
-    if tokens[0].token_type is TokenType.ALIAS or _is_name(tokens[0]):
-        problem = f"{tokens[0].text}: a stream is named by its key in streams; rename it there."
-        raise SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)
 
 
 def _is_name(token: Token) -> bool:
+    """Tell whether a token can name a stream; a name in backticks may be a word that windows begin with."""
+    if token.token_type in {*QUOTED, TokenType.ALIAS}:
+        return token.token_type is TokenType.IDENTIFIER
     return token.text.isidentifier() and token.text.upper() not in WINDOW
 
 

@@ -116,7 +116,7 @@ def join(
         read.flags,
         how=optional,
     )
-    whole = windowed(given)
+    whole = _delayed(windowed(given), parts)
     check_outer(whole, streaming=any(part.streaming for part in parts), spilling=spill is not None)
     full = weighted(without_useless(whole), spill)
     chosen = _checked(strategy or Auto(), full)
@@ -167,15 +167,13 @@ def _checked(strategy: Strategy, query: Query) -> Strategy:
 
 
 def _specs(streams: Sequence[Part]) -> tuple[StreamSpec, ...]:
-    spans = [given.window.span for given in streams if given.window.span is not None]
-    default = max(spans, default=0)
     return tuple(
         StreamSpec(
             given.name,
             given.schema,
             given.schema.names.index(given.time),
             given.window,
-            default if given.delay is None else given.delay,
+            given.delay or 0,
             given.idle,
             nested=Nested(given.frame.times(given.time), given.delay is not None)
             if isinstance(given.frame, Join)
@@ -186,6 +184,16 @@ def _specs(streams: Sequence[Part]) -> tuple[StreamSpec, ...]:
         )
         for given in streams
     )
+
+
+def _delayed(query: Query, streams: Sequence[Part]) -> Query:
+    """Return a join with the delays that streams have by default: its largest time window, whoever wrote that."""
+    default = max((spec.window.span for spec in query.streams if spec.window.span is not None), default=0)
+    specs = (
+        replace(spec, delay=default) if given.delay is None else spec
+        for spec, given in zip(query.streams, streams, strict=True)
+    )
+    return replace(query, streams=tuple(specs))
 
 
 def _outputs(
@@ -250,7 +258,9 @@ def sql(
 
     Args:
         text: The statement. Windows are `[RANGE size]`, `[RANGE size SLIDE step]`, `[ROWS n]`, or none for unbounded;
-            `WATTR column` inside a window names the stream's time column. Promises may follow, each after a comma:
+            `WATTR column` inside a window names the stream's time column. A stream may have an alias, before its
+            window or behind it, such as `orders [ROWS 100] AS o`, and with two aliases it is two streams. Promises may
+            follow a window, each after a comma, such as
             `[KEY (id), ORDERED BY seq SLACK 100, PUNCTUATED BY is_end ON auction]`; see docs/metadata.md. Optional
             streams follow with `LEFT [SEMI | ANTI] JOIN c [RANGE size] ON condition`, or are asked for in WHERE with
             `[NOT] EXISTS (SELECT 1 FROM c [RANGE size] WHERE condition)`; see docs/outer-joins.md.
@@ -281,7 +291,7 @@ def sql(
     statement = parse_statement(text, streams)
     made = []
     for source in statement.streams:
-        given, column = streams[source.name], source.time or time
+        given, column = streams[source.key], source.time or time
         if isinstance(given, Stream):
             made.append(_table(source, given))
             continue
@@ -323,8 +333,8 @@ def _table(source: SourceStream, given: Stream) -> Stream:
         raise DefinitionError(
             f"Stream '{source.name}': wm.sql takes frames and wm.table(...); the statement says what wm.stream would."
         )
-    if source != SourceStream(source.name, Window(), None):
-        raise DefinitionError(f"Table '{source.name}' has no times: write {source.name} without brackets after FROM.")
+    if source != SourceStream(source.name, Window(), None, alias_of=source.alias_of):
+        raise DefinitionError(f"Table '{source.name}' has no times: write {source.key} without brackets after FROM.")
     check_name(source.name)
     return Stream(replace(given._ws_part, name=source.name))
 

@@ -231,8 +231,9 @@ class Join:
         ]
 
     def __repr__(self) -> str:
-        streams = ", ".join(f"{stream.name} [{stream.window.describe()}]" for stream in self.query.streams)
-        return f"Join({streams}; where {self.query.where or 'TRUE'}; {self.strategy.describe()})"
+        query = self.query
+        streams = ", ".join(f"{stream.name} [{query.kind_of(at)}]" for at, stream in enumerate(query.streams))
+        return f"Join({streams}; where {query.where or 'TRUE'}; {self.strategy.describe()})"
 
     def _repr_html_(self) -> str:
         facts = [("where", self.query.where), ("select", self.query.select), ("strategy", self.strategy.describe())]

@@ -6,7 +6,7 @@ Spark writes a batch's offsets before it runs the batch, and that it is done onc
 import re
 from dataclasses import dataclass
 
-from watersmeet.errors import StateError
+from watersmeet.errors import AFRESH, StateError
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.sealed import digest
 from watersmeet.state.store import Store
@@ -60,7 +60,7 @@ class Offsets:
     def _apart(self, how: str) -> StateError:
         return StateError(
             f"{how}: Spark's part of the checkpoint at {self.checkpoint.root} and the join's do not belong together; "
-            "restore both or start a new checkpoint."
+            f"restore both or {AFRESH}."
         )
 
 

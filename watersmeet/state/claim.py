@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from watersmeet.errors import DefinitionError, StateError
+from watersmeet.errors import AFRESH, DefinitionError, StateError
 from watersmeet.state import manifest as manifests
 from watersmeet.state.differences import differences
 from watersmeet.state.sealed import seal, unseal
@@ -33,7 +33,7 @@ def claim(store: Store, description: Mapping[str, Any], output: str | None = Non
     if not data:
         raise StateError(
             f"There is state under {store.root}, but no {DESCRIPTION} to say which query it belongs to; restore it or "
-            "start a new checkpoint."
+            f"{AFRESH}."
         )
     found = unseal(data, f"The description of the query, {store.root}/{DESCRIPTION},")
     _compare(store, found["query"], description)
@@ -79,5 +79,5 @@ def _compare(store: Store, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -
     if what:
         raise DefinitionError(
             f"The checkpoint at {store.root} belongs to another query: {what}. "
-            "Use a new checkpointLocation, or the old query; nodes, strategy, order and trigger may change."
+            f"Use the old query or {AFRESH}; nodes, strategy, order and trigger may change."
         )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from watersmeet.errors import StateError
+from watersmeet.errors import AFRESH, StateError
 
 STAGING = "_watersmeet_staging"
 """The hidden folder of an output folder in which files are made ready, where that can't be done in the store."""
@@ -46,7 +46,7 @@ class Delivery:
             if source.split("/")[0] not in _FOLDERS or not (_stays_inside(source) and _stays_inside(target)):
                 raise StateError(
                     f"A manifest is to deliver {source!r} as {target!r}, which are not files of an output; restore the "
-                    "manifest or start a new checkpoint."
+                    f"manifest or {AFRESH}."
                 )
         return cls(output, (spark, arrow), tuple((source, target) for source, target in moves))
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from watersmeet.errors import StateError
+from watersmeet.errors import AFRESH, StateError
 from watersmeet.state.chunk import Place
 from watersmeet.state.sealed import digest
 
@@ -19,7 +19,7 @@ def read_batch(source: pa.Buffer, place: Place, checked: bool = False) -> pa.Rec
     schema = source.slice(0, min(head, place.offset))
     message = source.slice(place.offset, place.length)
     if not checked and digest(schema, message) != place.digest:
-        raise StateError(f"The state file {place.path} fails its checksum; restore it or start a new checkpoint.")
+        raise StateError(f"The state file {place.path} fails its checksum; restore it or {AFRESH}.")
     return pa.ipc.read_record_batch(message, pa.ipc.read_schema(schema))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from watersmeet.errors import StateError
+from watersmeet.errors import AFRESH, StateError
 from watersmeet.state.chunk import CHUNKS, Chunk
 from watersmeet.state.delivery import Delivery
 from watersmeet.state.learned import Learned
@@ -231,8 +231,8 @@ def _read(store: Store, batch: int) -> _File | None:
     body = unseal(data, f"The manifest of batch {batch} under {store.root}")
     if body["batch"] != batch:
         raise StateError(
-            f"The manifest of batch {batch} under {store.root} belongs to batch {body['batch']}; restore it or start "
-            "a new checkpoint."
+            f"The manifest of batch {batch} under {store.root} belongs to batch {body['batch']}; restore it or "
+            f"{AFRESH}."
         )
     return _File(body, digest(data))
 
@@ -244,12 +244,12 @@ def _read_before(store: Store, file: _File, last: int) -> _File:
     if found is None:
         raise StateError(
             f"The manifest of batch {batch} under {store.root} is missing, and batch {last} builds on it; restore it "
-            "or start a new checkpoint."
+            f"or {AFRESH}."
         )
     if found.digest != file.body["follows"]:
         raise StateError(
             f"The manifest of batch {batch} under {store.root} is not the one that batch {last} builds on; restore it "
-            "or start a new checkpoint."
+            f"or {AFRESH}."
         )
     return found
 
@@ -265,7 +265,7 @@ def _chunk(plain: Mapping[str, Any]) -> Chunk:
         if not file.startswith(f"{CHUNKS}/") or not all(part.strip(".") for part in file.split("/")):
             raise StateError(
                 f"A manifest names the state file {file!r}, which is not in the folder {CHUNKS}/ of its store; "
-                "restore the manifest or start a new checkpoint."
+                f"restore the manifest or {AFRESH}."
             )
     return chunk
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.errors import DefinitionError, StateError
+from watersmeet.errors import AFRESH, DefinitionError, StateError
 from watersmeet.limits import limits
 from watersmeet.state.spans import (
     ALWAYS,
@@ -160,7 +160,7 @@ class Marks:
         if self.table.schema != self.shape.schema:
             raise StateError(
                 f"Marks of {_listed(self.shape.types)} can't be read from a table of "
-                f"{_listed(self.table.schema.types)}; restore it or start a new checkpoint."
+                f"{_listed(self.table.schema.types)}; restore it or {AFRESH}."
             )
 
     def __len__(self) -> int:

@@ -5,12 +5,12 @@ import json
 import re
 from typing import Any
 
-from watersmeet.errors import StateError
+from watersmeet.errors import AFRESH, StateError
 
 FORMAT = 9
 """What chunks, manifests and all else in a store look like; a store of another number can't be read."""
 _HEAD = re.compile(rb"watersmeet (\d+) ([0-9a-f]{32})")
-_WAY_OUT = "restore it or start a new checkpoint"
+_WAY_OUT = f"restore it or {AFRESH}"
 
 
 def digest(*parts: Any) -> str:
@@ -44,7 +44,7 @@ def unseal(data: bytes, what: str) -> Any:
     if known and int(known[1]) != FORMAT:
         raise StateError(
             f"{what} is of format {int(known[1])}, and this version of Watersmeet reads format {FORMAT} only; "
-            "continue with the version that wrote it, or start a new checkpoint."
+            f"continue with the version that wrote it, or {AFRESH}."
         )
     if not known or known[2].decode() != digest(text):
         raise StateError(f"{what} is damaged; {_WAY_OUT}.")

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from watersmeet.errors import StateError
+from watersmeet.errors import AFRESH, StateError
 from watersmeet.state import copies, remote
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.durable import sync, sync_bytes, sync_names
@@ -196,7 +196,7 @@ class Store:
     def _damaged(self, path: str, how: str) -> StateError:
         return StateError(
             f"The state file {path} under {self.root} {how}: a manifest names it, "
-            "so results would be lost; restore it or start a new checkpoint."
+            f"so results would be lost; restore it or {AFRESH}."
         )
 
     def is_gone(self, path: str) -> bool:
