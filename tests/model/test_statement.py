@@ -155,7 +155,11 @@ CALLED = "Two streams are called {}; give one an alias of its own, as in {} AS o
             "RANGE: 'soon' is not a duration; write it like '10 seconds', '500 ms' or '1 hour 30 minutes'.",
             "[RANGE soon]",
         ),
-        ("SELECT * FROM a [RANGE 0 SECONDS], b", "A sliding window must be longer than zero.", "[RANGE 0 SECONDS]"),
+        (
+            "SELECT * FROM a [RANGE 0 SECONDS], b",
+            "RANGE: '0 SECONDS' is too short; it must be at least 1 microsecond.",
+            "[RANGE 0 SECONDS]",
+        ),
         ("SELECT * FROM a [ROWS 0], b", "A count window holds a whole number of rows, at least 1; got 0.", "[ROWS 0]"),
         ("SELECT * FROM a [ROWS many], b", WINDOW, "[ROWS many]"),
         ("SELECT * FROM a [SLIDE 5 SECONDS], b", WINDOW, "[SLIDE 5 SECONDS]"),

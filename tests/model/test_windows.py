@@ -28,8 +28,8 @@ def test_count_windows_hold_whole_rows(rows: Any) -> None:
 @pytest.mark.parametrize(
     ("size", "step", "said"),
     [
-        ("0 seconds", "1 second", "needs a size and a step longer than zero"),
-        ("1 second", "0 seconds", "needs a size and a step longer than zero"),
+        ("0 seconds", "1 second", "size of a hopping window: '0 seconds' is too short; it must be at least 1 micro"),
+        ("1 second", "0 seconds", "step of a hopping window: '0 seconds' is too short; it must be at least 1 micro"),
         ("soon", "1 second", "size of a hopping window: 'soon' is not a duration"),
         ("1 second", "often", "step of a hopping window: 'often' is not a duration"),
     ],
@@ -39,9 +39,11 @@ def test_hopping_windows_have_a_size_and_a_step(size: str, step: str, said: str)
         wm.hopping(size, step)
 
 
-def test_a_sliding_window_is_longer_than_zero() -> None:
+def test_windows_are_longer_than_zero() -> None:
     with pytest.raises(DefinitionError, match="A sliding window must be longer than zero"):
         Sliding(0)
+    with pytest.raises(DefinitionError, match="needs a size and a step longer than zero"):
+        Hopping(1, 0)
 
 
 def test_sliding_is_strict() -> None:

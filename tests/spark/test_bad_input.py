@@ -149,8 +149,11 @@ def test_columns_of_one_name(static: DataFrame) -> None:
             lambda w: w.trigger(processTime="1 s"),
             "trigger(processTime=...) is unknown; use one of proce",
         ),
-        (lambda w: w.trigger(), "trigger(...) takes exactly one of processingTime, once, availableNow; got 0."),
-        (lambda w: w.trigger(once=True, availableNow=True), "trigger(...) takes exactly one of processingTime, once"),
+        (lambda w: w.trigger(), "trigger(...) takes exactly one of processingTime, once, availableNow; got none."),
+        (
+            lambda w: w.trigger(once=True, availableNow=True),
+            "trigger(...) takes exactly one of processingTime, once, availableNow; got once=True and availableNow=True",
+        ),
         (lambda w: w.trigger(availableNow=False), "trigger(availableNow=False): it is True, or left out."),
         (lambda w: w.trigger(processingTime=5), "trigger(processingTime=5): write a duration such as '10 seconds'."),
         (lambda w: w.trigger(processingTime="soon"), "trigger(processingTime): 'soon' is not a duration; write it"),

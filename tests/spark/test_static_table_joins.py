@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import watersmeet as wm
+from tests.budget import one_in
 
 pytestmark = pytest.mark.spark
 
@@ -84,6 +85,34 @@ def test_a_table_is_read_for_each_batch(
     came(spark, folder, (4, 4, 0))
     found = ran(join(), tmp_path, exchange)  # after a restart
     assert found == [(1, 2, "north"), (2, 3, "South"), (3, 4, "SOUTH"), (3, 4, "South")]
+
+
+@pytest.mark.parametrize("format", one_in(2, ["csv", "parquet"]))
+def test_a_table_that_loses_a_column(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    """Spark would read NULL, and in CSV another column's values."""
+    place = str(tmp_path / "zones")
+
+    def write(*columns: str) -> None:
+        known = zones(spark, "north", "south").selectExpr(*columns).coalesce(1)
+        known.write.format(format).option("header", True).mode("overwrite").save(place)
+
+    write("zone", "name", "zone + 1 AS size")
+    came(spark, tmp_path / "in", (1, 1, 0))
+    source = spark.readStream.schema(KIND).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+    found = spark.read.option("header", True).option("inferSchema", True).format(format).load(place)
+    table = wm.table("zones", found, refresh=True)
+    a = wm.stream("a", source, time="ts", window="1 minute")
+    made = wm.join(a, table, where="a.zone = zones.zone", select="a.id, name")
+    assert ran(made, tmp_path) == [(1, "north")]
+    write("zone", "name")  # nobody reads the size
+    came(spark, tmp_path / "in", (2, 2, 1))
+    assert ran(made, tmp_path) == [(1, "north"), (2, "south")]
+    write("zone", "zone + 1 AS size")
+    came(spark, tmp_path / "in", (3, 3, 1))
+    with pytest.raises(wm.StateError, match=r"Table 'zones' has lost the column 'name' since the join first read it"):
+        ran(made, tmp_path)
+    write("zone", "name", "zone AS more")
+    assert ran(made, tmp_path) == [(1, "north"), (2, "south"), (3, "south")]
 
 
 def test_a_table_that_is_read_once_is_not_one_that_is_read_for_each_batch(spark: SparkSession, tmp_path: Path) -> None:

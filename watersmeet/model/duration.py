@@ -24,15 +24,16 @@ LONGEST = 10_000_000 * _UNITS["days"]
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
-def microseconds(duration: str | timedelta, what: str = "duration") -> int:
+def microseconds(duration: str | timedelta, what: str = "duration", least: int = 0) -> int:
     """Return a duration in whole microseconds.
 
     Args:
         duration: A text such as `"10 seconds"` or a timedelta; never negative.
         what: How an error calls it.
+        least: How many microseconds it must have.
 
     Raises:
-        DefinitionError: If it isn't a duration, is negative, or longer than any stream lives.
+        DefinitionError: If it isn't a duration, is negative or too short, or longer than any stream lives.
 
     >>> microseconds("1 minute 30 seconds")
     90000000
@@ -47,6 +48,8 @@ def microseconds(duration: str | timedelta, what: str = "duration") -> int:
         )
     if total < 0:
         raise DefinitionError(f"{what}: {duration!r} is negative; a duration is zero or longer.")
+    if total < least:
+        raise DefinitionError(f"{what}: {duration!r} is too short; it must be at least {spelled(least)}.")
     if total > LONGEST:
         raise DefinitionError(f"{what}: {duration!r} is too long; a duration is at most {spelled(LONGEST)}.")
     return total

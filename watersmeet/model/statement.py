@@ -307,8 +307,8 @@ def _window(text: str, tokens: Sequence[Token], inside: Sequence[Token]) -> tupl
         if set(words) == {"WATTR"} and time:
             return Window(), time
         if "RANGE" in words and "ROWS" not in words:
-            size = microseconds(words["RANGE"], "RANGE")
-            window = Hopping(size, microseconds(words["SLIDE"], "SLIDE")) if "SLIDE" in words else Sliding(size)
+            size = microseconds(words["RANGE"], "RANGE", 1)
+            window = Hopping(size, microseconds(words["SLIDE"], "SLIDE", 1)) if "SLIDE" in words else Sliding(size)
             return window, time
     except DefinitionError as error:
         raise SqlError(str(error), text, tokens[0].start, tokens[-1].end + 1) from None

@@ -185,7 +185,7 @@ def hopping(size: str | timedelta, step: str | timedelta) -> Hopping:
     >>> hopping("60 seconds", "20 seconds").describe()
     'hopping 60 s every 20 s'
     """
-    return Hopping(microseconds(size, "size of a hopping window"), microseconds(step, "step of a hopping window"))
+    return Hopping(microseconds(size, "size of a hopping window", 1), microseconds(step, "step of a hopping window", 1))
 
 
 def described(text: str) -> Window | None:

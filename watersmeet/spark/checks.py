@@ -140,7 +140,8 @@ def trigger(given: Mapping[str, object]) -> None:
         known = ", ".join(TRIGGERS)
         raise DefinitionError(f"trigger({unknown}=...) is unknown; use one of {known}.{meant(unknown, TRIGGERS)}")
     if len(found) != 1:
-        raise DefinitionError(f"trigger(...) takes exactly one of {', '.join(TRIGGERS)}; got {len(found)}.")
+        got = " and ".join(f"{name}={value!r}" for name, value in found.items()) or "none"
+        raise DefinitionError(f"trigger(...) takes exactly one of {', '.join(TRIGGERS)}; got {got}.")
     ((name, value),) = found.items()
     if name == "processingTime":
         if not isinstance(value, str):

@@ -49,6 +49,7 @@ from watersmeet.spark.frames import (
     union,
 )
 from watersmeet.spark.identity import ID, identified
+from watersmeet.spark.lost import Columns
 from watersmeet.spark.select import Selection
 from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.where import Where
@@ -218,7 +219,13 @@ class Join:
         tables = {at for at, stream in enumerate(query.streams) if stream.table}
         frames = tuple(None if at in tables else frame for at, frame in enumerate(self.frames))
         made = FrameTree(query, frames, *how, self.told, self.purge_every, self.remember, spill)
-        return replace(made, tables={at: frame for at in tables if (frame := self.frames[at]) is not None})
+        known = {at: frame for at in tables if (frame := self.frames[at]) is not None}
+        return replace(made, tables=known, columns=self._columns)
+
+    @cached_property
+    def _columns(self) -> dict[int, Columns]:
+        """What is known of the columns of refreshed tables, from one start to the next."""
+        return {at: Columns(stream.name) for at, stream in enumerate(self.query.streams) if stream.refreshed}
 
     def computed(self) -> list[Computing]:
         """Return for each stream what computes its hidden columns."""

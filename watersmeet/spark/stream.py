@@ -232,4 +232,4 @@ def _time_column(stream: str, columns: Sequence[str], time: str) -> str:
 def _window(window: str | timedelta | Window | None, what: str) -> Window:
     if window is None:
         return Window()
-    return window if isinstance(window, Window) else Sliding(microseconds(window, what))
+    return window if isinstance(window, Window) else Sliding(microseconds(window, what, 1))

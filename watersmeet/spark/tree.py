@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -16,6 +16,7 @@ from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.spark.frames import TRACE_KIND, Computing, Told, tagged, union
+from watersmeet.spark.lost import Columns
 from watersmeet.spilling import Spill
 from watersmeet.state.store import Store
 
@@ -44,6 +45,7 @@ class FrameTree:
         remember: For how many microseconds of the watermark marks are remembered; None for ever.
         spill: When work is put off, in the whole tree; None for never.
         tables: The frames of tables, by position; they are read in the first batch, or in each.
+        columns: What columns the files of tables that are read in each had at first, by position.
     """
 
     query: Query
@@ -60,6 +62,7 @@ class FrameTree:
     remember: int | None = None
     spill: Spill | None = None
     tables: Mapping[int, DataFrame] = field(default_factory=dict)
+    columns: Mapping[int, Columns] = field(default_factory=dict)
 
     @property
     def spark(self) -> SparkSession:
@@ -123,25 +126,33 @@ class FrameTree:
             results: The results of its inner joins, by position.
             everything: Whether rows come with all columns.
             first: Whether it is the first batch, in which all tables are read.
+
+        Raises:
+            StateError: If the files of a table have lost a column.
         """
-        read = [at for at in self.tables if first or self.query.streams[at].refreshed]
-        tables = {at: _in_session(self.tables[at], batch) for at in read}
+        tables = self._read_tables(batch, everything, first)
         if JOIN not in batch.columns:
-            parts = [tagged(self.query, at, frame, everything, self.computed[at]) for at, frame in tables.items()]
-            return reduce(DataFrame.union, parts, batch)
+            return reduce(DataFrame.union, tables, batch)
         traced = {at for at, node in self.inner.items() if node.query.tracing == "results"}
         parts = [
             tagged(self.query, position, frame, everything, self.computed[position], position in traced)
             for position, frame in results.items()
         ]
         untraced = [F.lit(None).cast(TRACE_KIND).alias(TRACED)] if traced else []
-        parts += [
-            tagged(self.query, at, frame, everything, self.computed[at]).select("*", *untraced)
-            for at, frame in tables.items()
-        ]
+        parts += [frame.select("*", *untraced) for frame in tables]
         if self.fed:
             parts.append(batch.where(F.col(JOIN) == self.path).select(f"{self.path}.*", *untraced))
         return reduce(DataFrame.union, parts)
+
+    def _read_tables(self, batch: DataFrame, everything: bool, first: bool) -> list[DataFrame]:
+        """Return the rows of the tables that a batch reads."""
+        parts = []
+        for at in (at for at in self.tables if first or self.query.streams[at].refreshed):
+            table = _in_session(self.tables[at], batch)
+            if at in self.columns:
+                self.columns[at].check(table, partial(tagged, self.query, at, table, False, self.computed[at]))
+            parts.append(tagged(self.query, at, table, everything, self.computed[at]))
+        return parts
 
 
 def _in_session(frame: DataFrame, batch: DataFrame) -> DataFrame:
