@@ -58,6 +58,12 @@ def test_not_exists(where: str, left: str | None) -> None:
     assert found.where == left
 
 
+@pytest.mark.parametrize("asked", ["1", "*", "NULL", "'x'", "payments.id", "`id`"])
+def test_what_exists_selects_does_not_matter(asked: str) -> None:
+    found = parsed(f"WHERE EXISTS (SELECT {asked} FROM payments WHERE {MATCH})")
+    assert found.optional == {"payments": ("semi", MATCH)}
+
+
 def test_exists_and_not_exists() -> None:
     found = parsed(
         f"WHERE EXISTS (SELECT 1 FROM payments [RANGE 1 MINUTE] WHERE {MATCH} AND payments.x IN (1, 2)) "
@@ -90,6 +96,10 @@ def test_exists_of_an_array_is_a_function() -> None:
         (f"WHERE orders.x = EXISTS (SELECT 1 FROM payments WHERE {MATCH})", "one of the conditions that AND joins"),
         (f"WHERE EXISTS (SELECT 1 FROM payments, refunds WHERE {MATCH})", "takes one stream"),
         ("WHERE EXISTS (SELECT 1 FROM payments)", "takes one stream"),
+        *(
+            (f"WHERE EXISTS (SELECT {asked} FROM payments WHERE {MATCH})", "asks only whether there is a row")
+            for asked in ("count(*)", "1 +", "", "payments.", "max(payments.id)", "1, 2", "()")
+        ),
         ("WHERE EXISTS (SELECT 1 FROM payments WHERE)", "takes one stream"),
         ("LEFT JOIN pay ON pay.id = orders.id", "There is no stream pay"),
     ],

@@ -182,3 +182,42 @@ def test_a_copy_of_a_lease_holds_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     assert copied.held() and held.held()
     copied.end()
     held.end()
+
+
+def test_a_folder_under_two_paths_has_one_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    held = take(Store(str(tmp_path / "a")))
+    with pytest.raises(StateError, match="in use by another query of this program"):
+        take(Store(str(tmp_path / "b")))
+    assert held.held()
+    held.end()
+
+
+def test_an_interrupted_start_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[!] Otherwise nobody in this program could use the checkpoint again."""
+    store = Store(str(tmp_path))
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Store, "names", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        take(store)
+    take(store).end()
+
+
+def test_a_disk_that_is_full_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "RENEWED", 0.0)
+    monkeypatch.setattr(leases, "LOOKED", 0.01)
+    store, write, full = Store(str(tmp_path)), Store.write, list[str]()
+
+    def written(self: Store, path: str, data: bytes) -> None:
+        if ".renewed" in path and len(full) < 3:
+            full.append(path)
+            raise StateError("No space left on device.")
+        write(self, path, data)
+
+    monkeypatch.setattr(Store, "write", written)
+    held = take(store)
+    until = time.monotonic() + 20
+    while store.read(f"leases/{held.number:012d}.renewed") is None and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(full) == 3 and store.read(f"leases/{held.number:012d}.renewed") is not None
+    held.end()

@@ -2,11 +2,12 @@
 
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from watersmeet.spark.lulls import IDLE, LEAST, LOOKED, QUIET, Lulls
+from watersmeet.spark.running import JoinQuery
 
 SOON, LONG_AGO = 0.05, 60.0
 
@@ -64,3 +65,18 @@ def test_a_round_that_pays_nothing_is_not_tried_again_before_the_next_batch() ->
         time.sleep(8 * LOOKED)
     lulls.end()
     assert tried == [3, 4]
+
+
+def test_an_interrupted_stop_stops() -> None:
+    """Ctrl-C while it settles: nobody would pay any more for a query that went on."""
+    done = list[str]()
+    query = JoinQuery.__new__(JoinQuery)
+    spark = SimpleNamespace(stop=lambda: done.append("stopped"), isActive=True)
+    lease = SimpleNamespace(end=lambda: done.append("left"))
+    runner = SimpleNamespace(
+        close=lambda: (_ for _ in ()).throw(KeyboardInterrupt), checkpoint=SimpleNamespace(lease=lease)
+    )
+    query._query, query._lulls, query._runner = cast(Any, spark), None, cast(Any, runner)
+    with pytest.raises(KeyboardInterrupt):
+        query.stop(settle=True)
+    assert done == ["stopped"] and not query._settling

@@ -41,6 +41,15 @@ def test_what_is_gone_was_moved(source: Path, tmp_path: Path, caplog: pytest.Log
     assert held(tmp_path / "to") == {"k=x/x": "x", "k=y/y": "y"} and held(source) == {} and not caplog.messages
 
 
+def test_what_is_where_it_was_meant_to_go_is_not_missed(
+    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The output's path has changed since; the last batch is delivered again at every start."""
+    move(Mover((LOCAL, str(tmp_path / "old"))), source, "x")
+    move(Mover((LOCAL, str(tmp_path / "new")), before=lambda: (LOCAL, str(tmp_path / "old"))), source, "x")
+    assert not caplog.messages and held(tmp_path / "old") == {"k=x/x": "x"}
+
+
 def test_what_is_nowhere_is_told(source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     move(Mover((LOCAL, str(tmp_path / "to"))), source, "x", "z")
     (told,) = caplog.messages

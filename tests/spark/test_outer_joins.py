@@ -46,6 +46,8 @@ STATEMENTS = [
     "(SELECT 1 FROM payments {0} WHERE payments.number + 0 = orders.number)",
     "SELECT orders.id, payments.paid FROM orders {0} LEFT JOIN payments {0} ON payments.number = orders.number "
     "WHERE NOT EXISTS (SELECT 1 FROM refunds {0} WHERE refunds.back = orders.id)",
+    "SELECT orders.id, payments.paid FROM orders {0} LEFT JOIN payments {0} ON TRUE AND payments.amount > 30",
+    "SELECT orders.id, payments.paid FROM orders {0} LEFT JOIN payments {0} ON TRUE",
 ]
 
 

@@ -81,7 +81,7 @@ def test_another_query_is_refused(spark: SparkSession, ran: Path, what: str) -> 
     changed = make(_streams(ran, spark, {}, {}))
     with pytest.raises(wm.DefinitionError, match=sentence) as caught:
         run(changed.writeStream, ran)
-    assert "belongs to another query" in str(caught.value) and "checkpointLocation" in str(caught.value)
+    assert "belongs to another query" in str(caught.value) and "start a new checkpoint" in str(caught.value)
 
 
 @pytest.mark.parametrize(

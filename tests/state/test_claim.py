@@ -140,3 +140,22 @@ def test_a_copy_never_writes_where_its_original_does(tmp_path: Path) -> None:
         claim(copied, {}, "/out")
     original.remove(["query.json"])
     assert claim(copied, {}, "/out") == name  # it was moved
+
+
+def test_a_link_to_where_it_was_is_no_copy(tmp_path: Path) -> None:
+    """[!] People were told to remove the original, which was all there was."""
+    name = claim(Store(str(tmp_path / "a")), {}, "/out")
+    (tmp_path / "a").rename(tmp_path / "b")
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    assert claim(Store(str(tmp_path / "b")), {}, "/out") == name
+
+
+def test_results_in_one_folder_are_laid_out_alike(tmp_path: Path) -> None:
+    """[!] Spark passes over files that lie beside partition folders, without a word."""
+    store = Store(str(tmp_path))
+    name = claim(store, {}, "/out", "parquet")
+    with pytest.raises(DefinitionError, match=r"in /out are parquet, and would now be parquet by a: .* another path"):
+        claim(store, {}, "/out", "parquet by a")
+    assert claim(store, {}, "/other", "parquet by a") == name == claim(store, {}, "/other", "parquet by a")
+    with pytest.raises(DefinitionError, match="are parquet by a, and would now be json"):
+        claim(store, {}, "/other", "json")

@@ -104,7 +104,16 @@ def _exists(text: str, tokens: list[Token]) -> Clause:
     stream, on = inner[begin + 1 : where], inner[where + 1 :]
     if not known or not stream or not on or any(t.token_type is TokenType.COMMA for _, t in _outside(stream)):
         raise _error(text, tokens, "EXISTS takes one stream: EXISTS (SELECT 1 FROM b [RANGE 10 SECONDS] WHERE ..).")
+    if not _is_plain(asked := inner[1:begin]):
+        raise _error(text, asked or tokens, "EXISTS asks only whether there is a row: write SELECT 1 in it.")
     return Clause("anti" if _word(tokens[0]) == "NOT" else "semi", stream, on)
+
+
+def _is_plain(asked: Sequence[Token]) -> bool:
+    """Tell whether what EXISTS selects can't matter: [!] an aggregate would be a row where there is none."""
+    kinds = [token.token_type for token in asked]
+    names = len(kinds) % 2 == 1 and all(kind is TokenType.DOT for kind in kinds[1::2])
+    return names and not any(kind in OPEN | CLOSE or kind is TokenType.DOT for kind in kinds[::2])
 
 
 def _outside(tokens: Sequence[Token]) -> list[tuple[int, Token]]:

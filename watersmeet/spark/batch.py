@@ -330,7 +330,7 @@ class BatchRunner(Runtime):
         says = f"Batch {number} was not written"
         if self.protocol.undelivered:
             says = f"Batch {self.protocol.state.batch} is safe, but its files could not be put into their folders"
-        told = StateError(f"{says}: {_what(error)}; start the query again once that is fixed.")
+        told = StateError(f"{says}: {what(error)}; start the query again once that is fixed.")
         told.__cause__ = error
         return told
 
@@ -414,7 +414,7 @@ def calm(batch: DataFrame) -> DataFrame:
     return batch
 
 
-def _what(error: BaseException) -> str:
+def what(error: BaseException) -> str:
     """Return what an error says, of files those that it was about."""
     if isinstance(error, OSError):
         files = [name for name in (error.filename, error.filename2) if name]

@@ -354,5 +354,6 @@ def _check_clauses(join: Join, statement: Statement) -> None:
             )
     for name, (_, on) in statement.optional.items():
         for clause in clauses_of(join.spark, on):
-            if not any(query.streams[at].name == name for at in next(reads)):
+            read = next(reads)  # [!] a constant says the same wherever it stands
+            if read and not any(query.streams[at].name == name for at in read):
                 raise DefinitionError(f"The condition {clause} says nothing of {name}: put it into WHERE.")

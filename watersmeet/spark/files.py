@@ -87,9 +87,10 @@ class Folder:
 
         A name appears only with all its bytes, and once it is there, nothing replaces or removes it.
         """
-        mover, roots = Mover(_opened(self.place), self.durable and self.place.is_local), dict[Place, None]()
+        durable, before = self.durable and self.place.is_local, Place(*delivery.folder)
+        mover, roots = Mover(_opened(self.place), durable, lambda: _opened(before)), dict[Place, None]()
         for source, target in delivery.moves:
-            places = [Place(*delivery.folder), self.place] if is_staged(source) else [store]
+            places = [before, self.place] if is_staged(source) else [store]
             for root in dict.fromkeys(places):
                 mover.move(_opened(root), source, target)
                 roots[root] = None

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from watersmeet.errors import StateError
+from watersmeet.state.claim import one_folder
 from watersmeet.state.leases import ENDINGS, FOLDER, highest, number_of, path_of
 from watersmeet.state.leases import EXPIRES as EXPIRES
 from watersmeet.state.leases import holder as holder_of
@@ -53,6 +54,14 @@ class Lease:
     def take(self) -> bool:
         """Take the lease and renew it from now on; return False if somebody else was quicker."""
         _mine[self._token] = self
+        try:
+            return self._taken()
+        except BaseException:  # [!] such as Ctrl-C: without an entry here, it is free for the next one
+            self._over.set()
+            del _mine[self._token]
+            raise
+
+    def _taken(self) -> bool:
         taken = self.store.publish(path_of(self.number), seal(_self() | {"token": self._token, "at": self.store.root}))
         # [!] Its number may have been given, and forgotten, since it was the next one: the last one has the lease.
         if not taken or not self.held():
@@ -87,7 +96,7 @@ class Lease:
         if not self._over.is_set():
             self._over.set()
             _mine.pop(self._token, None)
-            with suppress(OSError):  # then it expires
+            with suppress(OSError, StateError):  # then it expires
                 self.store.publish(path_of(self.number, "ended"), b"")
 
     def _renew(self) -> None:
@@ -97,7 +106,7 @@ class Lease:
                 self.end()
             elif time.monotonic() >= due:
                 due = time.monotonic() + RENEWED
-                with suppress(OSError):  # a disk that is full for a while; if it lasts, the lease expires
+                with suppress(OSError, StateError):  # a disk that is full for a while; if it lasts, the lease expires
                     self.store.overwrite(path_of(self.number, "renewed"), uuid.uuid4().hex.encode())
 
     def _is_needed(self) -> bool:
@@ -148,7 +157,7 @@ def _is_free(store: Store, number: int) -> bool:
 
 def _is_gone(store: Store, holder: Mapping[str, Any]) -> bool:
     """Tell whether a lease's holder is known to be gone."""
-    if holder and holder["at"] != store.root:  # it came with a copy of the checkpoint
+    if holder and not one_folder(holder["at"], store.root):  # it came with a copy of the checkpoint
         return True
     if _host() is None or holder.get("host") != _host():
         return False

@@ -28,10 +28,12 @@ class Mover:
     Attributes:
         root: The folder.
         durable: Whether what is moved survives a loss of power; on this host's file system only.
+        before: Returns the folder that files were made ready for; it may have been another then.
     """
 
     root: Root
     durable: bool = False
+    before: Callable[[], Root] | None = None
     _folders: set[str] = field(default_factory=set)
     _moved: list[str] = field(default_factory=list)
     _copied: list[Callable[[], None]] = field(default_factory=list)
@@ -46,7 +48,7 @@ class Mover:
         target, origin = f"{base}/{name}", f"{start}/{file}"
         found = system.get_file_info(origin)
         if found.type != pafs.FileType.File:
-            if here.get_file_info(target).type != pafs.FileType.File:
+            if not (_is_file(here, target) or self._was_moved(name)):
                 logging.getLogger("watersmeet").warning(LOST, name, base, origin)
             return
         if not found.size and name.endswith(NEVER_EMPTY):
@@ -62,6 +64,13 @@ class Mover:
         else:
             self._copy((system, origin), target)
         self._moved.append(target)
+
+    def _was_moved(self, name: str) -> bool:
+        """Tell whether a file is in the folder that it was made ready for."""
+        if self.before is None:
+            return False
+        system, base = self.before()
+        return _is_file(system, f"{base}/{name}")
 
     def finish(self) -> None:
         """Write through what was moved, and remove what it was copied from."""
@@ -94,13 +103,17 @@ class Mover:
     def _copy(self, source: Root, target: str) -> None:
         """Copy from another file system; one that was copied before is complete."""
         here, (system, origin) = self.root[0], source
-        if here.get_file_info(target).type != pafs.FileType.File:
+        if not _is_file(here, target):
             # [!] In an object store a file is there when it is complete; elsewhere while it is being written.
             aside = target if isinstance(here, _OBJECTS) else _aside(target)
             pafs.copy_files(origin, aside, system, here)
             if aside != target:
                 here.move(aside, target)
         self._copied.append(lambda: system.delete_file(origin))
+
+
+def _is_file(system: pafs.FileSystem, path: str) -> bool:
+    return bool(system.get_file_info(path).type == pafs.FileType.File)
 
 
 def _aside(target: str) -> str:

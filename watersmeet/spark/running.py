@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JNetworkError
@@ -56,7 +56,10 @@ class JoinQuery:
             self._lulls.start()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._query, name)
+        try:
+            return getattr(self._query, name)
+        except GONE:
+            raise StateError(NO_SPARK) from None
 
     @property
     def isActive(self) -> bool:
@@ -93,7 +96,7 @@ class JoinQuery:
         return readable(told, self._runner.tree.operator.query.streams[0].time_type.tz is not None)
 
     def __repr__(self) -> str:
-        name = f"'{self._query.name}'" if self._query.name else f"id {self._query.id}"
+        name = f"'{self.name}'" if self.name else f"id {self.id}"
         last = "".join(_told(self._readable(told)) for told in self._runner.protocol.history[-1:]) or "no batch yet"
         return f"JoinQuery({name}, {'running' if self.isActive else 'stopped'}; {last})"
 
@@ -162,7 +165,8 @@ class JoinQuery:
         """Stop the query; the checkpoint is then free for another.
 
         Args:
-            settle: Whether all that is owed is paid first, however long it takes; else the next start pays it.
+            settle: Whether all that is owed is paid first, however long it takes; else, or if it is interrupted, the
+                next start pays it.
         """
         if settle and not self.isActive:
             self.settle()
@@ -177,6 +181,10 @@ class JoinQuery:
                 self._query.stop()
                 if settle:
                     self._runner.settle(lambda: False)
+            except BaseException:  # [!] such as Ctrl-C: a query that nobody pays for must not go on
+                with suppress(Exception):
+                    self._query.stop()
+                raise
             finally:
                 self._settling = False
 

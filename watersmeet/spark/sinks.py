@@ -49,6 +49,11 @@ class Sink(ABC):
         """The place that results are put in, if it has one that two queries must not take for their own."""
         return None
 
+    @property
+    def layout(self) -> str | None:
+        """How results are laid out there, in words, if that must not change."""
+        return None
+
     def written_by(self, owner: str, run: str, durable: bool) -> "Sink":
         """Return the sink as a run of a checkpoint's query writes to it."""
         return self
@@ -94,6 +99,11 @@ class FileSink(Sink):
     def output(self) -> str:
         """See Sink."""
         return self.folder.place.arrow
+
+    @property
+    def layout(self) -> str:
+        """See Sink."""
+        return " by ".join([self.format, *([", ".join(self.partition_by)] if self.partition_by else [])])
 
     def written_by(self, owner: str, run: str, durable: bool) -> "FileSink":
         """See Sink."""

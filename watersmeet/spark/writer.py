@@ -18,7 +18,7 @@ from watersmeet.model.duration import microseconds
 from watersmeet.model.size import bytes_of
 from watersmeet.spark import checks, observed, tables
 from watersmeet.spark.asking import write_down
-from watersmeet.spark.batch import BatchRunner, Checkpoint, description
+from watersmeet.spark.batch import BatchRunner, Checkpoint, description, what
 from watersmeet.spark.delta import DeltaSink, check_jars
 from watersmeet.spark.exchange import warm_up
 from watersmeet.spark.files import Folder
@@ -161,8 +161,7 @@ class JoinWriter:
         try:
             return writer._start()
         except OSError as error:
-            what = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
-            raise StateError(f"The query was not started: {what}; start it again once that is fixed.") from None
+            raise StateError(f"The query was not started: {what(error)}; start it again once that is fixed.") from None
 
     def _start(self) -> "JoinQuery":
         join, spark = self.join, self.join.spark
@@ -189,7 +188,7 @@ class JoinWriter:
             lease = take(store)
         try:
             warm_up(spark, chosen)
-            name, run = claim(store, description(tree), sink.output), uuid.uuid4().hex[:12]
+            name, run = claim(store, description(tree), sink.output, sink.layout), uuid.uuid4().hex[:12]
             outputs = Outputs(
                 sink.written_by(name, run, durable),
                 join.plain,

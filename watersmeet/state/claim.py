@@ -1,5 +1,6 @@
 """A store belongs to one query: what that is stands in it from the first start on, and is compared at every other."""
 
+import os
 import uuid
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from watersmeet.state.store import Store
 DESCRIPTION = "query.json"
 
 
-def claim(store: Store, description: Mapping[str, Any], output: str | None = None) -> str:
+def claim(store: Store, description: Mapping[str, Any], output: str | None = None, layout: str | None = None) -> str:
     """Claim a store for a query; return the store's name, given to it when it is first claimed.
 
     Who claims it must hold its lease.
@@ -22,14 +23,17 @@ def claim(store: Store, description: Mapping[str, Any], output: str | None = Non
         store: The store.
         description: What must not change between two runs.
         output: The folder that results are put in, if they are; it may change.
+        layout: How they are laid out there; it may change along with the folder.
 
     Raises:
-        DefinitionError: If it belongs to another query; the message says what changed.
+        DefinitionError: If it belongs to another query, or results would be laid out in two ways; the message says what
+            changed.
         StateError: If what it belongs to is damaged or gone.
     """
     data = store.read(DESCRIPTION)
     if not data and manifests.newest(store) is None:
-        data = _write(store, {"name": uuid.uuid4().hex[:8], "query": description, "at": store.root, "output": output})
+        where = {"at": store.root, "output": output, "layout": layout}
+        data = _write(store, {"name": uuid.uuid4().hex[:8], "query": description, **where})
     if not data:
         raise StateError(
             f"There is state under {store.root}, but no {DESCRIPTION} to say which query it belongs to; restore it or "
@@ -37,10 +41,17 @@ def claim(store: Store, description: Mapping[str, Any], output: str | None = Non
         )
     found = unseal(data, f"The description of the query, {store.root}/{DESCRIPTION},")
     _compare(store, found["query"], description)
-    if (found["at"], found["output"]) != (store.root, output):
+    before = found.get("layout", layout)
+    if output is not None and found["output"] == output and before != layout:
+        raise DefinitionError(
+            f"The results in {output} are {before}, and would now be {layout}: readers take a folder for one thing or "
+            "the other. Write to another path, or as before."
+        )
+    if (found["at"], found["output"], before) != (store.root, output, layout):
         origins = {*found.get("origins", ()), found["at"]} - {store.root}
         _check_copy(store, str(found["name"]), origins, output)
-        _write(store, found | {"at": store.root, "output": output, "origins": sorted(origins)})
+        now = {"at": store.root, "output": output, "layout": layout, "origins": sorted(origins)}
+        _write(store, found | now)
     return str(found["name"])
 
 
@@ -63,6 +74,8 @@ def _check_copy(store: Store, name: str, origins: Collection[str], output: str |
         output: The folder that it is to write to, if there is one.
     """
     for origin in sorted(origins) if output is not None else ():
+        if one_folder(store.root, origin):
+            continue
         try:
             original = unseal(Store(origin).read(DESCRIPTION) or b"", "")
         except (OSError, StateError, DefinitionError):
@@ -72,6 +85,14 @@ def _check_copy(store: Store, name: str, origins: Collection[str], output: str |
                 f"The checkpoint at {store.root} is a copy of the one at {origin}, which is still there, and both "
                 f"write to {output}: results would be lost or doubled. Write to another path, or remove the original."
             )
+
+
+def one_folder(one: str, other: str) -> bool:
+    """Tell whether two paths lead to one folder of this host, by a link or by a mount."""
+    try:
+        return one == other or os.path.samefile(one, other)
+    except OSError:
+        return False
 
 
 def _compare(store: Store, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
