@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 import watersmeet as wm
 from tests.budget import one_in
+from tests.spark.harness import through
 
 pytestmark = pytest.mark.spark
 
@@ -60,7 +61,7 @@ def test_a_table_is_read_once_and_kept(spark: SparkSession, tmp_path: Path, caps
     assert [(row.a.id, row.zones.name) for row in found] == [(1, "north"), (2, "south"), (4, "south")]
 
 
-@pytest.mark.parametrize("exchange", ["driver", "local", "shuffle"])
+@through("driver")
 def test_a_table_is_read_for_each_batch(
     spark: SparkSession, tmp_path: Path, exchange: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
