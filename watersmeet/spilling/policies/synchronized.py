@@ -14,7 +14,7 @@ class Synchronized(Global):
     A parent's part follows where it gets at least `correlation` of what the child's part yields, in the times that the
     child's results may have, and so on up to the root. If it stayed when the child's is put off, it would wait in vain;
     if it stayed away when the child's is paid, what comes of that would be owed again.
-    What follows counts: as much is put off as under the other policies, as in the thesis' figures 5.15 and 5.19.
+    What follows counts toward what is put off: in the thesis all policies spill alike (figures 5.15 and 5.19).
     """
 
     __slots__ = ()
