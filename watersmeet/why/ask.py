@@ -11,7 +11,7 @@ from watersmeet.kernel.answers import AnswerCache
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.hop import Hops
 from watersmeet.kernel.steps import step
-from watersmeet.why.answer import Answer
+from watersmeet.why.answer import Answer, Batches
 from watersmeet.why.asked import Asked, listed
 from watersmeet.why.judged import Decide, Judged, Seen, block_of, longer
 from watersmeet.why.kept import Anywhere, Kept
@@ -108,7 +108,18 @@ class Query(Ground):
     @property
     def owing(self) -> bool:
         """See Ground."""
-        return bool(self.kept.state.ledger.units)
+        return self.kept.owing
+
+    def came(self, complete: Batches, asked: Sequence[Asked]) -> Batches:
+        """See Ground; where work has been put off, any later batch may have paid the result, and files tell which."""
+        state = self.kept.state
+        if not state.ledger.made:
+            return complete
+        known = self.results(asked)
+        if known is None or not known.count:
+            return complete[0], state.batch
+        first = max(complete[0], known.first)
+        return first, max(first, known.last)
 
     def notes(self, asked: Asked, found: Sequence[Member]) -> Iterator[str]:
         """See Ground."""

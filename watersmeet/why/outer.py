@@ -130,7 +130,8 @@ class OuterVerdicts:
         tests, hows = _tests(tests, sides), {query.optional[side.named.asked.stream] for side in sides}
         met = [side.named for side in sides if side.holds]
         if hows == {"left"} and len(query.optional) == 1 and met and met[0].seen is not None:
-            return joined(self.ground, found, tests, [*seen, met[0].seen])
+            every = [*seen, met[0].seen]
+            return joined(self.ground, found, tests, every, latest([there.batches for there in every]))
         denied = [one.told.stream for one in met if query.optional[one.asked.stream] == "anti"]
         if denied:
             says = f"{listed(denied)} {'is a partner' if len(denied) == 1 else 'are partners'} of {subject.name}"

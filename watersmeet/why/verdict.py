@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from watersmeet.why.answer import Check, Combination, Tuple
+from watersmeet.why.answer import Batches, Check, Combination, Tuple
 from watersmeet.why.asked import Asked, listed
 from watersmeet.why.judged import Judged, Seen
 from watersmeet.why.outcome import OptionalStreams
@@ -78,6 +78,15 @@ class Ground(ABC):
         """Whether results may be owed."""
         return False
 
+    def came(self, complete: Batches, asked: Sequence[Asked]) -> Batches:
+        """Return in which batch a result came that is not owed.
+
+        Args:
+            complete: In which batch its last member came.
+            asked: What it holds.
+        """
+        return complete
+
     def notes(self, asked: Asked, found: Sequence[Member]) -> Iterator[str]:
         """Yield what is to be said of a search."""
         if len(found) > MOST:
@@ -122,8 +131,17 @@ class Verdicts:
         if left:
             return self._open(found, tests, left)
         if len(seen) == len(self.ground.judged.query.streams):
-            return joined(self.ground, found, tests, seen)
+            return self._whole(found, tests, seen)
         return self._completed(found, tests, seen)
+
+    def _whole(self, found: tuple[Tuple, ...], tests: tuple[Check, ...], seen: Sequence[Seen]) -> Combination:
+        """Return what is to be said of tuples of all streams that pass all tests: they have joined, or will."""
+        complete = latest([there.batches for there in seen])
+        if any(there.unasked is not None and there.unasked <= complete[1] for there in seen):
+            when = self.ground.judged.voice.time(max(there.ts for there in seen))
+            says = f"They match, at {when}. Work on some of them was put off, so the result may still be owed."
+            return Combination(found, None, tests, (says,), complete)
+        return joined(self.ground, found, tests, seen, self.ground.came(complete, self.asked))
 
     def _open(self, found: tuple[Tuple, ...], tests: tuple[Check, ...], left: Sequence[Check]) -> Combination:
         """Return what is to be said where some test has no answer here; results may know."""
@@ -177,13 +195,11 @@ class Verdicts:
         return Combination(found, known.joined, tests, (says, *known.says), known.batches, known.results)
 
 
-def joined(ground: Ground, found: tuple[Tuple, ...], tests: tuple[Check, ...], seen: Sequence[Seen]) -> Combination:
-    """Return what is to be said of a combination that passes all tests."""
-    batches, time = latest([there.batches for there in seen]), max(there.ts for there in seen)
-    when = ground.judged.voice.time(time)
-    if any(there.cold for there in seen):
-        says = f"They match, at {when}. Work on some of them was put off, so the result may still be owed."
-        return Combination(found, None, tests, (says,), batches)
+def joined(
+    ground: Ground, found: tuple[Tuple, ...], tests: tuple[Check, ...], seen: Sequence[Seen], batches: Batches
+) -> Combination:
+    """Return what is to be said of a combination whose result came in a batch, if its inputs aren't static."""
+    when = ground.judged.voice.time(max(there.ts for there in seen))
     came = "" if batches[1] < 0 else f" came {in_batch(batches)}"
     says = f"They have joined: the result of {when}{came}." if came else f"They join, at {when}."
     return Combination(found, True, tests, (says,), batches if came else None, 1)

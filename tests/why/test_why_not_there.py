@@ -1,0 +1,50 @@
+"""What is said of results that were put off."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spilling.hand import Hand, in_stream
+from tests.why.test_why_partners import MINUTE, put_results, query_of, told, why
+from watersmeet.placement import Central
+from watersmeet.state.chunk import HOT
+from watersmeet.state.store import Store
+from watersmeet.testing.run import Run
+
+PAIR: dict[str, Any] = {"orders": {"id": 1}, "payments": {"id": 11}}
+
+
+def row(id: int, minute: int, k: str = "p") -> dict[str, Any]:
+    return {"id": id, "ts": MINUTE * minute, "x": 1.0, "k": k}
+
+
+@pytest.fixture
+def spilled(tmp_path: Path) -> Run:
+    """A join whose orders are cold after each step: the payment of batch 1 has not asked them."""
+    run = Run(query_of(), Store(str(tmp_path / "store")), spilling=Hand(in_stream(0)))
+    run.step(Central(), [(0, row(1, 0)), (1, row(10, 0))])
+    run.step(Central(), [(1, row(11, 1))])
+    return run
+
+
+def test_a_result_is_owed_as_long_as_its_last_tuple_has_not_asked_what_is_cold(spilled: Run, tmp_path: Path) -> None:
+    owed = why(spilled, tmp_path, **PAIR)
+    assert owed.joined is None
+    assert "may still be owed" in told(owed)[0]
+    before = why(spilled, tmp_path, orders={"id": 1}, payments={"id": 10})  # found before the order was put off
+    assert before.joined and "They have joined" in told(before)[0]
+
+
+def test_what_is_cold_and_paid_owes_nothing(spilled: Run, tmp_path: Path) -> None:
+    assert told(why(spilled, tmp_path, orders={"id": 1}))[0].endswith("2 results. Some may still be owed.")
+    assert spilled.lull(Central(), all=True)
+    assert spilled.state is not None
+    assert all(chunk.unit != HOT for chunk in spilled.state.chunks.values() if chunk.stream == 0)
+    put_results(spilled, tmp_path)
+    paid = why(spilled, tmp_path, **PAIR)
+    assert paid.joined
+    assert told(paid) == ["They have joined: the result of 1970-01-01 00:01:00 came in one of batches 1 to 2."]
+    shown = told(why(spilled, tmp_path, sink=True, **PAIR))
+    assert shown == ["They have joined: the result of 1970-01-01 00:01:00 came in batch 2."]
+    assert told(why(spilled, tmp_path, orders={"id": 1}))[0].endswith("2 results.")
