@@ -91,6 +91,9 @@ class Query(Ground):
             return Completed(0, False, "with count windows, name a tuple of each stream")
         if lacking := self.judged.unanswered():
             return Completed(0, False, f"`{lacking}` can't be answered here")
+        gone = [query.streams[at] for at in missing if query.streams[at].refreshed and not self.kept.is_whole(at)]
+        if gone:
+            return Completed(0, False, f"{gone[0].name} is read for each batch, and none of it is kept")
         blocks, joined = iter([block_of(query, seen)]), tuple(there.stream for there in seen)
         for target in missing:
             blocks = longer(self.judged.hops, blocks, step(query, joined, target))

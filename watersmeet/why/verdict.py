@@ -160,6 +160,9 @@ class Verdicts:
             why = f", since state does not tell of {listed(gone)}" if gone else ""
             told = "they" if len(found) > 1 else "it"
             return Combination(found, None, (), (f"It can't be told whether {told} joined{why}.",))
+        if not results.count and self.ground.owing:
+            says = f"No result in the output holds {all_of(found)} so far, and some may still be owed."
+            return Combination(found, None, (), (says,))
         if not results.count:
             says = f"{_they(found)} not joined: no result in the output holds {all_of(found)}."
             return Combination(found, False, (), (says,), results=0)
@@ -181,18 +184,18 @@ class Verdicts:
             owed = " Some may still be owed." if self.ground.owing else ""
             says = f"{_they(found)} joined: with tuples of {names} that are there now, {some}.{owed}"
             return Combination(found, True, tests, (says,), results=more.count)
-        if more.stopped:
-            return Combination(
-                found, None, tests, (f"{match}Whether others complete {them} can't be told: {more.stopped}.",)
-            )
         says = f"{match}No tuple of {names} that is there now completes {them}."
         if more.whole:
             return Combination(found, False, tests, (f"{_they(found)} not joined. {says}",), results=0)
         known = self._by_results(found)
-        if known.joined is None:
-            left = f"It can't be told of others of {names}, which were purged or not stored."
-            return Combination(found, None, tests, (says, left))
-        return Combination(found, known.joined, tests, (says, *known.says), known.batches, known.results)
+        if known.joined is not None:
+            told = known.says if more.stopped else (says, *known.says)
+            return Combination(found, known.joined, tests, told, known.batches, known.results)
+        if more.stopped:
+            says = f"{match}Whether others complete {them} can't be told: {more.stopped}."
+            return Combination(found, None, tests, (says,))
+        left = f"It can't be told of others of {names}, which were purged or not stored."
+        return Combination(found, None, tests, (says, left))
 
 
 def joined(
