@@ -10,7 +10,7 @@ from watersmeet.why.asked import Asked, listed
 from watersmeet.why.judged import Seen
 from watersmeet.why.outcome import Closing, Gives, Partners, Survey, gives, results
 from watersmeet.why.outputs import Results
-from watersmeet.why.spoken import Subject, has_partners, open_until, surveyed
+from watersmeet.why.spoken import Subject, has_partners, likely, open_until, surveyed
 from watersmeet.why.verdict import NEVER, Ground, Member, all_of, joined, many
 from watersmeet.why.voice import in_batch, latest
 
@@ -263,6 +263,8 @@ class OuterVerdicts:
         final = (closing is None or closing.closed) and not (survey is not None and survey.open)
         final = final and all(self.ground.optional.would_find(one.asked) for one in lost)
         says = (*says, self._holding(named, shown, known, final))
+        if lost == list(named) and hows == {None} and len(query.members) == 1 and known and not known.count and final:
+            says = (*says, *likely(query))
         if "anti" in hows:
             return Combination(found, False, tests, says, None, 0)
         if known is None or (known.count and "semi" in hows):
