@@ -86,7 +86,10 @@ def test_what_is_missing_in_a_table_that_is_read_anew_is_told_by_results(read_an
     for order, joined in ((1, True), (2, False)):
         assert why(read_anew, tmp_path, sink=True, orders={"id": order}).joined is joined
     shown = told(why(read_anew, tmp_path, sink=True, orders={"id": 1}))
-    assert shown == ["It has joined: the output holds 1 result with it, put out in batch 0."]
+    assert shown == [
+        "It has joined: the output holds 1 result with it, put out in batch 0.",
+        f"From state alone it can't be told: {NOT_KEPT}.",
+    ]
 
 
 def test_a_row_of_such_a_table(read_anew: Run, tmp_path: Path) -> None:

@@ -189,7 +189,8 @@ class Verdicts:
             return Combination(found, False, tests, (f"{_they(found)} not joined. {says}",), results=0)
         known = self._by_results(found)
         if known.joined is not None:
-            told = known.says if more.stopped else (says, *known.says)
+            stopped = f"From state alone it can't be told: {more.stopped}."
+            told = (*known.says, stopped) if more.stopped else (says, *known.says)
             return Combination(found, known.joined, tests, told, known.batches, known.results)
         if more.stopped:
             says = f"{match}Whether others complete {them} can't be told: {more.stopped}."
