@@ -114,7 +114,8 @@ def _no_others(others: Sequence[str]) -> None:
 def _add_why(commands: Any) -> None:
     told = "say what became of tuples, and why they joined or didn't"
     usage = "watersmeet why CHECKPOINT --STREAM COLUMN=VALUE [--STREAM COLUMN=VALUE ...]"
-    command = commands.add_parser("why", help=told, description=told, usage=usage, allow_abbrev=False)
+    several = "Several columns of a tuple: --a id=17 --a zone=x, or --a \"id = 17 AND zone = 'x'\"."
+    command = commands.add_parser("why", help=told, description=told, usage=usage, epilog=several, allow_abbrev=False)
     command.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
     command.set_defaults(run=_why)
 
@@ -125,16 +126,29 @@ def _why(given: argparse.Namespace, others: Sequence[str]) -> None:
     print(why(given.checkpoint, _asked(others), time.perf_counter))
 
 
-def _asked(others: Sequence[str]) -> dict[str, dict[str, str]]:
+def _asked(others: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the values by stream and column that arguments such as `--a id=17` give."""
-    found: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, Any]] = {}
     words = [word for other in others for word in (other.split("=", 1) if _is_joined(other) else [other])]
     for option, value in zip_longest(words[::2], words[1::2], fillvalue=""):
-        column, equals, text = value.partition("=")
+        stream, (column, equals, _) = option.removeprefix("--"), value.partition("=")
         if not option.startswith("--") or not (column and equals):
             raise DefinitionError(f"{option} {value}: write it like --STREAM COLUMN=VALUE, such as --a id=17.".strip())
-        found.setdefault(option.removeprefix("--"), {})[column.strip()] = text.strip()
+        found.setdefault(stream, {}).update(_values(stream, value))
     return found
+
+
+def _values(stream: str, text: str) -> dict[str, Any]:
+    """Return the value of a column, `zone=x` without quotes, or of several: `id = 17 AND zone = 'x'`, as in Python."""
+    from watersmeet.why.asked import parsed
+
+    column, _, value = text.partition("=")
+    single = {column.strip(): value.strip()}
+    try:
+        several = parsed(stream, text) if " and " in text.lower() else single
+    except DefinitionError:  # the word is part of the value
+        return single
+    return several if len(several) > 1 else single
 
 
 def _is_joined(word: str) -> bool:

@@ -93,7 +93,8 @@ def serve(checkpoint: str, port: int = 0) -> "PageServer":
     try:
         return PageServer(looker, port)
     except (OSError, OverflowError) as error:
-        raise DefinitionError(f"Port {port} can't be used: {error}; give another, or 0 for any that is free.") from None
+        why = str(error).rstrip(".")
+        raise DefinitionError(f"Port {port} can't be used: {why}; give another, or 0 for any that is free.") from None
 
 
 class PageServer(ThreadingHTTPServer):

@@ -54,6 +54,13 @@ def test_what_is_worth_a_look(read: Recorded, last: dict[str, Any], level: str, 
     assert found[0] == level and found[2].startswith(says)
 
 
+def test_one_row_of_one_batch(read: Recorded) -> None:
+    once = replace(read, progress=read.progress[:1])
+    rows: dict[str, Any] = {"inputRows": {"a": 4}}
+    assert judged(once, **rows, lateRows=1)[2].startswith("1 row of the last batch was late, 25 %.")
+    assert judged(once, **rows, lateRows=2)[2].startswith("2 rows of the last batch were late, 50 %.")
+
+
 def test_the_worst_comes_first(read: Recorded) -> None:
     found = judged(read, overload={"says": "Too much."}, durationMs=LONG)
     assert found[:2] == ("bad", "Trouble") and found[2].startswith("Too much. The last batch took 1.50 s")

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from watersmeet import cli
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.kernel.duck import Duck
 from watersmeet.model.metadata import Key, Ordered
@@ -189,6 +190,30 @@ def test_a_checkpoint_without_a_batch(tmp_path: Path) -> None:
     write(Store(str(tmp_path / "watersmeet")), {"j": Written(query_of(), Outputs())})
     with pytest.raises(StateError, match="has not run a batch yet"):
         why(str(tmp_path), {"a": {"id": "1"}}, float)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["--a", "id = 4 AND k = 'x y'"], {"id": "4", "k": "x y"}),
+        (["--a=id=4 AND k='x'"], {"id": "4", "k": "x"}),
+        (["--a", "id=4", "--a", "k=x"], {"id": "4", "k": "x"}),
+        (["--a", "k=x AND y=2"], {"k": "x AND y=2"}),  # text without quotes: one value
+        (["--a", "k=O'Brien AND id=2"], {"k": "O'Brien AND id=2"}),
+        (["--a", "k='x'"], {"k": "'x'"}),
+    ],
+)
+def test_columns_on_the_command_line(monkeypatch: pytest.MonkeyPatch, words: list[str], wanted: dict[str, str]) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr("watersmeet.why.stored.why", lambda *all: given.append(all))
+    assert cli.main(["why", "checkpoint", *words]) == 0
+    assert given[0][:2] == ("checkpoint", {"a": wanted})
+
+
+def test_a_command_without_a_tuple_is_told_how_to_name_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(Store(str(tmp_path / "watersmeet")), {"j": Written(query_of(), Outputs())})
+    assert cli.main(["why", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "watersmeet: Name a tuple to ask about, such as --a id=VALUE.\n"
 
 
 def test_state_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> None:

@@ -93,7 +93,9 @@ def _refused(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
     for kind, name in (("late", "lateRows"), ("rejected", "rejectedRows"), ("denied", "deniedRows")):
         lost = sum(found.get(name, 0) for found in recent)
         if lost > MUCH * rows:
-            yield "watch", f"{count(lost)} rows of the last {len(recent)} batches were {kind}, {percent(lost, rows)}."
+            which = f"{len(recent)} batches" if len(recent) > 1 else "batch"
+            some, were = ("1 row", "was") if lost == 1 else (f"{count(lost)} rows", "were")
+            yield "watch", f"{some} of the last {which} {were} {kind}, {percent(lost, rows)}."
 
 
 RULES: tuple[Callable[[Recorded, Course, int], Iterator[Reason]], ...] = (

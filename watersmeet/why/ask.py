@@ -11,7 +11,7 @@ from watersmeet.kernel.answers import AnswerCache
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.hop import Hops
 from watersmeet.kernel.steps import step
-from watersmeet.why.answer import Answer
+from watersmeet.why.answer import Answer, Batches
 from watersmeet.why.asked import Asked, listed
 from watersmeet.why.judged import Decide, Judged, Seen, block_of, longer
 from watersmeet.why.kept import Anywhere, Kept
@@ -91,6 +91,9 @@ class Query(Ground):
             return Completed(0, False, "with count windows, name a tuple of each stream")
         if lacking := self.judged.unanswered():
             return Completed(0, False, f"`{lacking}` can't be answered here")
+        gone = [query.streams[at] for at in missing if query.streams[at].refreshed and not self.kept.is_whole(at)]
+        if gone:
+            return Completed(0, False, f"{gone[0].name} is read for each batch, and none of it is kept")
         blocks, joined = iter([block_of(query, seen)]), tuple(there.stream for there in seen)
         for target in missing:
             blocks = longer(self.judged.hops, blocks, step(query, joined, target))
@@ -108,7 +111,18 @@ class Query(Ground):
     @property
     def owing(self) -> bool:
         """See Ground."""
-        return bool(self.kept.state.ledger.units)
+        return self.kept.owing
+
+    def came(self, complete: Batches, asked: Sequence[Asked]) -> Batches:
+        """See Ground; where work has been put off, any later batch may have paid the result, and files tell which."""
+        state = self.kept.state
+        if not state.ledger.made:
+            return complete
+        known = self.results(asked)
+        if known is None or not known.count:
+            return complete[0], state.batch
+        first = max(complete[0], known.first)
+        return first, max(first, known.last)
 
     def notes(self, asked: Asked, found: Sequence[Member]) -> Iterator[str]:
         """See Ground."""

@@ -81,7 +81,7 @@ def asked(query: Query, given: Mapping[str, Values], duck: Duck) -> tuple[Asked,
 
 
 def _of_stream(spec: StreamSpec, at: int, given: Values, duck: Duck) -> Asked:
-    pairs = _parsed(spec, given) if isinstance(given, str) else given
+    pairs = parsed(spec.name, given) if isinstance(given, str) else given
     if not isinstance(pairs, Mapping) or not pairs:
         raise DefinitionError(
             f"{spec.name}: name the tuple by some of its values, such as {{'id': 17}} or 'id = 17'; got {given!r}."
@@ -99,23 +99,27 @@ def _shown(given: Any, value: pa.Scalar) -> str:
     return f"= {given if pa.types.is_timestamp(value.type) else shown_value(value.as_py())}"
 
 
-def _parsed(spec: StreamSpec, text: str) -> dict[str, Any]:
-    """Return the values in a text such as `id = 17 AND zone = 'x'`."""
+def parsed(stream: str, text: str) -> dict[str, Any]:
+    """Return the values by column in a text such as `id = 17 AND zone = 'x'`.
+
+    Raises:
+        DefinitionError: If it is not of this form.
+    """
     try:
         tree = sqlglot.parse_one(text, dialect="spark")
     except sqlglot.errors.SqlglotError:
-        raise _not_simple(spec, text) from None
+        raise _not_simple(stream, text) from None
     bare = tree.unnest()
     parts = [part.unnest() for part in bare.flatten()] if isinstance(bare, exp.And) else [bare]
-    return dict(_pair(spec, text, part) for part in parts)
+    return dict(_pair(stream, text, part) for part in parts)
 
 
-def _pair(spec: StreamSpec, text: str, part: exp.Expr) -> tuple[str, Any]:
+def _pair(stream: str, text: str, part: exp.Expr) -> tuple[str, Any]:
     column, value = part.args.get("this"), part.args.get("expression")
     if not isinstance(part, exp.EQ | exp.Is) or not isinstance(column, exp.Column):
-        raise _not_simple(spec, text)
-    if column.table and column.table.lower() != spec.name.lower():
-        raise _not_simple(spec, text)
+        raise _not_simple(stream, text)
+    if column.table and column.table.lower() != stream.lower():
+        raise _not_simple(stream, text)
     match value:
         case exp.Null():
             return column.name, None
@@ -127,11 +131,11 @@ def _pair(spec: StreamSpec, text: str, part: exp.Expr) -> tuple[str, Any]:
             return column.name, f"-{value.this.this}"
         case exp.Cast(this=exp.Literal()):  # TIMESTAMP '2026-01-01 12:00:00'
             return column.name, str(value.this.this)
-    raise _not_simple(spec, text)
+    raise _not_simple(stream, text)
 
 
-def _not_simple(spec: StreamSpec, text: str) -> DefinitionError:
-    return DefinitionError(f"{spec.name}: '{text}' is not of the form \"id = 17 AND zone = 'x'\".")
+def _not_simple(stream: str, text: str) -> DefinitionError:
+    return DefinitionError(f"{stream}: '{text}' is not of the form \"id = 17 AND zone = 'x'\".")
 
 
 def _field(spec: StreamSpec, name: str) -> int:

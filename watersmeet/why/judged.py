@@ -38,7 +38,7 @@ class Seen:
         ts: Its event time.
         batches: In which batch it came.
         ordinal: Its arrival ordinal, if its stream has a count window.
-        cold: Whether it is part of a cold unit, so that what it matches may be owed.
+        unasked: The first batch whose tuples have not asked for it yet, since it is cold; None if all have.
     """
 
     stream: int
@@ -46,7 +46,7 @@ class Seen:
     ts: int
     batches: Batches
     ordinal: int | None = None
-    cold: bool = False
+    unasked: int | None = None
 
 
 AsOf = Callable[[int, Seen], tuple[int, int]]

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.engine.owing import reaches
 from watersmeet.engine.task import computing_raised
 from watersmeet.errors import StateError
 from watersmeet.kernel.partials import ROW_BITS, ROW_MASK, Partials, references
@@ -21,7 +22,6 @@ from watersmeet.retention import Moment
 from watersmeet.retention.windows import first_kept
 from watersmeet.state import deleted
 from watersmeet.state import manifest as manifests
-from watersmeet.state.chunk import HOT
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.rows import Rows
 from watersmeet.state.store import Store
@@ -101,8 +101,17 @@ class Kept:
     def _seen(self, target: Target, rows: Rows, row: int) -> Seen:
         ordinal = None if rows.ordinals is None else int(rows.ordinals[row])
         ref = int(references(target.number, np.array([row]))[0])
-        cold = target.chunk.unit != HOT
-        return Seen(target.chunk.stream, ref, int(rows.ts[row]), _batches(target, rows, row), ordinal, cold)
+        unasked = self._unasked.get(target.chunk.unit)
+        return Seen(target.chunk.stream, ref, int(rows.ts[row]), _batches(target, rows, row), ordinal, unasked)
+
+    @cached_property
+    def _unasked(self) -> dict[int, int]:
+        return {unit.number: unit.since for unit in self.state.ledger.units}
+
+    @property
+    def owing(self) -> bool:
+        """Whether some tuple that has come has not asked all it should."""
+        return self.state.ledger.owes(reaches(self.query, self.state.chunks.values()))
 
     def at(self, ref: int) -> Seen:
         """Return the tuple that a reference names."""

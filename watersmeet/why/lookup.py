@@ -142,13 +142,14 @@ class Lookup:
         mark = state.settled if query.optional else state.watermark
         if spec.refreshed:
             yield "The table is read for each batch, and none of it is kept."
-        elif mark is not None and spec.window.span is not None:
+            return
+        if mark is not None and spec.window.span is not None:
             own = int(spec.window.earliest(np.array([mark]))[0])
             limit = (self.kept.first[asked.stream] if query.optional else own) - 1
             yield f"Tuples up to {self.voice.time(limit, asked.stream)} have been purged."
         elif spec.window.rows is not None:
             yield f"All but about the last {spec.window.rows} rows have been purged."
-        if not (query.optional or spec.refreshed) and Closings(query).possible(asked.stream):
+        if not query.optional and Closings(query).possible(asked.stream):
             yield "What can match nothing any more has been purged."
         tests = [spec.hidden[test.holds - len(spec.schema)].text for test in spec.tests]
         tests += [f"{query.name_of(column)} IS NOT NULL" for column in query.required[asked.stream]]

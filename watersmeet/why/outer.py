@@ -10,7 +10,7 @@ from watersmeet.why.asked import Asked, listed
 from watersmeet.why.judged import Seen
 from watersmeet.why.outcome import Closing, Gives, Partners, Survey, gives, results
 from watersmeet.why.outputs import Results
-from watersmeet.why.spoken import Subject, has_partners, open_until, surveyed
+from watersmeet.why.spoken import Subject, has_partners, likely, open_until, surveyed
 from watersmeet.why.verdict import NEVER, Ground, Member, all_of, joined, many
 from watersmeet.why.voice import in_batch, latest
 
@@ -130,7 +130,8 @@ class OuterVerdicts:
         tests, hows = _tests(tests, sides), {query.optional[side.named.asked.stream] for side in sides}
         met = [side.named for side in sides if side.holds]
         if hows == {"left"} and len(query.optional) == 1 and met and met[0].seen is not None:
-            return joined(self.ground, found, tests, [*seen, met[0].seen])
+            every = [*seen, met[0].seen]
+            return joined(self.ground, found, tests, every, latest([there.batches for there in every]))
         denied = [one.told.stream for one in met if query.optional[one.asked.stream] == "anti"]
         if denied:
             says = f"{listed(denied)} {'is a partner' if len(denied) == 1 else 'are partners'} of {subject.name}"
@@ -262,6 +263,8 @@ class OuterVerdicts:
         final = (closing is None or closing.closed) and not (survey is not None and survey.open)
         final = final and all(self.ground.optional.would_find(one.asked) for one in lost)
         says = (*says, self._holding(named, shown, known, final))
+        if lost == list(named) and hows == {None} and len(query.members) == 1 and known and not known.count and final:
+            says = (*says, *likely(query))
         if "anti" in hows:
             return Combination(found, False, tests, says, None, 0)
         if known is None or (known.count and "semi" in hows):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from watersmeet.model.query import Query
 from watersmeet.model.windows import FOREVER
 from watersmeet.why.asked import listed
 from watersmeet.why.outcome import Closing, Partners, Survey
@@ -130,6 +131,14 @@ def surveyed(survey: Survey, number: int, missing: Sequence[str], members: Seque
     some = many(survey.combinations, "tuple" if len(members) == 1 else "combination")
     there = f"of {listed(members)} that {'are' if survey.combinations > 1 else 'is'} there now"
     return f"{they} {part} {some} {there}{_give(survey)}."
+
+
+def likely(query: Query) -> Iterator[str]:
+    """Yield why a tuple of the only required stream most likely gave no result; nothing if each gives one."""
+    partners = {"anti": "a partner", "semi": "no partner"}
+    had = [f"{partners[how]} in {query.streams[at].name}" for at, how in query.optional.items() if how in partners]
+    if had:
+        yield f"If it came and was taken, it most likely had {' or '.join(had)}."
 
 
 def _give(survey: Survey) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from watersmeet.errors import StateError
+from watersmeet.errors import DefinitionError, StateError
 from watersmeet.kernel.duck import Duck
 from watersmeet.state import history
 from watersmeet.state.manifest import Manifest
@@ -25,11 +25,14 @@ def why(checkpoint: str, given: Mapping[str, Values], clock: Callable[[], float]
         clock: Returns seconds.
 
     Raises:
-        DefinitionError: If there is no such stream, column or value.
+        DefinitionError: If nothing is asked, or there is no such stream, column or value.
         StateError: If there is no join there, or it has not run a batch yet.
     """
     store = store_of(checkpoint)
     joins = written(store)
+    if not given:
+        first = next(iter(joins.values())).query.streams[0]
+        raise DefinitionError(f"Name a tuple to ask about, such as --{first.name} {first.schema.names[0]}=VALUE.")
     path = chosen({at: join.query for at, join in joins.items()}, given)
     query, outputs = joins[path].query, joins[path].outputs
     duck = Duck(query.dialect)

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from watersmeet.why.answer import Check, Combination, Tuple
+from watersmeet.why.answer import Batches, Check, Combination, Tuple
 from watersmeet.why.asked import Asked, listed
 from watersmeet.why.judged import Judged, Seen
 from watersmeet.why.outcome import OptionalStreams
@@ -78,6 +78,15 @@ class Ground(ABC):
         """Whether results may be owed."""
         return False
 
+    def came(self, complete: Batches, asked: Sequence[Asked]) -> Batches:
+        """Return in which batch a result came that is not owed.
+
+        Args:
+            complete: In which batch its last member came.
+            asked: What it holds.
+        """
+        return complete
+
     def notes(self, asked: Asked, found: Sequence[Member]) -> Iterator[str]:
         """Yield what is to be said of a search."""
         if len(found) > MOST:
@@ -122,8 +131,17 @@ class Verdicts:
         if left:
             return self._open(found, tests, left)
         if len(seen) == len(self.ground.judged.query.streams):
-            return joined(self.ground, found, tests, seen)
+            return self._whole(found, tests, seen)
         return self._completed(found, tests, seen)
+
+    def _whole(self, found: tuple[Tuple, ...], tests: tuple[Check, ...], seen: Sequence[Seen]) -> Combination:
+        """Return what is to be said of tuples of all streams that pass all tests: they have joined, or will."""
+        complete = latest([there.batches for there in seen])
+        if any(there.unasked is not None and there.unasked <= complete[1] for there in seen):
+            when = self.ground.judged.voice.time(max(there.ts for there in seen))
+            says = f"They match, at {when}. Work on some of them was put off, so the result may still be owed."
+            return Combination(found, None, tests, (says,), complete)
+        return joined(self.ground, found, tests, seen, self.ground.came(complete, self.asked))
 
     def _open(self, found: tuple[Tuple, ...], tests: tuple[Check, ...], left: Sequence[Check]) -> Combination:
         """Return what is to be said where some test has no answer here; results may know."""
@@ -142,6 +160,9 @@ class Verdicts:
             why = f", since state does not tell of {listed(gone)}" if gone else ""
             told = "they" if len(found) > 1 else "it"
             return Combination(found, None, (), (f"It can't be told whether {told} joined{why}.",))
+        if not results.count and self.ground.owing:
+            says = f"No result in the output holds {all_of(found)} so far, and some may still be owed."
+            return Combination(found, None, (), (says,))
         if not results.count:
             says = f"{_they(found)} not joined: no result in the output holds {all_of(found)}."
             return Combination(found, False, (), (says,), results=0)
@@ -163,27 +184,26 @@ class Verdicts:
             owed = " Some may still be owed." if self.ground.owing else ""
             says = f"{_they(found)} joined: with tuples of {names} that are there now, {some}.{owed}"
             return Combination(found, True, tests, (says,), results=more.count)
-        if more.stopped:
-            return Combination(
-                found, None, tests, (f"{match}Whether others complete {them} can't be told: {more.stopped}.",)
-            )
         says = f"{match}No tuple of {names} that is there now completes {them}."
         if more.whole:
             return Combination(found, False, tests, (f"{_they(found)} not joined. {says}",), results=0)
         known = self._by_results(found)
-        if known.joined is None:
-            left = f"It can't be told of others of {names}, which were purged or not stored."
-            return Combination(found, None, tests, (says, left))
-        return Combination(found, known.joined, tests, (says, *known.says), known.batches, known.results)
+        if known.joined is not None:
+            stopped = f"From state alone it can't be told: {more.stopped}."
+            told = (*known.says, stopped) if more.stopped else (says, *known.says)
+            return Combination(found, known.joined, tests, told, known.batches, known.results)
+        if more.stopped:
+            says = f"{match}Whether others complete {them} can't be told: {more.stopped}."
+            return Combination(found, None, tests, (says,))
+        left = f"It can't be told of others of {names}, which were purged or not stored."
+        return Combination(found, None, tests, (says, left))
 
 
-def joined(ground: Ground, found: tuple[Tuple, ...], tests: tuple[Check, ...], seen: Sequence[Seen]) -> Combination:
-    """Return what is to be said of a combination that passes all tests."""
-    batches, time = latest([there.batches for there in seen]), max(there.ts for there in seen)
-    when = ground.judged.voice.time(time)
-    if any(there.cold for there in seen):
-        says = f"They match, at {when}. Work on some of them was put off, so the result may still be owed."
-        return Combination(found, None, tests, (says,), batches)
+def joined(
+    ground: Ground, found: tuple[Tuple, ...], tests: tuple[Check, ...], seen: Sequence[Seen], batches: Batches
+) -> Combination:
+    """Return what is to be said of a combination whose result came in a batch, if its inputs aren't static."""
+    when = ground.judged.voice.time(max(there.ts for there in seen))
     came = "" if batches[1] < 0 else f" came {in_batch(batches)}"
     says = f"They have joined: the result of {when}{came}." if came else f"They join, at {when}."
     return Combination(found, True, tests, (says,), batches if came else None, 1)
