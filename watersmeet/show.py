@@ -56,3 +56,12 @@ def _raw(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([(kind.field(at).name, _raw(kind.field(at).type)) for at in range(kind.num_fields)])
     return kind
+
+
+def with_article(noun: str) -> str:
+    """Return a noun with its article.
+
+    >>> with_article("int"), with_article("list")
+    ('an int', 'a list')
+    """
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

@@ -284,7 +284,7 @@ def test_explain_lists_what_was_decided_before() -> None:
 
 def test_options_that_make_no_sense_are_refused() -> None:
     for wrong, message in (
-        ({"max_nodes": 0}, "nodes=0: a strategy runs on"),
+        ({"max_nodes": 0}, "^max_nodes=0: a strategy runs on"),
         ({"max_nodes": 2, "capacities": (1.0,)}, "capacities="),
         ({"weights": (0, 0, 0)}, "weights="),
         ({"among": ("PSP", "Ring")}, r"among=\('PSP', 'Ring'\): name some of Hash"),

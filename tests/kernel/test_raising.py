@@ -9,10 +9,12 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import PredicateError
+from watersmeet.kernel.duck import Duck
+from watersmeet.kernel.sql import telling
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import Sliding
 from watersmeet.placement import PSP, Central, Strategy
-from watersmeet.predicate.model import Dialect
+from watersmeet.predicate.model import Column, Conjunct, Dialect, Hidden
 from watersmeet.predicate.parse import parse_where
 from watersmeet.state.store import Store
 from watersmeet.testing.run import Run
@@ -58,6 +60,23 @@ def test_without_a_guard_the_error_names_conjunct_and_values(tmp_path: Path) -> 
     assert "`1 / (a.x - b.x) > 0` raised" in str(caught.value)
     assert "DIVIDE_BY_ZERO" in str(caught.value)
     assert "a.x = 5 (int32), b.x = 5 (int32)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("beside", "shown"),
+    [((), ""), ((Column(0, 2), Column(0, 5), Column(1, 4)), " for a.x = 5 (int32), b.x * 2 = 10 (int64)")],
+)
+def test_the_error_shows_no_columns_that_only_we_know(beside: tuple[Column, ...], shown: str) -> None:
+    hidden = (Hidden("1 / a.x", pa.int64()), Hidden("1 / a.x failed", pa.bool_(), failed=True))
+    streams = tuple(StreamSpec(name, SCHEMA, 1, Sliding(1000), 0, hidden=hidden) for name in "ab")
+    doubled = replace(streams[1], hidden=(Hidden("b.x * 2", pa.int64()),))
+    query = Query((streams[0], doubled), flags=(Column(0, 5),))
+    columns = (Column(0, 4), Column(0, 5), *beside)
+    conjunct = Conjunct("1 / a.x > 0", "CASE WHEN s0_5 THEN error('no') ELSE s0_4 > 0 END", columns, raises=True)
+    table = {"s0_2": pa.array([5], pa.int32()), "s0_4": pa.array([None], pa.int64()), "s0_5": pa.array([True])}
+    with pytest.raises(PredicateError) as caught:
+        Duck(Dialect()).check(table | {"s1_4": pa.array([10])}, conjunct, 1, telling(query, conjunct))
+    assert str(caught.value) == f"`1 / a.x > 0` raised no{shown}."
 
 
 LONGEST = 2**63 - 1

@@ -195,7 +195,16 @@ CALLED = "Two streams are called {}; give one an alias of its own, as in {} AS o
         ),
         ("SELECT * FROM a [], b", WINDOW, "[]"),
         ("SELECT * FROM a [KEY (id),, ROWS 5], b", "Something is missing between two commas.", "KEY (id),, ROWS 5"),
-        ("SELECT * FROM a [KEYS (id)], b", f"This is no promise of a stream; {CHOICES}.", "KEYS (id)"),
+        (
+            "SELECT * FROM a [RAGE 10 SECONDS], b",
+            f"This is no promise of a stream; {CHOICES}. Did you mean 'RANGE'?",
+            "RAGE 10 SECONDS",
+        ),
+        (
+            "SELECT * FROM a [KEYS (id)], b",
+            f"This is no promise of a stream; {CHOICES}. Did you mean 'KEY'?",
+            "KEYS (id)",
+        ),
         ("SELECT * FROM a [ROWS 5, `KEY` (id)], b", f"This is no promise of a stream; {CHOICES}.", "`KEY` (id)"),
         ("SELECT * FROM a [KEY (id) AND (x)], b", "This was not expected here; write it like KEY (id).", "AND (x)"),
         ("SELECT * FROM a [KEY ()], b", "a name was expected here.", ")"),

@@ -1,6 +1,9 @@
 from decimal import Decimal
+from functools import partial
+from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -383,3 +386,29 @@ def test_a_condition_is_no_number() -> None:
 @pytest.mark.parametrize("text", ["similar()", "similar() AND a.x > 1", "NOT similar( )"])
 def test_a_predicate_without_arguments_is_refused(text: str) -> None:
     assert "similar() has no arguments; pass it the columns to look at." in error(text)
+
+
+def near(x: float, ys: list[float], within: float = 3) -> list[bool]:
+    return [abs(x - y) < within for y in ys]
+
+
+@pytest.mark.parametrize(("arguments", "count"), [("a.x", "1 argument"), ("a.x, b.x, 1, 2", "4 arguments")])
+def test_a_predicate_called_with_too_few_or_too_many_arguments(arguments: str, count: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        parse_where(f"near({arguments})", STREAMS, [PythonPredicate("near", near)], Dialect())
+    assert caught.value.problem == f"near(x, ys, within) can't be called with {count}."
+
+
+def test_functions_may_take_any_number_of_arguments_or_not_tell() -> None:
+    takes: list[Any] = [
+        near,
+        lambda *values: True,
+        partial(near, within=5),
+        partial(pretend),
+        min,
+        np.isclose,
+        np.less,
+        dict.get,
+    ]
+    for function in takes:
+        assert parse_where("f(a.x, b.x)", STREAMS, [PythonPredicate("f", function)], Dialect())

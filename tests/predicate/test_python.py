@@ -34,6 +34,13 @@ def test_what_is_not_a_function_is_refused() -> None:
         predicate(5)  # type: ignore[call-overload]
 
 
+def test_a_predicate_is_not_made_of_a_predicate() -> None:
+    made = predicate(near)
+    for decorate in (predicate, predicate(name="close", form="pair")):
+        with pytest.raises(DefinitionError, match=r"'near' is a predicate already; .* predicates=\{'other': near\}"):
+            decorate(made)
+
+
 def test_a_name_that_sql_cannot_call_is_refused() -> None:
     with pytest.raises(DefinitionError, match="needs a name that SQL can call"):
         predicate(name="two words")(len)

@@ -77,6 +77,10 @@ STREAMS: dict[str, tuple[dict[str, Any], str]] = {
         "window of stream 'a': '10 parsecs' is not a duration; write it like '10 seconds', '500 ms' or "
         "'1 hour 30 minutes'.",
     ),
+    "no time column": (
+        {"time": "_time"},
+        "Stream 'a' needs a time column: give time='...', one of id, ts, x, at, word.",
+    ),
     "a missing time column": ({"time": "when"}, "Stream 'a' has no time column 'when'; it has id, ts, x, at, word."),
     "a bad delay": (
         {"delay": "later"},
@@ -144,6 +148,8 @@ def test_columns_of_one_name(static: DataFrame) -> None:
         (lambda w: w.partitionBy("a", None), "partitionBy(None): give a string such as 'zone'."),
         (lambda w: w.foreachBatch("f"), "foreachBatch('f'): give a function of a frame and the number of a batch."),
         (lambda w: w.toTable(None), "toTable(None): give a string such as 'matches'."),
+        (lambda w: w.option("path", 5), "option('path', 5): give a string such as '/data/matches'."),
+        (lambda w: w.options(LATEPATH=5), "option('latePath', 5): give a string such as '/data/matches'."),
         (lambda w: w.start(5), "start(5): give a string such as '/data/matches'."),
         (
             lambda w: w.trigger(processTime="1 s"),
@@ -180,6 +186,9 @@ CASTS = {
     "b.ts < a.word": "`b.ts < a.word`: Spark casts a.word to timestamp, and a text that is no timestamp stops the que",
     "a.word BETWEEN b.x AND b.x + 1": "`a.word BETWEEN b.x AND b.x + 1`: Spark casts ... to double, and a text that",
     "a.word = 5": "`a.word = 5`: Spark casts a.word to bigint",
+    "a.id = 'x'": "`a.id = 'x'`: Spark casts 'x' to bigint, which it is not, and that stops the query; write a bigint,",
+    "b.id IN ('1', 'x')": "`b.id IN ('1', 'x')`: Spark casts 'x' to bigint, which it is not",
+    "a.ts > '2026-13-01'": "`a.ts > '2026-13-01'`: Spark casts '2026-13-01' to timestamp, which it is not",
 }
 
 
@@ -193,6 +202,7 @@ def test_texts_that_spark_casts_unasked(static: DataFrame, where: str) -> None:
 
 def test_casts_that_someone_asked_for_are_not_warned_of(spark: SparkSession, static: DataFrame) -> None:
     asked = ["cast(a.word AS double) = b.x", "try_cast(a.word AS int) = b.x", "double(a.word) = b.x", "a.x = '5'"]
+    asked += ["a.ts > '2026-12-01'", "a.id IN ('1', NULL)", "a.id = try_cast('x' AS int)"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         wm.join(stream("a", static), stream("b", static), where=" AND ".join([*asked, "a.word::double < b.x"]))
@@ -201,6 +211,8 @@ def test_casts_that_someone_asked_for_are_not_warned_of(spark: SparkSession, sta
     try:
         with pytest.warns(wm.DefinitionWarning, match="a text that is no double becomes NULL, which matches nothing"):
             wm.join(stream("a", static), stream("b", static), where="a.word = b.x")
+        with pytest.warns(wm.DefinitionWarning, match="'x' to bigint, which it is not, and that is NULL, which matche"):
+            wm.join(stream("a", static), stream("b", static), where="a.id = 'x'")
     finally:
         spark.conf.set("spark.sql.ansi.enabled", "true")
 
@@ -237,8 +249,15 @@ def test_arguments_of_other_types(static: DataFrame) -> None:
             "where must be a string such as 'a.x < b.y', not a function; to use a Python function",
         ),
         ({"where": True}, "where must be a string such as 'a.x < b.y', not a bool"),
+        ({"where": 5}, "where must be a string such as 'a.x < b.y', not an int"),
+        ({"where": ""}, "where: the condition is empty; leave where out for every combination in the windows"),
+        ({"where": " \n "}, "where: the condition is empty"),
+        ({"where": [static.x > 1, static.x < 5]}, "not a list; combine conditions with AND, and columns with &"),
         ({"select": ["a.id", 5]}, r"or a list of columns such as \[a.id, b.id\]; 5 is neither"),
         ({"predicates": len}, "it is a list of predicates"),
+        ({"predicates": static.x}, "it is a list of predicates"),
+        ({"predicates": static.withColumn("name", static.word)}, "it is a list of predicates"),
+        ({"how": static.x}, "name the optional streams"),
         ({"order": ["given"]}, r"order=\['given'\] is unknown; use one of given, selectivity, histogram"),
         ({"strategy": wm.PSP}, r"use wm.PSP\(nodes=...\)"),
     ]
@@ -250,7 +269,7 @@ def test_arguments_of_other_types(static: DataFrame) -> None:
         ((None, frames), {}, "text=None: wm.sql takes a string and a dict of frames"),
         ((static, frames), {}, "text must be a string such as 'SELECT"),
         (("SELECT * FROM a, b", [static, static]), {}, "streams=list: wm.sql takes a string and a dict of frames"),
-        (("SELECT * FROM a, b", frames), {"time": 5}, "time must be a string such as 'ts', not a int"),
+        (("SELECT * FROM a, b", frames), {"time": 5}, "time must be a string such as 'ts', not an int"),
     ]
     for arguments, options, sentence in statements:
         with pytest.raises(wm.DefinitionError, match=sentence):

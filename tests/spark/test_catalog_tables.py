@@ -97,6 +97,11 @@ def test_other_columns_are_refused(
         writer.toTable(table)
 
 
+def test_what_cannot_name_a_table_is_refused(writer: JoinWriter) -> None:
+    with pytest.raises(wm.DefinitionError, match=r"toTable\('a b'\): that is not a table's name; write it like 'db.ma"):
+        writer.toTable("a b")
+
+
 def test_a_table_that_is_more_than_files_is_sparks(spark: SparkSession, writer: JoinWriter, table: str) -> None:
     spark.sql(f"CREATE TABLE {table} (k STRING, a BIGINT, b BIGINT) USING parquet CLUSTERED BY (a) INTO 2 BUCKETS")
     writer.toTable(table).awaitTermination()

@@ -87,7 +87,7 @@ def test_a_checkpoint_that_is_moved_writes_no_batch_twice(tmp_path: Path) -> Non
     shutil.copytree(tmp_path / "moved", tmp_path / "copy")
     assert run(tmp_path, checkpoint="moved") == "done"
     assert written(tmp_path / "out") == wanted()
-    assert "is a copy of the one at" in run(tmp_path, checkpoint="copy")
+    assert "it is an older copy" in run(tmp_path, checkpoint="copy")
 
 
 @one_session

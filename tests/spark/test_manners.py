@@ -139,6 +139,14 @@ def test_findings_before_a_join_starts(spark: SparkSession) -> None:
     assert [finding.kind for finding in join.check({"a": sample})] == ["nodes", "delay"]
     with pytest.raises(wm.DefinitionError, match="'c'"):
         join.check({"c": sample})
+    wrong: list[tuple[Any, str]] = [
+        (5, "The sample of stream 'a' needs a Spark DataFrame"),
+        (sample.drop("ts"), "The sample of stream 'a' has no column 'ts', which the stream has"),
+        (stream, "The sample of stream 'a' is streaming; give a static frame"),
+    ]
+    for given, problem in wrong:
+        with pytest.raises(wm.DefinitionError, match=problem):
+            join.check({"a": given})
 
 
 def test_a_jvm_that_has_ended_is_told_in_a_sentence() -> None:

@@ -168,7 +168,7 @@ class Auto(Strategy):
 
     def __post_init__(self) -> None:
         take_plain(self)
-        object.__setattr__(self, "nodes", check_nodes(self.max_nodes))
+        object.__setattr__(self, "nodes", check_nodes(self.max_nodes, what="max_nodes"))
         check_load(self.max_nodes, self.weights, self.capacities)
         check_goal(self.goal)
         check_above_zero("bandwidth", self.bandwidth)

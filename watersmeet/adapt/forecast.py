@@ -74,7 +74,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         take_plain(self)
-        check_nodes(self.max_nodes)
+        check_nodes(self.max_nodes, what="max_nodes")
         equations.check_goal(self.goal)
         for name in ("every", "slots", "bandwidth"):
             check_above_zero(name, getattr(self, name))

@@ -146,6 +146,12 @@ class Duck:
     def check(self, columns: Table, conjunct: Conjunct, rows: int, names: Mapping[str, str]) -> Ints:
         """Return the positions for which a conjunct that may raise is TRUE.
 
+        Args:
+            columns: What it reads.
+            conjunct: The conjunct.
+            rows: How many rows there are.
+            names: The columns that an error is to show, by the names that people know.
+
         Raises:
             PredicateError: If it raises for a row; the message names the conjunct and the row's values.
         """
@@ -154,10 +160,13 @@ class Duck:
         except RAISED as error:
             at = self._first_failing(columns, conjunct.condition, 0, rows)
             shown = ", ".join(
-                f"{names.get(name, name)} = {short(plain(values, at))} ({values.type})"
+                f"{names[name]} = {short(plain(values, at))} ({values.type})"
                 for name, values in columns.items()
+                if name in names
             )
-            raise PredicateError(f"`{conjunct.text}` raised {_reason(error)} for {shown}.") from None
+            raise PredicateError(
+                f"`{conjunct.text}` raised {_reason(error)}{f' for {shown}' if shown else ''}."
+            ) from None
 
     def denied(self, columns: Table, condition: str, rows: int) -> Ints:
         """Return the positions for which a condition plainly isn't TRUE; those for which it raises are not among them.

@@ -5,12 +5,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from watersmeet.kernel import calls
 from watersmeet.kernel.asking import Asker, booleans
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.partials import Ints, Partials
 from watersmeet.kernel.reader import Reader
+from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column, Conjunct
 
 
@@ -96,7 +98,7 @@ class Sql:
         return found
 
     def _check(self, block: Partials, conjunct: Conjunct) -> Ints:
-        names = {column.name: self.reader.query.name_of(column) for column in conjunct.columns}
+        names = telling(self.reader.query, conjunct)
         answers = {call.name: self.asker.booleans(block, call) for call in conjunct.calls}
 
         def checked(piece: Partials, at: slice) -> Ints:
@@ -104,6 +106,21 @@ class Sql:
             return self.duck.check(table, conjunct, len(piece), names)
 
         return self.reader.where(block, conjunct.columns, checked)
+
+
+def telling(query: Query, conjunct: Conjunct) -> dict[str, str]:
+    """Return what an error shows of the rows that a conjunct raised for: columns, by the names that people know.
+
+    Of hidden columns these are values; not answers, nor flags, nor what lacks a value where computing it raised.
+    """
+    columns = (column for column in conjunct.columns if not _is_ours(query, column))
+    answers = {call.name: f"{call.predicate}({', '.join(a.text for a in call.arguments)})" for call in conjunct.calls}
+    return {column.name: query.name_of(column) for column in columns} | answers
+
+
+def _is_ours(query: Query, column: Column) -> bool:
+    hidden = column.field >= len(query.streams[column.stream].schema)
+    return hidden and (column in query.fallible or pa.types.is_boolean(query.type_of(column)))
 
 
 def _columns(conjuncts: Sequence[Conjunct]) -> set[Column]:

@@ -19,7 +19,7 @@ def hows(given: Mapping[str, str] | None, streams: Sequence[StreamSpec]) -> tupl
     Raises:
         DefinitionError: If a stream or a kind of join is none, or no stream is required.
     """
-    if given is None or given == {}:
+    if given is None:
         return ()
     if not isinstance(given, Mapping):
         raise DefinitionError(f"how={given!r}: name the optional streams, as in how={{'payments': 'left'}}.")

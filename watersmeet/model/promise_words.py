@@ -8,6 +8,7 @@ from decimal import Decimal
 from sqlglot.tokenizer_core import Token, TokenType
 
 from watersmeet.errors import DefinitionError, SqlError
+from watersmeet.model.arguments import meant
 from watersmeet.model.declared import (
     Between,
     Constraint,
@@ -29,6 +30,8 @@ FORMS = (
     "PUNCTUATED BY is_end ON auction [AT WATERMARK]",
 )
 """What a stream may promise, as it is written."""
+WINDOW = ("RANGE", "SLIDE", "WATTR", "ROWS")
+"""The words of windows, which stand beside promises."""
 _NUMBER = re.compile(r"-?\s*\d+(\.\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 
 
@@ -52,7 +55,9 @@ def parse_promise(text: str, tokens: Sequence[Token]) -> Constraint | Punctuatio
             if words.left:
                 raise words.error(f"This was not expected here; write it like {_form(beginning)}.", words.left)
             return made
-    raise words.error(f"This is no promise of a stream; choose from {'; '.join(FORMS)}.", tokens)
+    known = [*WINDOW, *(form.split()[0] for form in FORMS)]
+    near = "" if tokens[0].token_type is TokenType.IDENTIFIER else meant(tokens[0].text, known)
+    raise words.error(f"This is no promise of a stream; choose from {'; '.join(FORMS)}.{near}", tokens)
 
 
 @dataclass

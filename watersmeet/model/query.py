@@ -279,7 +279,7 @@ class Query:
             (one, two)
             for one, two in pairs
             if one.stream != two.stream
-            and not {one, two} & self._fallible
+            and not {one, two} & self.fallible
             and not (self.is_time(one) or self.is_time(two))
             and hashable(self.type_of(one), self.type_of(two))
         )
@@ -300,11 +300,11 @@ class Query:
         """
         pairs = [conjunct.equality for conjunct in self.conjuncts if conjunct.equality is not None]
         apart = [{c for c in pair if c.stream in self.optional} or {*pair} for pair in pairs]
-        found = self._by_stream(frozenset[Column]().union(*apart) - self._fallible)
+        found = self._by_stream(frozenset[Column]().union(*apart) - self.fallible)
         return tuple(() if at in self.counted else columns for at, columns in enumerate(found))
 
     @cached_property
-    def _fallible(self) -> frozenset[Column]:
+    def fallible(self) -> frozenset[Column]:
         """Hidden columns that may lack a value because computing it raised: they stand before their flags."""
         return frozenset(Column(flag.stream, flag.field - 1) for flag in self.flags)
 

@@ -11,7 +11,7 @@ from watersmeet.errors import DefinitionError, SqlError
 from watersmeet.model.clauses import CLOSE, OPEN, QUOTED, exists, left_joins
 from watersmeet.model.declared import Constraint, Punctuations
 from watersmeet.model.duration import microseconds
-from watersmeet.model.promise_words import parse_promise
+from watersmeet.model.promise_words import WINDOW, parse_promise
 from watersmeet.model.query import How
 from watersmeet.model.windows import Count, Hopping, Sliding, Window
 from watersmeet.predicate.scope import same
@@ -279,9 +279,6 @@ def _bracketed(text: str, name: str, tokens: Sequence[Token]) -> SourceStream:
         tuple(promise for promise in promises if not isinstance(promise, Punctuations)),
         tuple(promise for promise in promises if isinstance(promise, Punctuations)),
     )
-
-
-WINDOW = ("RANGE", "SLIDE", "WATTR", "ROWS")
 
 
 def _window(text: str, tokens: Sequence[Token], inside: Sequence[Token]) -> tuple[Window, str | None]:

@@ -12,14 +12,14 @@ Relocation = Literal["auto", "passive", "aggressive"]
 """What happens to the state when a ring changes."""
 
 
-def check_nodes(nodes: Any, limit: int = 4096) -> int:
+def check_nodes(nodes: Any, limit: int = 4096, what: str = "nodes") -> int:
     """Return the number of nodes.
 
     Raises:
         DefinitionError: If it isn't a whole number from 1 to the limit.
     """
     if not is_whole(nodes) or nodes > limit:
-        raise DefinitionError(f"nodes={nodes!r}: a strategy runs on a whole number of nodes from 1 to {limit}.")
+        raise DefinitionError(f"{what}={nodes!r}: a strategy runs on a whole number of nodes from 1 to {limit}.")
     return int(nodes)
 
 

@@ -1,11 +1,12 @@
 """The decorator that turns a Python function into something `where` can call."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args, overload
 
 from watersmeet.errors import DefinitionError
 from watersmeet.predicate.model import Form, PythonPredicate
+from watersmeet.show import with_article
 
 Predicates = Sequence[PythonPredicate | Callable[..., Any]] | Mapping[str, PythonPredicate | Callable[..., Any]]
 """What `predicates=` takes."""
@@ -64,6 +65,12 @@ def predicate(
     def make(made_of: Callable[..., Any]) -> PythonPredicate:
         if not callable(made_of):
             raise DefinitionError(f"@predicate decorates a function, not {made_of!r}.")
+        if isinstance(made_of, PythonPredicate):
+            own = made_of.name
+            raise DefinitionError(
+                f"'{own}' is a predicate already; list it as it is in predicates=[{own}], or under another name in "
+                f"predicates={{'other': {own}}}."
+            )
         return PythonPredicate(_checked_name(name, made_of), made_of, form, nulls, arrow, symmetric)
 
     return make if function is None else make(function)
@@ -84,9 +91,9 @@ def checked(predicates: Any) -> tuple[PythonPredicate, ...]:
     Raises:
         DefinitionError: If it is something else, something in it is no function or has no name, or two have one name.
     """
-    if isinstance(predicates, PythonPredicate) or not isinstance(predicates, Iterable) or isinstance(predicates, str):
-        name = str(getattr(predicates, "name", None) or getattr(predicates, "__name__", "similar"))
-        shown = f"[{name}]" if name.isidentifier() else "{'near': lambda x, ys: ...}"
+    if isinstance(predicates, str) or not isinstance(predicates, Collection | Iterator):
+        own = predicates.name if isinstance(predicates, PythonPredicate) else getattr(predicates, "__name__", "similar")
+        shown = f"[{own}]" if isinstance(own, str) and own.isidentifier() else "{'near': lambda x, ys: ...}"
         raise DefinitionError(f"predicates={predicates!r}: it is a list of predicates; write predicates={shown}.")
     if isinstance(predicates, Mapping):
         return tuple(_named(name, one) for name, one in predicates.items())
@@ -115,7 +122,7 @@ def _listed(one: Any) -> PythonPredicate:
     if not name.isidentifier():
         what = "lambda" if name == "<lambda>" else type(one).__name__
         raise DefinitionError(
-            f"predicates=[...] holds a {what}, which has no name for `where` to call; write "
+            f"predicates=[...] holds {with_article(what)}, which has no name for `where` to call; write "
             "predicates={'near': lambda x, ys: ...}, or name it with wm.predicate(name='near')(...)."
         )
     return predicate(one)
@@ -124,5 +131,6 @@ def _listed(one: Any) -> PythonPredicate:
 def _check_function(one: Any) -> None:
     if not callable(one):
         raise DefinitionError(
-            f"predicates holds a {type(one).__name__}, which is no function; make predicates with @wm.predicate."
+            f"predicates holds {with_article(type(one).__name__)}, which is no function; make predicates with "
+            "@wm.predicate."
         )

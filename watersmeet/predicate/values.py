@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -173,11 +174,25 @@ def _call(self: Translator, node: exp.Anonymous) -> Expr:
         raise Refusal(f"{predicate.name}() has no arguments; pass it the columns to look at.")
     if predicate.symmetric and len(node.expressions) != 2:
         raise Refusal(f"{predicate.name} is symmetric: it takes two arguments, not {len(node.expressions)}.")
+    _check_count(predicate, len(node.expressions))
     texts = self.source.arguments(node)
     arguments = [_argument(self, child, text) for child, text in zip(node.expressions, texts, strict=True)]
     call = Call(f"p{self.source.span(node)[0]}", predicate.name, tuple(argument for argument, _ in arguments))
     self.calls.append(call)
     return guarded(call.name, BOOLEAN, [expr for _, expr in arguments])
+
+
+def _check_count(predicate: PythonPredicate, count: int) -> None:
+    """Refuse a call with fewer or more arguments than the function takes, as far as it tells."""
+    try:
+        takes = inspect.signature(predicate.function)
+    except (TypeError, ValueError):  # some functions that aren't written in Python don't
+        return
+    try:
+        takes.bind(*[None] * count)
+    except TypeError:
+        called = f"{count} argument{'s' * (count > 1)}"
+        raise Refusal(f"{predicate.name}({', '.join(takes.parameters)}) can't be called with {called}.") from None
 
 
 def find_predicate(predicates: Sequence[PythonPredicate], name: str) -> PythonPredicate | None:

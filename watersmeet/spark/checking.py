@@ -12,8 +12,9 @@ from watersmeet.adapt.advice import check_streams
 from watersmeet.adapt.auto import Auto
 from watersmeet.adapt.findings import Finding, costly, defined, disordered, placed
 from watersmeet.spark.advise import measure, sample_rows
+from watersmeet.spark.frames import quoted
 from watersmeet.spark.join import Join
-from watersmeet.spark.samples import MOST_ROWS, samples_of
+from watersmeet.spark.samples import MOST_ROWS, sample_of, samples_of
 from watersmeet.state.store import Store
 
 
@@ -35,9 +36,9 @@ def _shape(join: Join) -> Iterator[Finding]:
 
 
 def _sampled(join: Join, samples: Mapping[str, DataFrame]) -> Iterator[Finding]:
-    for stream in join.query.streams:
+    for at, stream in enumerate(join.query.streams):
         if stream.name in samples and stream.nested is None and not stream.table:
-            column = samples[stream.name].select(f"`{stream.schema.field(stream.time).name}`")
+            column = sample_of(join, at, samples[stream.name]).select(quoted(stream.schema.field(stream.time).name))
             times = column.limit(MOST_ROWS).toArrow().column(0).drop_null()
             yield from disordered(stream, times.cast(pa.int64()).to_numpy().astype(np.int64))
     tables = any(stream.table for stream in join.query.streams)

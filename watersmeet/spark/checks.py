@@ -157,8 +157,14 @@ def text(what: str, given: object, example: str) -> None:
         raise DefinitionError(f"{what}({given!r}): give a string such as '{example}'.")
 
 
-def option(given: str, own: Mapping[str, str]) -> None:
-    """Refuse an option that is none of ours but looks like a misspelled one; others are the format's own."""
+def option(given: str, value: object, own: Mapping[str, str]) -> None:
+    """Refuse an option that is none of ours but looks like a misspelled one, and what is no path where one is due.
+
+    Others are the format's own.
+    """
+    name = own.get(given.lower(), "")
+    if name.lower().endswith(("path", "location")) and not isinstance(value, str | os.PathLike | None):
+        raise DefinitionError(f"option('{name}', {value!r}): give a string such as '/data/matches'.")
     near = "" if given.lower() in own else meant(given, tuple(own.values()))
     if near:
         raise DefinitionError(f"option('{given}') is unknown.{near}")

@@ -82,7 +82,7 @@ def join(
     for odd in (one for one in streams if not isinstance(one, Stream)):
         raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(odd).__name__}.")
     if not isinstance(where, Column):
-        check_text("where", where, "a.x < b.y")
+        check_text("where", where, "a.x < b.y", "combine conditions with AND, and columns with &")
     columns = check_select(select)
     called = checked(predicates)
     if strategy is not None and not isinstance(strategy, Strategy):

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from watersmeet.errors import DefinitionWarning
 from watersmeet.predicate.model import Dialect
-from watersmeet.spark.catalyst import Part, items, kind_of, origin_of, walk
+from watersmeet.spark.catalyst import Part, kind_of, origin_of, walk
 from watersmeet.spark.names import FUNCTION
 
 CASTS = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "date", "timestamp",
@@ -30,6 +30,14 @@ def warn_of_casts(spark: SparkSession, clauses: Sequence[tuple[str, Part, Any]],
     for text, part, analysed in clauses:
         calls = {inner.origin for inner in part.walk() if inner.kind == FUNCTION and inner.names[-1].lower() in CASTS}
         found = next((node for node in walk(analysed) if _is_unasked(spark, node, calls)), None)
+        wrong = next((node for node in walk(analysed) if _is_wrong(spark, node)), None)
+        if wrong is not None:
+            kind, shown = str(wrong.dataType().simpleString()), str(wrong.child().sql())
+            then = "stops the query" if dialect.ansi else "is NULL, which matches nothing"
+            _warn(
+                f"`{text}`: Spark casts {shown} to {kind}, which it is not, and that {then}; write a {kind}, or cast "
+                "the other side to string."
+            )
         if found is not None:
             kind, shown = str(found.dataType().simpleString()), _shown(found.children().apply(0))
             then = "stops the query" if dialect.ansi else "becomes NULL, which matches nothing"
@@ -51,10 +59,23 @@ def _is_unasked(spark: SparkSession, node: Any, calls: "set[tuple[int, int] | No
     """
     if kind_of(node) != "Cast" or node.foldable() or origin_of(node.origin()) in calls - {None}:
         return False
+    return _casts_text(spark, node)
+
+
+def _is_wrong(spark: SparkSession, node: Any) -> bool:
+    """Tell whether a node casts a text literal, because Spark's rules of comparison say so, to what it is not."""
+    if kind_of(node) != "Cast" or kind_of(node.child()) != "Literal" or not _casts_text(spark, node):
+        return False
+    jvm: Any = spark._jvm
+    tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(node)
+    return node.child().value() is not None and tried.eval(None) is None
+
+
+def _casts_text(spark: SparkSession, node: Any) -> bool:
+    """Tell whether a cast makes something else of texts, and nobody asked for it."""
     jvm: Any = spark._jvm
     asked = node.getTagValue(jvm.org.apache.spark.sql.catalyst.expressions.Cast.USER_SPECIFIED_CAST()).isDefined()
-    (inner,) = items(node.children())
-    return not asked and _is_text(inner) and not _is_text(node)
+    return not asked and _is_text(node.child()) and not _is_text(node)
 
 
 def _is_text(node: Any) -> bool:

@@ -31,10 +31,11 @@ def samples_of(join: Join, given: Mapping[str, Given]) -> list[DataFrame]:
     Raises:
         DefinitionError: If there is none, it holds nothing, or it lacks a column.
     """
-    return [_sample(join, at, given.get(stream.name)) for at, stream in enumerate(join.query.streams)]
+    return [sample_of(join, at, given.get(stream.name)) for at, stream in enumerate(join.query.streams)]
 
 
-def _sample(join: Join, at: int, given: Given | None) -> DataFrame:
+def sample_of(join: Join, at: int, given: Given | None) -> DataFrame:
+    """Return a static frame for one stream; see `samples_of`."""
     stream, own = join.query.streams[at], join.frames[at]
     what = f"The sample of stream '{stream.name}'"
     if isinstance(given, str | os.PathLike):

@@ -13,6 +13,7 @@ from watersmeet.model.declared import Constraint, Punctuations
 from watersmeet.model.duration import microseconds
 from watersmeet.model.windows import BEFORE_ALL, Sliding, Window
 from watersmeet.predicate.scope import OURS, TABLE_TIME, listed, same
+from watersmeet.show import with_article
 from watersmeet.spark.frames import arrow_schema, check_frame, quoted
 from watersmeet.spark.identity import ID
 from watersmeet.spark.join import Join
@@ -205,8 +206,14 @@ def check_name(name: object) -> None:
         raise DefinitionError(f"'{name}' can't name a stream: that name is reserved; use another.")
 
 
-def check_text(what: str, given: object, example: str) -> None:
+def check_text(what: str, given: object, example: str, several: str = "") -> None:
     """Check an argument that is a text, or None.
+
+    Args:
+        what: Its name.
+        given: What was given.
+        example: Such a text.
+        several: What to do instead of giving a list.
 
     Raises:
         DefinitionError: If it is anything else.
@@ -214,7 +221,9 @@ def check_text(what: str, given: object, example: str) -> None:
     if given is None or isinstance(given, str):
         return
     hint = "; to use a Python function, decorate it with @wm.predicate and call it by name" if callable(given) else ""
-    raise DefinitionError(f"{what} must be a string such as '{example}', not a {type(given).__name__}{hint}.")
+    hint = f"; {several}" if several and isinstance(given, list | tuple) else hint
+    kind = with_article(type(given).__name__)
+    raise DefinitionError(f"{what} must be a string such as '{example}', not {kind}{hint}.")
 
 
 def _time_column(stream: str, columns: Sequence[str], time: str) -> str:
@@ -224,6 +233,8 @@ def _time_column(stream: str, columns: Sequence[str], time: str) -> str:
         raise DefinitionError(
             f"Stream '{stream}' has two columns called {' and '.join(alike)}; rename all but its time."
         )
+    if not found and time == "_time":
+        raise DefinitionError(f"Stream '{stream}' needs a time column: give time='...', one of {', '.join(columns)}.")
     if not found:
         raise DefinitionError(f"Stream '{stream}' has no time column '{time}'; it has {', '.join(columns)}.")
     return found[0]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.errors import PySparkException
+from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -60,6 +60,21 @@ class FileTable:
                     f"Column '{name}' is {own[name].simpleString()} in table {self.name} and {kind.simpleString()} in "
                     "the results; cast it in select='...'."
                 )
+
+
+def exists(spark: SparkSession, name: str) -> bool:
+    """Tell whether there is a table.
+
+    Raises:
+        DefinitionError: If nothing can be called that.
+    """
+    try:
+        return spark.catalog.tableExists(name)
+    except ParseException:
+        raise DefinitionError(
+            f"toTable({name!r}): that is not a table's name; write it like 'db.matches', and unusual names in "
+            "backticks."
+        ) from None
 
 
 def file_table(spark: SparkSession, name: str) -> FileTable | None:

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from watersmeet.errors import SqlError
 from watersmeet.model.query import StreamSpec, Test
 from watersmeet.predicate.constants import fixed_by
 from watersmeet.predicate.expr import Expr, Refusal, fail
@@ -97,7 +98,7 @@ def read_where(
 
     Args:
         spark: The session, whose parser, settings and functions give the text its meaning.
-        given: The condition, as text or as a column; None or blank for every combination.
+        given: The condition, as text or as a column; None for every combination.
         streams: The join's streams.
         kinds: Their columns in Spark's terms.
         predicates: The Python predicates it may call.
@@ -108,9 +109,12 @@ def read_where(
     Raises:
         SqlError: If it is no condition, or one that must not be; the place is underlined.
     """
-    if given is None or (isinstance(given, str) and not given.strip()):
+    if given is None:
         return Where(computed=((),) * len(streams), tests=((),) * len(streams))
     if isinstance(given, str):
+        if not given.strip():
+            problem = "where: the condition is empty; leave where out for every combination in the windows."
+            raise SqlError(problem, given, 0, 1)
         purity.refuse_variables(given)
         read = parse(spark, given), Text(given)
     else:

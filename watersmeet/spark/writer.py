@@ -78,8 +78,8 @@ class JoinWriter:
     def options(self, **options: Any) -> "JoinWriter":
         """Set several options."""
         own = {name.lower(): name for name in OWN_OPTIONS}  # Spark doesn't look at the case of an option's name
-        for key in options:
-            checks.option(key, own)
+        for key, value in options.items():
+            checks.option(key, value, own)
         plain = {
             own.get(key.lower(), key): str(value).lower() if isinstance(value, bool) else text_of(value, key)
             for key, value in options.items()
@@ -280,7 +280,7 @@ class JoinWriter:
     def _into_table(self, name: str) -> Sink:
         spark, none = self.join.spark, self.join.read_results(self.join.leaves[0][1], (), "")
         options = self._sink_options()
-        if not spark.catalog.tableExists(name):
+        if not tables.exists(spark, name):
             place = {"path": absolute(spark, self._options["path"])} if "path" in self._options else {}
             tables.made(none, name, self._format, options | place, self._partitions)
         table = tables.file_table(spark, name)
