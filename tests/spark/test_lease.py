@@ -198,7 +198,7 @@ def test_an_interrupted_start_holds_nothing(tmp_path: Path, monkeypatch: pytest.
     """[!] Otherwise nobody in this program could use the checkpoint again."""
     store = Store(str(tmp_path))
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Store, "names", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(Store, "remove", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         take(store)
     take(store).end()
 
