@@ -58,7 +58,7 @@ class Lease:
             return self._taken()
         except BaseException:  # [!] such as Ctrl-C: without an entry here, it is free for the next one
             self._over.set()
-            del _mine[self._token]
+            _mine.pop(self._token, None)
             raise
 
     def _taken(self) -> bool:
