@@ -11,7 +11,7 @@ from watersmeet.engine.intake import IntakeReport, StreamIntake
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.sides import SAMPLES
-from watersmeet.engine.watermark import held_back_by, stream_marks, watermarks
+from watersmeet.engine.watermark import held_back_by, inner_marks, stream_marks
 from watersmeet.model.query import Query
 from watersmeet.show import moment
 from watersmeet.state.manifest import Manifest
@@ -71,7 +71,7 @@ def progress(
         "streams": _streams(manifest, plan, taken),
         "watermark": manifest.watermark,
         "settled": manifest.settled,
-        "heldBackBy": held_back_by(plan.query, manifest.streams, watermarks(manifest.inner)),
+        "heldBackBy": held_back_by(plan.query, manifest.streams, inner_marks(plan.query, manifest.inner)),
         "idle": _idle(plan.query, manifest),
         "merges": sum(len(task.merged) for task in tasks),
         "strays": sum(task.strays for task in tasks),
@@ -106,7 +106,7 @@ def _samples(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _streams(manifest: Manifest, plan: BatchPlan, taken: Sequence[StreamIntake]) -> dict[str, dict[str, Any]]:
     """Return what became of each stream's rows, how far it has come, and where that puts its watermark."""
-    marks = stream_marks(plan.query, manifest.streams, watermarks(manifest.inner))
+    marks = stream_marks(plan.query, manifest.streams, inner_marks(plan.query, manifest.inner))
     kept = held(((chunk.stream,), chunk.live) for chunk in manifest.chunks.values() if chunk.bucket.first)
     return {
         spec.name: {
