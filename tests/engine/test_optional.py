@@ -431,7 +431,7 @@ def wanted_of_nested(case: dict[str, Any]) -> Counter[Any]:
     every = [*pairs, *(x for x in arrivals if x.stream == "c")]
 
     def met(rows: Any) -> bool | None:
-        return _eq(rows["ab"]["x"], rows["c"]["x"])
+        return bool(_eq(rows["ab"]["x"], rows["c"]["x"]))
 
     if not case["outer"]:
         return oracle.join([ab, c], every, met).results

@@ -20,8 +20,8 @@ from watersmeet.state.numbers import has_numbers
 from watersmeet.state.traces import TRACE_TYPE
 
 How = Literal["inner", "left", "semi", "anti", "full"]
-"""What a join asks of a stream: a tuple in every result; one if there is one; that there is one; that there is none; one
-if there is one, and results for its own tuples that match nothing."""
+"""What a join asks of a stream: a tuple in every result; one if there is one; that there is one; that there is none; or
+one if there is one, with results of their own for tuples that match nothing."""
 Tracing = Literal["none", "pending", "results"]
 """What says which groups it came from: nothing; combinations that Spark has to decide; results as well."""
 
@@ -179,6 +179,7 @@ class Query:
         tracing: What tells the groups that its members are in: in a tree of joins whose groups are told by what they
             are worth, the results of inner joins, and what Spark has to decide at the root. No user ever sees it.
         how: What is asked of each stream; empty if all are required.
+        filter: What is asked of results with their optional streams, NULL where they lack one; Spark decides it.
     """
 
     streams: tuple[StreamSpec, ...]
@@ -194,6 +195,7 @@ class Query:
     weight: Column | None = None
     tracing: Tracing = "none"
     how: tuple[How, ...] = ()
+    filter: str = ""
 
     def __post_init__(self) -> None:
         names = [stream.name for stream in self.streams]
@@ -221,6 +223,11 @@ class Query:
     def optional(self) -> dict[int, How]:
         """The streams that results may lack, or don't show, and what is asked of them."""
         return {at: how for at, how in enumerate(self.how) if how != "inner"}
+
+    @cached_property
+    def lacking(self) -> frozenset[int]:
+        """The streams that results may lack."""
+        return frozenset(range(len(self.streams))) if self.is_full else frozenset(self.optional)
 
     @cached_property
     def hides(self) -> frozenset[int]:
@@ -458,6 +465,10 @@ class Query:
         parts["select"] = self.select
         if self.optional:
             parts["how"] = {self.streams[at].name: how for at, how in self.optional.items()}
+        if self.filter:
+            parts["filter"] = self.filter
+        for conjunct in (conjunct for conjunct in self.conjuncts if conjunct.on):
+            parts.setdefault("after ON", []).append(conjunct.text)
         for at, stream in enumerate(self.streams):
             if not stream.table:
                 parts[f"window of '{stream.name}'"] = stream.window.describe()
