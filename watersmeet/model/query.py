@@ -250,6 +250,13 @@ class Query:
         mirrored: dict[How, How] = {"inner": "full", "full": "inner"}
         return self, replace(self, how=tuple(mirrored[how] for how in self.how))
 
+    def left_from(self, streams: Collection[int]) -> "Query":
+        """Return a full join as a left join from one of some streams, which is all that results with it can tell."""
+        if not self.is_full:
+            return self
+        (first,) = self.members if self.members[0] in streams else self.optional
+        return replace(self, how=tuple("inner" if at == first else "left" for at in range(len(self.streams))))
+
     @cached_property
     def waits(self) -> tuple[tuple[Window, ...], ...]:
         """For each of its sides the windows that results without a partner wait for; empty if none wait."""

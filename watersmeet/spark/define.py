@@ -185,7 +185,8 @@ def _check_on(read: Where, asked: Asked, query: Query) -> None:
     for named, partners in zip(read.reads, read.partners, strict=True):
         for name in (query.streams[at].name for at in sorted(named) if at in asked.on and not partners):
             raise DefinitionError(
-                f"where names '{name}', whose matches on={{'{name}': ...}} describes: put all conditions on it there."
+                f"WHERE names '{name}', whose matches are described apart: put all conditions on it after ON, or into "
+                f"on={{'{name}': ...}}."
             )
 
 

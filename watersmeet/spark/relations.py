@@ -5,6 +5,7 @@ condition after ON that names an optional stream, and full and right joins of mo
 of what stands before: that becomes an inner join, a stream of the one that follows.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -20,6 +21,7 @@ from watersmeet.predicate.scope import TABLE_TIME
 from watersmeet.spark.catalyst import Part, parse
 from watersmeet.spark.convert import Text
 from watersmeet.spark.define import Conditions, JoinOptions, define, struct_of
+from watersmeet.spark.dialect import dialect_of
 from watersmeet.spark.frames import quoted
 from watersmeet.spark.join import Join
 from watersmeet.spark.names import ATTRIBUTE
@@ -101,6 +103,10 @@ class _Builder:
         self._columns = {name: _columns(source) for name, source in sources.items()}
 
     def build(self, statement: Statement) -> Join:
+        if len(self._sources) == 1 and re.search(r"\(\s*SELECT\b", statement.where or "", re.IGNORECASE):
+            raise DefinitionError(
+                "A subquery in WHERE must be [NOT] EXISTS (SELECT ..) or x [NOT] IN (SELECT ..), outside parentheses."
+            )
         draft = reduce(self._joined, statement.asked, self._listed(statement.relations))
         draft, condition = self._filtered(draft, statement)
         names = self._names(draft)
@@ -128,8 +134,8 @@ class _Builder:
 
     @property
     def _joins_precede_commas(self) -> bool:
-        conf = self._spark.conf
-        return all(conf.get(f"spark.sql.ansi.{name}", "false") == "true" for name in ("enabled", "relationPrecedence"))
+        setting = self._spark.conf.get("spark.sql.ansi.relationPrecedence", "false")
+        return setting == "true" and dialect_of(self._spark).ansi
 
     def _single(self, relation: Relation) -> Draft:
         return Draft.of(relation.first.name, self._sources[relation.first.name])
@@ -156,7 +162,7 @@ class _Builder:
         hows: dict[str, How] = {"left": "left", "semi": "semi", "anti": "anti"}
         how = {**both.how, name: hows[joined.kind]}
         paths = both.paths if joined.kind == "left" else draft.paths  # what is only asked can't be named any more
-        return replace(both, how=how, on={**both.on, **({name: on} if on else {})}, paths=paths)
+        return replace(both, how=how, on={**both.on, name: on or "TRUE"}, paths=paths)
 
     def _either_side(self, draft: Draft, right: Draft, joined: Joined, on: str, merged: Mapping[str, Merged]) -> Draft:
         """Return a right or full join, whose left side may be missing as a whole."""
