@@ -3,6 +3,8 @@
 import http.client
 import io
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,3 +202,29 @@ def test_every_command_means_the_same_by_a_path(
     assert cli.main(["watch", spelled.format(tmp_path), "--once"]) == 0
     assert cli.main(["why", spelled.format(tmp_path), "--a", "id=1"]) == 2  # its description is written by Spark's side
     assert f"There is no why.json under {tmp_path}/watersmeet:" in capsys.readouterr().err
+
+
+HOLD = """
+import sys
+from watersmeet.state import leases
+from watersmeet.state.processes import this_process
+from watersmeet.state.sealed import seal
+from watersmeet.state.store import Store
+store = Store(sys.argv[1])
+store.publish(leases.path_of(1), seal(this_process() | {"at": store.root}))
+print("taken", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_one_look_at_a_query_that_was_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded(tmp_path, batches=3)
+    command = [sys.executable, "-c", HOLD, f"{tmp_path}/watersmeet"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "taken\n"
+        assert cli.main(["watch", "--once", str(tmp_path)]) == 0
+        assert "Not running" not in capsys.readouterr().out
+        process.kill()
+    assert cli.main(["watch", "--once", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "Not running" in shown and "Healthy" not in shown and f"process {process.pid} on" in shown

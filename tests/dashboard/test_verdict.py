@@ -70,10 +70,27 @@ def test_silence_a_crash_and_a_stop_are_told_apart(read: Recorded) -> None:
     later = NOW + 120 * SECOND
     assert judged(read, later)[2].startswith("No batch for 2.1 min")
     crashed = replace(read, holder=Holder("process 7 on mill", silent=25.0))
-    assert judged(crashed, later)[2].startswith("It seems to have crashed: process 7 on mill has given no sign of life")
+    assert judged(crashed)[2] == "It seems to have crashed: process 7 on mill has given no sign of life for 25.0 s."
     stopped = replace(read, holder=Holder("process 7 on mill", ended=True, silent=500.0))
     assert judged(stopped, later)[:2] == ("off", "Stopped")
     assert "Too much." in judged(stopped, overload={"says": "Too much."})[2]
+
+
+@pytest.mark.parametrize(("silent", "level"), [(20.0, "good"), (20.1, "bad")])
+@pytest.mark.parametrize(("running", "seems"), [(True, "to hang, or to be suspended"), (None, "to have crashed")])
+def test_a_lease_expires(read: Recorded, silent: float, level: str, running: bool | None, seems: str) -> None:
+    found = judged(replace(read, holder=Holder("process 7 on mill", silent=silent, running=running)))
+    assert found[0] == level and (seems in found[2]) == (level == "bad")
+
+
+def test_nobody_runs_it(read: Recorded) -> None:
+    gone = replace(read, holder=Holder("process 7 on mill", silent=1.0, running=False))
+    says = "Nobody runs it: process 7 on mill is gone, and did not stop it first. Start it again; nothing is lost."
+    assert judged(gone) == ("bad", "Not running", says)
+    unborn = verdict(replace(gone, progress=()), Course(()), NOW)
+    assert (unborn.title, unborn.says) == ("Not running", (says,))
+    stopped = replace(read, holder=Holder("process 7 on mill", ended=True, running=False))
+    assert judged(stopped)[:2] == ("off", "Stopped")
 
 
 def test_what_cannot_be_read_is_said(read: Recorded) -> None:

@@ -26,14 +26,16 @@ def verdict(recorded: Recorded, course: Course, now: int) -> Verdict:
     """
     if recorded.problem:
         return Verdict("bad", "Can't be read", (recorded.problem,))
-    if not course.batches:
-        return Verdict("off", "No batch yet", ("The first batch is on its way, or the query has not been started.",))
-    reasons = [reason for rule in RULES for reason in rule(recorded, course, now)]
+    rules = RULES if course.batches else (_gone,)
+    reasons = [reason for rule in rules for reason in rule(recorded, course, now)]
     for level in ("bad", "watch"):
         found = [says for kind, says in reasons if kind == level]
         if found and not recorded.holder.ended:
             rest = [says for kind, says in reasons if kind not in (level, "good")]
-            return Verdict(level, TITLES[level], tuple(dict.fromkeys([*found, *rest])))
+            title = NOT_RUNNING if recorded.holder.running is False else TITLES[level]
+            return Verdict(level, title, tuple(dict.fromkeys([*found, *rest])))
+    if not course.batches:
+        return Verdict("off", "No batch yet", ("The first batch is on its way, or the query has not been started.",))
     if recorded.holder.ended:
         says = [f"The query was stopped {lasting(now - ended(course.batches[-1]))} ago, or has come to its end."]
         says += [told for kind, told in reasons if kind in ("bad", "watch")]
@@ -42,13 +44,19 @@ def verdict(recorded: Recorded, course: Course, now: int) -> Verdict:
 
 
 TITLES: dict[Level, str] = {"bad": "Trouble", "watch": "Worth a look", "good": "Healthy"}
+NOT_RUNNING = "Not running"
 
 
 def _gone(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
     holder = recorded.holder
-    if not holder.ended and holder.silent > EXPIRES:
-        who = holder.process or "the process that ran it"
-        yield "bad", f"It seems to have crashed: {who} has given no sign of life for {holder.silent:.0f} s."
+    who, silent = holder.process or "the process that ran it", lasting(1e6 * holder.silent)
+    if holder.ended:
+        return
+    if holder.running is False:
+        yield "bad", f"Nobody runs it: {who} is gone, and did not stop it first. Start it again; nothing is lost."
+    elif holder.silent > EXPIRES:
+        seems = "hang, or to be suspended" if holder.running else "have crashed"
+        yield "bad", f"It seems to {seems}: {who} has given no sign of life for {silent}."
 
 
 def _silent(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
