@@ -6,6 +6,7 @@ from watersmeet.dashboard.course import RECENT, Course, ended
 from watersmeet.dashboard.recorded import Recorded
 from watersmeet.dashboard.view import Level, Verdict
 from watersmeet.dashboard.words import brief, count, lasting, milliseconds, percent
+from watersmeet.engine.lateness import LATE_SHARE, late_rows
 from watersmeet.state.leases import EXPIRES
 
 SILENT = 60_000_000
@@ -73,7 +74,7 @@ def _overload(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
             yield "bad", told
 
 
-def _late(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
+def _slow(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
     last = next((found for found in reversed(course.batches) if not found.get("round")), course.batches[-1])
     trigger, took = last.get("triggerMs"), last["durationMs"]["total"]
     if trigger is None:
@@ -95,10 +96,17 @@ def _waiting(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
         yield "watch", f"Stream '{last['heldBackBy']}' has brought no rows yet: no state can go before it does."
 
 
+def _too_late(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
+    """Yield the streams that many rows were late of: lately, or else in all batches that are on record."""
+    share = course.batches[-1].get("lateWarning", LATE_SHARE)
+    notices = late_rows(course.batches, share) or late_rows(course.batches, share, len(course.batches))
+    yield from (("watch", notice.says) for notice in notices)
+
+
 def _refused(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
     recent = course.batches[-RECENT:]
     rows = sum(sum(found.get("inputRows", {}).values()) for found in recent)
-    for kind, name in (("late", "lateRows"), ("rejected", "rejectedRows"), ("denied", "deniedRows")):
+    for kind, name in (("rejected", "rejectedRows"), ("denied", "deniedRows")):
         lost = sum(found.get(name, 0) for found in recent)
         if lost > MUCH * rows:
             which = f"{len(recent)} batches" if len(recent) > 1 else "batch"
@@ -107,5 +115,5 @@ def _refused(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
 
 
 RULES: tuple[Callable[[Recorded, Course, int], Iterator[Reason]], ...] = (
-    *(_gone, _overload, _late, _silent, _warned, _waiting, _refused),
+    *(_gone, _overload, _slow, _silent, _warned, _too_late, _waiting, _refused),
 )

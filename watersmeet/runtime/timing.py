@@ -6,6 +6,7 @@ from typing import Any
 
 from watersmeet.adapt.controller import OVERDUE
 from watersmeet.adapt.overload import overload
+from watersmeet.engine.delays import quantile
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.show import moment
 from watersmeet.state.manifest import Manifest
@@ -30,25 +31,20 @@ def timed(offered: float, began: float, ran: float, published: float) -> dict[st
 
 
 def latency(read: Iterable[tuple[float, int]], now: float) -> dict[str, float]:
-    """Return percentiles of the time from a tuple's arrival in the engine to its results' commit.
+    """Return percentiles of the time from when a task read a tuple to when its results were in the sink.
+
+    How long it waited in the source before is not in it: see docs/latency.md.
 
     Args:
-        read: When blocks of tuples arrived, and how many tuples.
+        read: When blocks of tuples were read, and how many tuples.
         now: When the results were there.
 
     >>> latency([(10.0, 90), (12.0, 10)], now=13.0)
     {'p50': 3000.0, 'p95': 3000.0, 'p99': 3000.0}
     """
-    waited = sorted((now - moment, rows) for moment, rows in read)
-    total, shown = sum(rows for _, rows in waited), {}
-    for name, share in PERCENTILES:
-        seen = 0
-        for seconds, rows in waited:
-            seen += rows
-            if seen >= share * total:
-                shown[name] = round(1000 * seconds, 1)
-                break
-    return shown
+    waited = [(now - moment, rows) for moment, rows in read]
+    shares = ((name, quantile(waited, share)) for name, share in PERCENTILES)
+    return {name: round(1000 * seconds, 1) for name, seconds in shares if seconds is not None}
 
 
 def late_or_not(

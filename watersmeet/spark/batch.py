@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.cost.parameters import Parameters, measured
+from watersmeet.engine.lateness import LATE_SHARE
 from watersmeet.engine.owing import reaches
 from watersmeet.engine.progress import readable
 from watersmeet.errors import PredicateError, StateError, WatersmeetError
@@ -117,6 +118,8 @@ class BatchRunner(Runtime):
         times: When the last batch began, and when it ended, by a clock of this process; None before it did.
         _writing: Whether results have been handed to the sink: what raises then is not the input.
         active: Tells whether Spark still runs batches; not once the query is being stopped.
+        name: What the user calls the query, if anything.
+        late_share: See `Protocol`.
     """
 
     frames: FrameTree
@@ -125,6 +128,8 @@ class BatchRunner(Runtime):
     outputs: Outputs
     exchange: str
     due: float | None = None
+    name: str | None = None
+    late_share: float = LATE_SHARE
     clock: Clock = field(default_factory=Clock)
     after: Callable[[str], None] = lambda step: None
     error: BaseException | None = None
@@ -155,6 +160,7 @@ class BatchRunner(Runtime):
         state = found or self.tree.start()
         decides = self.spilling or Paying()
         self.protocol = Protocol(self.tree, state, told, self.exchange, self.due, spilling=decides)
+        self.protocol.name, self.protocol.late_share = self.name, self.late_share
         self.protocol.begun = rounds.intended(self.store, state.batch + 1)
         # [!] What Spark has begun may have reached the sink, under the number that a round would take.
         self.cut = self.protocol.begun is None and self.checkpoint.offsets.of(state.offered + 1) is not None

@@ -22,7 +22,7 @@ def is_running(process: Mapping[str, Any]) -> bool | None:
     """
     if host_id() is None or process.get("host") != host_id():
         return None
-    return start_time(process["pid"]) == process["born"]
+    return bool(start_time(process["pid"]) == process["born"])
 
 
 def host_id() -> str | None:
