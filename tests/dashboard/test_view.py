@@ -118,8 +118,8 @@ def test_where_pairs_go_by_hops_or_by_the_funnel(read: Recorded) -> None:
         ("similar(a.x, b.x)", "0", "Python, 0 % pass, 12 ms"),
     ]
     fails = {"name": "a.x / b.x > 2", "kind": "raising", "in": 4, "out": 1, "ms": 0}
-    (last,) = funnel({"funnel": [{"stream": "b", "from": ["a"], "inTime": 9, "into": 4, "tests": [fails]}]})
-    assert last.steps[-1].note == "may raise an error, 25 % pass"
+    (risky,) = funnel({"funnel": [{"stream": "b", "from": ["a"], "inTime": 9, "into": 4, "tests": [fails]}]})
+    assert risky.steps[-1].note == "may raise an error, 25 % pass"
     assert hop.steps[0].share == 1.0 and hop.steps[3].share == 0.0
     assert [step.nearly for step in hop.steps] == [(), (), (), ("nearly: a.x = 1.5, b.x = 2.5",)]
     assert funnel({}) == ()

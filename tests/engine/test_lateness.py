@@ -4,11 +4,13 @@ import doctest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from watersmeet.engine import delays
 from watersmeet.engine.lateness import late_rows
+from watersmeet.model.duration import LONGEST
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import Sliding
 from watersmeet.placement import Central
@@ -112,6 +114,17 @@ def test_the_delay_of_few_rows_does_not_decide() -> None:
 
 
 def test_streams_of_inner_joins_are_told_apart() -> None:
-    inner = batch(10, 0, inner={"ab": batch(10, 5)})
-    (notice,) = late_rows([inner])
-    assert notice.kind == "late ab/b" and notice.says.startswith("Stream 'b' of join 'ab': 50% of its rows")
+    inner = batch(10, 0, inner={"ab": batch(10, 5, inner={"b": batch(10, 5)})})
+    first, second = late_rows([inner])
+    assert first.kind == "late ab/b" and first.says.startswith("Stream 'b' of join 'ab': 50% of its rows")
+    assert second.kind == "late ab/b/b" and second.says.startswith("Stream 'b' of join 'ab/b': 50% of its rows")
+
+
+def test_times_at_both_ends_of_the_range() -> None:
+    ends = np.array([-(2**63), 2**63 - 1])
+    assert max(delays.delays(2**63 - 1, ends)) <= LONGEST and min(delays.delays(2**63 - 1, ends)) == 1
+
+
+def test_what_an_earlier_version_did_not_record() -> None:
+    (notice,) = late_rows([{"streams": {"b": {"rows": 2, "late": 1}}}])
+    assert notice.says.endswith("(1 of 2); a longer delay would have kept them.")

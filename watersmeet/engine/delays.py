@@ -6,6 +6,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from watersmeet.model.duration import LONGEST
+
 
 def quantile(weighted: Iterable[tuple[float, int]], share: float) -> float | None:
     """Return the least value that covers a share of all weights; None if there are no weights.
@@ -34,7 +36,7 @@ def delays(latest: int, times: NDArray[np.int64]) -> Counter[int]:
     >>> delays(100_000_000, np.array([65_800_000, 65_200_000, 99_000_000]))
     Counter({35000000: 2, 1000000: 1})
     """
-    behind = np.maximum(latest - times, 1)
-    digit = np.maximum(10 ** np.floor(np.log10(behind) - 1), 1).astype(np.int64)
-    lengths, counts = np.unique(-(-behind // digit) * digit, return_counts=True)
-    return Counter(dict(zip(lengths.tolist(), counts.tolist(), strict=True)))
+    behind = np.clip(latest - times.astype(np.float64), 1, LONGEST)  # [!] whole numbers might overflow
+    digit = np.maximum(10 ** np.floor(np.log10(behind) - 1), 1)
+    lengths, counts = np.unique(np.ceil(behind / digit) * digit, return_counts=True)
+    return Counter(dict(zip(map(int, lengths), counts.tolist(), strict=True)))

@@ -7,7 +7,6 @@ from watersmeet.engine.delays import quantile
 from watersmeet.engine.intake import StreamIntake
 from watersmeet.engine.warnings import Notice
 from watersmeet.model.duration import rounded_up, spelled
-from watersmeet.model.query import StreamSpec
 from watersmeet.state.manifest import StreamState
 
 LATE_SHARE = 0.05
@@ -19,22 +18,19 @@ MOST = 0.99
 Progress = Mapping[str, Any]
 
 
-def needed_delay(
-    spec: StreamSpec, old: StreamState, mark: int | None, watermark: int | None, seen: StreamIntake
-) -> dict[str, float]:
+def needed_delay(old: StreamState, mark: int | None, watermark: int | None, seen: StreamIntake) -> dict[str, float]:
     """Return the delay, in milliseconds, that would have kept a batch's late rows: all (`max`), or 99 % (`p99`).
 
     Empty if there are none, or if the stream was idle when the watermark passed them: no delay would have kept them.
 
     Args:
-        spec: The stream.
-        old: Its state before the batch.
+        old: The stream's state before the batch.
         mark: Its watermark then.
         watermark: The join's.
         seen: What the batch brought of it.
     """
     passed_by = old.idle or mark is None or watermark is None or watermark > mark
-    if not seen.delays or passed_by or (spec.nested is not None and not spec.nested.delayed):
+    if not seen.delays or passed_by:
         return {}
     most = quantile(seen.delays.items(), MOST) or 0.0
     return {"p99": most / 1000, "max": max(seen.delays) / 1000}
@@ -63,7 +59,7 @@ def _late_rows(batches: Sequence[Progress], share: float, within: str) -> list[N
             notices.append(Notice(f"late {within}{name}", _sentence(name, within, rows, late, parts)))
     for name in batches[-1].get("inner", {}):
         inner = [batch["inner"][name] for batch in batches if name in batch.get("inner", {})]
-        notices += _late_rows(inner, share, f"{name}/")
+        notices += _late_rows(inner, share, f"{within}{name}/")
     return notices
 
 
@@ -79,6 +75,8 @@ def _sentence(name: str, within: str, rows: int, late: int, parts: Sequence[Prog
 def _advice(parts: Sequence[Progress]) -> str:
     known = [(part["neededDelayMs"], part["late"]) for part in parts if part.get("neededDelayMs")]
     most = quantile(((needed["p99"], late) for needed, late in known), MOST)
+    if most is None and any(part["late"] and "neededDelayMs" not in part for part in parts):
+        return "a longer delay would have kept them"  # an earlier version did not record which
     if most is None:
         return "it had been idle, and the watermark moved on without it: a longer idle='...' would have kept them"
     kept = "them" if most >= max(needed["max"] for needed, _ in known) else "nearly all of them"

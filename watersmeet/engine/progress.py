@@ -133,7 +133,7 @@ def _streams(
             "stateRows": kept.get(at, 0),
             "latest": state.latest,
             "watermark": mark,
-            "neededDelayMs": needed_delay(spec, *old, before.watermark, seen),
+            "neededDelayMs": needed_delay(*old, before.watermark, seen),
         }
         for at, (spec, state, seen, mark, old) in enumerate(
             zip(plan.query.streams, manifest.streams, taken, marks, earlier, strict=True)

@@ -1,6 +1,6 @@
 """What `progress` tells of a batch as a whole: how long its steps took, how fresh results are, whether it is late."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +45,21 @@ def latency(read: Iterable[tuple[float, int]], now: float) -> dict[str, float]:
     waited = [(now - moment, rows) for moment, rows in read]
     shares = ((name, quantile(waited, share)) for name, share in PERCENTILES)
     return {name: round(1000 * seconds, 1) for name, seconds in shares if seconds is not None}
+
+
+def freshness(progress: Mapping[str, Any]) -> list[str]:
+    """Return in a line how long the last batch took, and how long its rows; nothing before the first.
+
+    >>> freshness({"batchId": 7, "durationMs": {"total": 320.0}, "latencyMs": {"p50": 250.4, "p99": 300.0}})
+    ['batch 7 took 320 ms; latency from reading a row to its results in the sink: 250 ms, for 99 % at most 300 ms']
+    """
+    took, waited = progress.get("durationMs"), progress.get("latencyMs")
+    if not took or not waited:
+        return []
+    return [
+        f"batch {progress['batchId']} took {took['total']:.0f} ms; latency from reading a row to its results in the "
+        f"sink: {waited['p50']:.0f} ms, for 99 % at most {waited['p99']:.0f} ms"
+    ]
 
 
 def late_or_not(

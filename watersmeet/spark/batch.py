@@ -39,6 +39,7 @@ from watersmeet.runtime.protocol import (
     Warn,
     Withdraw,
 )
+from watersmeet.runtime.timing import freshness
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.spark import observed
 from watersmeet.spark.catalyst import said
@@ -183,7 +184,8 @@ class BatchRunner(Runtime):
         shown = [explain(op.query, op.strategy, op.ordering, own, op.host) for op, own in parts]
         hints = [f"hint: {hint}" for progress in self.protocol.history for hint in progress.get("hints", ())]
         told = state.progress.get("spilling")
-        return "\n".join([*drawn(self.tree, state), *shown, *hints, *(lines(told) if told else ())])
+        last = freshness(state.progress)
+        return "\n".join([*drawn(self.tree, state), *shown, *hints, *last, *(lines(told) if told else ())])
 
     def parameters(self) -> Parameters:
         """Return what the last batches measured, as the cost model takes it."""
