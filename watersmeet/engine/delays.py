@@ -36,7 +36,7 @@ def delays(latest: int, times: NDArray[np.int64]) -> Counter[int]:
     >>> delays(100_000_000, np.array([65_800_000, 65_200_000, 99_000_000]))
     Counter({35000000: 2, 1000000: 1})
     """
-    behind = np.clip(latest - times.astype(np.float64), 1, LONGEST)  # [!] whole numbers might overflow
+    behind = np.maximum(latest - times.astype(np.float64), 1)  # [!] whole numbers might overflow
     digit = np.maximum(10 ** np.floor(np.log10(behind) - 1), 1)
-    lengths, counts = np.unique(np.ceil(behind / digit) * digit, return_counts=True)
+    lengths, counts = np.unique(np.minimum(np.ceil(behind / digit) * digit, LONGEST), return_counts=True)
     return Counter(dict(zip(map(int, lengths), counts.tolist(), strict=True)))
