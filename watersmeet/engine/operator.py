@@ -202,7 +202,7 @@ class Operator:
         dead = _newly_dead(plan, tasks) + sum(
             chunks[key].live for key in gone if not self.query.streams[chunks[key].stream].refreshed
         )
-        shown = progress(after, plan, intakes, taken, tasks, dead, used)
+        shown = progress(before, after, plan, intakes, taken, tasks, dead, used)
         seen = self.view(after)
         shown["placement"] = plan.layout.facts(seen)
         shown["changes"] = changes(before.progress, shown)

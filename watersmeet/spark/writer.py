@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watersmeet.adapt.findings import defined
+from watersmeet.engine.lateness import LATE_SHARE
 from watersmeet.engine.sides import SIDES
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.model.duration import microseconds
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from watersmeet.spark.join import Join
 
 OWN_OPTIONS = {
-    *("checkpointLocation", "path", "exchange", "durable", "samples", "nearMisses", "openBytes"),
+    *("checkpointLocation", "path", "exchange", "durable", "samples", "nearMisses", "openBytes", "lateWarning"),
     *(f"{kind}Path" for kind in SIDES),
 }
 Consume = Callable[[DataFrame, int], None]
@@ -173,6 +174,7 @@ class JoinWriter:
         samples = checks.samples(self._options.get("samples"), join.stream_columns)
         near_misses = checks.whole("nearMisses", self._options.get("nearMisses", "0"))
         durable = checks.switch("durable", self._options.get("durable", "true"))
+        late_share = checks.share("lateWarning", self._options.get("lateWarning", str(LATE_SHARE)))
         opened = bytes_of(self._options["openBytes"], "option 'openBytes'") if "openBytes" in self._options else 0
         sink, sides = self._sink(), self._sides()
         kept = location.inside("watersmeet")
@@ -196,8 +198,9 @@ class JoinWriter:
             )
             where, told = host(spark, shared=chosen != "shuffle"), (bool(sides), samples, near_misses)
             joins = tree.operators(store, run, where, *told)
+            checkpoint = Checkpoint(kept, name, store, lease, offsets)
             runner = BatchRunner(
-                tree, joins, Checkpoint(kept, name, store, lease, offsets), outputs, chosen, self._due()
+                tree, joins, checkpoint, outputs, chosen, self._due(), name=self._name, late_share=late_share
             )
             if tree.spill is not None:
                 slots = joins.operator.host.slots or 1
