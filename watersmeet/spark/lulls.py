@@ -51,24 +51,28 @@ class Lulls(threading.Thread):
         """Look for lulls until the query is over."""
         while not self._stopped.wait(LOOKED):
             if not self._query.isActive:
-                if self.ends and self._query.exception() is None and self._runner.error is None:
-                    self._try(self._close if self._runner.final else partial(self._runner.settle, lambda: False))
+                if self.ends and self._query.exception() is None:
+                    self._try(self._end)
                 return
             seconds = self._slack()
             if seconds >= LEAST and self._runner.protocol.state.batch != self._vain:
                 self._try(partial(self._pay, seconds))
 
-    def _close(self) -> None:
-        """Close everything for good.
+    def _end(self) -> None:
+        """Pay all that is owed; if that is asked for, close everything for good.
 
         Raises:
-            StateError: If there may be rows left to read.
+            StateError: If it can't be closed, since there may be rows left to read.
         """
-        if not has_read_everything(self._query):
+        if not self._runner.final:
+            if self._runner.error is None:
+                self._runner.settle(lambda: False)
+        elif has_read_everything(self._query):
+            self._runner.finish()
+        else:
             raise StateError(
                 "The query was stopped before it had read all there is, and was not closed: start it again to go on."
             )
-        self._runner.finish()
 
     def _pay(self, seconds: float) -> None:
         """Run a round; where there is nothing to pay, there won't be before the next batch."""

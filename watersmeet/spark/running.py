@@ -193,6 +193,8 @@ class JoinQuery:
         try:
             yield
         except StreamingQueryException as error:
+            if self._lulls is not None:
+                self._lulls.end()  # [!] until it notices by itself, the checkpoint would not be free
             if not isinstance(self._runner.error, Stopped):
                 told = self._ours(error) or error
                 raise told from told.__cause__
