@@ -17,6 +17,7 @@ from watersmeet.engine.sides import SIDES
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.model.duration import microseconds
 from watersmeet.model.size import bytes_of
+from watersmeet.runtime.protocol import closed_for_good
 from watersmeet.spark import checks, observed, tables
 from watersmeet.spark.asking import write_down
 from watersmeet.spark.batch import BatchRunner, Checkpoint, description, what
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
     from watersmeet.spark.join import Join
 
 OWN_OPTIONS = {
-    *("checkpointLocation", "path", "exchange", "durable", "samples", "nearMisses", "openBytes", "lateWarning"),
+    *("checkpointLocation", "path", "exchange", "durable", "final"),
+    *("samples", "nearMisses", "openBytes", "lateWarning"),
     *(f"{kind}Path" for kind in SIDES),
 }
 Consume = Callable[[DataFrame, int], None]
@@ -175,6 +177,7 @@ class JoinWriter:
         near_misses = checks.whole("nearMisses", self._options.get("nearMisses", "0"))
         durable = checks.switch("durable", self._options.get("durable", "true"))
         late_share = checks.share("lateWarning", self._options.get("lateWarning", str(LATE_SHARE)))
+        final = checks.final(self._options.get("final", "false"), self._trigger)
         opened = bytes_of(self._options["openBytes"], "option 'openBytes'") if "openBytes" in self._options else 0
         sink, sides = self._sink(), self._sides()
         kept = location.inside("watersmeet")
@@ -182,6 +185,9 @@ class JoinWriter:
         store, offsets = Store(kept.arrow, durable, opened), Offsets(Store(location.arrow))
         left = manifests.last(store)
         offsets.check_done(None if left is None else left.offered)
+        ends = any(self._trigger.get(name) for name in ("availableNow", "once"))
+        if left is not None and left.final and not ends:
+            raise StateError(closed_for_good(store.root))
         tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
         with checks.writable(location.spark):
             store.check()
@@ -200,7 +206,15 @@ class JoinWriter:
             joins = tree.operators(store, run, where, *told)
             checkpoint = Checkpoint(kept, name, store, lease, offsets)
             runner = BatchRunner(
-                tree, joins, checkpoint, outputs, chosen, self._due(), name=self._name, late_share=late_share
+                tree,
+                joins,
+                checkpoint,
+                outputs,
+                chosen,
+                self._due(),
+                name=self._name,
+                late_share=late_share,
+                final=final,
             )
             if tree.spill is not None:
                 slots = joins.operator.host.slots or 1
@@ -213,7 +227,6 @@ class JoinWriter:
             rows = tree.input(bool(sides))
             rows = observed.observing(rows) if runner.observed else rows
             query = self._stream(rows, location).foreachBatch(runner).start()
-            ends = any(self._trigger.get(name) for name in ("availableNow", "once"))
             return JoinQuery(query, join, runner, ends)
         except BaseException:
             lease.end()
