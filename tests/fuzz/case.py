@@ -227,8 +227,8 @@ def _window(window: oracle.Window) -> timedelta | Window | None:
             return timedelta(microseconds=size)
         case oracle.Count(rows):
             return wm.count(rows)
-        case oracle.Hopping(size, step):
-            return wm.hopping(timedelta(microseconds=size), timedelta(microseconds=step))
+        case oracle.Hopping(size, step, closed):
+            return wm.hopping(timedelta(microseconds=size), timedelta(microseconds=step), closed)
         case _:
             return None
 

@@ -161,6 +161,18 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """That the event time of one stream's member is at most so many microseconds later than that of another's.
+
+    Fewer than none say that it is earlier by at least as many.
+    """
+
+    later: int
+    earlier: int
+    micros: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fixed:
     """That a column has one value in every result.
 
@@ -195,6 +207,7 @@ class Conjunct:
             Spark decides the closest.
         why: Why DuckDB can't answer, for people; empty if it can.
         clause: Which of the conditions it is, in written order.
+        gaps: How far apart it lets event times be.
     """
 
     text: str
@@ -210,6 +223,7 @@ class Conjunct:
     near: "tuple[Comparison, ...]" = ()
     why: str = ""
     clause: int = 0
+    gaps: tuple[Gap, ...] = ()
 
     @property
     def streams(self) -> frozenset[int]:

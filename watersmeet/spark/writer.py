@@ -35,7 +35,7 @@ from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.workers import save_space
 from watersmeet.spilling import Controller
 from watersmeet.state import manifest as manifests
-from watersmeet.state.claim import claim
+from watersmeet.state.claim import claim, described
 from watersmeet.state.store import Store
 
 if TYPE_CHECKING:
@@ -180,7 +180,6 @@ class JoinWriter:
         store, offsets = Store(kept.arrow, durable, opened), Offsets(Store(location.arrow))
         left = manifests.last(store)
         offsets.check_done(None if left is None else left.offered)
-        tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
         with checks.writable(location.spark):
             store.check()
             save_space(spark)
@@ -188,6 +187,8 @@ class JoinWriter:
             lease = take(store)
         try:
             warm_up(spark, chosen)
+            join = join.continued(described(store))
+            tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
             name, run = claim(store, description(tree), sink.output, sink.layout), uuid.uuid4().hex[:12]
             outputs = Outputs(
                 sink.written_by(name, run, durable),
