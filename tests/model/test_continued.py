@@ -44,8 +44,8 @@ def test_a_delay_that_nobody_wrote_is_the_checkpoints(source: DelayFrom) -> None
     assert found.streams[0].delay == 0 and found.description() == before.description()
     reason = "by its frame's watermark" if source == "watermark" else "by default"
     assert [*kept_delays(now, found)] == [
-        f"Stream 'a' keeps the delay of its checkpoint, 0 seconds: {reason} it would now be 10 minutes. For that, start "
-        "with a new checkpoint."
+        f"Stream 'a' keeps the delay of its checkpoint, 0 seconds: {reason} it would now be 10 minutes. For that, "
+        "start with a new checkpoint."
     ]
 
 
