@@ -157,3 +157,26 @@ def test_a_window_that_is_too_short_would_lose_results(tmp_path: Path) -> None:
     case = {"form": form, "hows": ("inner", "anti"), "keyed": False, "batches": batches, "delays": [9, 9]}
     run, wanted = joined(case | {"strategies": [Central()], "exchanges": ["local"]}, str(tmp_path))
     assert before_the_end(run.results) != wanted
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_buckets_let_the_state_of_inner_joins_go(tmp_path: Path, raises: bool) -> None:
+    """Not where a condition may raise: what is gone can't be asked."""
+    form = FORMS[5]
+    made = query_of(form, ("inner", "anti"), [2, 2], keyed=False)
+    specs = tuple(replace(spec, window=Window(), derived=False) for spec in made.streams)
+    conjuncts = tuple(replace(conjunct, raises=raises) for conjunct in made.conjuncts)
+    run, arrivals = Run(Query(specs, conjuncts), Store(str(tmp_path))), []
+    for batch in range(10):
+        rows = [
+            (n, {"id": 0, "ts": 20 * batch + t, "bucket": (20 * batch + t) // 6, "k": 0})
+            for n in "ab"
+            for t in range(20)
+        ]
+        arrivals += [oracle.Arrival(batch, name, row["ts"], content_key(row), row) for name, row in rows]
+        run.step(Central(), [("ab".index(name), row) for name, row in rows])
+    streams = [oracle.Stream(name, oracle.Unbounded(), 2) for name in "ab"]
+    wanted = oracle.join(streams, arrivals, lambda rows: bool(form.holds(rows["a"]["ts"], rows["b"]["ts"])))
+    assert run.results == wanted.results
+    assert (run.progress[-1]["distinctRows"] == 400) is raises
+    assert raises or max(p["distinctRows"] for p in run.progress) <= 100
