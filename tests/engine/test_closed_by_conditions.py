@@ -5,7 +5,7 @@ the engine is shown rows so late that everything before them must be closed.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +30,7 @@ from watersmeet.testing.run import Run, content_key
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("bucket", pa.int64()), ("k", pa.int64())])
 BUCKET, END = 6, 1000
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def query_of(form: Form, hows: tuple[How, ...], delays: list[int], keyed: bool) 
 def wanted_of(case: dict[str, Any], arrivals: list[oracle.Arrival]) -> Counter[Any]:
     form, hows, names = case["form"], case["hows"], "abc"[: len(case["hows"])]
 
-    def holds(name: str, rows: dict[str, Row]) -> bool:
+    def holds(name: str, rows: Mapping[str, Row]) -> bool:
         one, two = rows["a"], rows[name]
         keyed = not case["keyed"] or (one["k"] is not None and one["k"] == two["k"])
         return bool(form.holds(one["ts"], two["ts"])) and keyed
@@ -79,7 +79,7 @@ def wanted_of(case: dict[str, Any], arrivals: list[oracle.Arrival]) -> Counter[A
     streams = [oracle.Stream(name, oracle.Unbounded(), case["delays"][at]) for at, name in enumerate(names)]
     how: Any = {name: hows[at] for at, name in enumerate(names) if hows[at] != "inner"}
 
-    def where(rows: dict[str, Row]) -> bool:
+    def where(rows: Mapping[str, Row]) -> bool:
         return all(holds(name, rows) for name in rows if name != "a")
 
     on: Any = {name: lambda rows, name=name: holds(name, rows) for name in how}

@@ -83,12 +83,12 @@ class Data:
             product *= sum(row.stream == at for row in self.rows)
         return product
 
-    def delays(self) -> list[int]:
-        """The streams' delays, the default filled in: as far as the largest time window."""
+    def delays(self, by_conditions: int) -> list[int]:
+        """The streams' delays, the default filled in: as far as the largest time window or, without one, conditions."""
         sizes = [
             shape.window.size for shape in self.shapes if isinstance(shape.window, oracle.Sliding | oracle.Hopping)
         ]
-        return [max(sizes, default=0) if shape.delay is None else shape.delay for shape in self.shapes]
+        return [max(sizes, default=by_conditions) if shape.delay is None else shape.delay for shape in self.shapes]
 
 
 def quoted(name: str) -> str:

@@ -23,8 +23,11 @@ LATE = 900
 """The ads of rows that come too late, for either of the two."""
 
 
-def batches(ad: str, time: str, rows: list[list[tuple[int, float]]]) -> list[pa.Table]:
-    """Return batches of (ad, seconds)."""
+Rows = list[tuple[int, float]]
+"""Ads, and seconds."""
+
+
+def batches(ad: str, time: str, rows: list[Rows]) -> list[pa.Table]:
     return [
         pa.table(
             {
@@ -36,25 +39,24 @@ def batches(ad: str, time: str, rows: list[list[tuple[int, float]]]) -> list[pa.
     ]
 
 
-def impressions() -> list[list[tuple[int, float]]]:
-    """An ad every other second, 20 a batch, every third one up to 9 seconds late; then what closes all before it."""
-    found = [[(at, 2 * at - 9 * (at % 3 == 0)) for at in range(20 * b, 20 * b + 20)] for b in range(6)]
-    found[4] += [(LATE, 1.0)]
-    return [*found, *([(1000 + at, 4000.0 + 100 * at)] for at in range(3))]
-
-
-def clicks() -> list[list[tuple[int, float]]]:
-    """A click on every other ad, some of them too late for it, up to 19 seconds out of order."""
-    delays = (0, 5, 59.999999, 60, 60.000001, 75)
-    found = [
-        [
-            (at, 2 * at - 9 * (at % 3 == 0) + delays[at % 6] - 0.5 * (at % 5 == 4))
-            for at in range(20 * b, 20 * b + 20, 2)
-        ]
-        for b in range(6)
+def arriving(rows: list[tuple[int, float, float]]) -> list[Rows]:
+    """Return (ad, time, delay) in batches of a minute by when they arrive; then what closes all before it."""
+    found: list[Rows] = [
+        [(ad, at) for ad, at, delay in rows if (at + delay) // 60 == minute] for minute in range(-1, 6)
     ]
-    found[4] += [(2, 3.0), (LATE, 2.0)]
-    return [*found, *([(1000 + at, 4000.0 + 100 * at)] for at in range(3))]
+    return [*found, *([(1000 + at, 4000.0 + 100 * at)] for at in range(2))]
+
+
+def impressions() -> list[Rows]:
+    """An ad every other second, every third one 9 seconds late; one that is far too late for anybody."""
+    return arriving([*((at, 2.0 * at, 9.0 * (at % 3 == 0)) for at in range(120)), (LATE, 1.0, 250.0)])
+
+
+def clicks() -> list[Rows]:
+    """A click on every other ad, up to 18 seconds late, some just within the minute and some just after it."""
+    after = (0, 5, 59.999999, 60, 60.000001, 75)
+    found = [(at, 2 * at + after[at // 2 % 6], at * 7 % 19) for at in range(0, 120, 2)]
+    return arriving([*found, (2, 5.0, 250.0), (LATE, 2.0, 250.0)])
 
 
 def frames(spark: SparkSession, folder: Path) -> tuple[DataFrame, DataFrame]:
