@@ -42,9 +42,9 @@ def explain(
         time = stream.schema.field(stream.time).name
         own = stream.nested is not None and not stream.nested.delayed
         delay = "a join with a watermark of its own" if own else _delay(stream)
-        window = f"{stream.window.describe()}{' by conditions on event times' if stream.derived else ''}"
         optional = f", {ASKED[query.optional[at]]}" if at in query.optional else ""
-        timed = f"{window} on {time}, {delay}"
+        by = " (by conditions on event times)" if stream.derived else ""
+        timed = f"{stream.window.describe()} on {time}{by}, {delay}"
         read = f"a table, read {'for each batch' if stream.refreshed else 'once'}"
         lines.append(f"  {stream.name}: {read if stream.table else timed}{optional}")
         lines += _computed(stream)
@@ -70,9 +70,9 @@ def _delay(stream: StreamSpec) -> str:
 
 DELAYED = {
     "given": "",
-    "watermark": " by its frame's watermark",
-    "windows": " by the largest window",
-    "conditions": " by conditions on event times",
+    "watermark": " (its frame's watermark)",
+    "windows": " (the largest window)",
+    "conditions": " (by conditions on event times)",
 }
 """Where a delay comes from, in words."""
 ASKED = {

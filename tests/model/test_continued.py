@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.model.continued import continued, kept_delays
-from watersmeet.model.query import DelayFrom, Query, StreamSpec
+from watersmeet.model.query import OWN_TIME, DelayFrom, Nested, Query, StreamSpec
 from watersmeet.model.windows import Hopping, Sliding, Window
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
@@ -58,6 +58,13 @@ def test_a_microsecond_is_not_worth_a_sentence() -> None:
     now, before = join(Window()), join(Window(), TEN + 1)
     found = continued(now, before.description())
     assert found.streams[0].delay == TEN + 1 and not [*kept_delays(now, found)]
+
+
+def test_the_delay_of_a_join_with_a_watermark_of_its_own_is_not_used() -> None:
+    now = join(Window())
+    inner = replace(now.streams[0], nested=Nested(OWN_TIME, delayed=False))
+    now = replace(now, streams=(inner, now.streams[1]))
+    assert not [*kept_delays(now, continued(now, join(Window(), 0).description()))]
 
 
 @pytest.mark.parametrize("stored", [{}, {"window of 'a'": 5, "delay of 'a'": 7}, {"delay of 'a'": "long"}])

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tests.budget import one_in
+from tests.versions import is_there
 from watersmeet.model.query import StreamSpec
 from watersmeet.model.windows import Window
 from watersmeet.spark.catalyst import items
@@ -49,6 +50,8 @@ def reaches(spark: SparkSession, condition: str, time: int = 0) -> tuple[int | N
 EXACT: dict[str, tuple[int | None, int | None]] = {
     "l.ts = r.ts": (0, 0),
     "l.ts <=> r.ts": (0, 0),
+    "struct(l.id, l.ts) = struct(r.id, r.ts)": (0, 0),
+    "date_trunc('second', l.ts) <=> date_trunc('second', r.ts)": (None, None),
     "l.ts < r.ts": (-1, None),
     "l.ts BETWEEN r.ts AND r.ts + INTERVAL 10 MINUTES": (10 * MINUTE, 0),
     "l.ts < r.ts + 5 * INTERVAL 1 SECOND": (5 * SECOND - 1, None),
@@ -108,6 +111,9 @@ IN_UTC: dict[str, tuple[int | None, int | None]] = {
     "timestampdiff(SECOND, r.ts, l.ts) < 600": (10 * MINUTE - 1, None),
     "CAST(CAST(l.ts AS date) AS timestamp) <= r.ts": (DAY - 1, None),
 }
+if is_there("time_bucket"):
+    IN_UTC["time_bucket(INTERVAL 10 MINUTES, l.ts) = time_bucket(INTERVAL 10 MINUTES, r.ts)"] = (10 * MINUTE - 1,) * 2
+    IN_UTC["time_bucket(INTERVAL 2 DAYS, l.ts) = time_bucket(INTERVAL 2 DAYS, r.ts)"] = (2 * DAY - 1, 2 * DAY - 1)
 """What they say where clocks always show UTC; elsewhere they say less."""
 
 

@@ -129,13 +129,13 @@ def test_a_row_at_the_watermark_is_late_for_spark_alone(spark: SparkSession, tmp
 def test_the_delay_is_the_watermarks(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "data"
     told = explained(ported(spark, data, "inner"), capsys)
-    assert "i: unbounded on impressionTime, delay 10 seconds by its frame's watermark\n" in told
-    assert "c: unbounded on clickTime, delay 20 seconds by its frame's watermark\n" in told
+    assert "i: unbounded on impressionTime, delay 10 seconds (its frame's watermark)\n" in told
+    assert "c: unbounded on clickTime, delay 20 seconds (its frame's watermark)\n" in told
     assert "c: unbounded on clickTime, delay 3 seconds\n" in explained(
         ported(spark, data, "inner", delay="3 s"), capsys
     )
     left = explained(ported(spark, data, "leftOuter"), capsys)
-    assert "i: sliding 1 minute, inclusive by conditions on event times on impressionTime, delay 10 seconds by" in left
+    assert "i: sliding 1 minute, inclusive on impressionTime (by conditions on event times), delay" in left
     one, two = (frame.withColumn("clickTime", F.col("clickTime")) for frame in frames(spark, data)[1:] * 2)
     renamed = one.select(F.col("clickTime").alias("at"), "clickAdId")
     joined = wm.join(
@@ -154,7 +154,7 @@ def test_without_watermarks_and_windows_conditions_give_the_delay(
         streams = wm.stream("i", one, time="impressionTime"), wm.stream("c", two, time="clickTime")
         return wm.join(*streams, where=where)
 
-    assert "delay 1 minute by conditions on event times\n" in explained(join(NEAR), capsys)
+    assert "delay 1 minute (by conditions on event times)\n" in explained(join(NEAR), capsys)
     assert join("impressionTime < clickTime + interval 90 seconds").query.streams[0].delay == 90 * SECOND
     assert join("impressionTime < clickTime").query.streams[0].delay == 0
     assert join("impressionAdId = clickAdId").query.streams[0].delay == 0
@@ -207,3 +207,12 @@ def test_checkpoints_keep_a_wider_window_than_conditions_now_give(spark: SparkSe
     assert one_result == other and other
     with pytest.raises(wm.DefinitionError, match=r"window of 'i' was 'sliding 60\.000001 s' and is now 'sliding 61 s'"):
         run(join(window="61 seconds"), tmp_path, "old")
+
+
+def test_buckets_by_sparks_window_are_refused_with_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+    one, two = frames(spark, tmp_path / "data")
+    streams = wm.stream("i", one, time="impressionTime"), wm.stream("c", two, time="clickTime")
+    with pytest.raises(
+        wm.SqlError, match=r"window\(\.\.\) can't be compared between streams; give both window=wm.tumbl"
+    ):
+        wm.join(*streams, where="window(impressionTime, '10 minutes') = window(clickTime, '10 minutes')")

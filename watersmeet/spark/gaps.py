@@ -124,7 +124,10 @@ class Gaps:
         Args:
             condition: A node of Spark's tree, resolved, over the streams as struct columns.
         """
-        found = self._reaches(condition, holds=True)
+        try:
+            found = self._reaches(condition, holds=True)
+        except Py4JError:  # another version of Spark, in which a node has other parts
+            return ()
         return tuple(Gap(later, earlier, micros) for (later, earlier), micros in sorted(found.items()))
 
     @property
@@ -258,7 +261,8 @@ class Gaps:
         value, factor = (self._sum(_uncast(part)) for part in items(inner.children()))
         if value is None or not value.scale or factor is None or factor.scale or factor.low <= 0:
             return None
-        exact = value.most <= EXACT_DOUBLE and factor.low.denominator == 1 and not value.grain % value.scale
+        whole = factor.low.denominator == 1 and not value.grain % value.scale
+        exact = whole and max(value.most, factor.low) <= EXACT_DOUBLE
         near = 0 if exact else -(-value.most * value.scale * 4 // EXACT_DOUBLE // 1000) * 1000
         return _whole(value, value.scale * factor.low).within(-near, near)
 
@@ -274,9 +278,10 @@ class Gaps:
         value, factor = (self._sum(part) for part in parts[:2])
         if value is None or not value.scale or factor is None or factor.scale or factor.low <= 0:
             return None
-        lost, zero = _lost(value, value.scale * factor.low), Fraction(0)
-        low = zero if kind_of(node) == "Pmod" else -lost
-        return Sum({}, low, lost, value.scale, value.grain, factor.low)
+        unit = value.scale * factor.low
+        lost = _lost(value, unit)
+        low = Fraction(0) if kind_of(node) == "Pmod" else -lost
+        return Sum({}, low, lost, value.scale, _common(value.grain, unit), factor.low)
 
     def _unix(self, node: Any, parts: Sequence[Any]) -> Sum | None:
         value, unit = self._time(parts[0]), Fraction(UNIX[kind_of(node)])
@@ -376,7 +381,7 @@ class Gaps:
             return value
         moved = floor(max(abs(value.low), abs(value.high)))
         drift = self._clocks.drift(moved) if moved else 0
-        return value.within(-drift, drift, local=True)
+        return value.within(-drift, drift, local=True, grain=Fraction(1))  # offsets are of any seconds
 
     def _difference_in_units(self, node: Any, parts: Sequence[Any]) -> Sum | None:
         """Return `timestampdiff(unit, start, end)`, which is cut off towards zero."""
