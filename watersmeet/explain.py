@@ -6,7 +6,7 @@ from typing import Any
 from watersmeet.engine.funnel import lines as lines_of
 from watersmeet.engine.plan import UNKNOWN, Host, led, start, view
 from watersmeet.kernel.steps import Step, entry_conjuncts, step, steps
-from watersmeet.model.duration import seconds
+from watersmeet.model.duration import spelled
 from watersmeet.model.metadata import Speaking
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.ordering import JoinOrder, Ordering
@@ -41,9 +41,10 @@ def explain(
     for at, stream in enumerate(query.streams):
         time = stream.schema.field(stream.time).name
         own = stream.nested is not None and not stream.nested.delayed
-        delay = "a join with a watermark of its own" if own else f"delay {seconds(stream.delay)}"
+        delay = "a join with a watermark of its own" if own else _delay(stream)
         optional = f", {ASKED[query.optional[at]]}" if at in query.optional else ""
-        timed = f"{stream.window.describe()} on {time}, {delay}"
+        by = " (by conditions on event times)" if stream.derived else ""
+        timed = f"{stream.window.describe()} on {time}{by}, {delay}"
         read = f"a table, read {'for each batch' if stream.refreshed else 'once'}"
         lines.append(f"  {stream.name}: {read if stream.table else timed}{optional}")
         lines += _computed(stream)
@@ -63,6 +64,18 @@ def explain(
     return "\n".join(lines)
 
 
+def _delay(stream: StreamSpec) -> str:
+    """Return a stream's delay, and where it comes from."""
+    return f"delay {spelled(stream.delay)}{DELAYED[stream.delay_from] if stream.delay else ''}"
+
+
+DELAYED = {
+    "given": "",
+    "watermark": " (its frame's watermark)",
+    "windows": " (the largest window)",
+    "conditions": " (by conditions on event times)",
+}
+"""Where a delay comes from, in words."""
 ASKED = {
     "left": "optional: results have NULL where there is no partner",
     "semi": "only asked: there must be a partner",

@@ -113,7 +113,7 @@ def printed(view: View) -> str:
 
 
 def test_page_and_terminal_say_what_bars_mean(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    watch(str(folder), console=Console(width=150))
+    watch(str(folder), console=Console(width=190))
     shown, html = capsys.readouterr().out, page("").decode()
     for text in (shown, html):
         assert "bars on a logarithmic scale" in text and "Leaves state next" in text
@@ -145,7 +145,7 @@ def test_a_narrow_terminal_cuts_no_word(folder: Path, capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
     assert "…" not in shown and max(map(len, shown.splitlines())) <= width
     for whole in (
-        "sliding 10 s",
+        "sliding 10 seconds",
         "rejected",
         "ahead",
         "22:13:29.0",

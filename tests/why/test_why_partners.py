@@ -217,6 +217,8 @@ def test_some_of_the_required_streams(tmp_path: Path) -> None:
     ("window", "until"),
     [
         (Hopping(10 * MINUTE, 10 * MINUTE), "passes 1970-01-01 00:10:00"),
+        (Hopping(10 * MINUTE, 10 * MINUTE, "left"), "reaches 1970-01-01 00:10:00"),
+        (Sliding(10 * MINUTE + 1), "passes 1970-01-01 00:11:00"),
         (Sliding(10 * MINUTE), "reaches 1970-01-01 00:11:00"),
     ],
 )

@@ -31,7 +31,7 @@ FORMS = (
 )
 """What a stream may promise, as it is written."""
 WINDOW = ("RANGE", "SLIDE", "WATTR", "ROWS")
-"""The words of windows, which stand beside promises."""
+"""The words that windows begin with, which stand beside promises."""
 _NUMBER = re.compile(r"-?\s*\d+(\.\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 
 

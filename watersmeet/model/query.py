@@ -22,6 +22,8 @@ from watersmeet.state.traces import TRACE_TYPE
 How = Literal["inner", "left", "semi", "anti", "full"]
 """What a join asks of a stream: a tuple in every result; one if there is one; that there is one; that there is none; or
 one if there is one, with results of their own for tuples that match nothing."""
+DelayFrom = Literal["given", "watermark", "windows", "conditions"]
+"""Where a stream's delay comes from: its user, its frame's watermark, the largest window, conditions on event times."""
 Tracing = Literal["none", "pending", "results"]
 """What says which groups it came from: nothing; combinations that Spark has to decide; results as well."""
 
@@ -79,6 +81,8 @@ class StreamSpec:
         promises: What the stream says can no longer come.
         table: Whether it is a table: all its rows come in the first batch, at a time before any other, and none later.
         refreshed: Whether it is a table that is read for each batch: the rows of one leave before those of the next.
+        derived: Whether its window follows from conditions on event times.
+        delay_from: Where its delay comes from.
     """
 
     name: str
@@ -94,6 +98,8 @@ class StreamSpec:
     promises: tuple[Promise, ...] = ()
     table: bool = False
     refreshed: bool = False
+    derived: bool = False
+    delay_from: DelayFrom = "given"
 
     def __post_init__(self) -> None:
         kind = self.schema.field(self.time).type
@@ -478,7 +484,7 @@ class Query:
             parts.setdefault("after ON", []).append(conjunct.text)
         for at, stream in enumerate(self.streams):
             if not stream.table:
-                parts[f"window of '{stream.name}'"] = stream.window.describe()
+                parts[f"window of '{stream.name}'"] = stream.window.notation
                 parts[f"delay of '{stream.name}'"] = seconds(stream.delay)
                 parts[f"time column of '{stream.name}'"] = stream.schema.field(stream.time).name
             if stream.refreshed:

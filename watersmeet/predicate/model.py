@@ -161,6 +161,18 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """That the event time of one stream's member is at most so many microseconds later than that of another's.
+
+    Fewer than none say that it is earlier by at least as many.
+    """
+
+    later: int
+    earlier: int
+    micros: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fixed:
     """That a column has one value in every result.
 
@@ -196,6 +208,7 @@ class Conjunct:
         why: Why DuckDB can't answer, for people; empty if it can.
         clause: Which of the conditions it is, in written order.
         on: Streams that must be present though it may not name them: those whose ON it stands in.
+        gaps: How far apart it lets event times be.
     """
 
     text: str
@@ -212,6 +225,7 @@ class Conjunct:
     why: str = ""
     clause: int = 0
     on: tuple[int, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
     @property
     def streams(self) -> frozenset[int]:

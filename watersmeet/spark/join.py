@@ -1,6 +1,7 @@
 """A join of Spark frames, as users hold it: what it looks like, how it runs, how its results are read."""
 
 import atexit
+import logging
 import shutil
 import tempfile
 import uuid
@@ -8,6 +9,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
@@ -22,6 +24,7 @@ from watersmeet.engine.plan import start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.exchange.stages import told
 from watersmeet.explain import explain
+from watersmeet.model.continued import continued, kept_delays
 from watersmeet.model.query import OWN_TIME, RESULT_TIME, Output, Query, Tracing
 from watersmeet.model.windows import Window
 from watersmeet.ordering import Given, Ordering
@@ -222,6 +225,20 @@ class Join:
         made = FrameTree(query, frames, *how, self.told, self.purge_every, self.remember, spill)
         known = {at: frame for at in tables if (frame := self.frames[at]) is not None}
         return replace(made, tables=known, columns=self._columns)
+
+    def continued(self, stored: Mapping[str, Any]) -> "Join":
+        """Return the join as it goes on from a checkpoint, inner joins included; say which delays that keeps.
+
+        Args:
+            stored: The description in the checkpoint; empty if there is none yet.
+        """
+        query = continued(self.query, stored)
+        for sentence in kept_delays(self.query, query):
+            logging.getLogger("watersmeet").warning(sentence)
+        names = {at: f"join '{self.query.streams[at].name}'" for at in self.inner}
+        inner = {at: join.continued(stored.get(names[at], {})) for at, join in self.inner.items()}
+        same = query is self.query and all(join is self.inner[at] for at, join in inner.items())
+        return self if same else replace(self, query=query, inner=inner)
 
     @cached_property
     def _columns(self) -> dict[int, Columns]:

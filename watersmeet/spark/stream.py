@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from warnings import warn
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from watersmeet.errors import DefinitionError
+from watersmeet.errors import DefinitionError, DefinitionWarning
 from watersmeet.model.declared import Constraint, Punctuations
 from watersmeet.model.duration import microseconds
 from watersmeet.model.windows import BEFORE_ALL, Sliding, Window
@@ -35,6 +36,7 @@ class Part:
     declared: Declared
     table: bool = False
     refresh: bool = False
+    watermark: int | None = None
 
     @property
     def session(self) -> SparkSession:
@@ -106,9 +108,11 @@ def stream(
         name: Its name in `where`, `select` and the results.
         frame: A streaming frame of any source, a static one, or a join, whose results are then the tuples.
         time: The event-time column: timestamp or timestamp_ntz; of a join by default its results' `_time`.
-        window: A duration for a sliding window, `wm.count(n)`, `wm.hopping(size, step)`, or None for unbounded.
-        delay: How far out of order its tuples may come; by default as far as the join's largest time window. Of a join
-            that is known, unless `time` is some other column than `_time` or a member's event time.
+        window: A duration for a sliding window, `wm.tumbling(size)`, `wm.hopping(size, step)`, `wm.count(n)`, or None
+            for unbounded.
+        delay: How far out of order its tuples may come; by default what the frame's `withWatermark` says of the time
+            column, or else as far as the join's largest time window or, without windows, as conditions on event times
+            reach. Of a join that is known, unless `time` is some other column than `_time` or a member's event time.
         idle: After what silence the stream no longer holds the watermark; by default never.
         ahead: How far an event time may lie ahead of the clock and of all streams of the join; a row beyond is
             rejected. None for no limit. Results of a join and static frames have none.
@@ -146,8 +150,28 @@ def stream(
         None if idle is None else microseconds(idle, f"idle timeout of stream '{name}'"),
         None if ahead is None else microseconds(ahead, f"ahead of stream '{name}'"),
         declared(name, constraints, punctuations),
+        watermark=None if isinstance(frame, Join) else _watermark(name, frame, column, delay is not None),
     )
     return Stream(part)
+
+
+def _watermark(stream: str, frame: DataFrame, time: str, delayed: bool) -> int | None:
+    """Return the delay of the watermark that a frame has on its time column, in microseconds; None if it has none."""
+    marked = {field.name: int(field.metadata[WATERMARK]) for field in frame.schema if WATERMARK in field.metadata}
+    if time in marked:
+        return marked[time] * 1000
+    for other in marked if not delayed else ():
+        warn(
+            f"Stream '{stream}': its frame has a watermark on '{other}', and its time is '{time}', so that the "
+            f"watermark's delay is not used: give delay='...', or time='{other}'.",
+            DefinitionWarning,
+            stacklevel=3,
+        )
+    return None
+
+
+WATERMARK = "spark.watermarkDelayMs"
+"""Where Spark notes what `withWatermark` says of a column."""
 
 
 def table(name: str, frame: DataFrame, *, refresh: bool = False) -> Stream:

@@ -21,7 +21,7 @@ from watersmeet.errors import SqlError
 from watersmeet.model.query import StreamSpec, Test
 from watersmeet.predicate.constants import fixed_by
 from watersmeet.predicate.expr import Expr, Refusal, fail
-from watersmeet.predicate.model import Column, Conjunct, Dialect, Fixed, PythonPredicate
+from watersmeet.predicate.model import Column, Conjunct, Dialect, Fixed, Gap, PythonPredicate
 from watersmeet.predicate.parse import conjunct
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import SqlNode
@@ -33,6 +33,7 @@ from watersmeet.spark.catalyst import Builder, Part, items, parse, quiet, said
 from watersmeet.spark.convert import Converter, Text, Unplaced
 from watersmeet.spark.doubts import warn_of_casts
 from watersmeet.spark.frames import hidden_name
+from watersmeet.spark.gaps import Gaps
 from watersmeet.spark.hoist import Computed, Hoist, collation
 from watersmeet.spark.names import Names
 from watersmeet.spark.sizes import Sizes
@@ -217,7 +218,7 @@ class _Reader:
         clauses = conjuncts_of(self._tree)
         self._analyse(clauses)
         named = enumerate(zip(clauses, self._partners, strict=True))
-        made = [self._clause(part, of).numbered(at) for at, (part, of) in named]
+        made = [self._clause(part, of).placed(at, self._gaps[at]) for at, (part, of) in named]
         tests = [found for found in made if isinstance(found, _Tested)]
         flags = tuple(made.flag.column for stream in self._hoist.computed for made in stream if made.flag is not None)
         return Where(
@@ -253,6 +254,8 @@ class _Reader:
             check_plan(plan, lambda problem: self._text.error(problem, None))
         self._sizes.analysed(plan)
         read = [node for shown in items(plan.expressions()) for node in items(shown.children())]
+        gaps = Gaps(self._spark, self._streams, self._dialect)
+        self._gaps = [gaps.of(node) for node, _ in zip(read, clauses, strict=False)]
         written = [(self._text.of(part), part, node) for part, node in zip(clauses, read, strict=False)]
         warn_of_casts(self._spark, written, self._dialect)
 
@@ -366,9 +369,10 @@ class _Made:
     calm: tuple[Conjunct, ...]
     careful: tuple[Conjunct, ...]
 
-    def numbered(self, clause: int) -> "_Made":
-        """Return the same with the number of the conjunct."""
-        calm, careful = (tuple(replace(c, clause=clause) for c in found) for found in (self.calm, self.careful))
+    def placed(self, clause: int, gaps: tuple[Gap, ...]) -> "_Made":
+        """Return the same with the number of the conjunct, and how far apart it lets event times be."""
+        both = (self.calm, self.careful)
+        calm, careful = (tuple(replace(c, clause=clause, gaps=gaps) for c in found) for found in both)
         return replace(self, calm=calm, careful=careful)
 
 

@@ -37,7 +37,7 @@ from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.workers import save_space
 from watersmeet.spilling import Controller
 from watersmeet.state import manifest as manifests
-from watersmeet.state.claim import claim
+from watersmeet.state.claim import claim, described
 from watersmeet.state.store import Store
 
 if TYPE_CHECKING:
@@ -188,7 +188,6 @@ class JoinWriter:
         ends = any(self._trigger.get(name) for name in ("availableNow", "once"))
         if left is not None and left.final and not ends:
             raise StateError(closed_for_good(store.root))
-        tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
         with checks.writable(location.spark):
             store.check()
             save_space(spark)
@@ -196,6 +195,8 @@ class JoinWriter:
             lease = take(store)
         try:
             warm_up(spark, chosen)
+            join = join.continued(described(store))
+            tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
             name, run = claim(store, description(tree), sink.output, sink.layout), uuid.uuid4().hex[:12]
             outputs = Outputs(
                 sink.written_by(name, run, durable),

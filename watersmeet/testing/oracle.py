@@ -46,10 +46,14 @@ class Count:
 
 @dataclass(frozen=True)
 class Hopping:
-    """Admits a tuple at T when some whole number k has `k*step < ts <= T <= k*step + size`."""
+    """Admits a tuple at T when some whole number k has `k*step < ts <= T <= k*step + size`.
+
+    Closed on the left, windows are `[start, end)` instead: `k*step <= ts <= T < k*step + size`.
+    """
 
     size: int
     step: int
+    closed: Literal["left", "right"] = "right"
 
 
 @dataclass(frozen=True)
@@ -340,6 +344,9 @@ class _Join:
             case Count(rows):
                 arrived = bisect_right(self.ranks[i], last)
                 return arrived - member.ordinal <= rows
+            case Hopping(size, step, "left"):
+                k = member.ts // step  # the last window that starts at ts or before: all others end earlier
+                return k * step <= member.ts <= time < k * step + size
             case Hopping(size, step):
                 k = (member.ts - 1) // step  # the last window that starts before ts: all others end earlier
                 return k * step < member.ts <= time <= k * step + size

@@ -129,16 +129,14 @@ class Judged:
             return Check(name, "window", "TRUE", f"{stream.name} is in its window", times)
         age = f"{stream.name} is {lasting(last.ts - member.ts)} older than {self.query.streams[last.stream].name}"
         match window:
-            case Sliding(size):
-                over = last.ts - member.ts - size
+            case Sliding():
+                over = last.ts - member.ts - window.bound
                 much = f"{lasting(over)} too old" if over else "at exactly that age it is out"
-                says = f"{age}, and its window is {lasting(size)}: {much}"
-            case Hopping(size, step):
-                over = last.ts - deadline
-                says = (
-                    f"{age}, and the last window of {lasting(size)} every {lasting(step)} that holds it ended "
-                    f"{lasting(over)} earlier"
-                )
+                says = f"{age}, and its window is {lasting(window.bound)}: {much}"
+            case Hopping(size, step, closed):
+                over = last.ts - deadline - (closed == "left")  # such a window ends right after its last moment
+                when = f"{lasting(over)} earlier" if over else "at exactly that time"
+                says = f"{age}, and the last window of {lasting(size)} every {lasting(step)} that holds it ended {when}"
             case _:
                 raise AssertionError(window)
         return Check(name, "window", "FALSE", says, times | {"by": over})
