@@ -88,7 +88,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation that raises beyond the width of its type.
+    """An operation that raises beyond the width of its type, or beyond which a bound doesn't hold.
 
     Attributes:
         sign: One of + - * abs, or `is` for its only part as it is.
@@ -123,6 +123,8 @@ class Bound:
         high: Likewise, the upper bound.
         columns: The columns that `low` and `high` read.
         operations: What in the conjunct may overflow; the operands read other streams, or are `column` itself.
+        conditional: Whether rows beyond the limits of `operations` may satisfy the conjunct outside of it: then it
+            serves to look up rows, whose values are known, and says nothing of those to come.
     """
 
     column: Column
@@ -130,6 +132,7 @@ class Bound:
     high: str | None
     columns: tuple[Column, ...]
     operations: tuple[Operation, ...] = ()
+    conditional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +218,11 @@ class Conjunct:
     def streams(self) -> frozenset[int]:
         """The streams that must be present before the conjunct can be evaluated."""
         return frozenset(column.stream for column in self.columns)
+
+    @property
+    def lasting_bounds(self) -> tuple[Bound, ...]:
+        """The bounds that hold for every row, whatever its values."""
+        return tuple(bound for bound in self.bounds if not bound.conditional)
 
     @property
     def is_call(self) -> bool:

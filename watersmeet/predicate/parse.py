@@ -9,6 +9,7 @@ from watersmeet.predicate.bounds import bounds_of
 from watersmeet.predicate.conditions import flat
 from watersmeet.predicate.constants import fixed_by
 from watersmeet.predicate.expr import Refusal
+from watersmeet.predicate.great_circles import great_circle_bounds_of
 from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Order, PythonPredicate
 from watersmeet.predicate.scope import Scope
@@ -59,7 +60,8 @@ def conjunct(translator: Translator, node: SqlNode, text: str) -> Conjunct:
     near = comparison_of(node, translator)
     if near is not None:
         columns = frozenset[Column]().union(*(comparison.columns for comparison in near))
-        return Conjunct(text, None, tuple(sorted(columns)), near=near)
+        bounds = great_circle_bounds_of(node, translator)
+        return Conjunct(text, None, tuple(sorted(columns)), bounds=bounds, near=near)
     made = translator.boolean(node)
     calls = tuple(translator.calls[first:])
     return Conjunct(

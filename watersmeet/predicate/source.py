@@ -25,7 +25,10 @@ class Name(exp.Column):
 
 
 class Known(exp.Column):
-    """A column that was looked up already; its `predicate.expr.Expr` is `meta["expr"]`."""
+    """A column that was looked up already; its `predicate.expr.Expr` is `meta["expr"]`.
+
+    Of one that Spark computes, `meta["meaning"]()` is the node of what it holds.
+    """
 
     arg_types = {"this": True}  # noqa: RUF012
 
