@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from watersmeet.predicate.terms import Comparison
+    from watersmeet.predicate.terms import Comparison, Term
 
+Relation = Literal["", "<", "<=", ">", ">=", "=", "<>", "<=>", "BETWEEN"]
+"""How a conjunct relates the values that it compares; empty where it is no single comparison."""
 Form = Literal["array", "pair", "matrix"]
 
 
@@ -179,6 +181,42 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """A value that a conjunct compares.
+
+    Attributes:
+        text: As the user wrote it.
+        columns: The columns it reads; empty for a constant.
+        sql: The DuckDB expression of it; None if the last bits are Java's own.
+        term: Then the term that it is.
+        is_column: Whether it is nothing but a column, perhaps one that Spark computes.
+        is_duration: Whether it is a number of microseconds that stands for a duration.
+        unsure: A DuckDB condition; where it is TRUE, the value of `sql` can't be trusted.
+    """
+
+    text: str
+    columns: tuple[Column, ...]
+    sql: str | None
+    term: "Term | None" = None
+    is_column: bool = False
+    is_duration: bool = False
+    unsure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparing:
+    """What a conjunct compares, for people.
+
+    Attributes:
+        relation: How it relates the values: the first to the second, or BETWEEN the two others.
+        values: The values; where there is no one relation, those that can be computed.
+    """
+
+    relation: Relation = ""
+    values: tuple[Compared, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Conjunct:
     """One of the conditions that `where` joins by AND.
 
@@ -198,6 +236,7 @@ class Conjunct:
             Spark decides the closest.
         why: Why DuckDB can't answer, for people; empty if it can.
         clause: Which of the conditions it is, in written order.
+        comparing: What it compares, for people.
     """
 
     text: str
@@ -213,6 +252,7 @@ class Conjunct:
     near: "tuple[Comparison, ...]" = ()
     why: str = ""
     clause: int = 0
+    comparing: Comparing = Comparing()
 
     @property
     def streams(self) -> frozenset[int]:

@@ -6,6 +6,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.predicate.bounds import bounds_of
+from watersmeet.predicate.compared import comparing
 from watersmeet.predicate.conditions import flat
 from watersmeet.predicate.constants import fixed_by
 from watersmeet.predicate.expr import Refusal
@@ -61,7 +62,8 @@ def conjunct(translator: Translator, node: SqlNode, text: str) -> Conjunct:
     if near is not None:
         columns = frozenset[Column]().union(*(comparison.columns for comparison in near))
         bounds = great_circle_bounds_of(node, translator)
-        return Conjunct(text, None, tuple(sorted(columns)), bounds=bounds, near=near)
+        compared = comparing(node, translator, near=near)
+        return Conjunct(text, None, tuple(sorted(columns)), bounds=bounds, near=near, comparing=compared)
     made = translator.boolean(node)
     calls = tuple(translator.calls[first:])
     return Conjunct(
@@ -75,6 +77,7 @@ def conjunct(translator: Translator, node: SqlNode, text: str) -> Conjunct:
         orders=tuple(_orders(node.unnest(), translator)),
         fixed=fixed_by(node.unnest(), translator, text),
         unsure=made.unsure,
+        comparing=comparing(node, translator, calls),
     )
 
 

@@ -56,6 +56,10 @@ class Text:
         """Where a node stands."""
         return node.meta["start"], node.meta["end"]
 
+    def written(self, node: SqlNode) -> tuple[int, int]:
+        """Where a node stands, with its parentheses."""
+        return self._closed(*self.span(node))
+
     def arguments(self, call: exp.Anonymous) -> list[str]:
         """The arguments of a call as they were written."""
         found: list[str] = call.meta["arguments"]

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import PredicateError
+from watersmeet.kernel.compared import Side, is_telling, sides_of
 from watersmeet.kernel.hop import Hops
 from watersmeet.kernel.partials import Partials
 from watersmeet.kernel.route import NOWHERE
@@ -14,7 +15,8 @@ from watersmeet.kernel.steps import Step
 from watersmeet.kernel.truth import truth
 from watersmeet.model.query import Query
 from watersmeet.model.windows import FOREVER, Count, Hopping, Sliding
-from watersmeet.predicate.model import Conjunct
+from watersmeet.predicate.model import Column, Conjunct
+from watersmeet.show import abbreviated
 from watersmeet.why.answer import Batches, Check, Holds
 from watersmeet.why.voice import Voice, lasting, plain_values
 
@@ -24,6 +26,8 @@ Decide = Callable[[Conjunct, Mapping[str, pa.Array]], bool | None]
 Raises a PredicateError if the conjunct does."""
 MOST_DECIDED = 20
 """So many combinations that are found beside those asked about are decided by Spark, one by one."""
+LONG = 80
+"""A conjunct that is longer than this is abbreviated in a sentence."""
 LAST = 1 << 40
 """A batch after all others: what has its number may ask for everything."""
 
@@ -162,17 +166,24 @@ class Judged:
     # -- conjuncts
 
     def _conjunct(self, conjunct: Conjunct, block: Partials) -> Check:
-        own = [column for column in conjunct.columns if column not in self.query.flags]
-        columns = {column: block.column(column, self.hops.by.reader.table.gather) for column in own}
-        values = plain_values(self.query, columns)
+        sides = sides_of(self.hops.by.comparisons, conjunct, block)
+        columns = {c: block.column(c, self.hops.by.reader.table.gather) for c in self._shown(conjunct, sides)}
+        computed = [side for side in sides if side.knows(0) and is_telling(self.query, side.compared)]
+        values = {side.compared.text: side.plain(0) for side in computed} | plain_values(self.query, columns)
         try:
             holds = self._holds(conjunct, block)
         except PredicateError as error:
             return Check(conjunct.text, "conjunct", "raises", f"{str(error).rstrip('.')}; it stops the query", values)
-        told = f" ({self.voice.values(columns)})" if columns else ""
-        if holds == "unknown":
-            return Check(conjunct.text, "conjunct", holds, f"`{conjunct.text}` can't be answered here{told}", values)
-        return Check(conjunct.text, "conjunct", holds, f"`{conjunct.text}` is {holds}{told}", values)
+        answer = "can't be answered here" if holds == "unknown" else f"is {holds}"
+        told = self.voice.compared(conjunct.comparing, sides, columns)
+        return Check(conjunct.text, "conjunct", holds, f"`{abbreviated(conjunct.text, LONG)}` {answer}{told}", values)
+
+    def _shown(self, conjunct: Conjunct, sides: Sequence[Side]) -> list[Column]:
+        """Return the columns that are shown beside what a conjunct compares: not what Spark computes on the way."""
+        named = [column for column in conjunct.columns if self.query.is_named(column)]
+        compared = {column for side in sides for column in side.compared.columns}
+        left = [c for c in conjunct.columns if c not in named and c not in compared and c not in self.query.flags]
+        return named + left
 
     def _holds(self, conjunct: Conjunct, block: Partials) -> Holds:
         if self._lacks(conjunct):
