@@ -59,7 +59,7 @@ class Side:
 
 
 def sides_of(comparisons: Comparisons, conjunct: Conjunct, block: Partials) -> list[Side]:
-    """Return what a conjunct compares, but for what raises."""
+    """Return what a conjunct compares, but for what raises, and what only Spark computes."""
     found = (_side(comparisons, compared, block) for compared in conjunct.comparing.values)
     return [side for side in found if side is not None]
 
@@ -69,9 +69,11 @@ def _side(comparisons: Comparisons, compared: Compared, block: Partials) -> Side
         ball = comparisons.value(block, compared.term)
         value, radius, valid = (np.broadcast_to(part, len(block)) for part in (ball.value, ball.radius, ball.valid))
         return Side(compared, pa.array(value.astype(float), mask=~valid), radius)
+    if compared.sql is None:
+        return None
     columns, duck = comparisons.reader.read(block, compared.columns), comparisons.duck
     try:
-        values = duck.values(columns, str(compared.sql), len(block))
+        values = duck.values(columns, compared.sql, len(block))
         unsure = duck.values(columns, compared.unsure or "FALSE", len(block))
     except RAISED:
         return None

@@ -22,15 +22,20 @@ CONDITIONS = (*RELATIONS, exp.Between, exp.In, exp.Is, exp.Like, exp.ILike, exp.
 
 
 def comparing(
-    node: SqlNode, translator: Translator, calls: Sequence[Call] = (), near: Sequence[Comparison] = ()
+    node: SqlNode,
+    translator: Translator,
+    calls: Sequence[Call] = (),
+    near: Sequence[Comparison] = (),
+    left: tuple[Column, ...] = (),
 ) -> Comparing:
-    """Return what a conjunct compares, as far as it can be computed here.
+    """Return what a conjunct compares, as far as it can be computed.
 
     Args:
         node: The conjunct.
         translator: Carries its values over.
         calls: The Python predicates that it calls.
         near: The comparisons that it is, if the last bits of its values are Java's own.
+        left: The columns that it reads, if it is left to Spark, which then computes what can't be here.
     """
     reader = _Reader(translator)
     relation, sides = _related(node.unnest())
@@ -38,7 +43,7 @@ def comparing(
         terms = (near[0].left, near[0].right, *(comparison.right for comparison in near[1:]))
         values = [reader.near(side, term) for side, term in zip(sides, terms, strict=True)]
     else:
-        values = [value for side in sides if (value := reader.exact(side)) is not None]
+        values = [value for side in sides if (value := reader.exact(side) or reader.foreign(side, left)) is not None]
     if relation and len(values) == len(sides):
         return Comparing(relation, tuple(values))
     arguments = (argument for call in calls for argument in call.arguments)
@@ -84,6 +89,10 @@ class _Reader:
         columns, is_column = tuple(sorted(made.columns)), _is_column(made.sql, tuple(made.columns))
         is_duration = made.type.kind == "day_time"
         return Compared(self._text(bare), columns, made.sql, None, is_column, is_duration, made.unsure)
+
+    def foreign(self, node: SqlNode, left: tuple[Column, ...]) -> Compared | None:
+        """A value that only Spark computes; None if the conjunct isn't left to it."""
+        return Compared(self._text(node.unnest()), left, None) if left else None
 
     def near(self, node: SqlNode, term: Term) -> Compared:
         """A value that is known but for its last bits; one that is exact all the same is shown as it is."""

@@ -23,12 +23,11 @@ from math import inf, isfinite, pi
 from sqlglot import exp
 
 from watersmeet.predicate.bounds import SIDES, upper_end
-from watersmeet.predicate.expr import Expr, Refusal
+from watersmeet.predicate.formulas import Formulas, Linear, Product
 from watersmeet.predicate.model import Bound, Column, Operand, Operation
-from watersmeet.predicate.source import Constant, Foreign, Known, SqlNode
-from watersmeet.predicate.terms import NAMES, VECTORS
+from watersmeet.predicate.source import SqlNode
+from watersmeet.predicate.terms import VECTORS
 from watersmeet.predicate.translate import Translator
-from watersmeet.predicate.types import NUMERIC
 
 WIDER, MARGIN = 1 + 1e-6, 4e-7
 """The angle is widened by this factor, which covers differences of floats, and then by this much, in radians."""
@@ -39,9 +38,6 @@ ROUNDED = 1 + 2.0**-50
 """What the pole in degrees may be off by; the cosine there is not less than the error that is allowed for."""
 NOT: dict[type[SqlNode], type[SqlNode]] = {exp.LT: exp.GTE, exp.LTE: exp.GT, exp.GT: exp.LTE, exp.GTE: exp.LT}
 """What NOT makes of a comparison."""
-
-Linear = dict[str, float]
-"""A sum of values, each known by its key, times a factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,19 +128,8 @@ def _limits(node: SqlNode) -> Iterator[tuple[SqlNode, SqlNode]]:
         yield from [(left, right)] * has_high + [(right, left)] * has_low
 
 
-@dataclass(frozen=True, slots=True)
-class _Product:
-    """A product of values with a constant."""
-
-    constant: float
-    factors: tuple[SqlNode, ...]
-
-
-class _Reader:
+class _Reader(Formulas):
     """Reads distances in the tree of one conjunct."""
-
-    def __init__(self, translator: Translator) -> None:
-        self.translator = translator
 
     def is_calm(self, node: SqlNode) -> bool:
         """Whether nothing in a comparison can raise: a row that is left out never does."""
@@ -201,13 +186,13 @@ class _Reader:
                 return None
         return self._pair([self._stored(leaf, 2 * factor, steepest) for leaf in half.find_all(exp.Column)])
 
-    def _half(self, product: _Product) -> SqlNode | None:
+    def _half(self, product: Product) -> SqlNode | None:
         """The angle whose sine is squared, if a product is nothing else."""
         if product.constant != 1 or len(product.factors) != 2 or len({*map(self.key, product.factors)}) != 1:
             return None
         return self.argument(product.factors[0], "sin")
 
-    def _is_positive(self, product: _Product, steepest: Linear) -> bool:
+    def _is_positive(self, product: Product, steepest: Linear) -> bool:
         """Whether a product can't be negative: squares, and cosines of the latitudes, whose factors are noted."""
         count = Counter(map(self.key, product.factors))
         single = [factor for factor in product.factors if count[self.key(factor)] % 2]
@@ -272,149 +257,6 @@ class _Reader:
         if len(known) != 2 or None in found or known[0].column.stream == known[1].column.stream:
             return None
         return known[0], known[1]
-
-    # -- parts
-
-    def expr(self, node: SqlNode) -> Expr | None:
-        """The node's expression, if DuckDB has one."""
-        try:
-            return self.translator.expr(node)
-        except Refusal:
-            return None
-
-    def seen(self, node: SqlNode) -> SqlNode:
-        """The node without parentheses; of a column that Spark computes, what it holds."""
-        bare = node.unnest()
-        meaning = bare.meta.get("meaning") if isinstance(bare, Known) else None
-        return bare if meaning is None else self.seen(meaning())
-
-    def column(self, node: SqlNode) -> Column | None:
-        """The stored column that a node is, if it is of a type whose values are what they seem."""
-        made = self.expr(node.unnest())
-        if made is None or made.type.kind not in ("double", "float", "decimal"):
-            return None
-        return next((column for column in made.columns if made.sql == column.name), None)
-
-    def arguments(self, node: SqlNode, function: str) -> list[SqlNode]:
-        """The arguments of a function; none if a node is no call of it."""
-        bare = self.seen(node)
-        name = bare.name.lower() if isinstance(bare, exp.Anonymous) else ""
-        return list(bare.expressions) if NAMES.get(name, name) == function else []
-
-    def argument(self, node: SqlNode, function: str) -> SqlNode | None:
-        """The only argument of a function."""
-        found = self.arguments(node, function)
-        return found[0] if len(found) == 1 else None
-
-    def key(self, node: SqlNode) -> str:
-        """A text that is the same for nodes that compute the same; unique for what isn't known."""
-        bare = self.seen(node)
-        if isinstance(bare, Foreign):
-            return f"{id(bare)}"
-        if isinstance(bare, exp.Column | exp.Literal | Constant):
-            made = self.expr(bare)
-            return f"{id(bare)}" if made is None else made.sql
-        own = [str(part).lower() for part in bare.args.values() if not isinstance(part, SqlNode | list)]
-        return f"{type(bare).__name__}{own}({', '.join(map(self.key, bare.iter_expressions()))})"
-
-    def number(self, node: SqlNode) -> float | None:
-        """The value of a constant."""
-        bare = node.unnest()
-        made = self.expr(bare)
-        if made is None or made.columns or made.raises or made.type.kind not in NUMERIC:
-            return None
-        if made.is_literal:
-            return None if made.literal is None else float(made.literal)
-        if isinstance(bare, exp.Anonymous) and bare.name.lower() == "pi":
-            return pi
-        parts = [self.number(part) for part in bare.iter_expressions()]
-        match bare, parts:
-            case exp.Neg(), [float(one)]:
-                return -one
-            case exp.Mul(), [float(one), float(two)]:
-                return one * two
-            case exp.Div(), [float(one), float(two)] if two:
-                return one / two
-        return None
-
-    def scaled(self, node: SqlNode) -> tuple[float, SqlNode] | None:
-        """A node as a constant times another node; None where it is computed too roughly to tell."""
-        bare = self.seen(node)
-        times, inner = 1.0, None
-        if isinstance(bare, exp.Mul):
-            for one, two in ((bare.this, bare.expression), (bare.expression, bare.this)):
-                if inner is None and (number := self.number(one)) is not None:
-                    times, inner = number, two
-        elif isinstance(bare, exp.Div) and (number := self.number(bare.expression)):
-            times, inner = 1 / number, bare.this
-        elif isinstance(bare, exp.Neg):
-            times, inner = -1.0, bare.this
-        else:
-            for function, number in (("radians", pi / 180), ("degrees", 180 / pi), ("double", 1.0)):
-                if inner is None and (inner := self.argument(bare, function)) is not None:
-                    times = number
-            if isinstance(bare, exp.Cast) and bare.to.this == exp.DType.DOUBLE and not bare.args.get("safe"):
-                inner = bare.this
-        if inner is None:
-            return 1.0, node
-        made = self.expr(bare)
-        if made is not None and made.type.kind != "double":
-            return None
-        further = self.scaled(inner)
-        return None if further is None else (times * further[0], further[1])
-
-    def summands(self, node: SqlNode) -> Iterator[SqlNode]:
-        """The parts of a sum."""
-        bare = self.seen(node)
-        if isinstance(bare, exp.Add):
-            yield from self.summands(bare.this)
-            yield from self.summands(bare.expression)
-        else:
-            yield node
-
-    def product(self, node: SqlNode) -> _Product | None:
-        """A node as a product; a square is two factors."""
-        scaled = self.scaled(node)
-        if scaled is None:
-            return None
-        times, rest = scaled
-        bare, power = self.seen(rest), self.arguments(rest, "pow")
-        if len(power) == 2 and self.number(power[1]) == 2:
-            parts = [power[0], power[0]]
-        elif isinstance(bare, exp.Mul):
-            parts = [bare.this, bare.expression]
-        else:
-            return _Product(times, (rest,))
-        found = [product for part in parts if (product := self.product(part)) is not None]
-        if len(found) != 2:
-            return None
-        one, two = found
-        return _Product(times * one.constant * two.constant, (*one.factors, *two.factors))
-
-    def linear(self, node: SqlNode) -> Linear | None:
-        """A node as a sum of values times factors."""
-        scaled = self.scaled(node)
-        if scaled is None:
-            return None
-        times, rest = scaled
-        bare = self.seen(rest)
-        if not isinstance(bare, exp.Add | exp.Sub):
-            return {self.key(rest): times}
-        one, two = self.linear(bare.this), self.linear(bare.expression)
-        if one is None or two is None or not self._is_close(bare):
-            return None
-        sign = 1.0 if isinstance(bare, exp.Add) else -1.0
-        return {key: times * (one.get(key, 0.0) + sign * two.get(key, 0.0)) for key in (*one, *two)}
-
-    def _is_close(self, node: exp.Add | exp.Sub) -> bool:
-        """Whether a sum is off by little in relation to itself, or by the last bits of doubles in its parts."""
-        made, one, two = self.expr(node), self.expr(node.this.unnest()), self.expr(node.expression.unnest())
-        if made is not None and made.type.kind == "double":
-            return True
-        bare = isinstance(node.this.unnest(), exp.Column) and isinstance(node.expression.unnest(), exp.Column)
-        if not bare or made is None or one is None or two is None:
-            return False
-        return made.type.kind == "float" or made.type.scale >= max(one.type.scale, two.type.scale)
 
 
 def _as_double(column: Column) -> str:

@@ -187,8 +187,8 @@ class Compared:
     Attributes:
         text: As the user wrote it.
         columns: The columns it reads; empty for a constant.
-        sql: The DuckDB expression of it; None if the last bits are Java's own.
-        term: Then the term that it is.
+        sql: The DuckDB expression of it; None if the last bits are Java's own, or Spark has to compute it.
+        term: In the former case the term that it is.
         is_column: Whether it is nothing but a column, perhaps one that Spark computes.
         is_duration: Whether it is a number of microseconds that stands for a duration.
         unsure: A DuckDB condition; where it is TRUE, the value of `sql` can't be trusted.

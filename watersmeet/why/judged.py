@@ -24,6 +24,8 @@ Decide = Callable[[Conjunct, Mapping[str, pa.Array]], bool | None]
 """Lets Spark answer a conjunct for one combination: its columns by generated names, and what its predicates say.
 
 Raises a PredicateError if the conjunct does."""
+Compute = Callable[[Conjunct, Mapping[str, pa.Array]], Sequence[pa.Array]]
+"""Lets Spark compute what a conjunct compares that is left to it, likewise; nothing where that raises."""
 MOST_DECIDED = 20
 """So many combinations that are found beside those asked about are decided by Spark, one by one."""
 LONG = 80
@@ -67,6 +69,7 @@ class Judged:
         voice: Finds the words.
         as_of: Says what had come when.
         decide: Lets Spark decide; None where there is no Spark.
+        compute: Lets Spark compute values; None where there is no Spark.
     """
 
     query: Query
@@ -74,6 +77,7 @@ class Judged:
     voice: Voice
     as_of: AsOf
     decide: Decide | None = None
+    compute: Compute | None = None
 
     def tests(self, members: Sequence[Seen]) -> Iterator[Check]:
         """Yield the tests that tuples of different streams can be put to, perhaps not of all."""
@@ -166,7 +170,7 @@ class Judged:
     # -- conjuncts
 
     def _conjunct(self, conjunct: Conjunct, block: Partials) -> Check:
-        sides = sides_of(self.hops.by.comparisons, conjunct, block)
+        sides = self._sides(conjunct, block)
         columns = {c: block.column(c, self.hops.by.reader.table.gather) for c in self._shown(conjunct, sides)}
         computed = [side for side in sides if side.knows(0) and is_telling(self.query, side.compared)]
         values = {side.compared.text: side.plain(0) for side in computed} | plain_values(self.query, columns)
@@ -177,6 +181,19 @@ class Judged:
         answer = "can't be answered here" if holds == "unknown" else f"is {holds}"
         told = self.voice.compared(conjunct.comparing, sides, columns)
         return Check(conjunct.text, "conjunct", holds, f"`{abbreviated(conjunct.text, LONG)}` {answer}{told}", values)
+
+    def _sides(self, conjunct: Conjunct, block: Partials) -> list[Side]:
+        """Return what a conjunct compares, as Spark computes it where it must."""
+        compared = conjunct.comparing.values
+        if self.compute is None or self._lacks(conjunct) or all(value.sql or value.term for value in compared):
+            return sides_of(self.hops.by.comparisons, conjunct, block)
+        values = self.compute(conjunct, self._read(conjunct, block))
+        return [Side(*side, np.zeros(len(block))) for side in zip(compared, values, strict=False)]
+
+    def _read(self, conjunct: Conjunct, block: Partials) -> dict[str, pa.Array]:
+        """Return what Spark needs for a conjunct: its columns, and what its predicates say."""
+        columns = self.hops.by.reader.read(block, conjunct.columns)
+        return columns | {call.name: self.hops.by.sql.asker.booleans(block, call) for call in conjunct.calls}
 
     def _shown(self, conjunct: Conjunct, sides: Sequence[Side]) -> list[Column]:
         """Return the columns that are shown beside what a conjunct compares: not what Spark computes on the way."""
@@ -193,9 +210,7 @@ class Judged:
             return found
         if self.decide is None:
             return "unknown"
-        columns = self.hops.by.reader.read(block, conjunct.columns)
-        answers = {call.name: self.hops.by.sql.asker.booleans(block, call) for call in conjunct.calls}
-        decided = self.decide(conjunct, columns | answers)
+        decided = self.decide(conjunct, self._read(conjunct, block))
         return "NULL" if decided is None else "TRUE" if decided else "FALSE"
 
 
