@@ -170,17 +170,19 @@ class Judged:
     # -- conjuncts
 
     def _conjunct(self, conjunct: Conjunct, block: Partials) -> Check:
-        sides = self._sides(conjunct, block)
+        raised = ""
+        try:
+            holds, sides = self._holds(conjunct, block), self._sides(conjunct, block)
+        except PredicateError as error:
+            raised = f"{str(error).rstrip('.')}; it stops the query"
+            holds, sides = "raises", sides_of(self.hops.by.comparisons, conjunct, block)
         columns = {c: block.column(c, self.hops.by.reader.table.gather) for c in self._shown(conjunct, sides)}
         computed = [side for side in sides if side.knows(0) and is_telling(self.query, side.compared)]
         values = {side.compared.text: side.plain(0) for side in computed} | plain_values(self.query, columns)
-        try:
-            holds = self._holds(conjunct, block)
-        except PredicateError as error:
-            return Check(conjunct.text, "conjunct", "raises", f"{str(error).rstrip('.')}; it stops the query", values)
         answer = "can't be answered here" if holds == "unknown" else f"is {holds}"
         told = self.voice.compared(conjunct.comparing, sides, columns)
-        return Check(conjunct.text, "conjunct", holds, f"`{abbreviated(conjunct.text, LONG)}` {answer}{told}", values)
+        says = raised or f"`{abbreviated(conjunct.text, LONG)}` {answer}{told}"
+        return Check(conjunct.text, "conjunct", holds, says, values)
 
     def _sides(self, conjunct: Conjunct, block: Partials) -> list[Side]:
         """Return what a conjunct compares, as Spark computes it where it must."""
