@@ -1,5 +1,6 @@
 """A join as the core knows it: streams, windows, conjuncts, output. Immutable, and free of Spark."""
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -153,6 +154,8 @@ class Test:
     fixed: Fixed | None = None
 
 
+NAME = re.compile(r"[\w`]+(\.[\w`]+)*")
+"""A column, or a field in one, as users write it."""
 RESULT_TIME = Column(-1, 0)
 """Stands for a result's own time, `_time`, in a SELECT list."""
 
@@ -436,6 +439,11 @@ class Query:
         if column.field >= len(stream.schema):
             return stream.hidden[column.field - len(stream.schema)].text
         return f"{stream.name}.{stream.schema.field(column.field).name}"
+
+    def is_named(self, column: Column) -> bool:
+        """Tell whether a column is one that users know: their own, or a field in one."""
+        hidden = column.field >= len(self.streams[column.stream].schema)
+        return not hidden or (column not in self.flags and NAME.fullmatch(self.name_of(column)) is not None)
 
     def is_time(self, column: Column) -> bool:
         """Tell whether a column is its stream's event time, which state keeps as `ts`."""

@@ -99,7 +99,7 @@ class Closings:
                     exact.add(text)
                     yield Limited(stream, (text,), replace(frontier, moved=-micros), limit, strict=False)
             for conjunct in self._query.conjuncts:
-                for bound in conjunct.bounds if conjunct.text not in exact else ():
+                for bound in conjunct.lasting_bounds if conjunct.text not in exact else ():
                     end = bound.low if frontier.falling else bound.high
                     # A condition over the stream alone is bound by no member.
                     if bound.column == frontier.column and end is not None and columns_of([bound]):
@@ -172,7 +172,7 @@ class Closings:
                 if mine == column and limit.stream != column.stream and self._query.type_of(limit) == kind
             ]
             if not found and computable(kind):
-                bounds = [bound for bound in conjunct.bounds if bound.column == column]
+                bounds = [bound for bound in conjunct.lasting_bounds if bound.column == column]
                 found += [Computed(b, upper, kind) for b in bounds if (b.high if upper else b.low) is not None]
             yield from ((end, conjunct.text) for end in found if all(read.stream in joined for read in end.reads))
 

@@ -129,7 +129,7 @@ class Outlook:
     def _banded(self, stream: int) -> Iterator[tuple[str, str]]:
         """Yield the columns that are kept near what a stream has, and how they would have to move."""
         others = [conjunct for conjunct in self._query.conjuncts if conjunct.equality is None and not conjunct.orders]
-        for bound in (bound for conjunct in others for bound in conjunct.bounds):
+        for bound in (bound for conjunct in others for bound in conjunct.lasting_bounds):
             if {column.stream for column in columns_of([bound])} == {stream}:
                 moves = ["rises"] * (bound.high is not None) + ["falls"] * (bound.low is not None)
                 yield self._query.name_of(bound.column), " or ".join(moves)

@@ -365,11 +365,21 @@ class Join:
 
     def answer(self, conjunct: Conjunct, combination: pa.Table) -> bool | None:
         """Return what Spark answers a conjunct for one combination: its columns, and what its predicates say."""
-        frame = self.spark.createDataFrame(combination, spark_schema(combination.schema))
-        frame = frame.select(*self._read_by([conjunct]))
+        frame = self._combination(conjunct, combination)
         answer = frame.select(self.where.conditions[conjunct.clause].cast("boolean")).first()
         assert answer is not None
         return answer[0]  # type: ignore[no-any-return]
+
+    def compared(self, conjunct: Conjunct, combination: pa.Table) -> list[pa.Array]:
+        """Return the values that a conjunct which is left to Spark compares, likewise."""
+        sides = self.where.sides[conjunct.clause]
+        named = [side.alias(f"c{at}") for at, side in enumerate(sides)]
+        found = self._combination(conjunct, combination).select(*named).toArrow()
+        return [column.combine_chunks() for column in found.columns]
+
+    def _combination(self, conjunct: Conjunct, combination: pa.Table) -> DataFrame:
+        frame = self.spark.createDataFrame(combination, spark_schema(combination.schema))
+        return frame.select(*self._read_by([conjunct]))
 
     def _selected(self, frame: DataFrame, *beside: str) -> DataFrame:
         """Compute a SELECT list of expressions over flat results; some columns beside them come first."""
