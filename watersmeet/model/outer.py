@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import get_args
 
 from watersmeet.errors import DefinitionError
+from watersmeet.model.asof import AsOf
 from watersmeet.model.query import How, Query, StreamSpec
 from watersmeet.model.windows import Sliding
 from watersmeet.predicate.bounds import FIXED_ZONES
@@ -13,7 +14,7 @@ from watersmeet.predicate.model import Column
 KINDS: dict[object, How] = {kind: kind for kind in get_args(How)}
 
 
-def hows(given: Mapping[str, str] | None, streams: Sequence[StreamSpec]) -> tuple[How, ...]:
+def hows(given: Mapping[str, str | AsOf] | None, streams: Sequence[StreamSpec]) -> tuple[How, ...]:
     """Return what is asked of each stream; empty if all are required.
 
     Raises:
@@ -29,10 +30,11 @@ def hows(given: Mapping[str, str] | None, streams: Sequence[StreamSpec]) -> tupl
         if not isinstance(name, str) or name.lower() not in names:
             known = ", ".join(stream.name for stream in streams)
             raise DefinitionError(f"how={{{name!r}: ...}}: there is no such stream; the streams are {known}.")
+        kind = kind.kind if isinstance(kind, AsOf) else kind
         if not isinstance(kind, str) or kind not in KINDS:
             raise DefinitionError(
-                f"how={{{name!r}: {kind!r}}}: an optional stream is 'left', 'semi' or 'anti'; for a right join make "
-                "the other streams optional, and for a full one combine two left joins."
+                f"how={{{name!r}: {kind!r}}}: an optional stream is 'left', 'semi', 'anti', 'asof' or wm.asof(...); "
+                "for a right join make the other streams optional, and for a full one combine two left joins."
             )
         found[names[name.lower()]] = KINDS[kind]
     if "inner" not in found:
@@ -45,7 +47,7 @@ def windowed(query: Query) -> Query:
 
     With one required stream, tables aside, `b.ts <= a.ts + INTERVAL 10 MINUTES` says the same of `a` as a window: every
     combination that the condition accepts lies within it, and once it is over none can come. With several, a window
-    would concern the others as well.
+    would concern the others as well. That of a stream which only as-of partners are sought for is over at once.
     """
     members = [at for at in query.members if not query.streams[at].table]
     optional = [at for at in query.optional if not query.streams[at].table]
@@ -70,7 +72,7 @@ def _endless(stream: StreamSpec) -> bool:
 
 def _reach(query: Query, one: int, two: int) -> int | None:
     """Return by how many microseconds the time of one stream's member can be later than another's; None for any."""
-    reaches = []
+    reaches = [0] if one in query.as_of else []
     for order in (order for conjunct in query.conjuncts for order in conjunct.orders):
         if (order.less.stream, order.more.stream) == (one, two):
             less, more = _moved(query, order.less), _moved(query, order.more)
@@ -120,7 +122,13 @@ def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
             "how=: all that is required are tables, which have neither times nor windows, so that results would have "
             "no time: require a stream as well."
         )
-    if streaming and all(query.streams[at].window.span is None for at in query.members):
+    for stream in (query.streams[at] for at in sorted(query.as_of) if query.streams[at].table):
+        raise DefinitionError(
+            f"Table '{stream.name}' has no times, so that none of its rows is the newest: read it as a stream with a "
+            "time column, or use how='left'."
+        )
+    endless = all(query.streams[at].window.span is None for at in query.members)
+    if streaming and endless and not query.closes_at_its_time:
         names = " or ".join(f"'{query.streams[at].name}'" for at in query.members if not query.streams[at].table)
         raise DefinitionError(
             f"Without a window on {names} a partner may come at any time, and nothing could be said to have none: "

@@ -19,8 +19,9 @@ from watersmeet.state.buckets import hashable
 from watersmeet.state.numbers import has_numbers
 from watersmeet.state.traces import TRACE_TYPE
 
-How = Literal["inner", "left", "semi", "anti"]
-"""What a join asks of a stream: a tuple in every result; one if there is one; that there is one; that there is none."""
+How = Literal["inner", "left", "semi", "anti", "asof", "asof left"]
+"""What a join asks of a stream: a tuple in every result; one if there is one; that there is one; that there is none;
+the newest no later than the others, in every result or if there is one."""
 Tracing = Literal["none", "pending", "results"]
 """What says which groups it came from: nothing; combinations that Spark has to decide; results as well."""
 
@@ -216,6 +217,21 @@ class Query:
         return frozenset(at for at, how in self.optional.items() if how in ("semi", "anti"))
 
     @cached_property
+    def as_of(self) -> frozenset[int]:
+        """The streams of which only the newest partner counts, of those no later than the combination."""
+        return frozenset(at for at, how in self.optional.items() if how in ("asof", "asof left"))
+
+    @cached_property
+    def closes_at_its_time(self) -> bool:
+        """Whether a combination is closed once the watermark has passed its own time: no later partner is asked for."""
+        return bool(self.optional) and self.as_of == self.optional.keys()
+
+    @cached_property
+    def hashed(self) -> frozenset[int]:
+        """The streams whose content hashes are kept: equally new tuples of them are told apart by these."""
+        return self.as_of.union(self.counted)
+
+    @cached_property
     def paired(self) -> bool:
         """Whether combinations of all streams are results, as soon as they are found."""
         return not self.optional or list(self.optional.values()) == ["left"]
@@ -335,7 +351,8 @@ class Query:
         fields = [pa.field(column.name, self.type_of(column)) for column in columns]
         calls = [pa.field(call.name, pa.bool_()) for conjunct in self.deferred for call in conjunct.calls]
         shown = [pa.field(f"o{at}", field.type) for at, field in enumerate(self.traced_schema)]
-        return pa.schema([*shown, *fields, *calls, *(cases.FIELDS if self.optional else ())])
+        told = [*(cases.FIELDS if self.optional else ()), *(cases.AS_OF_FIELDS if self.as_of else ())]
+        return pa.schema([*shown, *fields, *calls, *told])
 
     def wary(self) -> "Query":
         """Return the join as it is decided where computing a hidden column raised for some tuple."""

@@ -32,10 +32,10 @@ def _marks(now: Moment) -> list[int | None]:
     """Return for each stream the time before which no result can lie that one of its tuples decides.
 
     A tuple of an optional stream decides on combinations that are not closed: they are no earlier than the latest of
-    their members, each of which still has to expire.
+    their members, each of which still has to expire. Those that are closed at their own time are not earlier than that.
     """
     settled, windows = now.settled, [now.query.streams[at].window for at in now.query.members]
-    if settled is None or not now.query.optional:
+    if settled is None or not now.query.optional or now.query.closes_at_its_time:
         return [settled] * len(now.query.streams)
     earliest = max(int(window.earliest(np.array([settled]))[0]) for window in windows)
     return [earliest if at in now.query.optional else settled for at in range(len(now.query.streams))]
