@@ -164,3 +164,42 @@ def test_the_engine_gives_the_oracles_results(case: dict[str, Any]) -> None:
         run, wanted = run_case(case, folder), wanted_of(case)
         assert run.results == wanted.results
         assert sum(p["lateRows"] for p in run.progress) == len(wanted.late)
+
+
+@st.composite
+def steady(draw: st.DrawFn) -> dict[str, Any]:
+    """Cases in which time goes on from batch to batch and much meets: windows end, tuples are superseded."""
+    beside = draw(st.sampled_from(["inner", "asof", "left", "semi", "anti", None]))
+    kinds = {"a": "inner", "b": draw(asked)} | ({} if beside is None else {"c": beside})
+    kinds |= {"c": draw(asked)} if beside == "asof" else {}
+    size = st.integers(3, 8)
+    window = st.one_of(size.map(oracle.Sliding), size.map(lambda size: oracle.Hopping(size, size)))
+    streams = [
+        oracle.Stream(name, oracle.Unbounded() if isinstance(kind, oracle.AsOf) else draw(window), 2)
+        for name, kind in kinds.items()
+    ]
+    row = st.tuples(
+        st.sampled_from([*kinds]), st.integers(-1, 5), st.sampled_from([0.0, 1.0, 2.0]), st.sampled_from(["p", "q"])
+    )
+    batches = draw(st.lists(st.lists(row, min_size=6, max_size=10), min_size=4, max_size=8))
+    nodes = st.integers(1, 4)
+    count = len(batches)
+    return {
+        "streams": streams,
+        "how": kinds,
+        "ties": {name: ("a", draw(key_condition)) for name in [*kinds][1:]},
+        "batches": [[(n, 4 * b + t, x, k) for n, t, x, k in rows] for b, rows in enumerate(batches)],
+        "twins": draw(st.booleans()),
+        "exchanges": [draw(st.sampled_from(["local", "shuffle"])) for _ in batches],
+        "strategies": [draw(st.one_of(nodes.map(PSP), nodes.map(Hash), nodes.map(Hash))) for _ in batches],
+        "orderings": [None] * count,
+        "limits": [draw(st.sampled_from([{}, {"merged_chunks": 2, "tier_rows": 1}])) for _ in batches],
+        "purge_every": draw(st.sampled_from([1, 1, 3])),
+    }
+
+
+@search(40)
+@given(case=steady())
+def test_state_that_is_still_needed_stays(case: dict[str, Any]) -> None:
+    with TemporaryDirectory() as folder:
+        assert run_case(case, folder).results == wanted_of(case).results

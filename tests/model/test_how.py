@@ -46,9 +46,9 @@ def test_streams_are_optional_by_name() -> None:
         ("left", "name the optional streams"),
         ({"d": "left"}, "there is no such stream; the streams are a, b"),
         ({1: "left"}, "there is no such stream"),
-        ({"b": "right"}, "an optional stream is 'left', 'semi' or 'anti'"),
+        ({"b": "right"}, "an optional stream is 'left', 'semi', 'anti', 'asof' or"),
         ({"b": "full"}, "combine two left joins"),
-        ({"b": ["left"]}, "an optional stream is 'left', 'semi' or 'anti'"),
+        ({"b": ["left"]}, "an optional stream is 'left', 'semi', 'anti', 'asof' or"),
         ({"a": "left", "b": "left"}, "at least one must be required"),
     ],
 )

@@ -75,19 +75,9 @@ def _reach(query: Query, one: int, two: int) -> int | None:
     reaches = [0] if one in query.as_of else []
     for order in (order for conjunct in query.conjuncts for order in conjunct.orders):
         if (order.less.stream, order.more.stream) == (one, two):
-            less, more = _moved(query, order.less), _moved(query, order.more)
+            less, more = query.moved(order.less), query.moved(order.more)
             reaches += [] if less is None or more is None else [max(0, more - less)]
     return min(reaches, default=None)
-
-
-def _moved(query: Query, column: Column) -> int | None:
-    """Return by how much a column differs from its stream's event time; None if that isn't known."""
-    stream = query.streams[column.stream]
-    if column.field == stream.time:
-        return 0
-    hidden = stream.hidden[column.field - len(stream.schema)] if column.field >= len(stream.schema) else None
-    moved = None if hidden is None else hidden.moved
-    return None if moved is None or moved[0] != stream.time else moved[1]
 
 
 def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:

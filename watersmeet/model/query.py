@@ -402,6 +402,15 @@ class Query:
         """Tell whether a column is its stream's event time, which state keeps as `ts`."""
         return column.field == self.streams[column.stream].time
 
+    def moved(self, column: Column) -> int | None:
+        """Return by how much a column differs from its stream's event time; None if that isn't known."""
+        stream = self.streams[column.stream]
+        if column.field == stream.time:
+            return 0
+        hidden = stream.hidden[column.field - len(stream.schema)] if column.field >= len(stream.schema) else None
+        moved = None if hidden is None else hidden.moved
+        return None if moved is None or moved[0] != stream.time else moved[1]
+
     @cached_property
     def output_schema(self) -> pa.Schema:
         """The schema of the results."""

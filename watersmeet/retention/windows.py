@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from watersmeet.model.query import Query
 from watersmeet.model.windows import NEVER, Window
 from watersmeet.retention.base import Moment, Retention
 from watersmeet.state.chunk import Chunk
@@ -31,14 +32,26 @@ def first_kept(now: Moment) -> list[int]:
 def _marks(now: Moment) -> list[int | None]:
     """Return for each stream the time before which no result can lie that one of its tuples decides.
 
-    A tuple of an optional stream decides on combinations that are not closed: they are no earlier than the latest of
-    their members, each of which still has to expire. Those that are closed at their own time are not earlier than that.
+    A tuple of an optional stream decides on combinations that are not closed.
     """
-    settled, windows = now.settled, [now.query.streams[at].window for at in now.query.members]
-    if settled is None or not now.query.optional or now.query.closes_at_its_time:
-        return [settled] * len(now.query.streams)
-    earliest = max(int(window.earliest(np.array([settled]))[0]) for window in windows)
-    return [earliest if at in now.query.optional else settled for at in range(len(now.query.streams))]
+    earliest = first_open(now.query, now.settled)
+    return [earliest if at in now.query.optional else now.settled for at in range(len(now.query.streams))]
+
+
+def first_open(query: Query, settled: int | None) -> int | None:
+    """Return the time before which no combination lies that is not closed; None for minus infinity.
+
+    They are no earlier than the latest of their members, each of which still has to expire. Those that are closed at
+    their own time are no earlier than the closing mark.
+
+    Args:
+        query: The join.
+        settled: The closing mark; None for minus infinity.
+    """
+    if settled is None or not query.optional or query.closes_at_its_time:
+        return settled
+    windows = [query.streams[at].window for at in query.members]
+    return max(int(window.earliest(np.array([settled]))[0]) for window in windows)
 
 
 def _first_kept(window: Window, arrived: int, settled: int | None) -> int:
