@@ -7,6 +7,8 @@ from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 
@@ -24,8 +26,9 @@ from watersmeet.model.asof import AsOf, within_tolerance
 from watersmeet.model.outer import check_outer, hows, windowed
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.placement import PSP, Hash
-from watersmeet.predicate.model import Dialect
+from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
+from watersmeet.retention.superseded import is_keyed, superseding
 from watersmeet.state.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run, content_key
@@ -155,7 +158,7 @@ def END(at: int = 90) -> list[Any]:
 TIES = [[("b", 5, x, "p") for x in (1.0, 2.0, 3.0)], [("a", 5, 1.0, "p"), ("b", 5, 4.0, "p")], END()[:2]]
 
 
-@search(60)
+@search(30)
 @given(case=cases())
 @example(plain_case(oracle.AsOf(), TIES))
 @example(plain_case(oracle.AsOf(), TIES[::-1], strategy=Hash(3), twins=True))
@@ -198,8 +201,172 @@ def steady(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@search(40)
+@search(12)
 @given(case=steady())
 def test_state_that_is_still_needed_stays(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
         assert run_case(case, folder).results == wanted_of(case).results
+
+
+@st.composite
+def cut_anew(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A case in which nothing is late, and the same rows in other batches."""
+    case = draw(cases(condition=key_condition))
+    rows = [row for batch in case["batches"] for row in batch]
+    case["streams"] = [replace(stream, delay=100) for stream in case["streams"]]
+    end = [[(name, at, 1.0, name) for name in case["how"]] for at in (200, 400)]
+    edges = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=4)))
+    again = [rows[a:b] for a, b in zip([0, *edges], [*edges, len(rows)], strict=True)]
+    return with_batches(case, [*case["batches"], *end]), with_batches(case, [*again, *end])
+
+
+def with_batches(case: dict[str, Any], batches: list[Any]) -> dict[str, Any]:
+    """Return a case with other batches, run by its own strategies in turn."""
+    turns = ("exchanges", "strategies", "orderings", "limits")
+    return case | {"batches": batches} | {t: [case[t][at % len(case[t])] for at in range(len(batches))] for t in turns}
+
+
+@search(8)
+@given(both=cut_anew())
+def test_results_are_the_same_however_batches_are_cut(both: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    with TemporaryDirectory() as one, TemporaryDirectory() as two:
+        assert run_case(both[0], one).results == run_case(both[1], two).results == wanted_of(both[0]).results
+
+
+@search(10)
+@given(case=cases(), start=st.sampled_from([windows.NEVER, windows.FOREVER - 80]))
+def test_event_times_are_any_that_a_timestamp_holds(case: dict[str, Any], start: int) -> None:
+    moved = [[(n, start + t, x, k) for n, t, x, k in rows] for rows in case["batches"]]
+    case = case | {"batches": moved, "limits": [{}] * len(moved)}
+    with TemporaryDirectory() as folder:
+        assert run_case(case, folder).results == wanted_of(case).results
+
+
+@search(8)
+@given(case=cases())
+def test_a_required_table_has_no_say_in_the_time(case: dict[str, Any]) -> None:
+    if "c" not in case["how"]:
+        return
+    case = with_tables(case | {"how": case["how"] | {"c": "inner"}}, {"c"})
+    with TemporaryDirectory() as folder:
+        assert run_case(case, folder).results == wanted_of(case).results
+
+
+@search(15)
+@given(case=cases())
+def test_static_frames_end_with_everything_closed(case: dict[str, Any]) -> None:
+    case = with_batches(case, case["batches"][:1])
+    with TemporaryDirectory() as folder:
+        run = Run(query_of(case), Store(folder))
+        operator = Operator(run.query, case["strategies"][0], run.store, run.name)
+        plan = replace(operator.plan(operator.start()), again=True)
+        for report in run.exchanged(plan, rows_of(case)[0]):
+            for file in report.files:
+                for found in pq.read_table(f"{folder}/{file}").to_batches():
+                    run.add(found)
+        assert run.results == wanted_of(case, ended=True).results
+
+
+@pytest.mark.parametrize("strategy", [PSP(2), Hash(3)])
+@pytest.mark.parametrize(("condition", "bounded"), [("{0}.k = {1}.k", True), ("{0}.x < {1}.x", False)])
+def test_without_a_window_one_tuple_a_key_stays(tmp_path: Path, strategy: Any, condition: str, bounded: bool) -> None:
+    rows = [[(n, 20 * b + t, float(20 * b + t), "pq"[t % 2]) for n in "ab" for t in range(20)] for b in range(12)]
+    case = plain_case(oracle.AsOf(), rows, strategy=strategy) | {"ties": {"b": ("a", condition)}}
+    run = run_case(case, str(tmp_path))
+    assert run.results == wanted_of(case).results
+    kept = [p["distinctRows"] for p in run.progress]
+    assert (max(kept[4:]) <= kept[3] + 40) is bounded
+
+
+def test_a_tolerance_lets_state_go(tmp_path: Path) -> None:
+    rows = [[(n, 20 * b + t, float(20 * b + t), "pq"[t % 2]) for n in "ab" for t in range(20)] for b in range(12)]
+    case = plain_case(oracle.AsOf(tolerance=15), rows) | {"ties": {"b": ("a", "{0}.x < {1}.x")}}
+    run = run_case(case, str(tmp_path))
+    assert run.results == wanted_of(case).results
+    assert run.progress[-1]["distinctRows"] <= 80
+
+
+TIMELY: dict[str, Any] = {
+    "b.ts <= a.ts": lambda a, b: b["ts"] <= a["ts"],
+    "b.ts < a.ts": lambda a, b: b["ts"] < a["ts"],
+    "a.ts >= b.ts AND b.ts >= a.ts": lambda a, b: a["ts"] == b["ts"],
+    "b.x <= a.x AND b.k = a.k": lambda a, b: b["x"] <= a["x"] and b["k"] == a["k"],
+}
+
+
+@pytest.mark.parametrize("text", TIMELY)
+def test_conditions_on_event_times_are_as_good_as_none(tmp_path: Path, text: str) -> None:
+    """Written out, as DuckDB wants it, `b.ts <= a.ts` changes nothing, and tuples are superseded all the same."""
+    streams = tuple(StreamSpec(name, SCHEMA, 1, windows.Window(), 2) for name in "ab")
+    conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
+    query = windowed(Query(streams, conjuncts, text, how=("inner", "asof")))
+    assert bool(superseding(query))
+    assert is_keyed(query, 1) is ("b.x" not in text)
+    case = plain_case(
+        oracle.AsOf(), [[(n, 4 * b + t, float(t % 3), "pq"[t % 2]) for n in "ab" for t in range(5)] for b in range(6)]
+    )
+    run, arrivals = Run(query, Store(str(tmp_path))), []
+    for at, rows in enumerate(rows_of(case)):
+        run.step(PSP(2), rows)
+        arrivals += [oracle.Arrival(at, "ab"[stream], row["ts"], content_key(row), row) for stream, row in rows]
+    on = {"b": lambda rows: TIMELY[text](rows["a"], rows["b"])}
+    wanted = oracle.join(case["streams"], arrivals, lambda rows: True, how={"b": oracle.AsOf()}, on=on)
+    assert run.results == wanted.results and len(wanted.results) > 10
+
+
+@pytest.mark.parametrize("text", ["b.ts <= a.at", "a.at <= b.ts AND b.x <= a.x + b.x", "1 / b.x > a.x"])
+def test_what_tells_a_newer_tuple_apart_supersedes_nothing(text: str) -> None:
+    schema = SCHEMA.append(pa.field("at", SCHEMA.field(1).type))
+    streams = tuple(StreamSpec(name, schema, 1, windows.Window(), 0) for name in "ab")
+    conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
+    query = Query(streams, conjuncts, text, how=("inner", "asof"))
+    assert (1 in superseding(query)) is text.startswith("a.at")
+    assert not is_keyed(query, 1)
+
+
+def test_of_several_required_streams_no_time_is_that_of_the_combination() -> None:
+    text = "b.ts <= a.ts AND a.k = c.k"
+    streams = tuple(StreamSpec(name, SCHEMA, 1, windows.Window(), 0) for name in "abc")
+    conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
+    assert not superseding(Query(streams, conjuncts, text, how=("inner", "asof", "inner")))
+
+
+def test_tuples_with_values_that_cannot_be_compared_are_not_superseded() -> None:
+    schema = SCHEMA.append(pa.field("v", pa.list_(pa.float64())))
+    streams = tuple(StreamSpec(name, schema, 1, windows.Window(), 0) for name in "ab")
+    alike = Conjunct("alike(a.v, b.v)", None, (Column(0, 4), Column(1, 4)))
+    assert not superseding(Query(streams, (alike,), how=("inner", "asof")))
+    by_key = replace(alike, columns=(Column(0, 4), Column(1, 3)))
+    assert superseding(Query(streams, (by_key,), how=("inner", "asof"))) == {1: (Column(1, 3),)}
+
+
+def test_a_condition_that_raises_is_asked_of_older_tuples_as_well(tmp_path: Path) -> None:
+    """Whether a query stops must not depend on where the newest tuple happened to be found."""
+    streams = tuple(StreamSpec(name, SCHEMA, 1, windows.Window(), 0) for name in "ab")
+    text = "a.k = b.k AND 1 / (a.x - b.x) > 0"
+    conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
+    for name, older, raises in (("fine", 0.0, False), ("raising", 2.0, True)):
+        run = Run(windowed(Query(streams, conjuncts, text, how=("inner", "asof"))), Store(str(tmp_path / name)))
+        run.step(PSP(2), [(1, {"id": 0, "ts": 1, "x": older, "k": "p"})])
+        run.step(PSP(2), [(1, {"id": 1, "ts": 5, "x": 1.0, "k": "p"}), (0, {"id": 2, "ts": 9, "x": 2.0, "k": "p"})])
+        last = [(at, {"id": 9, "ts": 90, "x": 5.0, "k": "ab"[at]}) for at in range(2)]
+        if raises:
+            with pytest.raises(PredicateError, match="DIVIDE_BY_ZERO"):
+                run.step(PSP(2), last)
+        else:
+            run.step(PSP(2), last)
+            assert run.results == {((2, 1), 9): 1}
+
+
+def test_the_newest_is_the_same_in_whatever_order_partners_are_offered() -> None:
+    rng = np.random.default_rng(1)
+    partners = np.stack([rng.integers(0, n, 200) for n in (5, 4, 3)])
+    chosen = set()
+    for _ in range(5):
+        newest, order = Newest(6), rng.permutation(200)
+        for part in np.array_split(order, 7):
+            newest.offer(*partners[:, part], part)
+        assert newest.row[5] == -1
+        chosen.add((*newest.ts.tolist(), *newest.content.tolist()))
+    best = [max(zip(*partners[1:, partners[0] == at], strict=True)) for at in range(5)]
+    assert chosen == {(*(ts for ts, _ in best), windows.NEVER, *(content for _, content in best), windows.NEVER)}
