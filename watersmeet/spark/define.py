@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 from watersmeet.adapt.auto import Auto
 from watersmeet.engine.plan import start, view
 from watersmeet.errors import DefinitionError
+from watersmeet.model.asof import AsOf, within_tolerance
 from watersmeet.model.metadata import Inherited
 from watersmeet.model.outer import check_outer, check_shown, hows, windowed
 from watersmeet.model.query import RESULT_TIME, Nested, Output, Query, StreamSpec
@@ -49,7 +50,7 @@ def join(
     spill: Spill | None = None,
     identity: bool = False,
     untrusted: bool = False,
-    how: Mapping[str, str] | None = None,
+    how: Mapping[str, str | AsOf] | None = None,
 ) -> Join:
     """Join streams under any predicate.
 
@@ -63,7 +64,8 @@ def join(
         strategy: Where tuples are kept; by default `wm.Auto()`.
         order: In which order streams are probed: `given`, `selectivity` or `histogram`.
         purge_every: After how many batches tuples are looked for that can no longer join anything, by what streams
-            promise or by conditions on event times: 1 takes the least memory, more take less time.
+            promise, by conditions on event times or since an as-of join has a newer one: 1 takes the least memory, more
+            take less time.
         remember: For how long, by the watermark, values and punctuations are remembered by which rows are denied, such
             as `"1 day"`; by default for ever. See docs/metadata.md.
         spill: When work is put off, to be paid for later, such as `wm.Spill(within="1 second")`; by default never. See
@@ -73,8 +75,8 @@ def join(
         untrusted: Whether `where` and `select` come from people, who may not do what the program may: then they hold
             only Spark's own functions that compute and nothing else. See docs/semantics.md.
         how: The optional streams, by name: `"left"` if results have NULL where there is no partner, `"semi"` if there
-            must be one, `"anti"` if there must be none. Conditions that name such a stream say what its partners are.
-            See docs/outer-joins.md.
+            must be one, `"anti"` if there must be none, `"asof"` or `wm.asof(...)` if only the newest partner counts
+            that is no later. Conditions that name such a stream say what its partners are. See docs/outer-joins.md.
 
     Raises:
         DefinitionError: If the join can't be; SQL errors underline the span.
@@ -92,8 +94,8 @@ def join(
     parts = tuple(timed([one._ws_part for one in streams]))
     frames = tuple(None if isinstance(part.frame, Join) else part.frame for part in parts)
     inner = {at: part.frame for at, part in enumerate(parts) if isinstance(part.frame, Join)}
-    specs = _specs(parts)
-    optional = hows(how, specs)
+    optional = hows(how, specs := _specs(parts))
+    specs = within_tolerance(specs, how)
     query = Query(specs, how=optional)
     draft = Join(query, frames, PSP(1), inner=inner)
     dialect = dialect_of(draft.spark)
