@@ -48,7 +48,7 @@ def cases(draw: st.DrawFn, condition: Any = any_condition) -> dict[str, Any]:
     """Two or three streams, of which at least one is asked for its newest tuples; another may be optional, too."""
     m = draw(st.integers(2, 3))
     names = "abc"[:m]
-    kinds = {"a": "inner", "b": draw(asked)}
+    kinds: dict[str, Any] = {"a": "inner", "b": draw(asked)}
     beside = draw(st.sampled_from(["inner", "inner", "asof", "left", "semi", "anti"]))
     kinds |= {"c": draw(asked) if beside == "asof" else beside} if m == 3 else {}
     others = beside in ("left", "semi", "anti") and m == 3
@@ -364,8 +364,9 @@ def test_the_newest_is_the_same_in_whatever_order_partners_are_offered() -> None
     chosen = set()
     for _ in range(5):
         newest, order = Newest(6), rng.permutation(200)
+        newest.offer(order[:0], order[:0], order[:0], order[:0])
         for part in np.array_split(order, 7):
-            newest.offer(*partners[:, part], part)
+            newest.offer(partners[0, part], partners[1, part], partners[2, part], part)
         assert newest.row[5] == -1
         chosen.add((*newest.ts.tolist(), *newest.content.tolist()))
     best = [max(zip(*partners[1:, partners[0] == at], strict=True)) for at in range(5)]

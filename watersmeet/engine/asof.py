@@ -38,6 +38,8 @@ class Newest:
             content: Their content hashes.
             row: Their references.
         """
+        if not len(row):
+            return
         order = np.lexsort((content, ts, combination))
         last = order[np.append(np.diff(combination[order]) != 0, True)]
         at = combination[last]

@@ -1,9 +1,11 @@
 """Closing: combinations of the required streams for which no partner can come any more.
 
 A combination is closed once the watermark has passed the deadline of its first member to expire: whatever comes later
-is later than that. Where only as-of partners are asked for, its own time will do. A batch closes what the watermark after it shows, as far as its tasks can know that: they have seen
-what the batch brought of each stream, but not which streams have fallen idle, nor how far inner joins have come. What
-they can't know yet, the next batch closes.
+is later than that. Where only as-of partners are asked for, its own time will do.
+
+A batch closes what the watermark after it shows, as far as its tasks can know that: they have seen what the batch
+brought of each stream, but not which streams have fallen idle, nor how far inner joins have come. What they can't know
+yet, the next batch closes.
 """
 
 from collections.abc import Sequence

@@ -53,7 +53,9 @@ def superseded(
     """
     rows: dict[str, Ints] = {}
     own, mark = {chunk.id for chunk in mine}, first_open(query, settled)
-    for stream, columns in superseding(query).items() if mark is not None else ():
+    if mark is None:
+        return rows
+    for stream, columns in superseding(query).items():
         before = [chunk for chunk in chunks if chunk.stream == stream and chunk.low < mark]
         if not any(chunk.id in own for chunk in before):
             continue
@@ -94,7 +96,7 @@ def _unlike(kind: pa.DataType) -> bool:
 
 
 def _always(query: Query, stream: int, conjunct: Conjunct) -> bool:
-    """Tell whether a condition on event times holds for the newest tuple before the mark if it does for an older one."""
+    """Tell whether a condition on event times holds for a tuple before the mark if it does for an older one."""
     assert stream in query.as_of
     plain = conjunct.sql is not None and conjunct.sql.count(" AND ") + 1 == len(conjunct.orders)
     return plain and all(_favours_newer(query, stream, order) for order in conjunct.orders)
