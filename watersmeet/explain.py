@@ -81,6 +81,8 @@ ASKED = {
     "semi": "only asked: there must be a partner",
     "anti": "only asked: there must be no partner",
     "full": "optional: results have NULL where there is no partner, on either side",
+    "asof": "as of: the newest partner no later, without one there is no result",
+    "asof left": "as of: the newest partner no later, or NULL where there is none",
 }
 """What a join asks of an optional stream, in words."""
 
@@ -92,12 +94,14 @@ def _closing(query: Query, order: JoinOrder) -> Iterator[str]:
         course = tuple(at for at in order.orders(origin)[0] if at in members)
         names = " -> ".join(query.streams[at].name for at in (origin, *course))
         name = query.streams[origin].name
-        yield f"  a new tuple of {name}: {names}" if early else f"  a tuple of {name} whose window ends: {names}"
+        ends = "that the watermark passes" if query.closes_at_its_time else "whose window ends"
+        yield f"  a new tuple of {name}: {names}" if early else f"  a tuple of {name} {ends}: {names}"
         yield from (f"    first   {conjunct.text}" for conjunct in entry_conjuncts(query, origin))
         for hop in steps(query, origin, course, of=members):
             yield from _hop(query, hop, "")
     for at in query.optional:
-        yield f"  is there a partner in {query.streams[at].name}?"
+        asks = "which is the newest" if at in query.as_of else "is there a"
+        yield f"  {asks} partner in {query.streams[at].name}?"
         yield from _hop(query, step(query, members, at, of=(*members, at)), "")
 
 
@@ -132,6 +136,7 @@ def _retained(query: Query, outlook: Outlook, stream: int) -> Iterator[str]:
         yield "    nothing ever closes it"
     if outlook.endless(stream):
         yield "    its tuples are kept for ever"
+    yield from (f"    {said}" for said in outlook.superseded(stream))
 
 
 def _left_to_spark(query: Query) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """What `how=` takes, and what it refuses."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 
 from watersmeet.errors import DefinitionError
 from watersmeet.explain import explain
+from watersmeet.model.asof import asof, within_tolerance
 from watersmeet.model.metadata import Key
 from watersmeet.model.outer import check_outer, check_shown, hows, partners_asked, windowed
 from watersmeet.model.query import Query, StreamSpec
@@ -40,14 +42,59 @@ def test_streams_are_optional_by_name() -> None:
     assert hows(None, specs) == hows({}, specs) == hows({"a": "inner"}, specs) == ()
 
 
+def test_as_of_streams_have_windows_as_long_as_their_tolerance() -> None:
+    specs = streams(Window(), Window(), Window())
+    how: dict[str, Any] = {"B": asof("5 minutes", left=True), "c": "asof"}
+    assert hows(how, specs) == ("inner", "asof left", "asof")
+    assert [spec.window for spec in within_tolerance(specs, how)] == [Window(), Sliding(300_000_001), Window()]
+    assert within_tolerance(specs, None) == specs
+    assert within_tolerance(specs, {"b": asof(timedelta(0))})[1].window == Sliding(1)
+    with pytest.raises(DefinitionError, match="Stream 'b' has both a window and a tolerance"):
+        within_tolerance(streams(Window(), Sliding(5), Window()), how)
+
+
+def test_what_as_of_does_not_take_is_refused() -> None:
+    with pytest.raises(DefinitionError, match=r"tolerance of wm\.asof: 'soon' is not a duration"):
+        asof("soon")
+    wrong: Any = 1
+    with pytest.raises(DefinitionError, match="left must be True or False"):
+        asof(left=wrong)
+
+
+def test_as_of_joins_need_no_windows_but_times() -> None:
+    made = query(how=("inner", "asof"), windows=(Window(), Window()))
+    assert [stream.window for stream in windowed(made).streams] == [Sliding(1), Window()]
+    check_outer(windowed(made), streaming=True, spilling=False)
+    several = query("a.id = b.id AND b.id = c.id", ("inner", "inner", "asof left"), (Window(),) * 3)
+    assert windowed(several) == several
+    check_outer(several, streaming=True, spilling=False)
+    with pytest.raises(DefinitionError, match="Table 'b' has no times, so that none of its rows is the newest"):
+        check_outer(with_tables(made, {1}), streaming=True, spilling=False)
+    beside = query("a.id = b.id AND a.id = c.id", ("inner", "asof", "left"), (Window(),) * 3)
+    with pytest.raises(DefinitionError, match="Without a window on 'a' a partner may come at any time"):
+        check_outer(windowed(beside), streaming=True, spilling=False)
+
+
+def test_as_of_joins_say_what_they_keep() -> None:
+    by_key = windowed(query(how=("inner", "asof"), windows=(Window(), Window())))
+    assert [*Outlook(by_key).growing()] == []
+    told = explain(by_key, Central(), Given())
+    assert "  b: unbounded on ts, delay 0 s, as of: the newest partner no later, without one there is no result" in told
+    assert "    a tuple goes once a newer one with the same b.id stands in for it" in told
+    assert "  a tuple of a that the watermark passes: a\n  which is the newest partner in b?\n" in told
+    assert by_key.description()["how"] == {"b": "asof"}
+    (warning,) = Outlook(windowed(query("a.id < b.id", ("inner", "asof"), (Window(), Window())))).growing()
+    assert warning.endswith("Give it a tolerance, such as wm.asof('5 minutes'), or a window.")
+
+
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
         ("left", "name the optional streams"),
         ({"d": "left"}, "there is no such stream; the streams are a, b"),
         ({1: "left"}, "there is no such stream"),
-        ({"b": "right"}, "an optional stream is 'left', 'semi', 'anti' or 'full'; for a right join make the other"),
-        ({"b": ["left"]}, "an optional stream is 'left', 'semi', 'anti' or 'full'"),
+        ({"b": "right"}, "an optional stream is 'left', 'semi', 'anti', 'full', 'asof' or"),
+        ({"b": ["left"]}, "an optional stream is 'left', 'semi', 'anti', 'full', 'asof' or"),
         ({"a": "left", "b": "left"}, "at least one must be required"),
     ],
 )

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TypeVar, get_args
 
 from watersmeet.errors import DefinitionError
+from watersmeet.model.asof import AsOf
 from watersmeet.model.query import How, Query, StreamSpec
 from watersmeet.model.reach import reaches, window_of
 from watersmeet.predicate.model import Column
@@ -13,7 +14,7 @@ Condition = TypeVar("Condition")
 KINDS: dict[object, How] = {kind: kind for kind in get_args(How)}
 
 
-def hows(given: Mapping[str, str] | None, streams: Sequence[StreamSpec]) -> tuple[How, ...]:
+def hows(given: Mapping[str, str | AsOf] | None, streams: Sequence[StreamSpec]) -> tuple[How, ...]:
     """Return what is asked of each stream; empty if all are required.
 
     Raises:
@@ -29,10 +30,11 @@ def hows(given: Mapping[str, str] | None, streams: Sequence[StreamSpec]) -> tupl
         if not isinstance(name, str) or name.lower() not in names:
             known = ", ".join(stream.name for stream in streams)
             raise DefinitionError(f"how={{{name!r}: ...}}: there is no such stream; the streams are {known}.")
+        kind = kind.kind if isinstance(kind, AsOf) else kind
         if not isinstance(kind, str) or kind not in KINDS:
             raise DefinitionError(
-                f"how={{{name!r}: {kind!r}}}: an optional stream is 'left', 'semi', 'anti' or 'full'; for a right join "
-                "make the other streams optional."
+                f"how={{{name!r}: {kind!r}}}: an optional stream is 'left', 'semi', 'anti', 'full', 'asof' or "
+                "wm.asof(...); for a right join make the other streams optional."
             )
         found[names[name.lower()]] = KINDS[kind]
     if "inner" not in found:
@@ -72,7 +74,7 @@ def windowed(query: Query) -> Query:
 
     `b.ts <= a.ts + INTERVAL 10 MINUTES` says the same of `a` as a window: every combination that the condition accepts
     lies within it, and once it is over none can come. A stream has such a window if conditions bound how much later
-    each of the streams can be that it is seen together with.
+    each of the streams can be that it is seen together with. As-of partners are no later than the latest required one.
     """
     members = [at for at in query.members if not query.streams[at].table]
     optional = [at for at in query.optional if not query.streams[at].table]
@@ -84,10 +86,24 @@ def windowed(query: Query) -> Query:
         **{at: [beside[at].get((member, at)) for member in members] for at in optional},
     }
     for at in members:
-        after[at] += [beside[other].get((other, at)) for other in optional]
+        after[at] += [_latest(after[at], beside[other].get((other, at)), other in query.as_of) for other in optional]
     return replace(
         query, streams=tuple(_windowed(stream, after.get(at, [])) for at, stream in enumerate(query.streams))
     )
+
+
+def _latest(members: Sequence[int | None], partner: int | None, as_of: bool) -> int | None:
+    """Return how much later than a required tuple a partner can be; None for any.
+
+    Args:
+        members: How much later the other required tuples can be.
+        partner: How much later conditions let the partner be.
+        as_of: Whether it is no later than the latest required tuple.
+    """
+    bounds = [] if partner is None else [partner]
+    if as_of and None not in members:
+        bounds.append(max([0, *(micros for micros in members if micros is not None)]))
+    return min(bounds, default=None)
 
 
 def _windowed(stream: StreamSpec, after: Sequence[int | None]) -> StreamSpec:
@@ -129,6 +145,11 @@ def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
         raise DefinitionError(
             "how=: all that is required are tables, which have neither times nor windows, so that results would have "
             "no time: require a stream as well."
+        )
+    for stream in (query.streams[at] for at in sorted(query.as_of) if query.streams[at].table):
+        raise DefinitionError(
+            f"Table '{stream.name}' has no times, so that none of its rows is the newest: read it as a stream with a "
+            "time column, or use how='left'."
         )
     for stream in (query.streams[at] for at in query.lacking if query.is_full and query.streams[at].table):
         raise DefinitionError(

@@ -20,9 +20,10 @@ from watersmeet.state.buckets import hashable
 from watersmeet.state.numbers import has_numbers
 from watersmeet.state.traces import TRACE_TYPE
 
-How = Literal["inner", "left", "semi", "anti", "full"]
-"""What a join asks of a stream: a tuple in every result; one if there is one; that there is one; that there is none; or
-one if there is one, with results of their own for tuples that match nothing."""
+How = Literal["inner", "left", "semi", "anti", "full", "asof", "asof left"]
+"""What a join asks of a stream: a tuple in every result; one if there is one; that there is one; that there is none;
+one if there is one, with results of their own for its tuples that match nothing; the newest no later than the others,
+in every result or if there is one."""
 DelayFrom = Literal["given", "watermark", "windows", "conditions"]
 """Where a stream's delay comes from: its user, its frame's watermark, the largest window, conditions on event times."""
 Tracing = Literal["none", "pending", "results"]
@@ -244,6 +245,21 @@ class Query:
         return frozenset(at for at, how in self.optional.items() if how in ("semi", "anti"))
 
     @cached_property
+    def as_of(self) -> frozenset[int]:
+        """The streams of which only the newest partner counts, of those no later than the combination."""
+        return frozenset(at for at, how in self.optional.items() if how in ("asof", "asof left"))
+
+    @cached_property
+    def closes_at_its_time(self) -> bool:
+        """Whether a combination is closed once the watermark has passed its own time: no later partner is asked for."""
+        return bool(self.optional) and self.as_of == self.optional.keys()
+
+    @cached_property
+    def hashed(self) -> frozenset[int]:
+        """The streams whose content hashes are kept: equally new tuples of them are told apart by these."""
+        return self.as_of.union(self.counted)
+
+    @cached_property
     def paired(self) -> bool:
         """Whether combinations of all streams are results, as soon as they are found."""
         return not self.optional or [*self.optional.values()] in (["left"], ["full"])
@@ -271,6 +287,8 @@ class Query:
         """For each of its sides the windows that results without a partner wait for; empty if none wait."""
         if [*self.optional.values()] == ["semi"]:
             return ()
+        if self.closes_at_its_time:
+            return ((OWN_TIME,),)
         return tuple(tuple(self.streams[at].window for at in side.members) for side in self.sides)
 
     @cached_property
@@ -394,7 +412,8 @@ class Query:
         fields = [pa.field(column.name, self.type_of(column)) for column in columns]
         calls = [pa.field(call.name, pa.bool_()) for conjunct in self.deferred for call in conjunct.calls]
         shown = [pa.field(f"o{at}", field.type) for at, field in enumerate(self.traced_schema)]
-        return pa.schema([*shown, *fields, *calls, *(cases.FIELDS if self.optional else ())])
+        told = [*(cases.FIELDS if self.optional else ()), *(cases.AS_OF_FIELDS if self.as_of else ())]
+        return pa.schema([*shown, *fields, *calls, *told])
 
     def wary(self) -> "Query":
         """Return the join as it is decided where computing a hidden column raised for some tuple."""
@@ -448,6 +467,15 @@ class Query:
     def is_time(self, column: Column) -> bool:
         """Tell whether a column is its stream's event time, which state keeps as `ts`."""
         return column.field == self.streams[column.stream].time
+
+    def moved(self, column: Column) -> int | None:
+        """Return by how much a column differs from its stream's event time; None if that isn't known."""
+        stream = self.streams[column.stream]
+        if column.field == stream.time:
+            return 0
+        hidden = stream.hidden[column.field - len(stream.schema)] if column.field >= len(stream.schema) else None
+        moved = None if hidden is None else hidden.moved
+        return None if moved is None or moved[0] != stream.time else moved[1]
 
     @cached_property
     def output_schema(self) -> pa.Schema:

@@ -8,11 +8,12 @@ from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
 from watersmeet.retention.closing import Closings
 from watersmeet.retention.denied import fields_of, ranges_of
+from watersmeet.retention.superseded import is_keyed, superseding
 from watersmeet.retention.ways import Way
 
 
 class Outlook:
-    """What closes the streams of a join; where some are optional, only windows let state go.
+    """What closes the streams of a join; where some are optional, only windows let state go, and newer as-of tuples.
 
     Args:
         query: The join.
@@ -26,10 +27,20 @@ class Outlook:
         return list(dict.fromkeys(way.describe(self._query) for way in self._ways(stream)))
 
     def endless(self, stream: int) -> bool:
-        """Tell whether tuples of a stream are kept for ever: no window ends, and no other stream is closed for them."""
-        if self._query.streams[stream].table:
+        """Tell whether tuples of a stream are kept for ever: no window ends, and no other stream is closed for them.
+
+        Of an as-of stream those of each key are superseded by newer ones.
+        """
+        if self._query.streams[stream].table or (stream in self._query.as_of and is_keyed(self._query, stream)):
             return False
         return self._unbounded(stream) and (bool(self._query.optional) or not self._closings.possible(stream))
+
+    def superseded(self, stream: int) -> Iterator[str]:
+        """Yield when a tuple of an as-of stream goes before its window ends."""
+        columns = superseding(self._query).get(stream)
+        if columns is not None:
+            alike = " and ".join(map(self._query.name_of, columns))
+            yield f"a tuple goes once a newer one{f' with the same {alike}' if alike else ''} stands in for it"
 
     def open(self, stream: int) -> bool:
         """Tell whether nothing ever closes a stream, though tuples without a window wait for it."""
@@ -115,6 +126,8 @@ class Outlook:
 
     def _remedy(self, stream: int) -> str:
         """Return what would let a stream's tuples go."""
+        if stream in self._query.as_of:
+            return "Give it a tolerance, such as wm.asof('5 minutes'), or a window."
         if self._query.optional:
             return "Give it a window."
         found = [self._partner(stream, pair) for pair in self._equalities if stream in {c.stream for c in pair}]

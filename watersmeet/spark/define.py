@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 from watersmeet.adapt.auto import Auto
 from watersmeet.engine.plan import start, view
 from watersmeet.errors import DefinitionError
+from watersmeet.model.asof import AsOf, within_tolerance
 from watersmeet.model.metadata import Inherited
 from watersmeet.model.outer import check_outer, check_shown, hows, partners_asked, windowed
 from watersmeet.model.query import RESULT_TIME, DelayFrom, Nested, Output, Query, StreamSpec
@@ -48,7 +49,7 @@ def join(
     spill: Spill | None = None,
     identity: bool = False,
     untrusted: bool = False,
-    how: Mapping[str, str] | None = None,
+    how: Mapping[str, str | AsOf] | None = None,
     on: Mapping[str, str | Column] | None = None,
 ) -> Join:
     """Join streams under any predicate.
@@ -63,7 +64,8 @@ def join(
         strategy: Where tuples are kept; by default `wm.Auto()`.
         order: In which order streams are probed: `given`, `selectivity` or `histogram`.
         purge_every: After how many batches tuples are looked for that can no longer join anything, by what streams
-            promise or by conditions on event times: 1 takes the least memory, more take less time.
+            promise, by conditions on event times or since an as-of join has a newer one: 1 takes the least memory, more
+            take less time.
         remember: For how long, by the watermark, values and punctuations are remembered by which rows are denied, such
             as `"1 day"`; by default for ever. See docs/metadata.md.
         spill: When work is put off, to be paid for later, such as `wm.Spill(within="1 second")`; by default never. See
@@ -74,7 +76,8 @@ def join(
             only Spark's own functions that compute and nothing else. See docs/semantics.md.
         how: The optional streams, by name: `"left"` if results have NULL where there is no partner, `"semi"` if there
             must be one, `"anti"` if there must be none, `"full"`, of two streams, if both have NULL where there is no
-            partner. Conditions that name such a stream say what its partners are. See docs/outer-joins.md.
+            partner, `"asof"` or `wm.asof(...)` if only the newest partner counts that is no later. Conditions that name
+            such a stream say what its partners are. See docs/outer-joins.md.
         on: For optional streams, by name, conditions that say what their partners are, whatever they name, as after
             ON in SQL: `on={"b": "b.id = a.id AND a.total > 5"}`. Conditions in `where` that name the stream are
             then refused.
@@ -117,7 +120,7 @@ class Conditions(NamedTuple):
 
     where: str | Column | None = None
     on: Mapping[str, str | Column] | None = None
-    how: Mapping[str, str] | None = None
+    how: Mapping[str, str | AsOf] | None = None
     filter: str | None = None
 
 
@@ -142,8 +145,8 @@ def define(
     parts = tuple(timed([one._ws_part for one in streams]))
     frames = tuple(None if isinstance(part.frame, Join) else part.frame for part in parts)
     inner = {at: part.frame for at, part in enumerate(parts) if isinstance(part.frame, Join)}
-    specs = _specs(parts)
-    optional = hows(conditions.how, specs)
+    optional = hows(conditions.how, specs := _specs(parts))
+    specs = within_tolerance(specs, conditions.how)
     query = Query(specs, how=optional, filter=conditions.filter or "")
     asked = Asked(where, partners_asked(conditions.on, query), query.is_full)
     draft = Join(query, frames, PSP(1), inner=inner)

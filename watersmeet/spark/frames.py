@@ -214,7 +214,7 @@ def tagged(
     if computed.tried:
         numbered = numbered.select("*", *(value.alias(name) for name, value in computed.tried.items()))
     content = None
-    if position in query.counted:  # [!] which rows are the last n must not depend on what is asked of them
+    if position in query.hashed:  # [!] which rows are the last n, or the newest, must not depend on what is asked
         content = list(zip(own, (stored_as(field.dataType) for field in kept), strict=True))
     values = dict(enumerate([*own, *computed.values]))
     return _rows(query, position, numbered, everything, values, content, [TRACED] if traced else [])

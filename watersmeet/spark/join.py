@@ -344,7 +344,7 @@ class Join:
         shown = [F.col(f"o{at}") for at in range(len(query.traced_schema))]
         parts = [F.struct(*shown).alias(hidden_name("shown")), *self._read_by(query.deferred)]
         if query.optional:
-            kept = results(self.where, query, frame.select(*parts, *case_columns()))
+            kept = results(self.where, query, frame.select(*parts, *case_columns(query)))
         else:
             kept = self.where.decide(frame.select(*parts), [conjunct.clause for conjunct in query.deferred])
         names = query.traced_schema.names

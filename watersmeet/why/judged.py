@@ -81,8 +81,11 @@ class Judged:
 
     def tests(self, members: Sequence[Seen]) -> Iterator[Check]:
         """Yield the tests that tuples of different streams can be put to, perhaps not of all."""
-        if len(members) > 1:
-            yield from (self._window(members, member) for member in members)
+        later = self._later(members)
+        yield from (self._too_late(members, member) for member in later)
+        rest = [member for member in members if member not in later]
+        if len(rest) > 1:
+            yield from (self._window(rest, member) for member in rest)
         block, streams = block_of(self.query, members), {member.stream for member in members}
         for conjunct in self.query.conjuncts:
             if conjunct.streams and conjunct.streams <= streams:
@@ -124,6 +127,19 @@ class Judged:
         return all(self._conjunct(conjunct, combination).holds == "TRUE" for conjunct in asked)
 
     # -- windows
+
+    def _later(self, members: Sequence[Seen]) -> list[Seen]:
+        """Return the tuples of as-of streams that are later than all others."""
+        as_of = self.query.as_of
+        times = [member.ts for member in members if member.stream not in as_of]
+        return [member for member in members if member.stream in as_of and times and member.ts > max(times)]
+
+    def _too_late(self, members: Sequence[Seen], member: Seen) -> Check:
+        name, as_of = self.query.streams[member.stream].name, self.query.as_of
+        last = max((other for other in members if other.stream not in as_of), key=lambda other: other.ts)
+        than = self.query.streams[last.stream].name
+        says = f"{name} is {lasting(member.ts - last.ts)} later than {than}, and an as-of partner is no later"
+        return Check(f"time of {name}", "window", "FALSE", says, {"time": last.ts, name: member.ts})
 
     def _window(self, members: Sequence[Seen], member: Seen) -> Check:
         stream = self.query.streams[member.stream]
