@@ -187,7 +187,8 @@ def test_within_a_time_the_fewest_nodes_do() -> None:
 
     fastest = Pricing(measured(pair=1e-4)).best(64)[0].nodes
     assert [nodes(within) for within in (25, 12, 5.5)] == [1, 2, 4]
-    assert nodes(0.001) == fastest
+    assert abs(nodes(0.001) - fastest) <= 2  # every number is tried, not only each half larger than the last
+    assert nodes(2.2) == 11
     # Fewer nodes than there are must be in time by a margin, or they would soon be more again.
     assert [nodes(within, now=4) for within in (11, 13)] == [3, 2]
     assert Pricing(StateView((StreamView(None),) * 2), within=5.0).best(8)[0].nodes == 8

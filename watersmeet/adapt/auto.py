@@ -7,7 +7,7 @@ margin for several batches, so that no noise makes chunks wander.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from math import inf
 from typing import Any, NamedTuple, Self
@@ -29,7 +29,7 @@ from watersmeet.placement.options import (
     check_relocation,
     check_switch,
 )
-from watersmeet.placement.priced import Terms
+from watersmeet.placement.priced import Measure, Terms
 from watersmeet.placement.strategies import STRATEGIES
 from watersmeet.state.kept import Kept
 from watersmeet.state.view import StateView
@@ -188,6 +188,17 @@ class Auto(Strategy):
         """Return how many nodes it may use; what it chose is among the facts."""
         return f"Auto(max_nodes={self.max_nodes})"
 
+    def written(self) -> str:
+        """Return it as people write it: how many nodes it may use, and what else isn't as by default.
+
+        >>> Auto(max_nodes=8, within="2 seconds").written()
+        "wm.Auto(max_nodes=8, within='2 seconds')"
+        """
+        options = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        default = Auto()
+        shown = [name for name, value in options.items() if name == "max_nodes" or value != getattr(default, name)]
+        return f"wm.Auto({', '.join(f'{name}={options[name]!r}' for name in shown)})"
+
     def history(self, state: StateView) -> list[str]:
         """Return the decisions that are remembered."""
         before = AutoNotes.read(state.kept)
@@ -235,7 +246,7 @@ class Auto(Strategy):
         """Return what to take for the next batch; pure, so that `explain` and the plan agree."""
         # Costs are seconds for a second of event time: while it stands still, they say nothing.
         before, measured = AutoNotes.read(state.kept), parameters.known(state) and state.advance > 0
-        pricing = self._pricing(state, before)
+        pricing = self.pricing(state, before.option if before else None)
         fits, table = fitting(state, self.among), tuple(pricing.best(self.max_nodes, self.among))
         best, longest = table[0], pricing.longest_ring
         record = before.record if before else Record()
@@ -250,9 +261,10 @@ class Auto(Strategy):
         why = before.why if taken is now else record.log[-1].why
         return Choice(taken, why, table, measured, record, longest)
 
-    def _pricing(self, state: StateView, before: AutoNotes | None) -> Pricing:
+    def pricing(self, state: StateView, now: Option | None = None, measure: Measure | None = None) -> Pricing:
+        """Return what prices strategies as it was asked to choose them; see `Pricing`."""
         within = None if self.within is None else microseconds(self.within) / 1e6
-        return Pricing(state, self.weights, self.goal, self.bandwidth, within, before.option if before else None)
+        return Pricing(state, self.weights, self.goal, self.bandwidth, within, now, measure)
 
     def _outdated(self, before: AutoNotes, fits: Sequence[str], pricing: Pricing) -> bool:
         """Tell whether what was chosen may no longer be: by other options, or since the network is too slow for it."""

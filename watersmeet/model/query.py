@@ -115,6 +115,11 @@ class StreamSpec:
         return [field for at, field in enumerate(self.schema) if not (self.table and at == self.time)]
 
     @property
+    def what(self) -> str:
+        """What it is, in a word."""
+        return "table" if self.table else "stream"
+
+    @property
     def time_type(self) -> pa.DataType:
         """The type of the event time."""
         return self.schema.field(self.time).type

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from watersmeet.errors import DefinitionError
 from watersmeet.model.declared import Constraint, Punctuations
@@ -183,9 +184,14 @@ def timed(streams: Sequence[Part]) -> list[Part]:
     """Return the streams of a join, tables among them with a time before all others, of the type that streams have."""
     first = next((given for given in streams if not given.table), None)
     column = None if first is None else first.schema.field(first.time)
-    kind = "timestamp_ntz" if column is not None and getattr(column.type, "tz", "UTC") is None else "timestamp"
-    moment = F.timestamp_micros(F.lit(BEFORE_ALL)).cast(kind)
+    ntz = column is not None and getattr(column.type, "tz", "UTC") is None
+    moment = table_time(T.TimestampNTZType() if ntz else T.TimestampType())
     return [_timed(given, moment) if given.table else given for given in streams]
+
+
+def table_time(kind: T.DataType) -> Column:
+    """Return the time of a table's rows: before all others."""
+    return F.timestamp_micros(F.lit(BEFORE_ALL)).cast(kind)
 
 
 def _timed(given: Part, moment: Column) -> Part:
