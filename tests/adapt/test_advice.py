@@ -289,7 +289,9 @@ def test_a_plot_in_the_format_that_its_name_says(tmp_path: Path) -> None:
 
 def test_a_plot_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(DefinitionError, match=r"advice.png'\): only .svg can .* 'advice.svg', or pip install matplotlib"):
+    with pytest.raises(
+        DefinitionError, match=r"advice.png'\): only .svg can .* 'advice.svg', or pip install matplotlib"
+    ):
         advised().plot(tmp_path / "advice.png")
     for found in (advised(), advised(max_nodes=1), advised(Sample(measured(rate=1, matching=0.0), 9, 3.0))):
         found.plot(tmp_path / "advice.SVG")

@@ -130,7 +130,9 @@ def test_samples_of_tables(spark: SparkSession, static: dict[str, DataFrame], tm
     join = wm.join(b, wm.table("zones", zones), where="floor(b.x) = zones.zone")
     found = wm.advise(join, {"zones": str(tmp_path / "zones")})
     assert found.measured["streams"]["zones"] == {"rows": 10}
-    with pytest.raises(wm.DefinitionError, match="The sample of table 'zones' has no column 'name', which the table has"):
+    with pytest.raises(
+        wm.DefinitionError, match="The sample of table 'zones' has no column 'name', which the table has"
+    ):
         wm.advise(join, {"zones": zones.drop("name")})
     with pytest.raises(wm.DefinitionError, match="The sample of table 'zones' has no rows"):
         wm.advise(join, {"zones": zones.limit(0)})
@@ -253,7 +255,12 @@ def test_the_command_prints_a_table_and_draws_a_plot_in_a_process_of_its_own(scr
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines() if re.match(r"\s*\d+x ", line)] == ["1x", "2x", "5x", "10x"]
+    assert [line.split()[0] for line in done.stdout.splitlines() if re.match(r"\s*\d+x ", line)] == [
+        "1x",
+        "2x",
+        "5x",
+        "10x",
+    ]
     assert plot.exists()
 
 

@@ -36,9 +36,7 @@ def draw(
         ) from None
     formats = FigureCanvasAgg.get_supported_filetypes()
     if ending.removeprefix(".") not in formats:
-        raise DefinitionError(
-            f"plot('{os.fspath(path)}'): the file's name must end in .{', .'.join(sorted(formats))}."
-        )
+        raise DefinitionError(f"plot('{os.fspath(path)}'): the file's name must end in .{', .'.join(sorted(formats))}.")
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))

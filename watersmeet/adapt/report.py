@@ -10,9 +10,7 @@ HEADINGS = (
 UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-def report(
-    measured: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], title: str, notes: Sequence[str]
-) -> str:
+def report(measured: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], title: str, notes: Sequence[str]) -> str:
     """Return what was measured, the rows as a table, and what to mind."""
     lines = [*_measured(measured), "", title, *table(HEADINGS, [_cells(row) for row in rows])]
     return "\n".join([*lines, *(f"! {note}" for note in notes)])
