@@ -15,6 +15,7 @@ from watersmeet.model.duration import seconds
 from watersmeet.model.metadata import ForeignKey, Inherited, Promise, Speaking, read_by
 from watersmeet.model.windows import Sliding, Window
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Fixed, Hidden, PythonPredicate
+from watersmeet.predicate.type_names import spark_name
 from watersmeet.state.buckets import hashable
 from watersmeet.state.numbers import has_numbers
 from watersmeet.state.traces import TRACE_TYPE
@@ -87,8 +88,8 @@ class StreamSpec:
         kind = self.schema.field(self.time).type
         if not pa.types.is_timestamp(kind):
             raise DefinitionError(
-                f"Stream '{self.name}': its time column '{self.schema.field(self.time).name}' is of type {kind}; "
-                "an event time is a timestamp or timestamp_ntz: cast the column first."
+                f"Stream '{self.name}': its time column '{self.schema.field(self.time).name}' is of type "
+                f"{spark_name(kind)}; an event time is a timestamp or timestamp_ntz: cast the column first."
             )
 
     def watermark(self, latest: int | None, inner: int | None) -> int | None:
