@@ -12,7 +12,7 @@ from datetime import timedelta
 from math import inf
 from typing import Any, NamedTuple, Self
 
-from watersmeet.adapt.controller import OVERDUE, Controller, Option, Record, changed
+from watersmeet.adapt.controller import OVERDUE, PATIENCE, Controller, Option, Record, changed
 from watersmeet.adapt.pricing import NAMES, Pricing, fitting, waiting
 from watersmeet.cost import model as cost
 from watersmeet.cost import parameters
@@ -258,7 +258,7 @@ class Auto(Strategy):
             return Choice(now, before.why, table, before.measured, record, longest)
         controller = Controller(self.interval, self.dry_run)
         taken, record = controller.judge(record, state.batch, now, best, state.machine.overdue)
-        why = before.why if taken is now else record.log[-1].why
+        why = _stays(now, table, fits) if taken is now else record.log[-1].why
         return Choice(taken, why, table, measured, record, longest)
 
     def pricing(self, state: StateView, now: Option | None = None, measure: Measure | None = None) -> Pricing:
@@ -281,8 +281,21 @@ def _noting(record: Record, state: StateView, before: AutoNotes | None, taken: O
 # -- in words
 
 
+MEASURED = "by what the last batches measured"
+
+
+def _stays(now: Option, table: Sequence[Option], fits: Sequence[str]) -> str:
+    """Return why a join goes on as it does, at the prices of now: beside them the candidates have theirs."""
+    best = table[0]
+    if best.label == now.label:
+        return _first(now, table, fits, measured=True)
+    prices = f"{now.label} is predicted to take {now.cost:.3g} s a second, {best.label} {best.cost:.3g} s, {MEASURED}"
+    gain = "gain a fifth" if best.price is None else "need fewer nodes, or bring it in time,"
+    return f"{prices}; a change must {gain} for {PATIENCE} batches on end."
+
+
 def _first(best: Option, table: Sequence[Option], fits: Sequence[str], measured: bool) -> str:
-    basis = "by what the last batches measured" if measured else "before anything is measured"
+    basis = MEASURED if measured else "before anything is measured"
     wherever = STRATEGIES[best.name].WHEREVER
     if wherever is not None:
         return f"{wherever}; nodes are chosen {basis}."

@@ -61,13 +61,12 @@ class Stream:
             DefinitionError: If the stream has no such column.
         """
         part = self._ws_part
+        what = f"{'Table' if part.table else 'Stream'} '{part.name}'"
         if not isinstance(name, str):
-            raise DefinitionError(f"Stream '{part.name}': {name!r} is not the name of a column, such as 'id'.")
+            raise DefinitionError(f"{what}: {name!r} is not the name of a column, such as 'id'.")
         whole = any(same(name, known) for known in part.schema.names)
         if not whole and not any(same(name.partition(".")[0], known) for known in part.schema.names):
-            raise DefinitionError(
-                f"Stream '{part.name}' has no column '{name}'; it has {listed(name, part.schema.names)}."
-            )
+            raise DefinitionError(f"{what} has no column '{name}'; it has {listed(name, part.schema.names)}.")
         return F.col(f"{quoted(part.name)}.{quoted(name) if whole else name}")
 
     def __getattr__(self, name: str) -> Column:
