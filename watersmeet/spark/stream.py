@@ -19,6 +19,7 @@ from watersmeet.spark.frames import arrow_schema, check_frame, quoted
 from watersmeet.spark.identity import ID
 from watersmeet.spark.join import Join
 from watersmeet.spark.promises import Declared, declared
+from watersmeet.spark.upstream import check_upstream
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,7 @@ def stream(
         if isinstance(frame, Join):
             frame = (frame.with_time() if time.lower() == "_time" else frame).toDF()
         frame = check_frame(f"Stream '{name}'", frame)
+        check_upstream(f"Stream '{name}'", frame)
         schema = arrow_schema(frame)
     column = _time_column(name, schema.names, time)
     if isinstance(frame, Join) and delay is None and frame.times(column) is None:
