@@ -13,6 +13,7 @@ from watersmeet.ordering import JoinOrder, Ordering
 from watersmeet.placement import Strategy
 from watersmeet.predicate.model import Conjunct
 from watersmeet.retention.outlook import Outlook
+from watersmeet.show import counted
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.view import HopView
 
@@ -34,7 +35,8 @@ def explain(
     known = manifest.learned.ordering.read_by(ordering)
     order, layout = ordering.plan(query, state.chunks, known), strategy.plan(state)
     expected = ordering.estimates(query, state.chunks, known)
-    lines = [f"Watersmeet join of {len(query.streams)} streams, {strategy.describe()}"]
+    tables = sum(stream.table for stream in query.streams)
+    lines = [f"Watersmeet join of {counted(len(query.streams) - tables, tables)}, {strategy.describe()}"]
     lines += _facts(layout.facts(state))
     lines += [f"  decided before {told}" for told in strategy.history(state)]
     outlook = Outlook(query)

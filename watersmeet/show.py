@@ -85,6 +85,16 @@ def _raw(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def counted(streams: int, tables: int) -> str:
+    """Return how many streams and tables there are, in words.
+
+    >>> counted(3, 0), counted(1, 2)
+    ('3 streams', '1 stream and 2 tables')
+    """
+    parts = [(streams, "stream"), *([(tables, "table")] if tables else [])]
+    return " and ".join(f"{number} {noun}{'s' * (number != 1)}" for number, noun in parts)
+
+
 def with_article(noun: str) -> str:
     """Return a noun with its article.
 

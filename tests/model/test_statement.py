@@ -236,12 +236,28 @@ CALLED = "Two streams are called {}; give one an alias of its own, as in {} AS o
         ("SELECT * FROM a [KEY (id),, ROWS 5], b", "Something is missing between two commas.", "KEY (id),, ROWS 5"),
         (
             "SELECT * FROM a [RAGE 10 SECONDS], b",
-            f"This is no promise of a stream; {CHOICES}. Did you mean 'RANGE'?",
+            "RAGE is not a window; did you mean RANGE, as in [RANGE 10 SECONDS]?",
             "RAGE 10 SECONDS",
         ),
         (
+            "SELECT * FROM a [RANG 30 SECONDS, KEY (id)], b",
+            "RANG is not a window; did you mean RANGE, as in [RANGE 10 SECONDS]?",
+            "RANG 30 SECONDS",
+        ),
+        (
+            "SELECT * FROM a [row 30], b",
+            "row is not a window; did you mean ROWS, as in [ROWS 100]?",
+            "row 30",
+        ),
+        (
+            "SELECT * FROM a [TUMBLING 30 SECONDS], b",
+            "TUMBLING is not a window; write [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS], "
+            "[RANGE 10 SECONDS WATTR ts], [ROWS 100].",
+            "TUMBLING 30 SECONDS",
+        ),
+        (
             "SELECT * FROM a [KEYS (id)], b",
-            f"This is no promise of a stream; {CHOICES}. Did you mean 'KEY'?",
+            f"This is no promise of a stream; {CHOICES}. Did you mean KEY?",
             "KEYS (id)",
         ),
         ("SELECT * FROM a [ROWS 5, `KEY` (id)], b", f"This is no promise of a stream; {CHOICES}.", "`KEY` (id)"),

@@ -96,7 +96,7 @@ def test_ranges_let_go_what_is_bounded_on_both_sides() -> None:
     assert warned("abs(a.k - b.k) <= 5", Sliding(5), a=(RANGES,), b=(Key((2,)),)) == []
     assert warned("a.k % 2 = b.k % 3", Sliding(5), a=(RANGES,)) == [
         "Stream 'a' promises a.end on a.k between a.k and a.id, effect by batch, which lets no state go: `where` "
-        "equates a.k with no column of another stream of the same type (int64), and with no constant, nor "
+        "equates a.k with no column of another stream of the same type (bigint), and with no constant, nor "
         "does it bound it. It only turns rows away."
     ]
     told = explain(query("abs(a.k - b.k) <= 5", b=(RANGES,)), PSP(1), Given()).splitlines()

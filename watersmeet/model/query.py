@@ -16,6 +16,7 @@ from watersmeet.model.duration import seconds
 from watersmeet.model.metadata import ForeignKey, Inherited, Promise, Speaking, read_by
 from watersmeet.model.windows import Sliding, Window
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Fixed, Hidden, PythonPredicate
+from watersmeet.predicate.type_names import spark_name
 from watersmeet.state.buckets import hashable
 from watersmeet.state.numbers import has_numbers
 from watersmeet.state.traces import TRACE_TYPE
@@ -107,8 +108,8 @@ class StreamSpec:
         kind = self.schema.field(self.time).type
         if not pa.types.is_timestamp(kind):
             raise DefinitionError(
-                f"Stream '{self.name}': its time column '{self.schema.field(self.time).name}' is of type {kind}; "
-                "an event time is a timestamp or timestamp_ntz: cast the column first."
+                f"Stream '{self.name}': its time column '{self.schema.field(self.time).name}' is of type "
+                f"{spark_name(kind)}; an event time is a timestamp or timestamp_ntz: cast the column first."
             )
 
     def watermark(self, latest: int | None, inner: int | None) -> int | None:
@@ -133,6 +134,11 @@ class StreamSpec:
     def columns(self) -> list[pa.Field]:
         """Its columns as people know them: the time of a table's rows is none."""
         return [field for at, field in enumerate(self.schema) if not (self.table and at == self.time)]
+
+    @property
+    def what(self) -> str:
+        """What it is, in a word."""
+        return "table" if self.table else "stream"
 
     @property
     def time_type(self) -> pa.DataType:

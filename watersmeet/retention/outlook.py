@@ -6,6 +6,7 @@ from watersmeet.kernel.ranges import columns_of
 from watersmeet.model.metadata import ForeignKey, Inherited, Ordered, Promise, Speaking
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
+from watersmeet.predicate.type_names import spark_name
 from watersmeet.retention.closing import Closings
 from watersmeet.retention.denied import fields_of, ranges_of
 from watersmeet.retention.superseded import is_keyed, superseding
@@ -105,7 +106,7 @@ class Outlook:
             column for column in columns if isinstance(promise, Ordered) or not self._closings.limits(column, promise)
         ]
         names = " and ".join(self._query.name_of(column) for column in free)
-        kinds = " and ".join(dict.fromkeys(str(self._query.type_of(column)) for column in free))
+        kinds = " and ".join(dict.fromkeys(spark_name(self._query.type_of(column)) for column in free))
         how = "bounds" if isinstance(promise, Ordered) else "equates"
         nor = "" if isinstance(promise, Ordered) else ", and with no constant"
         nor += ", nor does it bound it" if any(ranges_of(promise)) else ""

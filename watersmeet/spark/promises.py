@@ -24,6 +24,7 @@ from watersmeet.predicate.scope import same
 from watersmeet.retention.frontier import slack_of
 from watersmeet.spark.columns import Columns, compared_as
 from watersmeet.spark.frames import Told, check_frame, column_name, is_odd
+from watersmeet.spark.upstream import check_upstream
 
 Given = TypeVar("Given", bound=Constraint | Punctuations)
 
@@ -221,6 +222,7 @@ class Resolver:
                 f"{owner}: the stream is {kinds[0]} and their frame is {kinds[1]}; read both with spark.readStream, or "
                 "both with spark.read."
             )
+        check_upstream(f"{owner}: their frame", frame)
         columns = Columns(owner, frame.schema)
         time = columns.type_of(columns.at(said, str(said.time)))
         if not isinstance(time, T.TimestampType | T.TimestampNTZType) or compared_as(time) != spec.time_type:

@@ -8,6 +8,7 @@ from warnings import warn
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from watersmeet.errors import DefinitionError, DefinitionWarning
 from watersmeet.model.declared import Constraint, Punctuations
@@ -19,6 +20,7 @@ from watersmeet.spark.frames import arrow_schema, check_frame, quoted
 from watersmeet.spark.identity import ID
 from watersmeet.spark.join import Join
 from watersmeet.spark.promises import Declared, declared
+from watersmeet.spark.upstream import check_upstream
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,12 @@ class Stream:
             DefinitionError: If the stream has no such column.
         """
         part = self._ws_part
+        what = f"{'Table' if part.table else 'Stream'} '{part.name}'"
         if not isinstance(name, str):
-            raise DefinitionError(f"Stream '{part.name}': {name!r} is not the name of a column, such as 'id'.")
+            raise DefinitionError(f"{what}: {name!r} is not the name of a column, such as 'id'.")
         whole = any(same(name, known) for known in part.schema.names)
         if not whole and not any(same(name.partition(".")[0], known) for known in part.schema.names):
-            raise DefinitionError(
-                f"Stream '{part.name}' has no column '{name}'; it has {listed(name, part.schema.names)}."
-            )
+            raise DefinitionError(f"{what} has no column '{name}'; it has {listed(name, part.schema.names)}.")
         return F.col(f"{quoted(part.name)}.{quoted(name) if whole else name}")
 
     def __getattr__(self, name: str) -> Column:
@@ -132,6 +133,7 @@ def stream(
         if isinstance(frame, Join):
             frame = (frame.with_time() if time.lower() == "_time" else frame).toDF()
         frame = check_frame(f"Stream '{name}'", frame)
+        check_upstream(f"Stream '{name}'", frame)
         schema = arrow_schema(frame)
     column = _time_column(name, schema.names, time)
     if isinstance(frame, Join) and delay is None and frame.times(column) is None:
@@ -207,9 +209,14 @@ def timed(streams: Sequence[Part]) -> list[Part]:
     """Return the streams of a join, tables among them with a time before all others, of the type that streams have."""
     first = next((given for given in streams if not given.table), None)
     column = None if first is None else first.schema.field(first.time)
-    kind = "timestamp_ntz" if column is not None and getattr(column.type, "tz", "UTC") is None else "timestamp"
-    moment = F.timestamp_micros(F.lit(BEFORE_ALL)).cast(kind)
+    ntz = column is not None and getattr(column.type, "tz", "UTC") is None
+    moment = table_time(T.TimestampNTZType() if ntz else T.TimestampType())
     return [_timed(given, moment) if given.table else given for given in streams]
+
+
+def table_time(kind: T.DataType) -> Column:
+    """Return the time of a table's rows: before all others."""
+    return F.timestamp_micros(F.lit(BEFORE_ALL)).cast(kind)
 
 
 def _timed(given: Part, moment: Column) -> Part:
