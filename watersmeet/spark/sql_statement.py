@@ -43,7 +43,7 @@ def sql(
             `orders [ROWS 100] AS o`, and with two aliases it is two streams. Promises may follow a window, each after a
             comma, such as `[KEY (id), ORDERED BY seq SLACK 100, PUNCTUATED BY is_end ON auction]`; see
             docs/metadata.md. Streams may be joined with
-            `[INNER | LEFT | RIGHT | FULL | LEFT SEMI | LEFT ANTI] JOIN c [RANGE size] ON condition`, or
+            `[INNER | LEFT | RIGHT | FULL | LEFT SEMI | LEFT ANTI | ASOF] JOIN c [RANGE size] ON condition`, or
             `USING (columns)`, and asked for in WHERE with `[NOT] EXISTS (SELECT 1 FROM c [RANGE size] WHERE ..)` or
             `x [NOT] IN (SELECT c.y FROM c [RANGE size] WHERE ..)`; see docs/outer-joins.md.
         streams: The frames, by the names the statement uses; a static one to look rows up in is a `wm.table`.
