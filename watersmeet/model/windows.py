@@ -75,6 +75,11 @@ class Window:
         return None
 
     @property
+    def bound(self) -> int | None:
+        """The same as people write it: ten minutes, whether a tuple is admitted at that age (`<=`) or not (`<`)."""
+        return self.span
+
+    @property
     def rows(self) -> int | None:
         """How many rows a count window holds; None for other windows."""
         return None
@@ -117,7 +122,7 @@ class Sliding(Window):
 
     @property
     def bound(self) -> int:
-        """The bound as people write it: ten minutes, whether it is itself admitted (`<=`) or not (`<`)."""
+        """See Window."""
         return self.size - self.inclusive
 
     @property

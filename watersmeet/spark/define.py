@@ -17,7 +17,6 @@ from watersmeet.model.metadata import Inherited
 from watersmeet.model.outer import check_outer, check_shown, hows, partners_asked, windowed
 from watersmeet.model.query import RESULT_TIME, DelayFrom, Nested, Output, Query, StreamSpec
 from watersmeet.model.reach import reaches, window_of
-from watersmeet.model.windows import Sliding, Window
 from watersmeet.ordering import ordering
 from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.python import Predicates, checked
@@ -264,9 +263,9 @@ def _delayed(query: Query, streams: Sequence[Part]) -> Query:
 
     Conditions on event times count where there are no windows by time: both say how far apart tuples may be.
     """
-    spans = [_span(spec.window) for spec in query.streams if spec.window.span is not None]
+    spans = [span for spec in query.streams if (span := spec.window.bound) is not None]
     timed = [at for at, spec in enumerate(query.streams) if not spec.table]
-    bounds = [_span(window_of(micros)) for micros in reaches(query, timed).values()]
+    bounds = [window_of(micros).bound for micros in reaches(query, timed).values()]
     default = max(spans) if spans else max(bounds, default=0)
     source: DelayFrom = "windows" if spans else "conditions"
     specs = list(query.streams)
@@ -276,11 +275,6 @@ def _delayed(query: Query, streams: Sequence[Part]) -> Query:
         elif given.delay is None and given.watermark is not None:
             specs[at] = replace(specs[at], delay=given.watermark, delay_from="watermark")
     return replace(query, streams=tuple(specs))
-
-
-def _span(window: Window) -> int:
-    """Return how long a window is, as people write it."""
-    return window.bound if isinstance(window, Sliding) else window.span or 0
 
 
 def _outputs(
