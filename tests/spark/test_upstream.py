@@ -99,9 +99,7 @@ def test_punctuations_that_spark_can_not_run(spark: SparkSession, folder: Path) 
     a, b = (spark.readStream.schema(SCHEMA).parquet(f"{folder}/{name}") for name in "ab")
     ends = wm.punctuations(frame=b.groupBy("id").agg(F.max("ts").alias("ts")), time="ts", on="id")
     streams = wm.stream("a", a, time="ts", punctuations=ends), wm.stream("b", b, time="ts", window="1 hour")
-    with pytest.raises(
-        wm.DefinitionError, match="Punctuations of stream 'a': their frame can't be run as a stream"
-    ):
+    with pytest.raises(wm.DefinitionError, match="Punctuations of stream 'a': their frame can't be run as a stream"):
         wm.join(*streams, where="a.id = b.id")
 
 
@@ -109,9 +107,7 @@ def test_punctuations_that_spark_can_not_run(spark: SparkSession, folder: Path) 
 def test_times_of_day_that_spark_has_turned_off(spark: SparkSession) -> None:
     kind = T.StructType([T.StructField("opens", T.TimeType()), T.StructField("ts", T.TimestampType())])
     nested = T.StructType([T.StructField("shop", T.ArrayType(kind)), T.StructField("ts", T.TimestampType())])
-    said = (
-        r"has a column '{}' of type TIME, .* turned off: spark.conf.set\('spark.sql.timeType.enabled', 'true'\)"
-    )
+    said = r"has a column '{}' of type TIME, .* turned off: spark.conf.set\('spark.sql.timeType.enabled', 'true'\)"
     with pytest.raises(wm.DefinitionError, match="Stream 'a' " + said.format("opens")):
         wm.stream("a", spark.createDataFrame([], kind), time="ts")
     with pytest.raises(wm.DefinitionError, match="Table 'z' " + said.format("shop")):

@@ -23,6 +23,7 @@ from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.python import Predicates, checked
 from watersmeet.predicate.scope import TABLE_TIME
 from watersmeet.retention.propagation import inherited, without_useless
+from watersmeet.show import with_article
 from watersmeet.spark import checks
 from watersmeet.spark.dialect import dialect_of
 from watersmeet.spark.frames import Told, quoted
@@ -80,13 +81,17 @@ def join(
         DefinitionError: If the join can't be; SQL errors underline the span.
     """
     for odd in (one for one in streams if not isinstance(one, Stream)):
-        raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(odd).__name__}.")
+        several = isinstance(odd, list | tuple)
+        hint = "write wm.join(*streams)" if several else "wrap it, as in wm.stream('a', frame, time='ts')"
+        kind = with_article(type(odd).__name__)
+        raise DefinitionError(f"wm.join takes streams made by wm.stream(...) and wm.table(...), not {kind}; {hint}.")
     if not isinstance(where, Column):
         check_text("where", where, "a.x < b.y", "combine conditions with AND, and columns with &")
     columns = check_select(select)
     called = checked(predicates)
     if strategy is not None and not isinstance(strategy, Strategy):
-        raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
+        shown = f"wm.{strategy.__name__}, without ()" if isinstance(strategy, type) else repr(strategy)
+        raise DefinitionError(f"strategy={shown}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
     purge_every, untrusted = checks.purge_every(purge_every), checks.truth("untrusted", untrusted)
     remembered = checks.remember(remember)
     parts = tuple(timed([one._ws_part for one in streams]))
@@ -282,9 +287,9 @@ def sql(
         DefinitionError: If the join can't be.
     """
     if text is None or not isinstance(streams, Mapping):
-        what = f"text={text!r}" if text is None else f"streams={type(streams).__name__}"
+        odd = "text is None" if text is None else f"streams is {with_article(type(streams).__name__)}"
         raise DefinitionError(
-            f"{what}: wm.sql takes a string and a dict of frames: wm.sql('SELECT ..', {{'a': a, 'b': b}})."
+            f"{odd}: wm.sql takes a string and a dict of frames, as in wm.sql('SELECT ..', {{'a': a, 'b': b}})."
         )
     check_text("text", text, "SELECT a.id FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y")
     check_text("time", time, "ts")
@@ -331,7 +336,8 @@ def _table(source: SourceStream, given: Stream) -> Stream:
     """
     if not given._ws_part.table:
         raise DefinitionError(
-            f"Stream '{source.name}': wm.sql takes frames and wm.table(...); the statement says what wm.stream would."
+            f"Stream '{source.name}': give wm.sql the frame itself, not wm.stream(...); its window and its time column "
+            "are part of the statement."
         )
     if source != SourceStream(source.name, Window(), None, alias_of=source.alias_of):
         raise DefinitionError(f"Table '{source.name}' has no times: write {source.key} without brackets after FROM.")
