@@ -243,7 +243,7 @@ def test_endless_state_is_told() -> None:
 def test_settings_that_are_none_are_refused() -> None:
     for wrong, said in (
         ({"max_nodes": 0}, "^max_nodes=0: .* a whole number of nodes"),
-        ({"goal": "fun"}, "goal='fun': it is one of throughput, latency"),
+        ({"goal": "fun"}, "goal='fun' is unknown; use one of throughput, latency"),
         ({"every": 0}, "every is 0: give a number above 0"),
         ({"bandwidth": "much"}, "bandwidth is 'much'"),
         ({"slots": -1}, "slots is -1"),

@@ -330,7 +330,7 @@ def test_options_that_make_no_sense_are_refused() -> None:
         ({"weights": (0, 0, 0)}, "weights="),
         ({"among": ("PSP", "Ring")}, r"among=\('PSP', 'Ring'\): name some of Hash"),
         ({"relocation": "slow"}, "relocation='slow'"),
-        ({"goal": "fast"}, "goal='fast': it is one of throughput, latency"),
+        ({"goal": "fast"}, "goal='fast' is unknown; use one of throughput, latency"),
         ({"bandwidth": 0}, "bandwidth is 0: give a number above 0"),
         ({"within": "soon"}, "within: 'soon' is not a duration"),
         ({"within": "0 seconds"}, "within is 0: give a number above 0"),

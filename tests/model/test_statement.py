@@ -244,6 +244,7 @@ CALLED = "Two streams are called {}; give one an alias of its own, as in {} AS o
             "RANG is not a window; did you mean RANGE, as in [RANGE 10 SECONDS]?",
             "RANG 30 SECONDS",
         ),
+        ("SELECT * FROM a [RANGE 30 SECONDS, b", "This bracket is not closed; write ] after the window.", "["),
         (
             "SELECT * FROM a [row 30], b",
             "row is not a window; did you mean ROWS, as in [ROWS 100]?",

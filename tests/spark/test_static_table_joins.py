@@ -199,7 +199,9 @@ def test_a_table_in_a_statement(spark: SparkSession) -> None:
     for name in ("_time", "_ws_z", "my.z"):
         with pytest.raises(wm.DefinitionError, match="can't name a stream"):
             wm.sql(f"SELECT a.id FROM a [RANGE 1 DAY], `{name}`", {"a": rows, name: streams["z"]}, time="ts")
-    with pytest.raises(wm.DefinitionError, match=r"Stream 'a': wm.sql takes frames and wm.table\(...\); the statement"):
+    with pytest.raises(
+        wm.DefinitionError, match=r"Stream 'a': give wm.sql the frame itself, not wm.stream\(...\); its"
+    ):
         wm.sql(text.format(""), streams | {"a": wm.stream("a", rows, time="ts")}, time="ts")
 
 

@@ -11,6 +11,7 @@ from watersmeet.adapt.forecast import FURTHEST, Forecast, Sample, Settings
 from watersmeet.adapt.pricing import waiting
 from watersmeet.adapt.report import figure, report
 from watersmeet.errors import DefinitionError
+from watersmeet.show import short
 
 FACTORS = (1, 2, 5, 10)
 """The multiples of the rate that advice is given for."""
@@ -84,7 +85,9 @@ def advice(sample: Sample, settings: Settings, own: Auto | None = None) -> Advic
 def check_streams(what: str, given: object, streams: Sequence[str]) -> None:
     """Refuse names that no stream of the join has, and what is no dict by their names."""
     if not isinstance(given, Mapping):
-        raise DefinitionError(f"{what}={given!r}: give a dict by the streams' names, such as {{'{streams[0]}': ...}}.")
+        raise DefinitionError(
+            f"{what}={short(given)}: give a dict by the streams' names, such as {{'{streams[0]}': ...}}."
+        )
     for name in given:
         if name not in streams:
             raise DefinitionError(f"{what}: the join has no stream '{name}'; it has {', '.join(streams)}.")

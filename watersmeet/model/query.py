@@ -216,7 +216,7 @@ class Query:
     def __post_init__(self) -> None:
         names = [stream.name for stream in self.streams]
         if len(names) < 2:
-            raise DefinitionError("A join needs at least two streams.")
+            raise DefinitionError("A join needs at least two streams, or a stream and a table.")
         if all(stream.table for stream in self.streams):
             raise DefinitionError("A join needs a stream beside its tables; join tables alone with Spark itself.")
         twice = next((name for at, name in enumerate(names) if name.lower() in map(str.lower, names[:at])), None)

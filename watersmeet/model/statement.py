@@ -293,6 +293,10 @@ def _is_name(token: Token) -> bool:
 
 def _bracketed(text: str, name: str, tokens: Sequence[Token]) -> SourceStream:
     """Parse what stands in a stream's brackets: its window, and promises, with commas between them."""
+    if tokens[-1].token_type is not TokenType.R_BRACKET:
+        raise SqlError(
+            "This bracket is not closed; write ] after the window.", text, tokens[0].start, tokens[0].end + 1
+        )
     if len(tokens) == 2:
         raise _bad_window(text, tokens)
     parts = _commas(text, tokens[1:-1], "Something is missing between two commas.")

@@ -16,6 +16,7 @@ from watersmeet.exchange.tasks import CONTENT, STREAM, TRACED
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column as ColumnOf
 from watersmeet.predicate.scope import OURS, TABLE_TIME, same
+from watersmeet.show import with_article
 from watersmeet.spark.content import content_hash
 from watersmeet.spark.versions import to_arrow_schema
 from watersmeet.state.traces import TRACE_TYPE
@@ -96,7 +97,9 @@ def _check_times_of_day(what: str, frame: DataFrame) -> None:
 
 
 def _kind(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    """Return what a value is; where there are several of one name, such as pandas' DataFrame, with its module."""
+    kind = type(value)
+    return with_article(kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}")
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:

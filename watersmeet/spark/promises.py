@@ -51,7 +51,9 @@ def declared(stream: str, constraints: object, punctuations: object) -> Declared
         DefinitionError: If it is something else.
     """
     if isinstance(constraints, Constraint | str) or not isinstance(constraints, Sequence):
-        raise DefinitionError(f"Stream '{stream}': constraints is a list, such as [wm.key('id')]; got {constraints!r}.")
+        raise DefinitionError(
+            f"Stream '{stream}': constraints must be a list, such as [wm.key('id')]; got {constraints!r}."
+        )
     for given in constraints:
         if not isinstance(given, Constraint):
             raise DefinitionError(
@@ -63,7 +65,7 @@ def declared(stream: str, constraints: object, punctuations: object) -> Declared
     for said in found:
         if not isinstance(said, Punctuations):
             raise DefinitionError(
-                f"Stream '{stream}': {said!r} says nothing of punctuations; use wm.punctuations(flag=..., on=...)."
+                f"Stream '{stream}': punctuations={said!r} must be made by wm.punctuations(flag=..., on=...)."
             )
     return Declared(tuple(constraints), tuple(found))
 

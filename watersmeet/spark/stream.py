@@ -15,7 +15,7 @@ from watersmeet.model.declared import Constraint, Punctuations
 from watersmeet.model.duration import microseconds
 from watersmeet.model.windows import BEFORE_ALL, Sliding, Window
 from watersmeet.predicate.scope import OURS, TABLE_TIME, listed, same
-from watersmeet.show import with_article
+from watersmeet.show import short, with_article
 from watersmeet.spark.frames import arrow_schema, check_frame, quoted
 from watersmeet.spark.identity import ID
 from watersmeet.spark.join import Join
@@ -231,7 +231,11 @@ def check_name(name: object) -> None:
     Raises:
         DefinitionError: If it can't be one.
     """
-    if not isinstance(name, str) or not name.isidentifier():
+    if not isinstance(name, str):
+        raise DefinitionError(
+            f"{short(name)} can't name a stream: its name comes first, as in wm.stream('a', frame, ...)."
+        )
+    if not name.isidentifier():
         raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")
     if name.lower() in ("_time", ID) or name.lower().startswith(OURS):
         raise DefinitionError(f"'{name}' can't name a stream: that name is reserved; use another.")

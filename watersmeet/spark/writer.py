@@ -292,6 +292,8 @@ class JoinWriter:
             check_jars(self.join.spark)
             path = absolute(self.join.spark, self._path())
             return DeltaSink(self.join.spark, path, self._sink_options(), self._partitions)
+        if self._format not in _CONSUMERS:
+            checks.known_format(self.join.spark, self._format)
         return FrameSink(_CONSUMERS.get(self._format, JoinWriter._save)(self))
 
     def _into_table(self, name: str) -> Sink:
