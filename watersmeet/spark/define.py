@@ -142,13 +142,10 @@ def define(
     columns = check_select(select)
     called, strategy, identity, spill = checked(options.predicates), options.strategy, options.identity, options.spill
     if strategy is not None and not isinstance(strategy, Strategy):
-        raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
-    purge_every, untrusted = checks.purge_every(options.purge_every), checks.truth("untrusted", options.untrusted)
-    remembered = checks.remember(options.remember)
         shown = f"wm.{strategy.__name__}, without ()" if isinstance(strategy, type) else repr(strategy)
         raise DefinitionError(f"strategy={shown}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
-    purge_every, untrusted = checks.purge_every(purge_every), checks.truth("untrusted", untrusted)
-    remembered = checks.remember(remember)
+    purge_every, untrusted = checks.purge_every(options.purge_every), checks.truth("untrusted", options.untrusted)
+    remembered = checks.remember(options.remember)
     parts = tuple(timed([one._ws_part for one in streams]))
     frames = tuple(None if isinstance(part.frame, Join) else part.frame for part in parts)
     inner = {at: part.frame for at, part in enumerate(parts) if isinstance(part.frame, Join)}
@@ -346,80 +343,3 @@ def struct_of(stream: str, names: Sequence[str], lacking: bool, time: str) -> Co
     columns = {name: F.col(f"{quoted(stream)}.{quoted(name)}") for name in names}
     struct = F.struct(*(column for name, column in columns.items() if name != TABLE_TIME))
     return (F.when(columns[time].isNotNull(), struct) if lacking else struct).alias(stream)
-    if text is None or not isinstance(streams, Mapping):
-        odd = "text is None" if text is None else f"streams is {with_article(type(streams).__name__)}"
-        raise DefinitionError(
-            f"{odd}: wm.sql takes a string and a dict of frames, as in wm.sql('SELECT ..', {{'a': a, 'b': b}})."
-        )
-    check_text("text", text, "SELECT a.id FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y")
-    check_text("time", time, "ts")
-    statement = parse_statement(text, streams)
-    made = []
-    for source in statement.streams:
-        given, column = streams[source.key], source.time or time
-        if isinstance(given, Stream):
-            made.append(_table(source, given))
-            continue
-        if column is None:
-            raise DefinitionError(f"Stream '{source.name}' has no time column: pass time='...' or write WATTR.")
-        options: dict[str, Any] = {"time": column, "window": source.window, "delay": delay, "ahead": ahead}
-        options |= {"punctuations": source.punctuations, "constraints": source.constraints}
-        made.append(stream(source.name, given, **options))
-    if len(made) == 1 and re.search(r"\(\s*SELECT\b", statement.condition or "", re.IGNORECASE):
-        raise DefinitionError(
-            "A subquery in WHERE must be EXISTS (SELECT ..) or NOT EXISTS (SELECT ..), as a condition of its own and "
-            "not in parentheses; write NOT IN (SELECT ..) as NOT EXISTS."
-        )
-    joined = join(
-        *made,
-        where=statement.condition,
-        select=statement.select,
-        predicates=predicates,
-        strategy=strategy,
-        order=order,
-        purge_every=purge_every,
-        remember=remember,
-        spill=spill,
-        identity=identity,
-        untrusted=untrusted,
-        how={name: kind for name, (kind, _) in statement.optional.items()},
-    )
-    _check_clauses(joined, statement)
-    return joined
-
-
-def _table(source: SourceStream, given: Stream) -> Stream:
-    """Return a table under the name that a statement gives it.
-
-    Raises:
-        DefinitionError: If it is no table, or the statement gives it a window, a time or promises.
-    """
-    if not given._ws_part.table:
-        raise DefinitionError(
-            f"Stream '{source.name}': give wm.sql the frame itself, not wm.stream(...); its window and its time column "
-            "are part of the statement."
-        )
-    if source != SourceStream(source.name, Window(), None, alias_of=source.alias_of):
-        raise DefinitionError(f"Table '{source.name}' has no times: write {source.key} without brackets after FROM.")
-    check_name(source.name)
-    return Stream(replace(given._ws_part, name=source.name))
-
-
-def _check_clauses(join: Join, statement: Statement) -> None:
-    """Check that WHERE speaks of required streams alone, and each ON of its own stream.
-
-    Raises:
-        DefinitionError: If one doesn't: SQL means something else by it than a join does.
-    """
-    query, reads = join.query, iter(join.where.reads)
-    for clause in clauses_of(join.spark, statement.where) if statement.optional else ():
-        for name in (query.streams[at].name for at in sorted(next(reads)) if at in query.optional):
-            raise DefinitionError(
-                f"WHERE {clause}: {name} is optional, so put conditions on it after ON; for results without a "
-                f"partner, write LEFT ANTI JOIN {name} or NOT EXISTS."
-            )
-    for name, (_, on) in statement.optional.items():
-        for clause in clauses_of(join.spark, on):
-            read = next(reads)  # [!] a constant says the same wherever it stands
-            if read and not any(query.streams[at].name == name for at in read):
-                raise DefinitionError(f"The condition {clause} says nothing of {name}: put it into WHERE.")
