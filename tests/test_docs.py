@@ -156,3 +156,14 @@ def test_pictures_are_drawn_by_the_script(tmp_path: Path, monkeypatch: pytest.Mo
     script["main"]()
     drawn = {picture.name for picture in tmp_path.iterdir()}
     assert drawn == {picture.name for picture in (ROOT / "docs" / "figures").glob("*.svg")}
+
+
+def test_the_site_has_the_sections_of_the_list_of_pages() -> None:
+    listed = re.findall(
+        r"^## (.*)$|^\| \[[^]]+\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text(), re.MULTILINE
+    )
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    pages = re.findall(r"^  - ([^:]+):$|^      - [^:]+: ([\w-]+\.md)$", nav, re.MULTILINE)
+    ours = [("", "contributing.md"), ("", "changes.md")]  # from outside docs/
+    assert [entry for entry in pages if entry not in ours] == listed
+    assert {page for _, page in listed if page} == {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
