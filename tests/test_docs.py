@@ -37,7 +37,8 @@ def examples(page: Path) -> Iterator[tuple[str, str | None, int]]:
             yield text, shown if following == "text" else None, line
 
 
-def run_page(page: Path, spark: SparkSession) -> None:
+def run_page(page: Path, spark: SparkSession) -> dict[str, Any]:
+    """Run the examples of a page, and return the names that they leave behind."""
     names: dict[str, Any] = {"spark": spark, "__name__": "__main__"}
     for text, shown, line in examples(page):
         told = io.StringIO()
@@ -45,6 +46,7 @@ def run_page(page: Path, spark: SparkSession) -> None:
             exec(compile("\n" * line + text, str(page), "exec"), names)
         if shown is not None:
             assert told.getvalue().strip() == shown.strip(), f"{page.name}, line {line}"
+    return names
 
 
 @pytest.mark.spark
@@ -53,6 +55,7 @@ def run_page(page: Path, spark: SparkSession) -> None:
     [
         "README.md",
         "docs/getting-started.md",
+        "docs/recipes.md",
         "docs/outer-joins.md",
         "docs/adaptation.md",
         "docs/watching.md",
