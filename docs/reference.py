@@ -178,8 +178,8 @@ def _spelled(action: argparse.Action) -> str:
 
 
 def _meaning(action: argparse.Action) -> str:
-    says = action.help or ""
-    return says if action.default in (None, False, [], 0) else f"{says}; by default `{action.default}`"
+    default = "" if action.default in (None, False, [], 0) else f"by default `{action.default}`"
+    return "; ".join(filter(None, [action.help, default]))
 
 
 # -- Markdown

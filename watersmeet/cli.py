@@ -78,7 +78,7 @@ def _add_advise(commands: Any) -> None:
     command.add_argument("--sample", metavar="STREAM=PATH", action="append", default=[], help=sample)
     command.add_argument("--rate", metavar="STREAM=N", action="append", default=[], help="tuples per second")
     command.add_argument("--max-nodes", metavar="N", type=int, default=16, help="the most nodes to consider")
-    command.add_argument("--goal", choices=get_args(Goal), default="latency", help="what to optimise for")
+    command.add_argument("--goal", choices=get_args(Goal), default="latency")
     command.add_argument("--every", metavar="TIME", default="1 second", help="time from one batch to the next")
     command.add_argument("--slots", metavar="N", type=int, help="tasks that run at once; by default one per node")
     command.add_argument("--bandwidth", metavar="BYTES", type=float, help="bytes per second that reach a node")
