@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
 
 from tests.test_docs import ROOT, blocks, run_page
 from watersmeet.testing import write_batches
@@ -63,6 +64,15 @@ def test_spark_gives_the_same_on_random_rows(
     found = counted(names["our_join"]("ours", names["clicked"], ours))
     assert found == counted(names["spark_join"](f"random_{theirs}", names["clicked"], theirs))
     assert len(found) > 20 and any(click is None for _, click in found) == (ours is not None)
+
+
+def test_a_join_closed_for_good_gives_what_spark_gives_for_static_frames(
+    names: dict[str, Any], spark: SparkSession
+) -> None:
+    closed = spark.read.parquet(f"{names['folder']}/closed")
+    i, c = (spark.read.parquet(f"{names['folder']}/{part}") for part in ("impressions", "clicks"))
+    theirs = i.where("id < 10").alias("i").join(c.alias("c"), expr(names["clicked"]), "leftOuter")
+    assert counted(closed) == counted(theirs.selectExpr("i.id", "c.id AS click"))
 
 
 def test_flink_gives_the_same(names: dict[str, Any]) -> None:

@@ -76,5 +76,13 @@ def test_silence_a_crash_and_a_stop_are_told_apart(read: Recorded) -> None:
     assert "Too much." in judged(stopped, overload={"says": "Too much."})[2]
 
 
+def test_a_join_that_was_closed_for_good_is_finished(read: Recorded) -> None:
+    assert read.manifest is not None
+    closed = replace(read, manifest=replace(read.manifest, final=True))
+    assert judged(closed)[1] == "Healthy", "as long as somebody runs it"
+    finished = judged(replace(closed, holder=Holder(ended=True)))
+    assert finished[:2] == ("off", "Finished") and finished[2].startswith("It was closed for good ")
+
+
 def test_what_cannot_be_read_is_said(read: Recorded) -> None:
     assert judged(replace(read, problem="It is damaged.")) == ("bad", "Can't be read", "It is damaged.")

@@ -145,7 +145,8 @@ def wanted_of(case: dict[str, Any], arrivals: list[oracle.Arrival], *, ended: bo
     return oracle.join(case["streams"], arrivals, where, how=optional, on=on, ended=ended)
 
 
-def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
+def run_case(case: dict[str, Any], folder: str, *, final: bool = False) -> tuple[Run, oracle.Outcome]:
+    """Run all batches of a case, and if asked for the final round; return the run, and what the oracle wants of it."""
     run, names, arrivals, number = Run(query_of(case), Store(folder)), list(case["how"]), [], 0
     run.near_misses = case.get("near_misses", 0)
     for at, rows in enumerate(case["batches"]):
@@ -157,7 +158,10 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
             arrivals.append(oracle.Arrival(at, name, ts, content_key(row), row))
         with limited(**case["limits"][at]):
             run.step(case["strategies"][at], made, case["exchanges"][at], case["orderings"][at] or GIVEN)
-    return run, wanted_of(case, arrivals)
+    if final:
+        with limited(**case["limits"][-1]):
+            run.finish(case["strategies"][-1], case["exchanges"][-1], case["orderings"][-1] or GIVEN)
+    return run, wanted_of(case, arrivals, ended=final)
 
 
 def plain_case(how: str, batches: list[Any], *, twins: bool = False, strategy: Any = None) -> dict[str, Any]:
@@ -254,9 +258,8 @@ def test_static_frames_end_with_everything_closed(case: dict[str, Any], unbounde
         assert run.results == wanted_of(case, arrivals, ended=True).results
 
 
-@pytest.mark.parametrize("exchange", ["local", "shuffle"])
-def test_a_required_stream_may_be_a_join(tmp_path: Path, exchange: str) -> None:
-    """Its watermark is known only after the batch, so that what it shows is closed by the next one."""
+def join_within(folder: Path) -> Run:
+    """Return a join of a join, which is required, with a stream that is optional."""
     sides = tuple(StreamSpec(name, SCHEMA, 1, windows.Sliding(5), 0) for name in "ab")
     shown = (Output("id", Column(0, 0)), Output("x", Column(1, 2)), Output("_time", RESULT_TIME))
     inner = Query(sides, parse_where("a.k = b.k", [(s.name, s.schema) for s in sides], (), Dialect()), "", shown)
@@ -264,12 +267,22 @@ def test_a_required_stream_may_be_a_join(tmp_path: Path, exchange: str) -> None:
     other = StreamSpec("c", SCHEMA, 1, windows.Sliding(5), 0)
     text = "ab.x = c.x"
     conjuncts = parse_where(text, [(s.name, s.schema) for s in (pairs, other)], (), Dialect())
-    run = Run(Query((pairs, other), conjuncts, text, how=("inner", "left")), Store(str(tmp_path)), inner={"j_0": inner})
-    told = []
+    return Run(Query((pairs, other), conjuncts, text, how=("inner", "left")), Store(str(folder)), inner={"j_0": inner})
+
+
+def step_within(run: Run, at: int, exchange: str) -> None:
+    """Run a batch of it: a pair within, and a partner for that of batch 1."""
+    rows = [(side, {"id": at, "ts": 20 * at + side, "x": float(at), "k": "p"}) for side in range(2)]
+    met = [(1, {"id": 9, "ts": 20 * at + 2, "x": 1.0, "k": "q"})]
+    run.step(PSP(2), met, exchange, within={"j_0": rows})
+
+
+@pytest.mark.parametrize("exchange", ["local", "shuffle"])
+def test_a_required_stream_may_be_a_join(tmp_path: Path, exchange: str) -> None:
+    """Its watermark is known only after the batch, so that what it shows is closed by the next one."""
+    run, told = join_within(tmp_path), []
     for at in range(5):
-        rows = [(side, {"id": at, "ts": 20 * at + side, "x": float(at), "k": "p"}) for side in range(2)]
-        met = [(1, {"id": 9, "ts": 20 * at + 2, "x": 1.0, "k": "q"})]
-        run.step(PSP(2), met, exchange, within={"j_0": rows})
+        step_within(run, at, exchange)
         told.append(dict(run.results))
     assert told[1] == {((1, 9), 22): 1}
     assert told[2] == told[3] == {((1, 9), 22): 1, ((0, None), 1): 1}

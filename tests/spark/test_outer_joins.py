@@ -75,7 +75,7 @@ def less(one: Any, two: Any) -> bool:
     return one["k"] is not None and one["k"] == two["k"] and None not in (one["x"], two["x"]) and one["x"] < two["x"]
 
 
-def expected(case: Case, how: How) -> Counter[Any]:
+def expected(case: Case, how: How, *, ended: bool = False) -> Counter[Any]:
     streams = [replace(s, window=oracle.Sliding(10 * SECOND), delay=s.delay * SECOND) for s in case.streams]
     arrivals = [
         oracle.Arrival(at, name, micros(row["ts"]), row["id"], row)
@@ -89,7 +89,7 @@ def expected(case: Case, how: How) -> Counter[Any]:
         return all(less(rows[one], rows[two]) for one, two in pairwise(required))
 
     on = {"b": lambda rows: less(rows["a"], rows["b"])}
-    return oracle.join(streams, arrivals, holds, how={"b": how}, on=on).results
+    return oracle.join(streams, arrivals, holds, how={"b": how}, on=on, ended=ended).results
 
 
 def emitted(folder: Path, names: Sequence[str]) -> Counter[Any]:

@@ -35,9 +35,12 @@ def verdict(recorded: Recorded, course: Course, now: int) -> Verdict:
             rest = [says for kind, says in reasons if kind not in (level, "good")]
             return Verdict(level, TITLES[level], tuple(dict.fromkeys([*found, *rest])))
     if recorded.holder.ended:
-        says = [f"The query was stopped {lasting(now - ended(course.batches[-1]))} ago, or has come to its end."]
+        ago, final = lasting(now - ended(course.batches[-1])), recorded.manifest is not None and recorded.manifest.final
+        says = [f"The query was stopped {ago} ago, or has come to its end."]
+        if final:
+            says = [f"It was closed for good {ago} ago: all results are out, and it takes no more rows."]
         says += [told for kind, told in reasons if kind in ("bad", "watch")]
-        return Verdict("off", "Stopped", tuple(dict.fromkeys(says)))
+        return Verdict("off", "Finished" if final else "Stopped", tuple(dict.fromkeys(says)))
     return Verdict("good", TITLES["good"], tuple(says for _, says in reasons))
 
 

@@ -105,13 +105,14 @@ class Operator:
         """Return what the strategy may know of the state."""
         return view(self.query, state, self.host, self.partitions)
 
-    def plan(self, before: Manifest, now: int | None = None, round: bool = False) -> BatchPlan:
+    def plan(self, before: Manifest, now: int | None = None, round: bool = False, final: bool = False) -> BatchPlan:
         """Plan the batch after a state.
 
         Args:
             before: The state.
             now: The driver's clock, in microseconds; None for a batch in which every event time is believed.
             round: Whether it brings no rows, and only pays what is owed.
+            final: Whether no more rows will come, so that everything is closed.
         """
         seen = self.view(before)
         layout, live = self.strategy.plan(seen), before.chunks.values()
@@ -130,7 +131,7 @@ class Operator:
             arrived=tuple(stream.arrived for stream in before.streams),
             moved=sum(now.rows for old, now in zip(live, chunks, strict=True) if now is not old),
             seconds=sum(used.cpu for used in seen.usage) + _paying_seconds(before),
-            merges=tuple(merges(chunks, before.batch + 1, before.settled, self._endless)),
+            merges=() if final else tuple(merges(chunks, before.batch + 1, before.settled, self._endless)),
             sides=self.sides,
             believed=() if now is None else believed(self.query, before, now),
             samples=self.samples,
@@ -143,6 +144,7 @@ class Operator:
             slice=group_slice(seen),
             exempt=self._timely,
             round=round,
+            final=final,
             tallies=self.tallies,
             recall=Recall(self.remember, before.watermark, purge or not self._purgeable),
             latest=tuple(stream.latest for stream in before.streams),
@@ -186,10 +188,10 @@ class Operator:
         if self.query.optional:
             settled = closing_mark(plan, intakes)
         arrived = ledger.arrived() or tuple(stream.arrived for stream in streams)
-        gone = leaving(self.rules, chunks, Moment(self.query, arrived, settled))
+        gone = frozenset(chunks) if plan.final else leaving(self.rules, chunks, Moment(self.query, arrived, settled))
         live = {key: chunk for key, chunk in chunks.items() if key not in gone and chunk.live}
         ledger = ledger.held(live.values())
-        promises = next((task.promises for task in tasks if task.promises), before.promises)
+        promises = () if plan.final else next((task.promises for task in tasks if task.promises), before.promises)
         brought = any(seen.rows for seen in taken) or any(task.told.get("inherited") for task in tasks)
         unpurged = (0 if plan.purge else before.unpurged) + brought
         after = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
@@ -198,6 +200,7 @@ class Operator:
             ledger = ledger.closing({found for intake in intakes for found in intake.closed}, reached)
             ledger = ledger.valued([_given(plan, tasks), *(task.groups for task in tasks)], groups)
         after = replace(after, unpurged=unpurged, promises=promises, ledger=ledger, settled=settled)
+        after = replace(after, final=before.final or plan.final)
         used = usage(plan, live.values(), tasks)
         dead = _newly_dead(plan, tasks) + sum(
             chunks[key].live for key in gone if not self.query.streams[chunks[key].stream].refreshed

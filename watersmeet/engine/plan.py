@@ -85,6 +85,7 @@ class BatchPlan:
         slice: The length of the slices of time that units are cut by.
         exempt: The streams whose rows are never late: joins that may owe results, and tables.
         round: Whether it brings no rows, and only pays.
+        final: Whether no more rows will come: everything is closed, and no state is kept.
         tallies: Whether tasks tell what each group is worth.
         path: Where the join stands in the tree.
         traces: The streams whose rows say which groups of inner joins they came from.
@@ -121,6 +122,7 @@ class BatchPlan:
     slice: int = 1
     exempt: frozenset[int] = frozenset()
     round: bool = False
+    final: bool = False
     tallies: bool = False
     path: str = "j"
     traces: frozenset[int] = frozenset()

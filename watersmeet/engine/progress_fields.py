@@ -11,6 +11,7 @@ FIELDS: Mapping[str, str] = {
     "batchId": "the batch's number; it differs from Spark's once there were rounds",
     "timestamp": "when the batch was offered: ISO 8601 text in UTC",
     "round": "whether it was a round, which takes no input and pays what is owed; see docs/spilling.md",
+    "final": "whether the join is closed for good; see docs/outer-joins.md",
     "triggerMs": "the interval of `trigger(processingTime=...)`; None without one",
     "durationMs": "how long the batch took",
     "durationMs.plan": "planning, before its first job",

@@ -151,6 +151,20 @@ def trigger(given: Mapping[str, object]) -> None:
         raise DefinitionError(f"trigger({name}={value!r}): it is True, or left out.")
 
 
+def final(given: str, trigger: Mapping[str, object]) -> bool:
+    """Return whether everything is closed for good at the end; refused where a query may leave rows unread.
+
+    [!] Not even `once` reads all there is: after a crash it repeats the batch that was cut, and nothing else.
+    """
+    wanted = switch("final", given)
+    if wanted and not trigger.get("availableNow"):
+        raise DefinitionError(
+            "option('final', True) needs trigger(availableNow=True), which reads all there is and then ends; stop a "
+            "query that runs on, and start it once more with both."
+        )
+    return wanted
+
+
 def text(what: str, given: object, example: str) -> None:
     """Refuse what is no string, or an empty one."""
     if not isinstance(given, str) or not given:

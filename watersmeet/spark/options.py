@@ -17,6 +17,8 @@ OWN_OPTIONS: Mapping[str, str] = {
     "on a cluster); see docs/architecture.md",
     "openBytes": "how much state a process keeps open, such as `512 MB`; by default a share of the host's memory; see "
     "docs/cluster.md",
+    "final": "`true` to close everything for good once `availableNow` has read all there is; by default `false`; see "
+    "docs/outer-joins.md",
     "durable": "`true` (the default), or `false` to skip flushing writes to disk; see docs/guarantees.md",
 }
 """Those of a join. Whatever else is given is an option of the format."""

@@ -16,6 +16,7 @@ from watersmeet.engine.sides import SIDES
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.model.duration import microseconds
 from watersmeet.model.size import bytes_of
+from watersmeet.runtime.protocol import closed_for_good
 from watersmeet.spark import checks, observed, tables
 from watersmeet.spark.asking import write_down
 from watersmeet.spark.batch import BatchRunner, Checkpoint, description, what
@@ -170,6 +171,7 @@ class JoinWriter:
         samples = checks.samples(self._options.get("samples"), join.stream_columns)
         near_misses = checks.whole("nearMisses", self._options.get("nearMisses", "0"))
         durable = checks.switch("durable", self._options.get("durable", "true"))
+        final = checks.final(self._options.get("final", "false"), self._trigger)
         opened = bytes_of(self._options["openBytes"], "option 'openBytes'") if "openBytes" in self._options else 0
         sink, sides = self._sink(), self._sides()
         kept = location.inside("watersmeet")
@@ -177,6 +179,9 @@ class JoinWriter:
         store, offsets = Store(kept.arrow, durable, opened), Offsets(Store(location.arrow))
         left = manifests.last(store)
         offsets.check_done(None if left is None else left.offered)
+        ends = any(self._trigger.get(name) for name in ("availableNow", "once"))
+        if left is not None and left.final and not ends:
+            raise StateError(closed_for_good(store.root))
         tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
         with checks.writable(location.spark):
             store.check()
@@ -194,7 +199,7 @@ class JoinWriter:
             where, told = host(spark, shared=chosen != "shuffle"), (bool(sides), samples, near_misses)
             joins = tree.operators(store, run, where, *told)
             runner = BatchRunner(
-                tree, joins, Checkpoint(kept, name, store, lease, offsets), outputs, chosen, self._due()
+                tree, joins, Checkpoint(kept, name, store, lease, offsets), outputs, chosen, self._due(), final=final
             )
             if tree.spill is not None:
                 slots = joins.operator.host.slots or 1
@@ -207,7 +212,6 @@ class JoinWriter:
             rows = tree.input(bool(sides))
             rows = observed.observing(rows) if runner.observed else rows
             query = self._stream(rows, location).foreachBatch(runner).start()
-            ends = any(self._trigger.get(name) for name in ("availableNow", "once"))
             return JoinQuery(query, join, runner, ends)
         except BaseException:
             lease.end()
