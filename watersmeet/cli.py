@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code: 0, or 2 for bad input, with a sentence on stderr."""
-    given, others = _parser().parse_known_args(arguments)
+    given, others = build_parser().parse_known_args(arguments)
     try:
         if given.run is _why:
             _why(given, others)
@@ -56,7 +56,8 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; the reference lists what it takes."""
     parser = argparse.ArgumentParser(prog="watersmeet", description="Join many live streams at once.")
     parser.add_argument("--version", action="version", version=f"watersmeet {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

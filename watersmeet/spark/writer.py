@@ -27,6 +27,7 @@ from watersmeet.spark.files import Folder
 from watersmeet.spark.frames import host, is_local
 from watersmeet.spark.lease import take
 from watersmeet.spark.offsets import Offsets
+from watersmeet.spark.options import OWN_OPTIONS
 from watersmeet.spark.outputs import Outputs
 from watersmeet.spark.paths import Place, absolute, place, reached, text_of
 from watersmeet.spark.running import JoinQuery
@@ -43,11 +44,6 @@ from watersmeet.state.store import Store
 if TYPE_CHECKING:
     from watersmeet.spark.join import Join
 
-OWN_OPTIONS = {
-    *("checkpointLocation", "path", "exchange", "durable", "final"),
-    *("samples", "nearMisses", "openBytes", "lateWarning"),
-    *(f"{kind}Path" for kind in SIDES),
-}
 Consume = Callable[[DataFrame, int], None]
 
 
@@ -74,7 +70,7 @@ class JoinWriter:
         return replace(self, _format=source.lower())
 
     def option(self, key: str, value: Any) -> "JoinWriter":
-        """Set an option: one of `OWN_OPTIONS`, or the format's own."""
+        """Set an option: one of the writer's own, which docs/reference.md lists, or one of the format's."""
         checks.text("option", key, "checkpointLocation")
         return self.options(**{key: value})
 
