@@ -407,7 +407,7 @@ def test_what_was_chosen_without_measurements_changes_at_once() -> None:
 
 
 @pytest.mark.parametrize("brought", [{"rows": 0}, {"advance": 0}], ids=["nothing", "only old tuples"])
-def test_a_batch_that_tells_nothing_of_the_load_changes_nothing(brought: dict[str, int]) -> None:
+def test_a_batch_that_tells_nothing_of_the_load_changes_nothing(brought: dict[str, Any]) -> None:
     auto = Auto()
     notes = after(auto, measured(pair=1e-4))
     quiet = measured(rate=5, machine=Machine(cores=2))

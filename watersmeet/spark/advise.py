@@ -165,7 +165,7 @@ def _nullable(rows: pa.Table) -> pa.Table:
 def _table_rows(query: Query, at: int, frame: DataFrame, computed: Computing, width: float) -> TableRows:
     """Return the rows of a table, each with the same chance if there are too many."""
     size, most = frame.count(), min(MOST_TABLE_ROWS, int(MOST_BYTES // width))
-    rows = tagged(query, at, frame if size <= most else frame.sample(most / size, seed=0), False, computed)
+    rows = tagged(query, at, frame if size <= most else frame.sample(fraction=most / size, seed=0), False, computed)
     return TableRows(rows.toArrow(), size)
 
 
