@@ -87,7 +87,7 @@ chaos: setup  ## kills, damage and neighbours for SECONDS=900 seconds; SEED=n ru
 	$(BIN)/python -m tests.chaos --seconds $(if $(filter file,$(origin SECONDS)),900,$(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 bench: setup  ## every bench, with tables, CSV and PNG under bench/results/
-	for b in band3 images3 overhead state placements orders auto adapt decide cost_model similarity mjoin spill_papers; do $(BIN)/python bench/$$b.py || exit 1; done
+	for b in band3 images3 overhead state placements orders auto adapt decide cost_model similarity mjoin spill_papers latency_knobs; do $(BIN)/python bench/$$b.py || exit 1; done
 
 docs: $(STAMP)  ## the pages as a site with search, in site/; open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -75,6 +75,12 @@ def test_a_join_closed_for_good_gives_what_spark_gives_for_static_frames(
     assert counted(closed) == counted(theirs.selectExpr("i.id", "c.id AS click"))
 
 
+def test_spark_gives_the_same_full_join(names: dict[str, Any]) -> None:
+    i, c = names["static"]["impressions"], names["static"]["clicks"]
+    theirs = i.alias("i").join(c.alias("c"), expr(names["clicked"]), "fullOuter").selectExpr("i.id", "c.id AS click")
+    assert counted(names["both"].toDF()) == counted(theirs)
+
+
 def test_flink_gives_the_same(names: dict[str, Any]) -> None:
     tables = {name: names[name] for name in ("orders", "shipments")}
     assert counted(names["shipped"].toDF()) == in_duckdb(sql_of_page("FROM orders o, shipments s"), **tables)

@@ -13,9 +13,10 @@ from watersmeet.spilling import Spill
 
 if TYPE_CHECKING:
     from watersmeet.spark.advise import advise
-    from watersmeet.spark.define import join, sql
+    from watersmeet.spark.define import join
     from watersmeet.spark.join import Join
     from watersmeet.spark.running import JoinQuery
+    from watersmeet.spark.sql_statement import sql
     from watersmeet.spark.stream import stream, table
 
 __version__ = "0.1.0"
@@ -58,7 +59,7 @@ _ON_SPARK = {
     "JoinQuery": "running",
     "advise": "advise",
     "join": "define",
-    "sql": "define",
+    "sql": "sql_statement",
     "stream": "stream",
     "table": "stream",
 }

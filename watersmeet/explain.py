@@ -56,7 +56,8 @@ def explain(
             lines += [f"    first   {conjunct.text}" for conjunct in entry_conjuncts(query, origin)]
             for hop in steps(query, origin, course):
                 lines += _hop(query, hop, _matches(expected.get(hop.hop), state.hop(*hop.hop)))
-    lines += [*_closing(query, order)] if query.optional else []
+    lines += [line for side in query.sides for line in _closing(side, order)]
+    lines += [f"  of the results, Spark keeps those with {query.filter}"] if query.filter else []
     lines += _left_to_spark(query)
     lines += _funnel(manifest)
     return "\n".join(lines)
@@ -66,6 +67,7 @@ ASKED = {
     "left": "optional: results have NULL where there is no partner",
     "semi": "only asked: there must be a partner",
     "anti": "only asked: there must be no partner",
+    "full": "optional: results have NULL where there is no partner, on either side",
 }
 """What a join asks of an optional stream, in words."""
 

@@ -75,6 +75,7 @@ def test_the_map_has_a_lane_for_each_stream_and_node(tmp_path: Path) -> None:
     blocks = [block for lane in found.lanes for block in lane.blocks]
     assert all(0 <= block.start <= block.end <= 1 and 0 < block.weight <= 1 for block in blocks)
     assert found.watermark is not None and 0 < found.watermark < 1
+    assert found.leaving.note == "A slice leaves once the watermark has passed the time in 'leaves at'."
     goes = [row[1].text for row in found.leaving.rows]
     assert goes == sorted(goes) and len(goes) == min(6, len({(c.stream, c.start) for c in run.state.chunks.values()}))
 
@@ -97,4 +98,4 @@ def test_many_slices_and_nodes_are_drawn_together(tmp_path: Path, monkeypatch: p
     found = state_map(run.state, ["a", "b"], [None, None], None)
     assert all(len(lane.blocks) <= 2 for lane in found.lanes)
     assert {lane.node for lane in found.lanes} <= {"node 0", "nodes 1+"}
-    assert found.leaving.note.startswith("No slice goes by its window")
+    assert found.leaving.note.startswith("No slice leaves by its window")

@@ -9,7 +9,7 @@ import pytest
 from watersmeet.errors import DefinitionError
 from watersmeet.explain import explain
 from watersmeet.model.metadata import Key
-from watersmeet.model.outer import check_outer, check_shown, hows, windowed
+from watersmeet.model.outer import check_outer, check_shown, hows, partners_asked, windowed
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import Count, Hopping, Sliding, Window
 from watersmeet.ordering import Given
@@ -46,15 +46,35 @@ def test_streams_are_optional_by_name() -> None:
         ("left", "name the optional streams"),
         ({"d": "left"}, "there is no such stream; the streams are a, b"),
         ({1: "left"}, "there is no such stream"),
-        ({"b": "right"}, "an optional stream is 'left', 'semi' or 'anti'"),
-        ({"b": "full"}, "combine two left joins"),
-        ({"b": ["left"]}, "an optional stream is 'left', 'semi' or 'anti'"),
+        ({"b": "right"}, "an optional stream is 'left', 'semi', 'anti' or 'full'; for a right join make the other"),
+        ({"b": ["left"]}, "an optional stream is 'left', 'semi', 'anti' or 'full'"),
         ({"a": "left", "b": "left"}, "at least one must be required"),
     ],
 )
 def test_what_is_no_how_is_refused(given: Any, problem: str) -> None:
     with pytest.raises(DefinitionError, match=problem):
         hows(given, streams(Window(), Window()))
+
+
+def test_a_full_join_has_two_streams() -> None:
+    assert hows({"b": "full"}, streams(Window(), Window())) == ("inner", "full")
+    with pytest.raises(DefinitionError, match="a full join has two streams; join two of them first"):
+        hows({"b": "full"}, streams(Window(), Window(), Window()))
+
+
+@pytest.mark.parametrize(
+    ("on", "problem"),
+    [
+        ("a.id = b.id", "on='a.id = b.id': name the optional streams"),
+        ({"a": "TRUE"}, "on={'a': ...}: this is no optional stream; those that how= names are: b"),
+        ({1: "TRUE"}, "on={1: ...}: this is no optional stream"),
+    ],
+)
+def test_what_partners_are_is_said_of_optional_streams(on: Any, problem: str) -> None:
+    assert partners_asked({"B": "TRUE"}, query()) == {1: "TRUE"}
+    assert partners_asked(None, query()) == {}
+    with pytest.raises(DefinitionError, match=problem):
+        partners_asked(on, query())
 
 
 def with_tables(made: Query, tables: set[int]) -> Query:
@@ -79,6 +99,8 @@ def test_any_time_window_on_a_required_stream_will_do() -> None:
         (query(windows=(Count(5), Window())), "'a' has a count window"),
         (query(windows=(Sliding(5), Count(5))), "'b' has a count window"),
         (query(windows=(Window(), Sliding(5))), "Without a window on 'a' a partner may come at any time"),
+        (query(how=("inner", "full"), windows=(Sliding(5), Window())), "Without a window on 'b' a partner may come"),
+        (with_tables(query(how=("inner", "full")), {1}), "Table 'b' has no times"),
         (with_tables(query(windows=(Window(), Sliding(5))), {0}), "all that is required are tables"),
         (
             with_tables(query("a.id = b.id", ("inner", "left", "inner"), (Window(), Sliding(5), Window())), {0}),
@@ -171,7 +193,16 @@ def test_results_show_the_streams_that_they_have_tuples_of() -> None:
     assert query().output_schema.names == ["a", "_time"]
     assert query(how=("inner", "left")).output_schema.names == ["a", "b", "_time"]
     assert query().description()["how"] == {"b": "anti"}
+    assert query(how=("inner", "full")).output_schema.names == ["a", "b", "_time"]
     assert "how" not in query(how=()).description()
+    assert "after ON" not in query().description()
+
+
+def test_what_is_asked_of_partners_alone_belongs_to_the_checkpoint() -> None:
+    made = query("a.id > 5 AND a.id = b.id")
+    asked = replace(made, conjuncts=tuple(conjunct.after_on([1]) for conjunct in made.conjuncts))
+    assert asked.description() == made.description() | {"after ON": ["a.id > 5"]}
+    assert replace(made, filter="b.id IS NULL").description() == made.description() | {"filter": "b.id IS NULL"}
 
 
 def test_explain_says_how_partners_are_found() -> None:
@@ -181,6 +212,10 @@ def test_explain_says_how_partners_are_found() -> None:
     assert "a new tuple" not in told
     assert "  a new tuple of a: a\n" in explain(query(how=("inner", "semi")), Central(), Given())
     assert "  a new tuple of b: b -> a\n" in explain(query(how=("inner", "left")), Central(), Given())
+    told = explain(replace(query(how=("inner", "full")), filter="b.id IS NULL"), Central(), Given())
+    assert "  a tuple of a whose window ends: a\n  is there a partner in b?\n" in told
+    assert "  a tuple of b whose window ends: b\n  is there a partner in a?\n" in told
+    assert told.endswith("\n  of the results, Spark keeps those with b.id IS NULL")
 
 
 def test_only_windows_let_state_go() -> None:

@@ -57,7 +57,7 @@ def test_every_promise() -> None:
 
 def test_names_of_streams_are_the_same_in_any_case() -> None:
     found = parse_statement("SELECT A.x FROM A [ROWS 5] LEFT JOIN Pay ON pay.x = A.x", {"a": 1, "pay": 2})
-    assert [stream.name for stream in found.streams] == ["a", "pay"] == ["a", *found.optional]
+    assert [stream.name for stream in found.streams] == ["a", "pay"]
     assert [s.name for s in parse_statement("SELECT 1 FROM b, A", {"a": 1, "A": 2, "b": 3}).streams] == ["b", "A"]
     with pytest.raises(SqlError, match="There is no stream orDers; choose from Orders, orders"):
         parse_statement("SELECT 1 FROM orDers", {"Orders": 1, "orders": 2})
@@ -73,7 +73,8 @@ def test_an_alias_stands_before_the_window_or_behind_it() -> None:
 def test_optional_streams_have_aliases() -> None:
     text = "SELECT 1 FROM a LEFT JOIN b [ROWS 5] AS o ON o.x = a.x WHERE NOT EXISTS (SELECT 1 FROM b p WHERE p.x = a.x)"
     found = parse_statement(text, AB)
-    assert found.optional == {"o": ("left", "o.x = a.x"), "p": ("anti", "p.x = a.x")}
+    joined = [*found.relations[0].joins, *found.asked]
+    assert [(j.kind, j.stream.name, j.on) for j in joined] == [("left", "o", "o.x = a.x"), ("anti", "p", "p.x = a.x")]
     assert [stream.key for stream in found.streams] == ["a", "b", "b"]
 
 
@@ -166,15 +167,24 @@ CALLED = "Two streams are called {}; give one an alias of its own, as in {} AS o
         ("SELECT * FROM a [10 SECONDS], b", WINDOW, "[10 SECONDS]"),
         ("SELECT * FROM a RANGE 10 SECONDS, b", WINDOW, "RANGE 10 SECONDS"),
         (
-            "SELECT * FROM a [ROWS 5] JOIN b [ROWS 5] ON a.x = b.x",
-            "JOIN: separate the streams by commas, and put the join condition into WHERE.",
-            "JOIN",
+            "SELECT * FROM a NATURAL JOIN b",
+            "NATURAL JOIN can't be used here; name the columns instead, as in JOIN b USING (id).",
+            "NATURAL JOIN",
         ),
+        ("SELECT * FROM a LEFT INNER JOIN b", "LEFT INNER JOIN can't be used here; choose another.", "LEFT INNER JOIN"),
+        ("SELECT * FROM a CROSS JOIN b ON a.x = b.x", "CROSS JOIN takes no condition; write JOIN.", "ON a.x = b.x"),
         (
-            "SELECT * FROM a FULL OUTER JOIN b ON a.x = b.x",
-            "FULL OUTER JOIN: separate the streams by commas, and put the join condition into WHERE; "
-            "optional streams follow with LEFT [SEMI | ANTI] JOIN .. ON ...",
-            "FULL OUTER JOIN",
+            "SELECT * FROM a [ROWS 5], b ON a.x = b.x",
+            "ON follows a JOIN; put conditions on streams that commas separate into WHERE.",
+            "ON",
+        ),
+        *(
+            (
+                f"SELECT * FROM a JOIN b USING {columns}",
+                "USING is followed by columns in parentheses, as in USING (id, zone).",
+                columns,
+            )
+            for columns in ("x", "()", "(x y)", "(x,)", "(a.x)", "('x')")
         ),
         ("SELECT * FROM a AS, b", NO_ALIAS, "AS"),
         ("SELECT * FROM a AS [ROWS 5] one, b", NO_ALIAS, "AS [ROWS 5] one"),

@@ -1,5 +1,6 @@
 """The batch protocol: what it asks for, event by event, as whole lists of actions."""
 
+import doctest
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from watersmeet.errors import StateError
 from watersmeet.model.query import Nested, Query, StreamSpec
 from watersmeet.model.windows import Sliding
 from watersmeet.placement import PSP, Central
+from watersmeet.runtime import timing
 from watersmeet.runtime.protocol import (
     Commit,
     Committed,
@@ -35,7 +37,7 @@ from watersmeet.runtime.protocol import (
     Warn,
     Withdraw,
 )
-from watersmeet.runtime.timing import latency, timed
+from watersmeet.runtime.timing import freshness, latency, timed
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spilling.base import Plan, Spilling
 from watersmeet.state import manifest as manifests
@@ -353,4 +355,6 @@ def test_times_are_those_between_the_steps() -> None:
     assert told["timestamp"] == "1970-01-01T00:00:00.000Z"
     assert told["durationMs"] == {"plan": 1.1, "job": 498.9, "commit": 250.0, "total": 750.0}
     assert latency([], now=5.0) == {}
+    assert freshness({}) == freshness({**told, "batchId": 0, "latencyMs": {}}) == []
+    assert doctest.testmod(timing).failed == 0
     assert latency([(1.0, 1), (4.0, 99)], now=5.0) == {"p50": 1000.0, "p95": 1000.0, "p99": 1000.0}

@@ -114,8 +114,9 @@ def refused(part: Mapping[str, Any]) -> int:
 def streams(record: JoinRecord) -> Table:
     """Return what streams bring, and how far each has come."""
     rows = tuple(_stream(record, at, name) for at, name in enumerate(record.names))
-    headings = ("stream", "window", "delay", "rows in", "a second", "course", "late", "rejected", "denied")
-    return Table((*headings, "gone", "kept", "bytes", "latest", "ahead by"), rows, texts=3, note=_refused(record))
+    arrivals = ("rows in", "per second", "trend", "late", "rejected", "denied")
+    state = ("left state", "in state", "bytes", "latest", "ahead")
+    return Table(("stream", "window", "delay", *arrivals, *state), rows, texts=3, note=_refused(record))
 
 
 def _stream(record: JoinRecord, at: int, name: str) -> tuple[Cell, ...]:
@@ -131,7 +132,7 @@ def _stream(record: JoinRecord, at: int, name: str) -> tuple[Cell, ...]:
     ahead = None if mark is None or manifest.watermark is None else mark - manifest.watermark
     table = state.latest is not None and state.latest <= BEFORE_ALL
     level: Level = "off" if state.idle and not table else ""
-    role = " · table" if table else " · holds" if held else " · idle" if state.idle else ""
+    role = " · table" if table else " · holds watermark" if held else " · idle" if state.idle else ""
     return (
         plain(f"{name}{role}", level),
         plain(record.query.get(f"window of '{name}'", NOTHING)),

@@ -16,7 +16,7 @@ from watersmeet.engine.plan import GIVEN, UNKNOWN, BatchPlan, Host, believed, gr
 from watersmeet.engine.progress import changes, progress
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.warnings import notices
-from watersmeet.engine.watermark import advanced, join_settled, join_watermark, stream_marks, watermarks
+from watersmeet.engine.watermark import advanced, inner_marks, join_settled, join_watermark, stream_marks
 from watersmeet.errors import StateError
 from watersmeet.limits import limits
 from watersmeet.model.query import Query
@@ -148,7 +148,7 @@ class Operator:
             tallies=self.tallies,
             recall=Recall(self.remember, before.watermark, purge or not self._purgeable),
             latest=tuple(stream.latest for stream in before.streams),
-            nested=watermarks(before.inner),
+            nested=inner_marks(self.query, before.inner),
         )
 
     def commit(
@@ -180,7 +180,7 @@ class Operator:
         taken = total(intakes, len(self.query.streams))
         named = zip(self.query.streams, before.streams, taken, strict=True)
         streams = tuple(advanced(spec, old, new, None if plan.round else now) for spec, old, new in named)
-        nested = watermarks(inner or {})
+        nested = inner_marks(self.query, inner or {})
         watermark = before.watermark if plan.round else join_watermark(before.watermark, self.query, streams, nested)
         chunks, ledger = _paid(plan, _merged(plan, tasks), [chunk for task in tasks for chunk in task.chunks], now)
         reached = reaches(self.query, chunks.values())
@@ -205,7 +205,7 @@ class Operator:
         dead = _newly_dead(plan, tasks) + sum(
             chunks[key].live for key in gone if not self.query.streams[chunks[key].stream].refreshed
         )
-        shown = progress(after, plan, intakes, taken, tasks, dead, used)
+        shown = progress(before, after, plan, intakes, taken, tasks, dead, used)
         seen = self.view(after)
         shown["placement"] = plan.layout.facts(seen)
         shown["changes"] = changes(before.progress, shown)

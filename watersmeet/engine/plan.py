@@ -91,7 +91,7 @@ class BatchPlan:
         traces: The streams whose rows say which groups of inner joins they came from.
         handed: The punctuations that inner joins put out in the same batch, by what they are a promise of here.
         latest: For each stream the latest event time seen before the batch.
-        nested: The watermarks before the batch of streams that are joins, by position.
+        nested: How far streams that are joins had come before the batch, by position.
     """
 
     batch: int

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 FIELDS: Mapping[str, str] = {
     # -- the batch
+    "name": "the `queryName`; None without one",
     "batchId": "the batch's number; it differs from Spark's once there were rounds",
     "timestamp": "when the batch was offered: ISO 8601 text in UTC",
     "round": "whether it was a round, which takes no input and pays what is owed; see docs/spilling.md",
@@ -18,7 +19,7 @@ FIELDS: Mapping[str, str] = {
     "durationMs.job": "its jobs: intake, hops, purge",
     "durationMs.commit": "from the last job until its results were in the sink",
     "durationMs.total": "all of these",
-    "latencyMs": "time from a tuple's arrival in the engine to its results' commit; empty without tuples",
+    "latencyMs": "time from when a task read a tuple to when its results were in the sink; see docs/latency.md",
     "latencyMs.p50": "half of the tuples had theirs within this time",
     "latencyMs.p95": "95 % had",
     "latencyMs.p99": "99 % had",
@@ -35,6 +36,7 @@ FIELDS: Mapping[str, str] = {
     "deniedRows": "rows that contradict a promise of their stream",
     "punctuations": "rows that were punctuations",
     "orphanRows": "rows found to be orphans; they are joined like any other",
+    "lateWarning": "the share of a stream's rows from which on late ones are warned of",
     "samples": "a few of the rows that were late, rejected, denied or orphans",
     "samples[].kind": "`late`, `rejected`, `denied` or `orphan`",
     "samples[].stream": "the row's stream",
@@ -44,6 +46,9 @@ FIELDS: Mapping[str, str] = {
     "streams": "what became of each stream's rows, and how far it has come",
     "streams.<stream>.rows": "rows that came in",
     "streams.<stream>.late": "those that were late",
+    "streams.<stream>.neededDelayMs": "the delay that would have kept its late rows; empty if none would",
+    "streams.<stream>.neededDelayMs.p99": "99 % of them",
+    "streams.<stream>.neededDelayMs.max": "all of them",
     "streams.<stream>.rejected": "those that were rejected",
     "streams.<stream>.denied": "those that were denied",
     "streams.<stream>.stateRows": "rows kept, each counted once",

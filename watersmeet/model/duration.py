@@ -83,6 +83,16 @@ def spelled(length: int) -> str:
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
 
 
+def rounded_up(length: int) -> int:
+    """Return a duration that is as long at least, of whole minutes, seconds or milliseconds as people write them.
+
+    >>> rounded_up(34_200_000), rounded_up(3_700_000_000), rounded_up(1_500)
+    (35000000, 3720000000, 2000)
+    """
+    unit = next((_UNITS[name] for name in ("minute", "second") if length > _UNITS[name]), _UNITS["millisecond"])
+    return -(-length // unit) * unit
+
+
 def roughly(length: int) -> str:
     """Return microseconds as people speak of them: in the largest unit of which there is one, with a digit or two.
 

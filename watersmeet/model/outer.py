@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import TypeVar, get_args
 
 from watersmeet.errors import DefinitionError
 from watersmeet.model.query import How, Query, StreamSpec
@@ -10,6 +10,7 @@ from watersmeet.model.windows import Sliding
 from watersmeet.predicate.bounds import FIXED_ZONES
 from watersmeet.predicate.model import Column
 
+Condition = TypeVar("Condition")
 KINDS: dict[object, How] = {kind: kind for kind in get_args(How)}
 
 
@@ -31,13 +32,40 @@ def hows(given: Mapping[str, str] | None, streams: Sequence[StreamSpec]) -> tupl
             raise DefinitionError(f"how={{{name!r}: ...}}: there is no such stream; the streams are {known}.")
         if not isinstance(kind, str) or kind not in KINDS:
             raise DefinitionError(
-                f"how={{{name!r}: {kind!r}}}: an optional stream is 'left', 'semi' or 'anti'; for a right join make "
-                "the other streams optional, and for a full one combine two left joins."
+                f"how={{{name!r}: {kind!r}}}: an optional stream is 'left', 'semi', 'anti' or 'full'; for a right join "
+                "make the other streams optional."
             )
         found[names[name.lower()]] = KINDS[kind]
     if "inner" not in found:
         raise DefinitionError("how= names every stream: at least one must be required, so leave it out there.")
+    if "full" in found and len(found) > 2:
+        raise DefinitionError(
+            "how=: a full join has two streams; join two of them first, and make that a stream: "
+            "wm.stream('ab', wm.join(a, b, ..., how={'b': 'full'}), window=...)."
+        )
     return tuple(found) if set(found) != {"inner"} else ()
+
+
+def partners_asked(on: Mapping[str, Condition] | None, query: Query) -> dict[int, Condition]:
+    """Return what partners of optional streams must satisfy, by position.
+
+    Raises:
+        DefinitionError: If it is said of a stream that is not optional.
+    """
+    if on is None:
+        return {}
+    if not isinstance(on, Mapping):
+        raise DefinitionError(
+            f"on={on!r}: name the optional streams, as in on={{'payments': 'payments.id = orders.id'}}."
+        )
+    names = {stream.name.lower(): at for at, stream in enumerate(query.streams)}
+    for name in on:
+        if not isinstance(name, str) or names.get(name.lower()) not in query.optional:
+            known = ", ".join(query.streams[at].name for at in query.optional) or "none"
+            raise DefinitionError(
+                f"on={{{name!r}: ...}}: this is no optional stream; those that how= names are: {known}."
+            )
+    return {names[name.lower()]: condition for name, condition in on.items()}
 
 
 def windowed(query: Query) -> Query:
@@ -120,14 +148,25 @@ def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
             "how=: all that is required are tables, which have neither times nor windows, so that results would have "
             "no time: require a stream as well."
         )
-    if streaming and all(query.streams[at].window.span is None for at in query.members):
+    for stream in (query.streams[at] for at in query.lacking if query.is_full and query.streams[at].table):
+        raise DefinitionError(
+            f"Table '{stream.name}' has no times, so that its rows without a match would have none: make it 'left', or "
+            "join it with Spark first."
+        )
+    for side in query.sides if streaming else ():
+        _check_window(side)
+    _check_conjuncts(query)
+
+
+def _check_window(query: Query) -> None:
+    """Check that a window says when a combination can have no more partners."""
+    if all(query.streams[at].window.span is None for at in query.members):
         names = " or ".join(f"'{query.streams[at].name}'" for at in query.members if not query.streams[at].table)
         raise DefinitionError(
             f"Without a window on {names} a partner may come at any time, and nothing could be said to have none: "
             "give it one, such as window='10 minutes', or, to a single required stream, a condition such as "
             f"b.ts <= a.ts + INTERVAL 10 MINUTES{_changing(query)}."
         )
-    _check_conjuncts(query)
 
 
 def _changing(query: Query) -> str:

@@ -19,8 +19,9 @@ from watersmeet.state.buckets import hashable
 from watersmeet.state.numbers import has_numbers
 from watersmeet.state.traces import TRACE_TYPE
 
-How = Literal["inner", "left", "semi", "anti"]
-"""What a join asks of a stream: a tuple in every result; one if there is one; that there is one; that there is none."""
+How = Literal["inner", "left", "semi", "anti", "full"]
+"""What a join asks of a stream: a tuple in every result; one if there is one; that there is one; that there is none; or
+one if there is one, with results of their own for tuples that match nothing."""
 Tracing = Literal["none", "pending", "results"]
 """What says which groups it came from: nothing; combinations that Spark has to decide; results as well."""
 
@@ -33,16 +34,27 @@ class Nested:
         window: The window there of the member whose event time they are, `OWN_TIME` if they are the results' own, or
             None if they are something else.
         delayed: Whether the stream was given a delay.
+        waits: If results of that join wait for partners, for each of its `sides` the windows of the required streams.
     """
 
     window: Window | None
     delayed: bool
+    waits: tuple[tuple[Window, ...], ...] = ()
 
-    def bound(self, watermark: int | None) -> int | None:
-        """Return the earliest time that a later result may have, if one follows from the join's watermark."""
-        if watermark is None or self.window is None or self.window.span is None:
+    def bound(self, mark: int | None) -> int | None:
+        """Return the earliest time that a later result may have, if one follows from how far the join has come.
+
+        Args:
+            mark: The join's watermark or, if results wait for partners, the time before which deadlines have passed.
+        """
+        if mark is None or self.window is None or self.window.span is None:
             return None
-        return int(self.window.earliest(np.array([watermark]))[0])
+        earliest = [max(_earliest(window, mark) for window in side) for side in self.waits]
+        return _earliest(self.window, min(earliest, default=mark))
+
+
+def _earliest(window: Window, high: int) -> int:
+    return int(window.earliest(np.array([high]))[0])
 
 
 OWN_TIME = Sliding(1)
@@ -96,7 +108,7 @@ class StreamSpec:
 
         Args:
             latest: Its latest event time.
-            inner: The watermark of the join that it is, if it is one.
+            inner: How far the join has come that it is, if it is one; see `Nested.bound`.
         """
         own = None if latest is None else latest - self.delay
         if self.nested is None:
@@ -167,6 +179,7 @@ class Query:
         tracing: What tells the groups that its members are in: in a tree of joins whose groups are told by what they
             are worth, the results of inner joins, and what Spark has to decide at the root. No user ever sees it.
         how: What is asked of each stream; empty if all are required.
+        filter: What is asked of results with their optional streams, NULL where they lack one; Spark decides it.
     """
 
     streams: tuple[StreamSpec, ...]
@@ -182,6 +195,7 @@ class Query:
     weight: Column | None = None
     tracing: Tracing = "none"
     how: tuple[How, ...] = ()
+    filter: str = ""
 
     def __post_init__(self) -> None:
         names = [stream.name for stream in self.streams]
@@ -211,6 +225,11 @@ class Query:
         return {at: how for at, how in enumerate(self.how) if how != "inner"}
 
     @cached_property
+    def lacking(self) -> frozenset[int]:
+        """The streams that results may lack."""
+        return frozenset(range(len(self.streams))) if self.is_full else frozenset(self.optional)
+
+    @cached_property
     def hides(self) -> frozenset[int]:
         """The streams that results don't show."""
         return frozenset(at for at, how in self.optional.items() if how in ("semi", "anti"))
@@ -218,7 +237,37 @@ class Query:
     @cached_property
     def paired(self) -> bool:
         """Whether combinations of all streams are results, as soon as they are found."""
-        return not self.optional or list(self.optional.values()) == ["left"]
+        return not self.optional or [*self.optional.values()] in (["left"], ["full"])
+
+    @cached_property
+    def sides(self) -> "tuple[Query, ...]":
+        """The joins whose combinations lack partners: this one and, of a full join, the one seen from the other stream.
+
+        Empty if all streams are required.
+        """
+        if not self.is_full:
+            return (self,) if self.optional else ()
+        mirrored: dict[How, How] = {"inner": "full", "full": "inner"}
+        return self, replace(self, how=tuple(mirrored[how] for how in self.how))
+
+    def left_from(self, streams: Collection[int]) -> "Query":
+        """Return a full join as a left join from one of some streams, which is all that results with it can tell."""
+        if not self.is_full:
+            return self
+        (first,) = self.members if self.members[0] in streams else self.optional
+        return replace(self, how=tuple("inner" if at == first else "left" for at in range(len(self.streams))))
+
+    @cached_property
+    def waits(self) -> tuple[tuple[Window, ...], ...]:
+        """For each of its sides the windows that results without a partner wait for; empty if none wait."""
+        if [*self.optional.values()] == ["semi"]:
+            return ()
+        return tuple(tuple(self.streams[at].window for at in side.members) for side in self.sides)
+
+    @cached_property
+    def is_full(self) -> bool:
+        """Whether it is a full outer join: each of its two streams has results without the other."""
+        return "full" in self.how
 
     def kind_of(self, at: int) -> str:
         """Return what a stream is, for people: its window, or that it is a table, and what is asked of it."""
@@ -296,10 +345,11 @@ class Query:
         """For each stream the columns whose NULL keeps a tuple out of every result: those of equalities.
 
         [!] Not those that may lack a value because computing it raised. Tuples of a count window are numbered by what
-        is stored, so that all are. An equality with an optional stream keeps out tuples of that stream alone.
+        is stored, so that all are. An equality with an optional stream keeps out tuples of that stream alone, and in a
+        full join none.
         """
         pairs = [conjunct.equality for conjunct in self.conjuncts if conjunct.equality is not None]
-        apart = [{c for c in pair if c.stream in self.optional} or {*pair} for pair in pairs]
+        apart = [{c for c in pair if c.stream in self.optional} or {*pair} for pair in pairs if not self.is_full]
         found = self._by_stream(frozenset[Column]().union(*apart) - self.fallible)
         return tuple(() if at in self.counted else columns for at, columns in enumerate(found))
 
@@ -422,6 +472,10 @@ class Query:
         parts["select"] = self.select
         if self.optional:
             parts["how"] = {self.streams[at].name: how for at, how in self.optional.items()}
+        if self.filter:
+            parts["filter"] = self.filter
+        for conjunct in (conjunct for conjunct in self.conjuncts if conjunct.on):
+            parts.setdefault("after ON", []).append(conjunct.text)
         for at, stream in enumerate(self.streams):
             if not stream.table:
                 parts[f"window of '{stream.name}'"] = stream.window.describe()

@@ -1,7 +1,7 @@
 """The parts a `where` is made of, once parsed: conjuncts, their columns, calls and bounds."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -195,6 +195,7 @@ class Conjunct:
             Spark decides the closest.
         why: Why DuckDB can't answer, for people; empty if it can.
         clause: Which of the conditions it is, in written order.
+        on: Streams that must be present though it may not name them: those whose ON it stands in.
     """
 
     text: str
@@ -210,11 +211,21 @@ class Conjunct:
     near: "tuple[Comparison, ...]" = ()
     why: str = ""
     clause: int = 0
+    on: tuple[int, ...] = ()
 
     @property
     def streams(self) -> frozenset[int]:
         """The streams that must be present before the conjunct can be evaluated."""
-        return frozenset(column.stream for column in self.columns)
+        return frozenset((*self.on, *(column.stream for column in self.columns)))
+
+    def after_on(self, streams: Collection[int]) -> "Conjunct":
+        """Return it as a condition on partners: it is asked of combinations that have tuples of some streams alone.
+
+        [!] So what it says of one stream, or of none, keeps no tuple out of the join.
+        """
+        if self.streams.issuperset(streams):
+            return self
+        return replace(self, on=tuple(sorted(streams)), fixed=None)
 
     @property
     def is_call(self) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from watersmeet.model.query import Query
 from watersmeet.model.windows import NEVER, Window
 from watersmeet.retention.base import Moment, Retention
 from watersmeet.state.chunk import Chunk
@@ -34,11 +35,17 @@ def _marks(now: Moment) -> list[int | None]:
     A tuple of an optional stream decides on combinations that are not closed: they are no earlier than the latest of
     their members, each of which still has to expire.
     """
-    settled, windows = now.settled, [now.query.streams[at].window for at in now.query.members]
-    if settled is None or not now.query.optional:
-        return [settled] * len(now.query.streams)
+    if now.settled is None or not now.query.optional:
+        return [now.settled] * len(now.query.streams)
+    marks = [_side_marks(side, now.settled) for side in now.query.sides]
+    return [min(mark) for mark in zip(*marks, strict=True)]
+
+
+def _side_marks(query: Query, settled: int) -> list[int]:
+    """Return the marks for the combinations of a join's required streams."""
+    windows = [query.streams[at].window for at in query.members]
     earliest = max(int(window.earliest(np.array([settled]))[0]) for window in windows)
-    return [earliest if at in now.query.optional else settled for at in range(len(now.query.streams))]
+    return [earliest if at in query.optional else settled for at in range(len(query.streams))]
 
 
 def _first_kept(window: Window, arrived: int, settled: int | None) -> int:

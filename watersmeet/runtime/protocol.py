@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from watersmeet.engine.lateness import LATE_SHARE, late_rows
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.warnings import Notice, news
 from watersmeet.errors import AFRESH, StateError
@@ -253,6 +254,8 @@ class Protocol:
         fresh: Whether no batch was offered yet.
         spilling: What decides on work that is put off, if some may be.
         begun: A round that was begun and cut; it comes before anything else.
+        name: What the user calls the query, for `progress`; None if it has no name.
+        late_share: The share of a stream's rows from which on late ones are warned of.
     """
 
     tree: JoinTree
@@ -263,6 +266,8 @@ class Protocol:
     fresh: bool = True
     spilling: Spilling | None = None
     begun: Round | None = None
+    name: str | None = None
+    late_share: float = LATE_SHARE
     _withdrawn: bool = False
     _delivered: int = -1
     _garbage: frozenset[str] = frozenset()
@@ -369,7 +374,8 @@ class Protocol:
         after, late = late_or_not(self.tree, self.state, doing.after, self.due if offered else None, took)
         if self.spilling is not None:
             after = self.spilling.decided(self.tree, after, took, doing.event.at, not offered)
-        found = [*self.tree.notices(after), *_growing(after)]
+        late_streams = late_rows([*self.history, after.progress], self.late_share)
+        found = [*self.tree.notices(after), *late_streams, *_growing(after)]
         new, self._warned = news(found, self._warned)
         progress = {
             **after.progress,
@@ -377,6 +383,8 @@ class Protocol:
             "latencyMs": latency([read for job in doing.ran.jobs.values() for read in job.read], published.host),
             "strategy": self.tree.operator.strategy.describe(),
             "exchange": self.exchange,
+            "name": self.name,
+            "lateWarning": self.late_share,
             "round": not offered,
             "final": after.final,
             "triggerMs": None if self.due is None else 1000 * self.due,

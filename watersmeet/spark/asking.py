@@ -43,7 +43,8 @@ def why_running(join: "Join", runner: "BatchRunner", given: Mapping[str, Values]
     outputs = outputs_of(part, runner, results=path == "j")
 
     def answer(state: Manifest | None) -> Answer:
-        kept = Kept(part.query, runner.store, within(state or runner.tree.start(), path))
+        side = part.query.left_from({one.stream for one in question})
+        kept = Kept(side, runner.store, within(state or runner.tree.start(), path))
         history = list(runner.protocol.history)
         return answered(Query(kept, duck, time.perf_counter, outputs, history, decider(part)), question)
 

@@ -65,7 +65,8 @@ def why_static(join: "Join", given: Mapping[str, Values]) -> Answer:
     duck = Duck(join.query.dialect)
     question = asked(join.query, given, duck)
     with _folder() as folder:
-        return answered(Frames(join, folder, duck, question), question)
+        side = join.query.left_from({one.stream for one in question})
+        return answered(Frames(replace(join, query=side), folder, duck, question), question)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.cost.parameters import Parameters, measured
+from watersmeet.engine.lateness import LATE_SHARE
 from watersmeet.engine.owing import reaches
 from watersmeet.engine.progress import readable
 from watersmeet.errors import PredicateError, StateError, WatersmeetError
@@ -38,6 +39,7 @@ from watersmeet.runtime.protocol import (
     Warn,
     Withdraw,
 )
+from watersmeet.runtime.timing import freshness
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.spark import observed
 from watersmeet.spark.catalyst import said
@@ -120,6 +122,8 @@ class BatchRunner(Runtime):
         times: When the last batch began, and when it ended, by a clock of this process; None before it did.
         _writing: Whether results have been handed to the sink: what raises then is not the input.
         active: Tells whether Spark still runs batches; not once the query is being stopped.
+        name: What the user calls the query, if anything.
+        late_share: See `Protocol`.
     """
 
     frames: FrameTree
@@ -128,6 +132,8 @@ class BatchRunner(Runtime):
     outputs: Outputs
     exchange: str
     due: float | None = None
+    name: str | None = None
+    late_share: float = LATE_SHARE
     clock: Clock = field(default_factory=Clock)
     after: Callable[[str], None] = lambda step: None
     error: BaseException | None = None
@@ -159,6 +165,7 @@ class BatchRunner(Runtime):
         state = found or self.tree.start()
         decides = self.spilling or Paying()
         self.protocol = Protocol(self.tree, state, told, self.exchange, self.due, spilling=decides)
+        self.protocol.name, self.protocol.late_share = self.name, self.late_share
         self.protocol.begun = rounds.intended(self.store, state.batch + 1)
         # [!] What Spark has begun may have reached the sink, under the number that a round would take.
         self.cut = self.protocol.begun is None and self.checkpoint.offsets.of(state.offered + 1) is not None
@@ -187,8 +194,8 @@ class BatchRunner(Runtime):
         shown = [explain(op.query, op.strategy, op.ordering, own, op.host) for op, own in parts]
         hints = [f"hint: {hint}" for progress in self.protocol.history for hint in progress.get("hints", ())]
         told = state.progress.get("spilling")
-        closed = [CLOSED] if state.final else []
-        return "\n".join([*closed, *drawn(self.tree, state), *shown, *hints, *(lines(told) if told else ())])
+        closed, last = [CLOSED] if state.final else [], freshness(state.progress)
+        return "\n".join([*closed, *drawn(self.tree, state), *shown, *hints, *last, *(lines(told) if told else ())])
 
     def parameters(self) -> Parameters:
         """Return what the last batches measured, as the cost model takes it."""

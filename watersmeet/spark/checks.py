@@ -191,6 +191,17 @@ def whole(what: str, given: str) -> int:
     return int(given)
 
 
+def share(what: str, given: str) -> float:
+    """Return the share that an option holds, from 0 to 1."""
+    try:
+        number = float(given)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise DefinitionError(f"option('{what}', '{given}') must be a share from 0 to 1, such as 0.05.")
+    return number
+
+
 def switch(name: str, given: str) -> bool:
     """Return what an option that is on or off says."""
     if given.lower() not in ("true", "false"):

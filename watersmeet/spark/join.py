@@ -180,7 +180,8 @@ class Join:
         if column is None or column == RESULT_TIME:
             return None if column is None else OWN_TIME
         window = self.query.streams[column.stream].window
-        return window if self.query.is_time(column) and window.span is not None else None
+        known = self.query.is_time(column) and column.stream in self.query.members and not self.query.is_full
+        return window if known and window.span is not None else None
 
     @property
     def _sources(self) -> Mapping[str, Column]:
@@ -386,7 +387,7 @@ class Join:
         columns = enumerate(stream.schema.names)
         fields = [self._column(whole.getField(name), Column(position, at), name) for at, name in columns]
         made = F.struct(*fields)
-        if position in self.query.optional:  # [!] a struct of NULLs is not NULL
+        if position in self.query.lacking:  # [!] a struct of NULLs is not NULL
             made = F.when(whole.isNotNull(), made)
         return made.alias(stream.name)
 

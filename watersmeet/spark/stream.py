@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from watersmeet.errors import DefinitionError
@@ -35,6 +35,11 @@ class Part:
     declared: Declared
     table: bool = False
     refresh: bool = False
+
+    @property
+    def session(self) -> SparkSession:
+        """The session of its frame."""
+        return self.frame.spark if isinstance(self.frame, Join) else self.frame.sparkSession
 
     @property
     def streaming(self) -> bool:
@@ -117,11 +122,6 @@ def stream(
     if not isinstance(time, str):
         raise DefinitionError(f"Stream '{name}': time={time!r} is not the name of a column, such as time='ts'.")
     if isinstance(frame, Join) and any(part.isStreaming for _, part in frame.leaves):
-        if frame.query.optional:
-            raise DefinitionError(
-                f"Stream '{name}': a join with how= can't be a stream of another join, since its results without a "
-                "partner come too late for it; write them to a table or topic, and read that."
-            )
         frame = frame.with_time()
         schema = frame.schema
     else:

@@ -5,8 +5,8 @@ streams goes to DuckDB where that answers as Spark does; everything else Spark d
 other conjuncts let pass.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -54,6 +54,7 @@ class Where:
         conditions: Each conjunct as Spark decides it, in written order, over the streams as struct columns.
         meaning: The whole as Spark reads it, whatever its text leaves to the session's settings.
         reads: For each conjunct, in written order, the streams that it names.
+        partners: For each the streams whose partners it is about, whether it names them or not.
         text: The whole as people read it.
     """
 
@@ -65,6 +66,7 @@ class Where:
     conditions: tuple[SparkColumn, ...] = ()
     meaning: str = ""
     reads: tuple[frozenset[int], ...] = ()
+    partners: tuple[tuple[int, ...], ...] = ()
     text: str = ""
 
     def decide(self, frame: DataFrame, clauses: Sequence[int]) -> DataFrame:
@@ -84,9 +86,31 @@ class Where:
         return frame.select("*", *tried).where(F.when(reduce(SparkColumn.__or__, denied), False).otherwise(all_hold))
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a join asks of combinations, as the user wrote it.
+
+    Attributes:
+        where: The condition, as text or as a column; None for every combination.
+        on: What is asked of the partners of optional streams, by position.
+        full: Whether it is a full join: then all of it is asked of partners.
+    """
+
+    where: str | SparkColumn | None = None
+    on: Mapping[int, str | SparkColumn] = field(default_factory=dict)
+    full: bool = False
+
+    @property
+    def parts(self) -> list[tuple[str | SparkColumn, tuple[int, ...]]]:
+        """The conditions, each with the streams whose partners it is about; none if it is about all combinations."""
+        both = (0, 1) if self.full else None
+        own = [] if self.where is None else [(self.where, both or ())]
+        return own + [(condition, both or (at,)) for at, condition in self.on.items()]
+
+
 def read_where(
     spark: SparkSession,
-    given: str | SparkColumn | None,
+    asked: Asked,
     streams: Sequence[StreamSpec],
     kinds: Sequence[T.StructType],
     predicates: Sequence[PythonPredicate],
@@ -98,7 +122,7 @@ def read_where(
 
     Args:
         spark: The session, whose parser, settings and functions give the text its meaning.
-        given: The condition, as text or as a column; None for every combination.
+        asked: The conditions.
         streams: The join's streams.
         kinds: Their columns in Spark's terms.
         predicates: The Python predicates it may call.
@@ -109,24 +133,53 @@ def read_where(
     Raises:
         SqlError: If it is no condition, or one that must not be; the place is underlined.
     """
-    if given is None:
+    parts = asked.parts
+    if not parts:
         return Where(computed=((),) * len(streams), tests=((),) * len(streams))
-    if isinstance(given, str):
-        if not given.strip():
+    for text in (part for part, _ in parts if isinstance(part, str)):
+        if not text.strip():
             problem = "where: the condition is empty; leave where out for every combination in the windows."
-            raise SqlError(problem, given, 0, 1)
-        purity.refuse_variables(given)
-        read = parse(spark, given), Text(given)
-    else:
-        named = dict(zip((stream.name for stream in streams), frames, strict=True))
-        tree, text = Written(spark, named).condition(given)
-        read = tree, Unplaced(text)
+            raise SqlError(problem, text, 0, 1)
+        purity.refuse_variables(text)
+    written = Written(spark, dict(zip((stream.name for stream in streams), frames, strict=True)))
+    read = _read_text(spark, parts) or _read_columns(written, parts)
     return _Reader(spark, read, streams, kinds, predicates, dialect, untrusted).where()
 
 
-def clauses_of(spark: SparkSession, text: str | None) -> list[str]:
-    """Return the conjuncts of a condition that was read before, in written order."""
-    return [Text(text).of(part) for part in _flat(parse(spark, text))] if text else []
+@dataclass(frozen=True)
+class _Read:
+    """Conditions, joined by AND.
+
+    Attributes:
+        tree: As Spark read them.
+        text: As the user wrote them.
+        partners: For each conjunct, in written order, the streams whose partners it is about.
+    """
+
+    tree: Part
+    text: Text
+    partners: tuple[tuple[int, ...], ...]
+
+
+def _read_text(spark: SparkSession, parts: Sequence[tuple[str | SparkColumn, tuple[int, ...]]]) -> _Read | None:
+    """Return what conditions come to that are all texts; None if one is a column."""
+    texts = [text for text, _ in parts if isinstance(text, str)]
+    if len(texts) < len(parts):
+        return None
+    ended = [f"{text}\n" if "--" in text else text for text in texts]  # what follows is no part of a comment
+    whole = texts[0] if len(texts) == 1 else " AND ".join(f"({text})" for text in ended)
+    trees = [parse(spark, text) for text in texts]
+    partners = tuple(of for tree, (_, of) in zip(trees, parts, strict=True) for _ in conjuncts_of(tree))
+    return _Read(trees[0] if len(trees) == 1 else parse(spark, whole), Text(whole), partners)
+
+
+def _read_columns(written: Written, parts: Sequence[tuple[str | SparkColumn, tuple[int, ...]]]) -> _Read:
+    """Return what conditions come to of which some are columns."""
+    columns = [F.expr(part) if isinstance(part, str) else part for part, _ in parts]
+    tree, text = written.condition(reduce(SparkColumn.__and__, columns))
+    counts = [len(conjuncts_of(written.condition(column)[0])) for column in columns]
+    partners = tuple(of for count, (_, of) in zip(counts, parts, strict=True) for _ in range(count))
+    return _Read(tree, Unplaced(text), partners)
 
 
 class _Reader:
@@ -135,14 +188,15 @@ class _Reader:
     def __init__(
         self,
         spark: SparkSession,
-        read: tuple[Part, Text],
+        read: _Read,
         streams: Sequence[StreamSpec],
         kinds: Sequence[T.StructType],
         predicates: Sequence[PythonPredicate],
         dialect: Dialect,
         untrusted: bool,
     ) -> None:
-        self._spark, self._streams, (self._tree, self._text) = spark, streams, read
+        self._spark, self._streams, self._tree, self._text = spark, streams, read.tree, read.text
+        self._partners = read.partners
         self._predicates, self._dialect, self._untrusted = predicates, dialect, untrusted
         self._scope = Scope([(stream.name, stream.schema) for stream in streams], _collated(kinds))
         self._padded = _padded(kinds)
@@ -160,9 +214,10 @@ class _Reader:
 
     def where(self) -> Where:
         """Return what became of it."""
-        clauses = _flat(self._tree)
+        clauses = conjuncts_of(self._tree)
         self._analyse(clauses)
-        made = [self._clause(part).numbered(at) for at, part in enumerate(clauses)]
+        named = enumerate(zip(clauses, self._partners, strict=True))
+        made = [self._clause(part, of).numbered(at) for at, (part, of) in named]
         tests = [found for found in made if isinstance(found, _Tested)]
         flags = tuple(made.flag.column for stream in self._hoist.computed for made in stream if made.flag is not None)
         return Where(
@@ -174,6 +229,7 @@ class _Reader:
             tuple(self._condition(part, found) for part, found in zip(clauses, made, strict=True)),
             str(self._tree.handle.sql()),
             tuple(map(self._names.streams, clauses)),
+            self._partners,
             self._text.text,
         )
 
@@ -208,13 +264,19 @@ class _Reader:
 
     # -- conjuncts
 
-    def _clause(self, part: Part) -> "_Made":
+    def _clause(self, part: Part, partners: Collection[int]) -> "_Made":
+        """Return what becomes of a conjunct.
+
+        [!] One that is about the partners of streams which it doesn't name is no test: a tuple that fails it has no
+        partners, and may be a result for that.
+        """
         self._hoist.prepare(part)
         text, found = self._text.of(part), self._hoist.hidden.get(part)
-        if found is not None and self._streams[found.column.stream].window.rows is None:
+        whole = self._names.streams(part).issuperset(partners)
+        if found is not None and whole and self._streams[found.column.stream].window.rows is None:
             return _Tested.of(found, text, self._fixed(part, text))
         calm = replace(self._carried(part, text, careful=False), fixed=self._fixed(part, text))
-        return _Made((calm,), (self._carried(part, text, careful=True),))
+        return _Made((calm.after_on(partners),), (self._carried(part, text, careful=True).after_on(partners),))
 
     def _fixed(self, part: Part, text: str) -> Fixed | None:
         """Return the column that a conjunct gives one value.
@@ -352,6 +414,6 @@ _LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark notes that a text has a length."""
 
 
-def _flat(part: Part) -> list[Part]:
-    """Return the conjuncts, in written order."""
-    return [inner for child in part.children for inner in _flat(child)] if part.kind == "And" else [part]
+def conjuncts_of(part: Part) -> list[Part]:
+    """Return the conjuncts of a condition, in written order."""
+    return [inner for child in part.children for inner in conjuncts_of(child)] if part.kind == "And" else [part]

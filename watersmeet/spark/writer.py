@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watersmeet.adapt.findings import defined
+from watersmeet.engine.lateness import LATE_SHARE
 from watersmeet.engine.sides import SIDES
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.model.duration import microseconds
@@ -171,6 +172,7 @@ class JoinWriter:
         samples = checks.samples(self._options.get("samples"), join.stream_columns)
         near_misses = checks.whole("nearMisses", self._options.get("nearMisses", "0"))
         durable = checks.switch("durable", self._options.get("durable", "true"))
+        late_share = checks.share("lateWarning", self._options.get("lateWarning", str(LATE_SHARE)))
         final = checks.final(self._options.get("final", "false"), self._trigger)
         opened = bytes_of(self._options["openBytes"], "option 'openBytes'") if "openBytes" in self._options else 0
         sink, sides = self._sink(), self._sides()
@@ -198,8 +200,17 @@ class JoinWriter:
             )
             where, told = host(spark, shared=chosen != "shuffle"), (bool(sides), samples, near_misses)
             joins = tree.operators(store, run, where, *told)
+            checkpoint = Checkpoint(kept, name, store, lease, offsets)
             runner = BatchRunner(
-                tree, joins, Checkpoint(kept, name, store, lease, offsets), outputs, chosen, self._due(), final=final
+                tree,
+                joins,
+                checkpoint,
+                outputs,
+                chosen,
+                self._due(),
+                name=self._name,
+                late_share=late_share,
+                final=final,
             )
             if tree.spill is not None:
                 slots = joins.operator.host.slots or 1

@@ -39,6 +39,8 @@ def answered(ground: Ground, asked: Sequence[Asked]) -> Answer:
     chosen = list(islice(product(*shown), MOST_COMBINATIONS + 1))
     if len(chosen) > MOST_COMBINATIONS:
         notes.append(f"There are more combinations; these are the first {MOST_COMBINATIONS}.")
+    if ground.judged.query.filter:
+        notes.append(f"Of the results, Spark keeps those with {ground.judged.query.filter}: not looked at here.")
     verdicts = OuterVerdicts(ground, asked) if ground.judged.query.optional else Verdicts(ground, asked)
     combinations = [verdicts.of(members) for members in chosen[:MOST_COMBINATIONS]]
     return Answer(tuple(found for some in shown for found, _ in some), tuple(combinations), tuple(notes))
