@@ -19,8 +19,8 @@ from watersmeet.spark.options import CONSOLE_OPTIONS, OWN_OPTIONS
 
 PAGE = Path(__file__).parent / "reference.md"
 GROUPS = {
-    "Joins": ("join", "sql", "stream", "table", "Join"),
-    "Windows": ("hopping", "count"),
+    "Joins": ("join", "sql", "stream", "table", "asof", "Join"),
+    "Windows": ("tumbling", "hopping", "count"),
     "Predicates in Python": ("predicate",),
     "Promises": ("key", "ordered", "clustered", "foreign_key", "punctuations", "between"),
     "Running joins": ("JoinQuery", "Spill"),

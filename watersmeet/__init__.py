@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from watersmeet.adapt.auto import Auto
 from watersmeet.errors import DefinitionError, DefinitionWarning, PredicateError, SqlError, StateError, WatersmeetError
+from watersmeet.model.asof import asof
 from watersmeet.model.declared import between, clustered, foreign_key, key, ordered, punctuations
-from watersmeet.model.windows import count, hopping
+from watersmeet.model.windows import count, hopping, tumbling
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash
 from watersmeet.predicate.python import predicate
 from watersmeet.spilling import Spill
@@ -39,6 +40,7 @@ __all__ = [
     "StateError",
     "WatersmeetError",
     "advise",
+    "asof",
     "between",
     "clustered",
     "count",
@@ -52,6 +54,7 @@ __all__ = [
     "sql",
     "stream",
     "table",
+    "tumbling",
 ]
 
 _ON_SPARK = {

@@ -60,7 +60,7 @@ def test_the_page_shows_the_view_and_follows_it(page: PageServer, chromium: brow
         "late: before",
     ):
         assert part in text
-    assert "nearly: a.x = " in text
+    assert "nearly: abs(a.x - b.x) = " in text
     assert chromium.run("return document.querySelectorAll('.track b').length") > 3
     assert chromium.run("return document.querySelectorAll('svg.spark path').length") > 5
     chromium.run("document.querySelector('.track b').click()")

@@ -2,27 +2,33 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import watersmeet as wm
 from tests.dashboard.recorded_join import SECOND, START, recorded
 from watersmeet.dashboard.slices import Leaving, _Slice, leaving, state_map
 from watersmeet.dashboard.words import clock
-from watersmeet.model.windows import BEFORE_ALL, Count, Hopping, Sliding, Window, described
+from watersmeet.model.windows import BEFORE_ALL, Closed, Count, Hopping, Sliding, Window, described
 from watersmeet.placement import PSP
 
 LENGTHS = st.integers(1, 10**15)
 
 
-@given(st.one_of(st.builds(Sliding, LENGTHS), st.builds(Hopping, LENGTHS, LENGTHS), st.builds(Count, LENGTHS)))
+HOPPING = st.builds(Hopping, LENGTHS, LENGTHS, st.sampled_from(get_args(Closed)))
+TUMBLING = LENGTHS.map(lambda size: Hopping(size, size, "left"))
+
+
+@given(st.one_of(st.builds(Sliding, LENGTHS), HOPPING, TUMBLING, st.builds(Count, LENGTHS)))
 def test_windows_are_read_as_they_were_written(window: Window) -> None:
-    assert described(window.describe()) == window
-    assert described(Window().describe()) == Window() and described("") is None
+    assert described(window.notation) == window
+    assert described(Window().notation) == Window() and described("") is None
 
 
-@pytest.mark.parametrize("window", [Sliding(4 * SECOND), Hopping(6 * SECOND, 2 * SECOND)])
+@pytest.mark.parametrize("window", [Sliding(4 * SECOND), Hopping(6 * SECOND, 2 * SECOND), wm.tumbling("4 seconds")])
 def test_slices_go_when_the_map_says(tmp_path: Path, window: Window) -> None:
     """What is predicted after each batch is what the next ones do, chunk by chunk."""
     run = recorded(tmp_path, batches=4, windows=(window, window))

@@ -58,7 +58,7 @@ def test_streams_show_rows_in_late_gone_and_who_holds(read: Recorded) -> None:
     (join,) = view(read, NOW).joins
     streams = join.streams
     assert column(streams, "stream") == ["a", "b · holds watermark"]
-    assert column(streams, "window") == ["sliding 4 s"] * 2
+    assert column(streams, "window") == ["sliding 4 seconds"] * 2
     assert column(streams, "rows in") == ["11", "10"] and column(streams, "late") == ["1", "0"]
     assert column(streams, "ahead") == ["3.00 s", "0.00 s"]
     assert column(streams, "per second") == ["5.1/s", "5/s"]

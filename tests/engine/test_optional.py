@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -44,7 +44,7 @@ CONDITIONS: dict[str, Any] = {
 """What a stream is matched by with an earlier required one, for the engine and for the oracle."""
 timed = st.one_of(
     st.integers(1, 12).map(oracle.Sliding),
-    st.tuples(st.integers(1, 12), st.integers(1, 12)).map(lambda pair: oracle.Hopping(*pair)),
+    st.builds(oracle.Hopping, st.integers(1, 12), st.integers(1, 12), st.sampled_from(get_args(windows.Closed))),
 )
 windows_of = st.one_of(timed, timed, timed, st.just(oracle.Unbounded()))
 
@@ -93,6 +93,10 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+def tumbling(size: int) -> oracle.Hopping:
+    return oracle.Hopping(size, size, "left")
+
+
 @st.composite
 def steady(draw: st.DrawFn) -> dict[str, Any]:
     """Cases in which time goes on from batch to batch and much meets: windows end, state leaves."""
@@ -100,7 +104,7 @@ def steady(draw: st.DrawFn) -> dict[str, Any]:
     hows = draw(st.sampled_from([*three, ("inner", "full"), ("full", "inner")]))
     names = "abc"[: len(hows)]
     size = st.integers(3, 8)
-    window = st.one_of(size.map(oracle.Sliding), size.map(lambda size: oracle.Hopping(size, size)))
+    window = st.one_of(size.map(oracle.Sliding), size.map(lambda size: oracle.Hopping(size, size)), size.map(tumbling))
     streams = [oracle.Stream(name, draw(window), 2) for name in names]
     row = st.tuples(
         st.sampled_from(names), st.integers(-1, 5), st.sampled_from([0.0, 1.0, 2.0]), st.sampled_from(["p", "p", "q"])
@@ -313,7 +317,9 @@ def test_state_leaves_when_nothing_can_be_decided_by_it(tmp_path: Path, how: str
 
 
 @pytest.mark.parametrize("how", ["left", "anti"])
-@pytest.mark.parametrize("second", [oracle.Sliding(5), oracle.Hopping(6, 6), oracle.Sliding(6)])
+@pytest.mark.parametrize(
+    "second", [oracle.Sliding(5), oracle.Hopping(6, 6), oracle.Hopping(6, 6, "left"), oracle.Sliding(6)]
+)
 def test_members_that_expire_together_find_their_combination_once(
     tmp_path: Path, how: str, second: oracle.Window
 ) -> None:

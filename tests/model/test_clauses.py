@@ -34,6 +34,8 @@ def joins(statement: Statement) -> list[tuple[str, str, str]]:
         ("SEMI JOIN", "semi"),
         ("LEFT ANTI JOIN", "anti"),
         ("ANTI JOIN", "anti"),
+        ("ASOF JOIN", "asof"),
+        ("asof left join", "asof left"),
     ],
 )
 def test_joins(words: str, kind: str) -> None:

@@ -31,6 +31,35 @@ def test_every_window() -> None:
     )
 
 
+def test_windows_that_begin_at_regular_times() -> None:
+    text = """SELECT * FROM a [RANGE 10 MINUTES TUMBLING], b [RANGE 10 MINUTES TUMBLING WATTR closed] AS closed,
+        c [RANGE 1 MINUTE SLIDE 20 SECONDS CLOSED left], d [RANGE 1 MINUTE SLIDE 20 SECONDS closed RIGHT] tumbling"""
+    found = parse_statement(text, dict.fromkeys("abcd"))
+    tumbling, size, step = Hopping(600 * SECOND, 600 * SECOND, "left"), 60 * SECOND, 20 * SECOND
+    assert [(stream.name, stream.window, stream.time) for stream in found.streams] == [
+        ("a", tumbling, None),
+        ("closed", tumbling, "closed"),
+        ("c", Hopping(size, step, "left"), None),
+        ("tumbling", Hopping(size, step), None),
+    ]
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        "RANGE 1 MINUTE TUMBLING 2 MINUTES",
+        "RANGE 1 MINUTE SLIDE 20 SECONDS TUMBLING",
+        "RANGE 1 MINUTE TUMBLING CLOSED LEFT",
+        "RANGE 1 MINUTE CLOSED LEFT",
+        "RANGE 1 MINUTE SLIDE 20 SECONDS CLOSED BOTH",
+        "ROWS 5 TUMBLING",
+    ],
+)
+def test_words_of_windows_that_do_not_go_together(window: str) -> None:
+    with pytest.raises(SqlError, match="A window is "):
+        parse_statement(f"SELECT * FROM a [{window}], b", dict.fromkeys("ab"))
+
+
 def test_every_promise() -> None:
     text = """SELECT * FROM
         a [PUNCTUATED BY is_end ON auction, KEY (id), ordered by seq slack 100, ORDERED BY t2 DESC SLACK 10 SECONDS],
@@ -127,8 +156,8 @@ CHOICES = (
     "FOREIGN KEY (auction) REFERENCES auctions (id); PUNCTUATED BY is_end ON auction [AT WATERMARK]"
 )
 WINDOW = (
-    "A window is [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS] or [ROWS 100], optionally with WATTR column; "
-    "promises may follow, each after a comma, such as [ROWS 100, KEY (id)]."
+    "A window is [RANGE 10 SECONDS], [RANGE 10 MINUTES TUMBLING], [RANGE 1 MINUTE SLIDE 20 SECONDS [CLOSED LEFT]] or "
+    "[ROWS 100], optionally with WATTR column; promises may follow, each after a comma, such as [ROWS 100, KEY (id)]."
 )
 
 NO_ALIAS = "AS is followed by a name, as in orders [RANGE 10 SECONDS] AS o."
@@ -207,12 +236,29 @@ CALLED = "Two streams are called {}; give one an alias of its own, as in {} AS o
         ("SELECT * FROM a [KEY (id),, ROWS 5], b", "Something is missing between two commas.", "KEY (id),, ROWS 5"),
         (
             "SELECT * FROM a [RAGE 10 SECONDS], b",
-            f"This is no promise of a stream; {CHOICES}. Did you mean 'RANGE'?",
+            "RAGE is not a window; did you mean RANGE, as in [RANGE 10 SECONDS]?",
             "RAGE 10 SECONDS",
         ),
         (
+            "SELECT * FROM a [RANG 30 SECONDS, KEY (id)], b",
+            "RANG is not a window; did you mean RANGE, as in [RANGE 10 SECONDS]?",
+            "RANG 30 SECONDS",
+        ),
+        ("SELECT * FROM a [RANGE 30 SECONDS, b", "This bracket is not closed; write ] after the window.", "["),
+        (
+            "SELECT * FROM a [row 30], b",
+            "row is not a window; did you mean ROWS, as in [ROWS 100]?",
+            "row 30",
+        ),
+        (
+            "SELECT * FROM a [TUMBLING 30 SECONDS], b",
+            "TUMBLING is not a window; write [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS], "
+            "[RANGE 10 SECONDS WATTR ts], [ROWS 100].",
+            "TUMBLING 30 SECONDS",
+        ),
+        (
             "SELECT * FROM a [KEYS (id)], b",
-            f"This is no promise of a stream; {CHOICES}. Did you mean 'KEY'?",
+            f"This is no promise of a stream; {CHOICES}. Did you mean KEY?",
             "KEYS (id)",
         ),
         ("SELECT * FROM a [ROWS 5, `KEY` (id)], b", f"This is no promise of a stream; {CHOICES}.", "`KEY` (id)"),

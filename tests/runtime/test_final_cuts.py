@@ -40,7 +40,7 @@ def test_cut_in_the_midst_of_the_final_round_it_goes_on(tmp_path: Path, how: str
     case, sink, cuts = plain_case(how, ROWS), Sink(), 0
     uncut, wanted = run_case(case, str(tmp_path / "uncut"), final=True)
     for batch in range(len(ROWS)):
-        go(case, tmp_path / "cut", sink, batch, UNCUT)
+        go(case, query_of(case), tmp_path / "cut", sink, batch, UNCUT)
     for moment in count(1):
         try:
             finish(case, tmp_path / "cut", sink, moment, cuts)

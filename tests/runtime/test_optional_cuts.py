@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.engine.test_optional import plain_case, query_of, run_case
+from tests.engine import test_asof, test_optional
 from tests.runtime.test_cuts import STRATEGIES, Cut, Cuttable, Frail, Moments, Sink
 from watersmeet.engine.operator import Operator
 from watersmeet.limits import limited
+from watersmeet.model.query import Query
 from watersmeet.runtime.protocol import Offered, Protocol
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.state import manifest as manifests
+from watersmeet.testing import oracle
+from watersmeet.testing.run import Run
 
 pytestmark = pytest.mark.long
 ROWS = [
@@ -22,10 +25,10 @@ ROWS = [
 ]
 
 
-def go(case: dict[str, Any], folder: Path, sink: Sink, batch: int, moment: int) -> None:
+def go(case: dict[str, Any], query: Query, folder: Path, sink: Sink, batch: int, moment: int) -> None:
     """Start the query, which goes on from what it finds in the store, for one batch."""
     moments = Moments(moment)
-    run = Cuttable(query_of(case), Frail(str(folder), moments=moments), sink=sink, moments=moments)
+    run = Cuttable(query, Frail(str(folder), moments=moments), sink=sink, moments=moments)
     tree = JoinTree(Operator(run.query, STRATEGIES[batch % 3], run.store, run.name, sides=True))
     ids = count(sum(map(len, case["batches"][:batch])))
     rows = [("ab".index(n), {"id": next(ids), "ts": t, "x": x, "k": k}) for n, t, x, k in case["batches"][batch]]
@@ -35,13 +38,26 @@ def go(case: dict[str, Any], folder: Path, sink: Sink, batch: int, moment: int) 
 
 @pytest.mark.parametrize("how", ["left", "semi", "anti", "full"])
 def test_cut_in_the_midst_of_everything_it_goes_on(tmp_path: Path, how: str) -> None:
-    case, sink, cuts = plain_case(how, ROWS), Sink(), 0
-    uncut, wanted = run_case(case, str(tmp_path / "uncut"))
+    case = test_optional.plain_case(how, ROWS)
+    uncut, wanted = test_optional.run_case(case, str(tmp_path / "uncut"))
+    goes_on(case, test_optional.query_of(case), tmp_path, uncut, wanted)
+
+
+def test_an_as_of_join_that_is_cut_goes_on(tmp_path: Path) -> None:
+    case = test_asof.plain_case(oracle.AsOf(left=True), ROWS)
+    uncut = test_asof.run_case(case, str(tmp_path / "uncut"))
+    goes_on(case, test_asof.query_of(case), tmp_path, uncut, test_asof.wanted_of(case))
+    assert sum(p["purgedRows"] for p in uncut.progress) > 20
+
+
+def goes_on(case: dict[str, Any], query: Query, folder: Path, uncut: Run, wanted: oracle.Outcome) -> None:
+    """Check that a query which is cut at every step of every batch gives the same as one that isn't."""
+    sink, cuts = Sink(), 0
     with limited(merged_chunks=2, tier_rows=1):
         for batch in range(len(ROWS)):
             for moment in count(1):
                 try:
-                    go(case, tmp_path / "cut", sink, batch, moment)
+                    go(case, query, folder / "cut", sink, batch, moment)
                     break
                 except Cut:
                     cuts += 1

@@ -34,7 +34,7 @@ def test_a_join_shows_itself(spark: SparkSession, tmp_path: Path) -> None:
         return wm.stream(name, stream_batches(spark, tmp_path / name), time="ts", window="30 seconds", delay="1 second")
 
     join = wm.join(stream("a"), stream("b"), where="a.id < b.id", strategy=wm.PSP(nodes=2))
-    assert repr(join) == "Join(a [sliding 30 s], b [sliding 30 s]; where a.id < b.id; PSP(nodes=2))"
+    assert repr(join) == "Join(a [sliding 30 seconds], b [sliding 30 seconds]; where a.id < b.id; PSP(nodes=2))"
     assert html.escape("a.id < b.id") in join._repr_html_() and "1 second" in join._repr_html_()
     names: list[str] = []
 

@@ -180,8 +180,8 @@ def test_what_cannot_be_is_refused_when_the_join_is_defined(spark: SparkSession,
     during = "a.value = b.value AND b.timestamp BETWEEN a.timestamp AND a.timestamp + INTERVAL 5 MINUTES"
     timed = wm.join(*endless, **{**anti, "where": during}).query.streams
     assert [stream.window.span for stream in timed] == [300 * SECOND + 1, 1]
-    assert [stream.delay for stream in timed] == [300 * SECOND + 1] * 2
-    assert repr(inner).startswith("Join(a [sliding 60 s], b [sliding 60 s, anti]; where a.value = b.value; ")
+    assert [stream.delay for stream in timed] == [300 * SECOND] * 2
+    assert repr(inner).startswith("Join(a [sliding 1 minute], b [sliding 1 minute, anti]; where a.value = b.value; ")
     with pytest.raises(wm.DefinitionError, match=r"b\.value can't be shown"):
         wm.join(*sides, **anti, select="a.value, b.value + 1 AS more")
     more = wm.stream("c", rate, time="timestamp", window="1 minute")

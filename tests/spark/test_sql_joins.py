@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -96,6 +97,27 @@ STATEMENTS = [
 def test_static_frames_give_what_spark_gives(spark: SparkSession, inputs: Any, statement: str) -> None:
     found = wm.sql(statement.format(WINDOW), inputs, time="ts").toDF().collect()
     assert Counter(map(str, found)) == Counter(map(str, spark.sql(statement.format("")).collect()))
+
+
+AS_OF = [
+    ("ASOF JOIN b {0} ON a.k = b.k", ""),
+    ("ASOF LEFT JOIN b {0} ON a.k = b.k AND b.ts <= a.ts AND a.x > 0", ""),
+    ("ASOF LEFT JOIN b {0} ON a.k = b.k", "WHERE b.y = 1"),
+]
+
+
+@pytest.mark.parametrize("asked", one_in(2, AS_OF))
+def test_as_of_joins_give_what_duckdb_gives(inputs: Any, asked: tuple[str, str]) -> None:
+    """[!] WHERE looks at the newest partner, and does not choose it."""
+    join, where = asked
+    found = wm.sql(f"{TWO}{join} {where}".format(WINDOW), inputs, time="ts").toDF().collect()
+    connection = duckdb.connect()
+    for name, frame in inputs.items():
+        connection.register(name, frame.toArrow())
+    on = join if "b.ts <=" in join else f"{join} AND b.ts <= a.ts"
+    wanted = connection.sql(f"{TWO}{on} {where}".format("")).fetchall()
+    assert Counter(map(tuple, found)) == Counter(wanted)
+    assert len(wanted) > 1
 
 
 def test_commas_follow_the_sessions_setting(spark: SparkSession, inputs: Any) -> None:

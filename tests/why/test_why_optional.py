@@ -1,4 +1,4 @@
-"""Random left, semi and anti joins on the engine: what why says of tuples is what the oracle says."""
+"""Random left, semi, anti and as-of joins on the engine: what why says of tuples is what the oracle says."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 from hypothesis import event, given
 
 from tests.budget import search
-from tests.engine.test_optional import cases, conditions_of, query_of, steady
+from tests.engine import test_asof
+from tests.engine.test_asof import query_of
+from tests.engine.test_optional import cases, conditions_of, steady
 from tests.why.test_why_joins import DUCK, put_out
 from watersmeet.engine.plan import GIVEN
 from watersmeet.limits import limited
@@ -126,6 +128,7 @@ class Truth:
     def __init__(self, made: Made) -> None:
         streams, self.names = made.case["streams"], list(made.case["how"])
         where, self.how, on = conditions_of(made.case)
+        self.as_of = [name for name, how in self.how.items() if isinstance(how, oracle.AsOf)]
         intake = oracle._Intake(streams, None)
         for batch in sorted({arrival.batch for arrival in made.arrivals}):
             intake.take(batch, [arrival for arrival in made.arrivals if arrival.batch == batch], set())
@@ -137,7 +140,11 @@ class Truth:
         self.records = []
         for combination in join.matches(where):
             by_name = dict(zip(required, combination, strict=True))
-            partners = {s.name: {p.row["id"] for p in outer.partners(s, by_name)} for s in outer.optional}
+            met = {
+                s.name: outer.shown(s, by_name) if s.name in self.as_of else outer.partners(s, by_name)
+                for s in outer.optional
+            }
+            partners = {name: {p.row["id"] for p in found if p is not None} for name, found in met.items()}
             ids = {name: member.row["id"] for name, member in by_name.items()}
             self.records.append(Record(ids, partners, outer.closed(by_name)))
 
@@ -149,8 +156,9 @@ class Truth:
                 yield record
 
     def results_of(self, record: Record, ids: Ids) -> Counter[Any]:
-        """The results of a combination that have the tuples of left streams among some."""
-        wanted = {**record.members, **{name: id for name, id in ids.items() if self.how.get(name) == "left"}}
+        """The results of a combination that have the tuples of left and as-of streams among some."""
+        shown = {name for name, how in self.how.items() if how == "left" or name in self.as_of}
+        wanted = {**record.members, **{name: id for name, id in ids.items() if name in shown}}
         places = {self.names.index(name): id for name, id in wanted.items()}
         return Counter({r: n for r, n in self.results.items() if all(r[0][at] == id for at, id in places.items())})
 
@@ -221,13 +229,14 @@ def excused(one: Made, truth: Truth, ids: Ids, combination: Combination) -> bool
     hidden = [name for name, how in truth.how.items() if how in ("semi", "anti")]
     names = {stream.name: at for at, stream in enumerate(one.run.query.streams)}
     gone = [member.stream for member in combination.members if member.fate in ("joined", "unknown")]
-    purged = gone or missing(one, truth, ids) or any(not one.kept.is_whole(names[name]) for name in hidden)
+    some = any(not one.kept.is_whole(names[name]) for name in (*hidden, *truth.as_of))
+    purged = gone or missing(one, truth, ids) or some
     silent = not one.told or any(name in hidden for name in ids)
     return bool(purged) and (silent or bool(missing(one, truth, ids)) or any(name in truth.how for name in gone))
 
 
 @search(12)
-@given(st.one_of(cases(), steady()), st.booleans())
+@given(st.one_of(cases(), steady(), test_asof.cases(), test_asof.steady()), st.booleans())
 def test_what_is_said_of_tuples_is_what_the_oracle_says(case: dict[str, Any], told: bool) -> None:
     with TemporaryDirectory() as folder:
         check(case, Path(folder), told)

@@ -23,6 +23,7 @@ from watersmeet.dashboard.words import (
     plain,
     rate,
 )
+from watersmeet.model.duration import microseconds, spelled
 from watersmeet.model.windows import BEFORE_ALL, described
 from watersmeet.state.manifest import Manifest
 
@@ -135,8 +136,8 @@ def _stream(record: JoinRecord, at: int, name: str) -> tuple[Cell, ...]:
     role = " · table" if table else " · holds watermark" if held else " · idle" if state.idle else ""
     return (
         plain(f"{name}{role}", level),
-        plain(record.query.get(f"window of '{name}'", NOTHING)),
-        plain(record.query.get(f"delay of '{name}'", NOTHING)),
+        plain(_window(record.query.get(f"window of '{name}'", NOTHING))),
+        plain(_delay(record.query.get(f"delay of '{name}'", NOTHING))),
         counted(rows(now)),
         plain(rate(record.course.per_second(rows))),
         course(record.course.series(rows)),
@@ -157,6 +158,16 @@ def _gone(record: JoinRecord, name: str, rows: int) -> int:
     if "stateRows" not in before:
         return 0
     return max(0, int(before.get("stateRows", 0)) + rows - refused(now) - int(now.get("stateRows", 0)))
+
+
+def _window(notation: str) -> str:
+    """Return the window of a checkpoint's description as people say it."""
+    window = described(notation)
+    return notation if window is None else window.describe()
+
+
+def _delay(notation: str) -> str:
+    return notation if notation == NOTHING else spelled(microseconds(notation))
 
 
 def _refused(record: JoinRecord) -> str:

@@ -1,9 +1,11 @@
 """Closing: combinations of the required streams for which no partner can come any more.
 
 A combination is closed once the watermark has passed the deadline of its first member to expire: whatever comes later
-is later than that. A batch closes what the watermark after it shows, as far as its tasks can know that: they have seen
-what the batch brought of each stream, but not which streams have fallen idle, nor how far inner joins have come. What
-they can't know yet, the next batch closes.
+is later than that. Where only as-of partners are asked for, its own time will do.
+
+A batch closes what the watermark after it shows, as far as its tasks can know that: they have seen what the batch
+brought of each stream, but not which streams have fallen idle, nor how far inner joins have come. What they can't know
+yet, the next batch closes.
 
 Where no more rows will come, everything is closed: in the only batch of a static frame, and in the final round of a
 query that is closed for good.
@@ -14,6 +16,8 @@ from typing import NamedTuple
 
 from watersmeet.engine.intake import IntakeReport, total
 from watersmeet.engine.plan import BatchPlan
+from watersmeet.kernel.partials import Ints, Partials
+from watersmeet.model.query import Query
 from watersmeet.model.windows import FOREVER, NEVER
 
 
@@ -57,11 +61,16 @@ def closing(plan: BatchPlan, intakes: Sequence[IntakeReport]) -> Span:
     return Span(first, mark - 1)
 
 
+def closing_times(query: Query, combinations: Partials) -> Ints:
+    """Return the times that the watermark has to pass before combinations of the required streams are closed."""
+    return combinations.high if query.closes_at_its_time else combinations.deadline
+
+
 def is_closed(deadline: int, settled: int | None) -> bool:
     """Tell whether the batches so far have closed a combination.
 
     Args:
-        deadline: That of its first member to expire.
+        deadline: See `closing_times`.
         settled: The closing mark after the last of them; None for minus infinity.
     """
     return settled is not None and deadline < settled

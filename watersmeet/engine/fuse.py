@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from watersmeet.kernel.partials import Gather, Partials
 from watersmeet.kernel.table import ChunkTable
 from watersmeet.limits import limits
-from watersmeet.model.cases import CASE, NONE, ROLE, WHOLE
+from watersmeet.model.cases import CASE, CONTENT, NEWEST, NONE, ROLE, WHOLE
 from watersmeet.model.query import RESULT_TIME, Query
 from watersmeet.predicate.model import Column
 from watersmeet.state.store import Store
@@ -73,6 +73,8 @@ def _case(query: Query, block: Partials) -> dict[str, pa.Array]:
     role = block.noted.get(ROLE, np.full(len(block), NONE))
     whole = pa.array(np.full(len(block), {*query.members, *query.optional} <= {*block.joined}))
     case = {CASE: pa.array(block.noted[CASE])} if CASE in block.noted else {}
+    for stream in query.as_of & {*block.joined}:
+        case |= {NEWEST: pa.array(block.times[stream]), CONTENT: pa.array(block.noted[CONTENT])}
     return {**case, ROLE: pa.array(role), WHOLE: whole}
 
 

@@ -341,8 +341,8 @@ def writer(plan: BatchPlan, name: str) -> Writer:
     """Return the writer of a task attempt."""
     query = plan.query
     unique = f"{plan.name}-{name}"
-    hashed, owed = frozenset(query.counted), bool(plan.ledger.units)
-    return Writer(plan.store, unique, plan.batch, query.indexed, query.zoned, hashed, plan.again, owed)
+    owed = bool(plan.ledger.units)
+    return Writer(plan.store, unique, plan.batch, query.indexed, query.zoned, query.hashed, plan.again, owed)
 
 
 def total(reports: Iterable[IntakeReport], streams: int) -> list[StreamIntake]:

@@ -25,6 +25,7 @@ from watersmeet.placement import Strategy
 from watersmeet.retention import ByWindow, Moment, Refreshed, Retention, leaving
 from watersmeet.retention.closing import Closings
 from watersmeet.retention.recall import Recall
+from watersmeet.retention.superseded import superseding
 from watersmeet.state.chunk import HOT, Chunk
 from watersmeet.state.compact import merges
 from watersmeet.state.kept import Kept
@@ -83,12 +84,12 @@ class Operator:
 
     @cached_property
     def _purgeable(self) -> bool:
-        """Whether metadata may show some tuple to be dead.
+        """Whether metadata may show some tuple to be dead, or a newer one may supersede it.
 
-        [!] Not where streams are optional: what can have no more partners may be a result for that very reason.
+        [!] No metadata where streams are optional: what can have no more partners may be a result for that very reason.
         """
         if self.query.optional:
-            return False
+            return bool(superseding(self.query))
         closings = Closings(self.query)
         return any(map(closings.possible, range(len(self.query.streams))))
 

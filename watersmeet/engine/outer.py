@@ -4,29 +4,34 @@ Nothing is stored beside the tuples. What is emitted once there can be no more p
 tuples whose deadlines pass in a batch probe the other required streams for what expires after them, so that each
 combination is found once, by the member that expires first. What is left of it is then looked up in the optional
 streams. A semi join needs no waiting: a new tuple completes a combination that has a partner, or is the first partner
-of one. A full join is closed from either side: each of its streams is the optional one of the other.
+of one. A full join is closed from either side: each of its streams is the optional one of the other. Where nothing but
+as-of partners is asked for, a combination is closed at its own time, and found by its latest member.
 
 All this runs in the task that finds the combination, wherever the chunks are kept: one that has no partner at this node
 may have one at another. Where only Spark can tell whether something is a partner, it is told both, as a case.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from watersmeet.engine.asof import NONE as NO_ROW
+from watersmeet.engine.asof import Newest
 from watersmeet.engine.closing import closing
 from watersmeet.engine.intake import IntakeReport
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.kernel.entrants import entrants
 from watersmeet.kernel.hop import Hops
+from watersmeet.kernel.once import NEWEST as NEWEST_TIME
 from watersmeet.kernel.once import OWN
-from watersmeet.kernel.owed import ALL, ARRIVED, EARLIER, EXPIRING, Role
+from watersmeet.kernel.owed import ALL, ARRIVED, EARLIER, EXPIRING, NEWEST, PRECEDING, Role
 from watersmeet.kernel.partials import Partials, regroup
 from watersmeet.kernel.steps import Step, entry_conjuncts, step, steps
 from watersmeet.kernel.table import Target
-from watersmeet.model.cases import CASE, NONE, PAIR, ROLE, SOME
-from watersmeet.model.query import Query
+from watersmeet.model.cases import CANDIDATE, CASE, CONTENT, NONE, PAIR, ROLE, SOME
+from watersmeet.model.query import OWN_TIME, Query
 
 AT = "at"
 """What a block notes the positions of its partial results by, so that partners are known to be theirs."""
@@ -98,8 +103,9 @@ class Outer:
         """Yield the results of combinations that the batch closes; of an only left stream those without a partner."""
         left = [] if self._query.paired else [at for at in self._query.optional if at not in self._query.hides]
         asked = [at for at in self._query.optional if at not in left]
+        role = PRECEDING if self._query.closes_at_its_time else EXPIRING
         for origin in self._query.members:
-            for block in self._combined(origin, self._expiring(origin, share, shares), EXPIRING):
+            for block in self._combined(origin, self._closing(origin, share, shares), role):
                 for known in self._all_judged(block, asked):
                     for made in self._extended(known, left):
                         made.high = np.maximum.reduce([*made.times.values()])
@@ -115,9 +121,10 @@ class Outer:
         for known in self._judged(block, block, first, ALL, wanted):
             yield from self._all_judged(known, rest)
 
-    def _expiring(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
-        """Yield a share of a stream's tuples whose deadlines pass in the batch."""
-        span, window = closing(self._plan, self._intakes), self._query.streams[origin].window
+    def _closing(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
+        """Yield a share of a stream's tuples whose deadlines, or own times, pass in the batch."""
+        span = closing(self._plan, self._intakes)
+        window = OWN_TIME if self._query.closes_at_its_time else self._query.streams[origin].window
         for target in self._targets:
             low, high = window.deadline(np.array([target.chunk.low, target.chunk.high]))
             if target.chunk.stream == origin and max(low, span.first) <= min(high, span.last):
@@ -135,15 +142,43 @@ class Outer:
             yield from (block,) if len(block) else ()
             return
         first, *rest = left
+        pairs = self._newest if first in self._query.as_of else self._matched
+        for made in pairs(block, first):
+            yield from self._extended(made, rest)
+
+    def _matched(self, block: Partials, left: int) -> Iterator[Partials]:
+        """Yield combinations with each of their partners in a left stream, and those that have none."""
         met = np.zeros(len(block), bool)
-        for found in self._partners(block, first, ALL):
+        for found in self._partners(block, left, ALL):
             at = found.noted[AT]
             met[at] = True
-            made = block.take(at)
-            made.joined = (*made.joined, first)
-            made.rows[first], made.times[first] = found.rows[first], found.times[first]
-            yield from self._extended(made, rest)
-        yield from self._extended(block.take(np.flatnonzero(~met)), rest)
+            yield with_partners(block.take(at), left, found.rows[left], found.times[left])
+        yield block.take(np.flatnonzero(~met))
+
+    def _newest(self, block: Partials, as_of: int) -> Iterator[Partials]:
+        """Yield combinations with their newest partner in an as-of stream, and if asked for those that have none.
+
+        Where Spark has to decide, it chooses among the pairs that are open and the newest of the others.
+        """
+        newest, case = Newest(len(block)), self._cases(len(block))
+        unsure = np.zeros(len(block), bool)
+        if not any(c.raises for c in self._query.conjuncts):  # [!] what is never looked at never raises
+            block.noted[NEWEST_TIME] = newest.ts
+        for found in self._partners(block, as_of, NEWEST):
+            at, ts, row, later = found.noted[AT], found.times[as_of], found.rows[as_of], self._undecided(found)
+            content, known = self._hops.contents(row), ~later
+            newest.offer(at[known], ts[known], content[known], row[known])
+            unsure[at[later]] = True
+            found.noted[CONTENT] = content
+            yield from _in_cases(found, later, case[at], CANDIDATE)
+        met = newest.row != NO_ROW
+        chosen = with_partners(block, as_of, newest.row, newest.ts)
+        chosen.noted[CONTENT] = newest.content
+        yield chosen.take(np.flatnonzero(met & ~unsure))
+        yield from _in_cases(chosen, met & unsure, case, CANDIDATE)
+        if self._query.optional[as_of] == "asof left":
+            yield block.take(np.flatnonzero(~met & ~unsure))
+            yield from _in_cases(block, ~met & unsure, case, NONE)
 
     # -- what both need
 
@@ -199,9 +234,7 @@ class Outer:
             role: Which of its rows are asked for.
             wanted: Whether a partner is wanted.
         """
-        met, unsure = np.zeros(len(block), bool), np.zeros(len(block), bool)
-        case = self._case + self._apart * np.arange(len(block))  # no other task has these numbers
-        self._case += self._apart * len(block)
+        met, unsure, case = np.zeros(len(block), bool), np.zeros(len(block), bool), self._cases(len(block))
         for found in self._partners(combined, optional, role):
             at, later = found.noted[AT], self._undecided(found)
             met[at[~later]], unsure[at[later]] = True, True
@@ -211,6 +244,12 @@ class Outer:
         if len(known):
             yield block.take(known)
         yield from _in_cases(block, unsure, case, SOME if wanted else NONE)
+
+    def _cases(self, number: int) -> NDArray[np.int64]:
+        """Return numbers of new cases, which no other task has."""
+        first = self._case
+        self._case += self._apart * number
+        return first + self._apart * np.arange(number)
 
     def _undecided(self, block: Partials) -> Mask:
         """Tell which pairs only Spark can decide."""
@@ -223,6 +262,12 @@ def _in_cases(block: Partials, some: Mask, case: NDArray[np.int64], role: int) -
         made = block.take(np.flatnonzero(some))
         made.noted |= {CASE: case[some], ROLE: np.full(len(made), role)}
         yield made
+
+
+def with_partners(block: Partials, stream: int, row: NDArray[np.int64], ts: NDArray[np.int64]) -> Partials:
+    """Return combinations, each with a partner; the time and the deadline of the block stay those of its members."""
+    rows, times = {**block.rows, stream: row}, {**block.times, stream: ts}
+    return replace(block, joined=(*block.joined, stream), rows=rows, times=times, noted=dict(block.noted))
 
 
 def partner_step(query: Query, optional: int, role: Role) -> Step:

@@ -210,7 +210,15 @@ def view(query: Query, manifest: Manifest, host: Host = UNKNOWN, partitions: int
     """Return what a strategy may know of the state."""
     learned = manifest.learned
     streams = tuple(
-        StreamView(_kept_for(query, spec), _seen(state.latest), state.rows, state.advance, spec.window.span, state.rate)
+        StreamView(
+            span=_kept_for(query, spec),
+            latest=_seen(state.latest),
+            rows=state.rows,
+            advance=state.advance,
+            window=spec.window.span,
+            rate=state.rate,
+            table=spec.table,
+        )
         for spec, state in zip(query.streams, manifest.streams, strict=True)
     )
     return StateView(
@@ -259,7 +267,8 @@ def _machine(learned: Learned, host: Host) -> Machine:
 
 def _kept_for(query: Query, stream: StreamSpec) -> int | None:
     """Return how long a stream's tuples are kept: their window, and as long as the watermark lags behind them."""
-    return None if stream.window.span is None else stream.window.span + max(s.delay for s in query.streams)
+    lag = max(spec.delay for spec in query.streams if not spec.table)
+    return None if stream.window.span is None else stream.window.span + lag
 
 
 def believed(query: Query, manifest: Manifest, now: int) -> tuple[int | None, ...]:

@@ -30,6 +30,7 @@ from watersmeet.model.cases import CASE
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Dialect
 from watersmeet.retention.purge import newly_dead
+from watersmeet.retention.superseded import superseded
 from watersmeet.state import deleted, tables
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.frugal import save_space
@@ -286,7 +287,10 @@ class JoinTask:
         """Return the rows of a node's chunks that are dead from now on, by the chunks' ids."""
         plan, duck, began = self._plan, self._worker.duck(self._plan.query.dialect), cpu()
         mine = [chunk for chunk in plan.chunks if chunk.owners[0] == report.node]
-        dead = newly_dead(plan.query, plan.store, plan.chunks, mine, plan.closed(), duck)
+        if plan.query.optional:
+            dead = superseded(plan.query, plan.store, plan.chunks, mine, plan.settled)
+        else:
+            dead = newly_dead(plan.query, plan.store, plan.chunks, mine, plan.closed(), duck)
         report.purging += cpu() - began
         return dead
 

@@ -16,7 +16,7 @@ from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.filters import Evaluators, Filter, residuals
 from watersmeet.kernel.missed import NearMisses
 from watersmeet.kernel.near import Comparisons
-from watersmeet.kernel.partials import Partials
+from watersmeet.kernel.partials import Ints, Partials
 from watersmeet.kernel.reader import Reader
 from watersmeet.kernel.route import Router
 from watersmeet.kernel.search import Search
@@ -106,6 +106,10 @@ class Hops:
     def rows(self, target: Target) -> Rows:
         """Open a chunk."""
         return self._reader.table.rows(target)
+
+    def contents(self, refs: Ints) -> Ints:
+        """Return the content hashes of rows, which their stream must keep."""
+        return self._reader.table.contents(refs)
 
     def hop(self, block: Partials, step: Step, node: int | None = None) -> Iterator[Partials]:
         """Yield what the partial results of a block become by probing `step.target`.

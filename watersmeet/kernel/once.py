@@ -5,12 +5,16 @@ what arrived before the probing tuple: what came in earlier batches than it did;
 time, and of what has the same time, streams named earlier in the query.
 
 A combination that is looked for once it is closed is found by the member that expires first, instead. Of those with the
-same deadline that is the one of the stream named first.
+same deadline that is the one of the stream named first. One that is closed at its own time is found by its latest
+member; of those with the same time that is the one of the stream named last.
 """
+
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from watersmeet.kernel.owed import Among
 from watersmeet.kernel.partials import Ints, references
 from watersmeet.kernel.probe import Probe, Times
 from watersmeet.model.windows import FOREVER, NEVER
@@ -18,6 +22,9 @@ from watersmeet.model.windows import FOREVER, NEVER
 OWN = "own"
 """What a block notes the reference of the probing tuple by, where rows of its own stream are asked for: of those that
 came with it at the same time, the lower reference is the earlier one."""
+NEWEST = "newest"
+"""What a block notes by the time of the newest partner that each combination is known to have, where nothing older is
+asked for."""
 
 
 def arrived_before(probe: Probe, times: Times) -> Times:
@@ -31,8 +38,8 @@ def arrived_before(probe: Probe, times: Times) -> Times:
     """
     (low, high), mine, block = times, probe.mine, probe.block
     among = probe.step.role.among
-    if among in ("expiring", "all"):
-        return _expiring(probe, times) if among == "expiring" else times
+    if among in _BY_TIME:
+        return _BY_TIME[among](probe, times)
     came = probe.target.chunk.arrived
     if came.last >= int(block.batch.min()):
         mine = mine & (block.batch >= came.first)
@@ -47,7 +54,7 @@ def arrived_before(probe: Probe, times: Times) -> Times:
 def came_before(probe: Probe, partial: Ints, row: Ints) -> NDArray[np.bool_] | None:
     """Return which pairs are of a row that arrived before the probing tuple; None if times have told them apart."""
     arrivals, block, among = probe.rows.arrivals, probe.block, probe.step.role.among
-    if among in ("expiring", "all"):
+    if among in _BY_TIME:
         return None
     if among == "earlier" and probe.target.chunk.arrived.last >= int(block.batch.min()):
         lower = references(probe.target.number, row) < block.noted[OWN][partial]
@@ -76,3 +83,24 @@ def _expiring(probe: Probe, times: Times) -> Times:
         return Times(np.maximum(low, window.earliest(until)), high)
     later = np.maximum(low, window.earliest(np.minimum(until, FOREVER - 1) + 1))
     return Times(np.where(until < FOREVER, later, FOREVER), np.where(until < FOREVER, high, NEVER))
+
+
+def _preceding(probe: Probe, times: Times) -> Times:
+    """Return the times up to a partial result's first member, whenever rows came."""
+    (low, high), (latest, some) = times, _latest(probe)
+    return Times(np.where(some, low, FOREVER), np.where(some, np.minimum(high, latest), NEVER))
+
+
+def _newest(probe: Probe, times: Times) -> Times:
+    """Return the times up to that of a combination, from that of the newest partner known."""
+    (low, high), known = times, probe.block.noted.get(NEWEST)
+    return Times(low if known is None else np.maximum(low, known), np.minimum(high, probe.block.high))
+
+
+_BY_TIME: Mapping[Among, Callable[[Probe, Times], Times]] = {
+    "expiring": _expiring,
+    "all": lambda probe, times: times,
+    "preceding": _preceding,
+    "newest": _newest,
+}
+"""What a role leaves of the times that windows admit, where it does not matter when rows came."""

@@ -6,15 +6,16 @@ other streams in turn, the chunks of that stream which are paid just now, of the
 already, and of those after it both.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-Among = Literal["arrived", "earlier", "expiring", "all"]
+Among = Literal["arrived", "earlier", "expiring", "all", "preceding", "newest"]
 """Which rows of a chunk a probe asks for: what arrived before the probing tuple, of its own stream in "earlier"; what
-expires after it; all."""
+expires after it; all; what is no later than it, and of streams named after its own earlier; what is no later than any
+member, the newest first."""
 
 
 class Owed(NamedTuple):
@@ -52,9 +53,7 @@ class Role(NamedTuple):
 NEW = Role(settled=True, paid=False, old=False)
 BEFORE, PAYING, AFTER = Role(True, False, True), Role(False, True, True), Role(True, True, True)
 """The streams before the one whose chunks are paid, that one, and the streams after it."""
-ARRIVED, EARLIER, EXPIRING, ALL = (
-    NEW._replace(among=among, here=True) for among in ("arrived", "earlier", "expiring", "all")
-)
+ARRIVED, EARLIER, EXPIRING, ALL, PRECEDING, NEWEST = (NEW._replace(among=among, here=True) for among in get_args(Among))
 """Where streams are optional, see `watersmeet.engine.outer`."""
 
 

@@ -61,7 +61,10 @@ class Search:
         asked = self._ranges(block, step.bounds)
         time = Column(step.target, self.reader.query.streams[step.target].time)
         seat_of = self.router.seats(block, step, table.hashes)
-        for target in table.overlapping(step.target, int(sought.times.low.min()), int(sought.times.high.max())):
+        targets = table.overlapping(step.target, int(sought.times.low.min()), int(sought.times.high.max()))
+        if step.role.among == "newest":
+            targets.sort(key=lambda target: target.chunk.high, reverse=True)
+        for target in targets:
             seat = seat_of(target)
             mine = seat >= 0 if node is None else seat == node
             mine = mine & asks(step.role, target.owed, block.batch) & (target.chunk.arrived.first <= block.batch)

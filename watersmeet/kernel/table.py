@@ -139,6 +139,13 @@ class ChunkTable:
         back[np.concatenate(places)] = np.arange(len(refs))
         return pa.concat_arrays(parts).take(pa.array(back))
 
+    def contents(self, refs: Ints) -> Ints:
+        """Return the content hashes of rows, which their stream must keep."""
+        hashes = np.empty(len(refs), np.int64)
+        for target, at in self._by_chunk(refs):
+            hashes[at] = self.rows(target).hashes[refs[at] & ROW_MASK]
+        return hashes
+
     def traces(self, refs: Ints) -> tuple[Ints, Ints]:
         """Return which groups of inner joins rows came from, as pairs: a position among the references, and a code."""
         places, codes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]

@@ -8,7 +8,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from watersmeet.errors import SqlError
 
-JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti", "asof", "asof left"]
 """How a stream is joined to what stands before it."""
 OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET}
 CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET}
@@ -20,6 +20,8 @@ KINDS: dict[str, JoinKind] = {
     **dict.fromkeys(("FULL", "FULL OUTER"), "full"),
     **dict.fromkeys(("LEFT SEMI", "SEMI"), "semi"),
     **dict.fromkeys(("LEFT ANTI", "ANTI"), "anti"),
+    "ASOF": "asof",
+    "ASOF LEFT": "asof left",
 }
 """What may stand before JOIN."""
 MODIFIERS = {word for words in KINDS for word in words.split()} | {"NATURAL"}

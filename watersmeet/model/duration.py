@@ -75,9 +75,11 @@ def seconds(length: int) -> str:
 def spelled(length: int) -> str:
     """Return microseconds as people write a duration: in the largest unit of which they are a whole number.
 
-    >>> spelled(90_000_000), spelled(2_500_000), spelled(3_600_000_000)
-    ('90 seconds', '2500 milliseconds', '1 hour')
+    >>> spelled(90_000_000), spelled(2_500_000), spelled(3_600_000_000), spelled(0)
+    ('90 seconds', '2500 milliseconds', '1 hour', '0 seconds')
     """
+    if not length:
+        return "0 seconds"
     unit = next(u for u in ("day", "hour", "minute", "second", "millisecond", "microsecond") if not length % _UNITS[u])
     count = length // _UNITS[unit]
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"

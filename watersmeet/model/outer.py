@@ -5,16 +5,16 @@ from dataclasses import replace
 from typing import TypeVar, get_args
 
 from watersmeet.errors import DefinitionError
+from watersmeet.model.asof import AsOf
 from watersmeet.model.query import How, Query, StreamSpec
-from watersmeet.model.windows import Sliding
-from watersmeet.predicate.bounds import FIXED_ZONES
+from watersmeet.model.reach import reaches, window_of
 from watersmeet.predicate.model import Column
 
 Condition = TypeVar("Condition")
 KINDS: dict[object, How] = {kind: kind for kind in get_args(How)}
 
 
-def hows(given: Mapping[str, str] | None, streams: Sequence[StreamSpec]) -> tuple[How, ...]:
+def hows(given: Mapping[str, str | AsOf] | None, streams: Sequence[StreamSpec]) -> tuple[How, ...]:
     """Return what is asked of each stream; empty if all are required.
 
     Raises:
@@ -30,10 +30,11 @@ def hows(given: Mapping[str, str] | None, streams: Sequence[StreamSpec]) -> tupl
         if not isinstance(name, str) or name.lower() not in names:
             known = ", ".join(stream.name for stream in streams)
             raise DefinitionError(f"how={{{name!r}: ...}}: there is no such stream; the streams are {known}.")
+        kind = kind.kind if isinstance(kind, AsOf) else kind
         if not isinstance(kind, str) or kind not in KINDS:
             raise DefinitionError(
-                f"how={{{name!r}: {kind!r}}}: an optional stream is 'left', 'semi', 'anti' or 'full'; for a right join "
-                "make the other streams optional."
+                f"how={{{name!r}: {kind!r}}}: an optional stream is 'left', 'semi', 'anti', 'full', 'asof' or "
+                "wm.asof(...); for a right join make the other streams optional."
             )
         found[names[name.lower()]] = KINDS[kind]
     if "inner" not in found:
@@ -71,49 +72,46 @@ def partners_asked(on: Mapping[str, Condition] | None, query: Query) -> dict[int
 def windowed(query: Query) -> Query:
     """Return a join with windows where conditions on event times amount to some.
 
-    With one required stream, tables aside, `b.ts <= a.ts + INTERVAL 10 MINUTES` says the same of `a` as a window: every
-    combination that the condition accepts lies within it, and once it is over none can come. With several, a window
-    would concern the others as well.
+    `b.ts <= a.ts + INTERVAL 10 MINUTES` says the same of `a` as a window: every combination that the condition accepts
+    lies within it, and once it is over none can come. A stream has such a window if conditions bound how much later
+    each of the streams can be that it is seen together with. As-of partners are no later than the latest required one.
     """
     members = [at for at in query.members if not query.streams[at].table]
     optional = [at for at in query.optional if not query.streams[at].table]
-    if not optional or len(members) != 1:
+    if not optional:
         return query
-    (member,) = members
-    after = [_reach(query, at, member) for at in optional]
-    found = {at: _reach(query, member, at) for at in optional}
-    found[member] = None if None in after else max(reach for reach in after if reach is not None)
-    streams = (
-        replace(stream, window=Sliding(reach + 1))
-        if (reach := found.get(at)) is not None and _endless(stream)
-        else stream
-        for at, stream in enumerate(query.streams)
+    own, beside = reaches(query, members), {at: reaches(query, (*members, at)) for at in optional}
+    after = {
+        **{at: [own.get((other, at)) for other in members if other != at] for at in members},
+        **{at: [beside[at].get((member, at)) for member in members] for at in optional},
+    }
+    for at in members:
+        after[at] += [_latest(after[at], beside[other].get((other, at)), other in query.as_of) for other in optional]
+    return replace(
+        query, streams=tuple(_windowed(stream, after.get(at, [])) for at, stream in enumerate(query.streams))
     )
-    return replace(query, streams=tuple(streams))
 
 
-def _endless(stream: StreamSpec) -> bool:
-    return stream.window.span is None and stream.window.rows is None
+def _latest(members: Sequence[int | None], partner: int | None, as_of: bool) -> int | None:
+    """Return how much later than a required tuple a partner can be; None for any.
+
+    Args:
+        members: How much later the other required tuples can be.
+        partner: How much later conditions let the partner be.
+        as_of: Whether it is no later than the latest required tuple.
+    """
+    bounds = [] if partner is None else [partner]
+    if as_of and None not in members:
+        bounds.append(max([0, *(micros for micros in members if micros is not None)]))
+    return min(bounds, default=None)
 
 
-def _reach(query: Query, one: int, two: int) -> int | None:
-    """Return by how many microseconds the time of one stream's member can be later than another's; None for any."""
-    reaches = []
-    for order in (order for conjunct in query.conjuncts for order in conjunct.orders):
-        if (order.less.stream, order.more.stream) == (one, two):
-            less, more = _moved(query, order.less), _moved(query, order.more)
-            reaches += [] if less is None or more is None else [max(0, more - less)]
-    return min(reaches, default=None)
-
-
-def _moved(query: Query, column: Column) -> int | None:
-    """Return by how much a column differs from its stream's event time; None if that isn't known."""
-    stream = query.streams[column.stream]
-    if column.field == stream.time:
-        return 0
-    hidden = stream.hidden[column.field - len(stream.schema)] if column.field >= len(stream.schema) else None
-    moved = None if hidden is None else hidden.moved
-    return None if moved is None or moved[0] != stream.time else moved[1]
+def _windowed(stream: StreamSpec, after: Sequence[int | None]) -> StreamSpec:
+    """Return a stream with a window, unless it has one or another may be any time later."""
+    known = [micros for micros in after if micros is not None]
+    if not known or len(known) < len(after) or stream.window.span is not None or stream.window.rows is not None:
+        return stream
+    return replace(stream, window=window_of(max(known)), derived=True)
 
 
 def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
@@ -148,6 +146,11 @@ def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
             "how=: all that is required are tables, which have neither times nor windows, so that results would have "
             "no time: require a stream as well."
         )
+    for stream in (query.streams[at] for at in sorted(query.as_of) if query.streams[at].table):
+        raise DefinitionError(
+            f"Table '{stream.name}' has no times, so that none of its rows is the newest: read it as a stream with a "
+            "time column, or use how='left'."
+        )
     for stream in (query.streams[at] for at in query.lacking if query.is_full and query.streams[at].table):
         raise DefinitionError(
             f"Table '{stream.name}' has no times, so that its rows without a match would have none: make it 'left', or "
@@ -164,20 +167,8 @@ def _check_window(query: Query) -> None:
         names = " or ".join(f"'{query.streams[at].name}'" for at in query.members if not query.streams[at].table)
         raise DefinitionError(
             f"Without a window on {names} a partner may come at any time, and nothing could be said to have none: "
-            "give it one, such as window='10 minutes', or, to a single required stream, a condition such as "
-            f"b.ts <= a.ts + INTERVAL 10 MINUTES{_changing(query)}."
+            "give it one, such as window='10 minutes', or a condition such as b.ts <= a.ts + INTERVAL 10 MINUTES."
         )
-
-
-def _changing(query: Query) -> str:
-    """Return which conditions on event times are no windows where clocks may be changed; nothing where they aren't."""
-    zone = query.dialect.time_zone
-    if zone in FIXED_ZONES or query.streams[0].time_type.tz is None:
-        return ""
-    return (
-        f"; in time zones other than UTC, such as this session's {zone}, intervals of a day or more and differences of "
-        "timestamps don't count, since clocks may change"
-    )
 
 
 def _check_conjuncts(query: Query) -> None:

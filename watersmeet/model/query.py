@@ -1,5 +1,6 @@
 """A join as the core knows it: streams, windows, conjuncts, output. Immutable, and free of Spark."""
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,13 +16,17 @@ from watersmeet.model.duration import seconds
 from watersmeet.model.metadata import ForeignKey, Inherited, Promise, Speaking, read_by
 from watersmeet.model.windows import Sliding, Window
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Fixed, Hidden, PythonPredicate
+from watersmeet.predicate.type_names import spark_name
 from watersmeet.state.buckets import hashable
 from watersmeet.state.numbers import has_numbers
 from watersmeet.state.traces import TRACE_TYPE
 
-How = Literal["inner", "left", "semi", "anti", "full"]
-"""What a join asks of a stream: a tuple in every result; one if there is one; that there is one; that there is none; or
-one if there is one, with results of their own for tuples that match nothing."""
+How = Literal["inner", "left", "semi", "anti", "full", "asof", "asof left"]
+"""What a join asks of a stream: a tuple in every result; one if there is one; that there is one; that there is none;
+one if there is one, with results of their own for its tuples that match nothing; the newest no later than the others,
+in every result or if there is one."""
+DelayFrom = Literal["given", "watermark", "windows", "conditions"]
+"""Where a stream's delay comes from: its user, its frame's watermark, the largest window, conditions on event times."""
 Tracing = Literal["none", "pending", "results"]
 """What says which groups it came from: nothing; combinations that Spark has to decide; results as well."""
 
@@ -79,6 +84,8 @@ class StreamSpec:
         promises: What the stream says can no longer come.
         table: Whether it is a table: all its rows come in the first batch, at a time before any other, and none later.
         refreshed: Whether it is a table that is read for each batch: the rows of one leave before those of the next.
+        derived: Whether its window follows from conditions on event times.
+        delay_from: Where its delay comes from.
     """
 
     name: str
@@ -94,13 +101,15 @@ class StreamSpec:
     promises: tuple[Promise, ...] = ()
     table: bool = False
     refreshed: bool = False
+    derived: bool = False
+    delay_from: DelayFrom = "given"
 
     def __post_init__(self) -> None:
         kind = self.schema.field(self.time).type
         if not pa.types.is_timestamp(kind):
             raise DefinitionError(
-                f"Stream '{self.name}': its time column '{self.schema.field(self.time).name}' is of type {kind}; "
-                "an event time is a timestamp or timestamp_ntz: cast the column first."
+                f"Stream '{self.name}': its time column '{self.schema.field(self.time).name}' is of type "
+                f"{spark_name(kind)}; an event time is a timestamp or timestamp_ntz: cast the column first."
             )
 
     def watermark(self, latest: int | None, inner: int | None) -> int | None:
@@ -127,6 +136,11 @@ class StreamSpec:
         return [field for at, field in enumerate(self.schema) if not (self.table and at == self.time)]
 
     @property
+    def what(self) -> str:
+        """What it is, in a word."""
+        return "table" if self.table else "stream"
+
+    @property
     def time_type(self) -> pa.DataType:
         """The type of the event time."""
         return self.schema.field(self.time).type
@@ -147,6 +161,8 @@ class Test:
     fixed: Fixed | None = None
 
 
+NAME = re.compile(r"[\w`]+(\.[\w`]+)*")
+"""A column, or a field in one, as users write it."""
 RESULT_TIME = Column(-1, 0)
 """Stands for a result's own time, `_time`, in a SELECT list."""
 
@@ -200,7 +216,7 @@ class Query:
     def __post_init__(self) -> None:
         names = [stream.name for stream in self.streams]
         if len(names) < 2:
-            raise DefinitionError("A join needs at least two streams.")
+            raise DefinitionError("A join needs at least two streams, or a stream and a table.")
         if all(stream.table for stream in self.streams):
             raise DefinitionError("A join needs a stream beside its tables; join tables alone with Spark itself.")
         twice = next((name for at, name in enumerate(names) if name.lower() in map(str.lower, names[:at])), None)
@@ -235,6 +251,21 @@ class Query:
         return frozenset(at for at, how in self.optional.items() if how in ("semi", "anti"))
 
     @cached_property
+    def as_of(self) -> frozenset[int]:
+        """The streams of which only the newest partner counts, of those no later than the combination."""
+        return frozenset(at for at, how in self.optional.items() if how in ("asof", "asof left"))
+
+    @cached_property
+    def closes_at_its_time(self) -> bool:
+        """Whether a combination is closed once the watermark has passed its own time: no later partner is asked for."""
+        return bool(self.optional) and self.as_of == self.optional.keys()
+
+    @cached_property
+    def hashed(self) -> frozenset[int]:
+        """The streams whose content hashes are kept: equally new tuples of them are told apart by these."""
+        return self.as_of.union(self.counted)
+
+    @cached_property
     def paired(self) -> bool:
         """Whether combinations of all streams are results, as soon as they are found."""
         return not self.optional or [*self.optional.values()] in (["left"], ["full"])
@@ -262,6 +293,8 @@ class Query:
         """For each of its sides the windows that results without a partner wait for; empty if none wait."""
         if [*self.optional.values()] == ["semi"]:
             return ()
+        if self.closes_at_its_time:
+            return ((OWN_TIME,),)
         return tuple(tuple(self.streams[at].window for at in side.members) for side in self.sides)
 
     @cached_property
@@ -385,7 +418,8 @@ class Query:
         fields = [pa.field(column.name, self.type_of(column)) for column in columns]
         calls = [pa.field(call.name, pa.bool_()) for conjunct in self.deferred for call in conjunct.calls]
         shown = [pa.field(f"o{at}", field.type) for at, field in enumerate(self.traced_schema)]
-        return pa.schema([*shown, *fields, *calls, *(cases.FIELDS if self.optional else ())])
+        told = [*(cases.FIELDS if self.optional else ()), *(cases.AS_OF_FIELDS if self.as_of else ())]
+        return pa.schema([*shown, *fields, *calls, *told])
 
     def wary(self) -> "Query":
         """Return the join as it is decided where computing a hidden column raised for some tuple."""
@@ -431,9 +465,23 @@ class Query:
             return stream.hidden[column.field - len(stream.schema)].text
         return f"{stream.name}.{stream.schema.field(column.field).name}"
 
+    def is_named(self, column: Column) -> bool:
+        """Tell whether a column is one that users know: their own, or a field in one."""
+        hidden = column.field >= len(self.streams[column.stream].schema)
+        return not hidden or (column not in self.flags and NAME.fullmatch(self.name_of(column)) is not None)
+
     def is_time(self, column: Column) -> bool:
         """Tell whether a column is its stream's event time, which state keeps as `ts`."""
         return column.field == self.streams[column.stream].time
+
+    def moved(self, column: Column) -> int | None:
+        """Return by how much a column differs from its stream's event time; None if that isn't known."""
+        stream = self.streams[column.stream]
+        if column.field == stream.time:
+            return 0
+        hidden = stream.hidden[column.field - len(stream.schema)] if column.field >= len(stream.schema) else None
+        moved = None if hidden is None else hidden.moved
+        return None if moved is None or moved[0] != stream.time else moved[1]
 
     @cached_property
     def output_schema(self) -> pa.Schema:
@@ -478,7 +526,7 @@ class Query:
             parts.setdefault("after ON", []).append(conjunct.text)
         for at, stream in enumerate(self.streams):
             if not stream.table:
-                parts[f"window of '{stream.name}'"] = stream.window.describe()
+                parts[f"window of '{stream.name}'"] = stream.window.notation
                 parts[f"delay of '{stream.name}'"] = seconds(stream.delay)
                 parts[f"time column of '{stream.name}'"] = stream.schema.field(stream.time).name
             if stream.refreshed:

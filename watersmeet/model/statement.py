@@ -12,7 +12,7 @@ from watersmeet.model.clauses import CLOSE, OPEN, QUOTED, Clause, JoinKind, outs
 from watersmeet.model.declared import Constraint, Punctuations
 from watersmeet.model.duration import microseconds
 from watersmeet.model.promise_words import WINDOW, parse_promise
-from watersmeet.model.windows import Count, Hopping, Sliding, Window
+from watersmeet.model.windows import Count, Hopping, Sliding, Window, tumbling
 from watersmeet.predicate.scope import same
 from watersmeet.predicate.source import Source
 
@@ -293,6 +293,10 @@ def _is_name(token: Token) -> bool:
 
 def _bracketed(text: str, name: str, tokens: Sequence[Token]) -> SourceStream:
     """Parse what stands in a stream's brackets: its window, and promises, with commas between them."""
+    if tokens[-1].token_type is not TokenType.R_BRACKET:
+        raise SqlError(
+            "This bracket is not closed; write ] after the window.", text, tokens[0].start, tokens[0].end + 1
+        )
     if len(tokens) == 2:
         raise _bad_window(text, tokens)
     parts = _commas(text, tokens[1:-1], "Something is missing between two commas.")
@@ -314,7 +318,7 @@ def _window(text: str, tokens: Sequence[Token], inside: Sequence[Token]) -> tupl
     current = ""
     for token in inside:
         word = token.text.upper()
-        if word in WINDOW:
+        if word in (*WINDOW, *FORM) and not (current == "WATTR" and not parts[current]):
             if word in parts:
                 raise _bad_window(text, tokens)
             current = word
@@ -330,18 +334,34 @@ def _window(text: str, tokens: Sequence[Token], inside: Sequence[Token]) -> tupl
             return Count(int(words["ROWS"])), time
         if set(words) == {"WATTR"} and time:
             return Window(), time
-        if "RANGE" in words and "ROWS" not in words:
-            size = microseconds(words["RANGE"], "RANGE", 1)
-            window = Hopping(size, microseconds(words["SLIDE"], "SLIDE", 1)) if "SLIDE" in words else Sliding(size)
+        if "RANGE" in words and "ROWS" not in words and (window := _by_time(words)) is not None:
             return window, time
     except DefinitionError as error:
         raise SqlError(str(error), text, tokens[0].start, tokens[-1].end + 1) from None
     raise _bad_window(text, tokens)
 
 
+FORM = ("TUMBLING", "CLOSED")
+"""The words that say of which form a window by time is."""
+
+
+def _by_time(words: Mapping[str, str]) -> Window | None:
+    """Return a window by time; None if its words don't go together."""
+    size, closed = words["RANGE"], words.get("CLOSED", "RIGHT").lower()
+    if words.get("TUMBLING") == "" and not words.keys() & {"SLIDE", "CLOSED"}:
+        return tumbling(size)
+    if "TUMBLING" in words or closed not in ("left", "right"):
+        return None
+    if "SLIDE" in words:
+        step = microseconds(words["SLIDE"], "SLIDE", 1)
+        return Hopping(microseconds(size, "RANGE", 1), step, "left" if closed == "left" else "right")
+    return None if "CLOSED" in words else Sliding(microseconds(size, "RANGE", 1))
+
+
 def _bad_window(text: str, tokens: Sequence[Token]) -> SqlError:
     problem = (
-        "A window is [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS] or [ROWS 100], optionally with WATTR "
-        "column; promises may follow, each after a comma, such as [ROWS 100, KEY (id)]."
+        "A window is [RANGE 10 SECONDS], [RANGE 10 MINUTES TUMBLING], [RANGE 1 MINUTE SLIDE 20 SECONDS [CLOSED LEFT]] "
+        "or [ROWS 100], optionally with WATTR column; promises may follow, each after a comma, such as "
+        "[ROWS 100, KEY (id)]."
     )
     return SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)

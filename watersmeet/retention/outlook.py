@@ -6,13 +6,15 @@ from watersmeet.kernel.ranges import columns_of
 from watersmeet.model.metadata import ForeignKey, Inherited, Ordered, Promise, Speaking
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
+from watersmeet.predicate.type_names import spark_name
 from watersmeet.retention.closing import Closings
 from watersmeet.retention.denied import fields_of, ranges_of
+from watersmeet.retention.superseded import is_keyed, superseding
 from watersmeet.retention.ways import Way
 
 
 class Outlook:
-    """What closes the streams of a join; where some are optional, only windows let state go.
+    """What closes the streams of a join; where some are optional, only windows let state go, and newer as-of tuples.
 
     Args:
         query: The join.
@@ -26,10 +28,20 @@ class Outlook:
         return list(dict.fromkeys(way.describe(self._query) for way in self._ways(stream)))
 
     def endless(self, stream: int) -> bool:
-        """Tell whether tuples of a stream are kept for ever: no window ends, and no other stream is closed for them."""
-        if self._query.streams[stream].table:
+        """Tell whether tuples of a stream are kept for ever: no window ends, and no other stream is closed for them.
+
+        Of an as-of stream those of each key are superseded by newer ones.
+        """
+        if self._query.streams[stream].table or (stream in self._query.as_of and is_keyed(self._query, stream)):
             return False
         return self._unbounded(stream) and (bool(self._query.optional) or not self._closings.possible(stream))
+
+    def superseded(self, stream: int) -> Iterator[str]:
+        """Yield when a tuple of an as-of stream goes before its window ends."""
+        columns = superseding(self._query).get(stream)
+        if columns is not None:
+            alike = " and ".join(map(self._query.name_of, columns))
+            yield f"a tuple goes once a newer one{f' with the same {alike}' if alike else ''} stands in for it"
 
     def open(self, stream: int) -> bool:
         """Tell whether nothing ever closes a stream, though tuples without a window wait for it."""
@@ -94,7 +106,7 @@ class Outlook:
             column for column in columns if isinstance(promise, Ordered) or not self._closings.limits(column, promise)
         ]
         names = " and ".join(self._query.name_of(column) for column in free)
-        kinds = " and ".join(dict.fromkeys(str(self._query.type_of(column)) for column in free))
+        kinds = " and ".join(dict.fromkeys(spark_name(self._query.type_of(column)) for column in free))
         how = "bounds" if isinstance(promise, Ordered) else "equates"
         nor = "" if isinstance(promise, Ordered) else ", and with no constant"
         nor += ", nor does it bound it" if any(ranges_of(promise)) else ""
@@ -115,6 +127,8 @@ class Outlook:
 
     def _remedy(self, stream: int) -> str:
         """Return what would let a stream's tuples go."""
+        if stream in self._query.as_of:
+            return "Give it a tolerance, such as wm.asof('5 minutes'), or a window."
         if self._query.optional:
             return "Give it a window."
         found = [self._partner(stream, pair) for pair in self._equalities if stream in {c.stream for c in pair}]
@@ -129,7 +143,7 @@ class Outlook:
     def _banded(self, stream: int) -> Iterator[tuple[str, str]]:
         """Yield the columns that are kept near what a stream has, and how they would have to move."""
         others = [conjunct for conjunct in self._query.conjuncts if conjunct.equality is None and not conjunct.orders]
-        for bound in (bound for conjunct in others for bound in conjunct.bounds):
+        for bound in (bound for conjunct in others for bound in conjunct.lasting_bounds):
             if {column.stream for column in columns_of([bound])} == {stream}:
                 moves = ["rises"] * (bound.high is not None) + ["falls"] * (bound.low is not None)
                 yield self._query.name_of(bound.column), " or ".join(moves)

@@ -1,6 +1,6 @@
 """The tuples that are stored, as the dead rule reads them: columns of a stream over all its chunks."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunk import Chunk
 from watersmeet.state.deleted import live_rows
+from watersmeet.state.rows import Rows
 from watersmeet.state.store import Store
 
 Ints = NDArray[np.int64]
@@ -58,6 +59,19 @@ class Stored:
             ]
             self._columns[column] = pa.concat_arrays(parts) if parts else pa.array([], self._query.type_of(column))
         return self._columns[column]
+
+    def times(self, stream: int) -> Ints:
+        """Return the event times of all live rows of a stream."""
+        return self._numbers(stream, lambda rows: rows.ts)
+
+    def contents(self, stream: int) -> Ints:
+        """Return the content hashes of all live rows of a stream, which must keep them."""
+        return self._numbers(stream, lambda rows: rows.hashes)
+
+    def _numbers(self, stream: int, of: Callable[[Rows], Ints]) -> Ints:
+        time = self._query.streams[stream].time_type
+        named = zip(self._chunks[stream], self._live[stream], strict=True)
+        return np.concatenate([np.empty(0, np.int64), *(of(self._store.open(c, time))[rows] for c, rows in named)])
 
     def distinct(self, stream: int, columns: Collection[Column]) -> "Distinct":
         """Return the rows of a stream with those that are alike in some columns counted as one."""

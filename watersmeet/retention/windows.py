@@ -32,8 +32,7 @@ def first_kept(now: Moment) -> list[int]:
 def _marks(now: Moment) -> list[int | None]:
     """Return for each stream the time before which no result can lie that one of its tuples decides.
 
-    A tuple of an optional stream decides on combinations that are not closed: they are no earlier than the latest of
-    their members, each of which still has to expire.
+    A tuple of an optional stream decides on combinations that are not closed.
     """
     if now.settled is None or not now.query.optional:
         return [now.settled] * len(now.query.streams)
@@ -43,9 +42,24 @@ def _marks(now: Moment) -> list[int | None]:
 
 def _side_marks(query: Query, settled: int) -> list[int]:
     """Return the marks for the combinations of a join's required streams."""
-    windows = [query.streams[at].window for at in query.members]
-    earliest = max(int(window.earliest(np.array([settled]))[0]) for window in windows)
+    earliest = first_open(query, settled)
     return [earliest if at in query.optional else settled for at in range(len(query.streams))]
+
+
+def first_open(query: Query, settled: int) -> int:
+    """Return the time before which no combination of the required streams lies that is not closed.
+
+    They are no earlier than the latest of their members, each of which still has to expire. Those that are closed at
+    their own time are no earlier than the closing mark.
+
+    Args:
+        query: The join.
+        settled: The closing mark.
+    """
+    if not query.optional or query.closes_at_its_time:
+        return settled
+    windows = [query.streams[at].window for at in query.members]
+    return max(int(window.earliest(np.array([settled]))[0]) for window in windows)
 
 
 def _first_kept(window: Window, arrived: int, settled: int | None) -> int:

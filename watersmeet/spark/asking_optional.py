@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -43,13 +44,14 @@ class Beside(OptionalStreams):
     prints: Mapping[int, int] = field(default_factory=dict)
 
     def partners(self, seen: Sequence[Seen], optional: int) -> Partners:
-        """See OptionalStreams: as a left join with this stream alone finds them."""
+        """See OptionalStreams: as a left or as-of join with this stream alone finds them."""
         query, spec = self.join.query, self.join.query.streams[optional]
         whole, fields = F.col(quoted(spec.name)), self.join.kinds[optional].fields
         kept = [c.field for c in query.kept[optional] if c.field < len(fields)][:SHOWN]
         told = [stored(whole.getField(fields[at].name), fields[at].dataType).alias(f"c{at}") for at in kept]
         time = whole.getField(fields[spec.time].name)
-        found = self._joined(seen, dict.fromkeys(query.optional, "left"), [optional]).where(whole.isNotNull())
+        hows: dict[int, How] = {at: "asof left" if at in query.as_of else "left" for at in query.optional}
+        found = self._joined(seen, hows, [optional]).where(whole.isNotNull())
         first = F.min_by(F.struct(time.alias("time"), *told), time)
         (row,) = _computed(found.agg(F.count(F.lit(1)).alias("n"), first.alias("first")).toArrow).to_batches()
         number, earliest = row.column("n")[0].as_py(), row.column("first")
@@ -60,7 +62,21 @@ class Beside(OptionalStreams):
             return Partners(number, first=f"with {values}" if values else "")
         ts = earliest.field("time").cast(pa.int64())[0].as_py()
         shown = f" ({values})" if values else ""
-        return Partners(number, first=f"of {self.voice.time(ts, optional)}{shown}", time=ts)
+        newest = optional in query.as_of
+        return Partners(number, first=f"of {self.voice.time(ts, optional)}{shown}", time=ts, newest=newest)
+
+    def is_newest(self, seen: Sequence[Seen], partner: Seen) -> bool:
+        """See OptionalStreams."""
+        hows: dict[int, How] = {at: "asof" if at == partner.stream else "left" for at in self.join.query.optional}
+        found = self._joined(seen, hows, [partner.stream])
+        return bool(_computed(found.where(self._is(partner)).count))
+
+    def _is(self, seen: Seen) -> SparkColumn:
+        """Return whether a result shows a tuple, or its like."""
+        whole = F.col(quoted(self.join.query.streams[seen.stream].name))
+        fields = self.join.kinds[seen.stream].fields
+        own = [stored(whole.getField(field.name), field.dataType) for field in fields]
+        return printed(self.join, seen.stream, own) == self.prints[seen.ref]
 
     def closing(self, seen: Sequence[Seen]) -> Closing:
         """See OptionalStreams: static inputs end."""
@@ -71,10 +87,12 @@ class Beside(OptionalStreams):
         query = self.join.query
         named = [there.stream for there in seen if there.stream in query.optional]
         matched: dict[int, How] = {at: "semi" if at in named else "left" for at in query.optional}
-        combinations = _computed(self._joined(seen, matched, named).count)
+        matched |= {at: "asof" if at in named else "asof left" for at in query.as_of}
+        newest = [self._is(there) for there in seen if there.stream in query.as_of]
+        combinations = _computed(_where(self._joined(seen, matched, named), newest).count)
         if not combinations or any(query.optional[at] == "anti" for at in named):
             return Survey(combinations)
-        found = self._joined(seen, query.optional, [*query.optional])
+        found = _where(self._joined(seen, query.optional, [*query.optional]), newest)
         for at in named:
             found = found.where(F.col(quoted(query.streams[at].name)).isNotNull()) if at not in query.hides else found
         return Survey(combinations, _computed(found.count))
@@ -89,7 +107,7 @@ class Beside(OptionalStreams):
         """
         query = self.join.query
         hows = tuple(how.get(at, "inner") for at in range(len(query.streams)))
-        own = {one.stream: one for one in seen}
+        own = {one.stream: one for one in seen if one.stream not in query.as_of}  # a newer one may stand in for it
         frames = []
         for at, frame in enumerate(self.join.frames):
             assert frame is not None  # joins of static inputs are frames
@@ -114,6 +132,10 @@ def printed(join: "Join", stream: int, values: Sequence[SparkColumn]) -> SparkCo
         from_arrow_type(join.query.type_of(Column(stream, at)), prefer_timestamp_ntz=True) for at in range(len(values))
     ]
     return content_hash([(value.cast(kind), kind) for value, kind in zip(values, kinds, strict=True)])
+
+
+def _where(frame: DataFrame, conditions: Sequence[SparkColumn]) -> DataFrame:
+    return reduce(DataFrame.where, conditions, frame)
 
 
 def _computed(compute: Callable[[], Made]) -> Made:

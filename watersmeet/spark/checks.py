@@ -11,6 +11,8 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, get_args
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.errors import DefinitionError
@@ -364,3 +366,24 @@ def _of_failed(text: str) -> str:
     named = [line for line in lines if "PYTHON_VERSION_MISMATCH" in line or "ModuleNotFoundError" in line]
     said = [line for line in named or lines if line and not line.startswith("at ")]
     return f"can't run Python tasks: {said[0] if said else 'it gave no reason'}"
+
+
+def known_format(spark: SparkSession, source: str) -> None:
+    """Refuse a format that Spark doesn't find: it would do so after the first batch.
+
+    Raises:
+        DefinitionError: If there is none of that name.
+    """
+    jvm: Any = spark._jvm
+    try:
+        jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(
+            source, spark._jsparkSession.sessionState().conf()
+        )
+    except (Py4JError, PySparkException) as error:
+        if "DATA_SOURCE_NOT_" not in str(error):
+            return
+        known = ("parquet", "json", "csv", "orc", "delta", "console", "memory", "noop", "kafka", "jdbc")
+        raise DefinitionError(
+            f"format('{source}') is unknown to this session: use a format that Spark can write, or add its package "
+            f"when you start it.{meant(source, known)}"
+        ) from None

@@ -12,14 +12,17 @@ from pyspark.sql import types as T
 from watersmeet.adapt.auto import Auto
 from watersmeet.engine.plan import start, view
 from watersmeet.errors import DefinitionError
+from watersmeet.model.asof import AsOf, within_tolerance
 from watersmeet.model.metadata import Inherited
 from watersmeet.model.outer import check_outer, check_shown, hows, partners_asked, windowed
-from watersmeet.model.query import RESULT_TIME, Nested, Output, Query, StreamSpec
+from watersmeet.model.query import RESULT_TIME, DelayFrom, Nested, Output, Query, StreamSpec
+from watersmeet.model.reach import reaches, window_of
 from watersmeet.ordering import ordering
 from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.python import Predicates, checked
 from watersmeet.predicate.scope import TABLE_TIME
 from watersmeet.retention.propagation import inherited, without_useless
+from watersmeet.show import with_article
 from watersmeet.spark import checks
 from watersmeet.spark.dialect import dialect_of
 from watersmeet.spark.frames import Told, quoted
@@ -46,7 +49,7 @@ def join(
     spill: Spill | None = None,
     identity: bool = False,
     untrusted: bool = False,
-    how: Mapping[str, str] | None = None,
+    how: Mapping[str, str | AsOf] | None = None,
     on: Mapping[str, str | Column] | None = None,
 ) -> Join:
     """Join streams under any predicate.
@@ -61,7 +64,8 @@ def join(
         strategy: Where tuples are kept; by default `wm.Auto()`.
         order: In which order streams are probed: `given`, `selectivity` or `histogram`.
         purge_every: After how many batches tuples are looked for that can no longer join anything, by what streams
-            promise or by conditions on event times: 1 takes the least memory, more take less time.
+            promise, by conditions on event times or since an as-of join has a newer one: 1 takes the least memory, more
+            take less time.
         remember: For how long, by the watermark, values and punctuations are remembered by which rows are denied, such
             as `"1 day"`; by default for ever. See docs/metadata.md.
         spill: When work is put off, to be paid for later, such as `wm.Spill(within="1 second")`; by default never. See
@@ -72,7 +76,8 @@ def join(
             only Spark's own functions that compute and nothing else. See docs/semantics.md.
         how: The optional streams, by name: `"left"` if results have NULL where there is no partner, `"semi"` if there
             must be one, `"anti"` if there must be none, `"full"`, of two streams, if both have NULL where there is no
-            partner. Conditions that name such a stream say what its partners are. See docs/outer-joins.md.
+            partner, `"asof"` or `wm.asof(...)` if only the newest partner counts that is no later. Conditions that name
+            such a stream say what its partners are. See docs/outer-joins.md.
         on: For optional streams, by name, conditions that say what their partners are, whatever they name, as after
             ON in SQL: `on={"b": "b.id = a.id AND a.total > 5"}`. Conditions in `where` that name the stream are
             then refused.
@@ -115,7 +120,7 @@ class Conditions(NamedTuple):
 
     where: str | Column | None = None
     on: Mapping[str, str | Column] | None = None
-    how: Mapping[str, str] | None = None
+    how: Mapping[str, str | AsOf] | None = None
     filter: str | None = None
 
 
@@ -127,21 +132,25 @@ def define(
 ) -> Join:
     """Define a join; see `join`."""
     for odd in (one for one in streams if not isinstance(one, Stream)):
-        raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(odd).__name__}.")
+        several = isinstance(odd, list | tuple)
+        hint = "write wm.join(*streams)" if several else "wrap it, as in wm.stream('a', frame, time='ts')"
+        kind = with_article(type(odd).__name__)
+        raise DefinitionError(f"wm.join takes streams made by wm.stream(...) and wm.table(...), not {kind}; {hint}.")
     where = conditions.where
     if not isinstance(where, Column):
         check_text("where", where, "a.x < b.y", "combine conditions with AND, and columns with &")
     columns = check_select(select)
     called, strategy, identity, spill = checked(options.predicates), options.strategy, options.identity, options.spill
     if strategy is not None and not isinstance(strategy, Strategy):
-        raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
+        shown = f"wm.{strategy.__name__}, without ()" if isinstance(strategy, type) else repr(strategy)
+        raise DefinitionError(f"strategy={shown}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
     purge_every, untrusted = checks.purge_every(options.purge_every), checks.truth("untrusted", options.untrusted)
     remembered = checks.remember(options.remember)
     parts = tuple(timed([one._ws_part for one in streams]))
     frames = tuple(None if isinstance(part.frame, Join) else part.frame for part in parts)
     inner = {at: part.frame for at, part in enumerate(parts) if isinstance(part.frame, Join)}
-    specs = _specs(parts)
-    optional = hows(conditions.how, specs)
+    optional = hows(conditions.how, specs := _specs(parts))
+    specs = within_tolerance(specs, conditions.how)
     query = Query(specs, how=optional, filter=conditions.filter or "")
     asked = Asked(where, partners_asked(conditions.on, query), query.is_full)
     draft = Join(query, frames, PSP(1), inner=inner)
@@ -255,12 +264,21 @@ def _specs(streams: Sequence[Part]) -> tuple[StreamSpec, ...]:
 
 
 def _delayed(query: Query, streams: Sequence[Part]) -> Query:
-    """Return a join with the delays that streams have by default: its largest time window, whoever wrote that."""
-    default = max((spec.window.span for spec in query.streams if spec.window.span is not None), default=0)
-    specs = (
-        replace(spec, delay=default) if given.delay is None else spec
-        for spec, given in zip(query.streams, streams, strict=True)
-    )
+    """Return a join with the delays that streams have by default: their watermark's, or what windows or conditions say.
+
+    Conditions on event times count where there are no windows by time: both say how far apart tuples may be.
+    """
+    spans = [span for spec in query.streams if (span := spec.window.bound) is not None]
+    timed = [at for at, spec in enumerate(query.streams) if not spec.table]
+    bounds = [window_of(micros).bound for micros in reaches(query, timed).values()]
+    default = max(spans) if spans else max(bounds, default=0)
+    source: DelayFrom = "windows" if spans else "conditions"
+    specs = list(query.streams)
+    for at, given in enumerate(streams):
+        if given.delay is None and given.watermark is None:
+            specs[at] = replace(specs[at], delay=default, delay_from=source)
+        elif given.delay is None and given.watermark is not None:
+            specs[at] = replace(specs[at], delay=given.watermark, delay_from="watermark")
     return replace(query, streams=tuple(specs))
 
 

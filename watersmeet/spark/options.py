@@ -12,9 +12,9 @@ OWN_OPTIONS: Mapping[str, str] = {
     "punctuationPath": "a folder for punctuations of the output; see docs/metadata.md",
     "samples": "the columns that `progress` shows of a few late, rejected and denied rows: `all` (the default), `none` "
     "or a list such as `id, name`; samples stay in the checkpoint for 500 batches",
+    "nearMisses": "how many near-misses `progress` shows of each condition and batch, by default 0; see docs/asking.md",
     "lateWarning": "the share of a stream's rows from which on late ones are warned of, by default 0.05; see "
     "docs/semantics.md",
-    "nearMisses": "how many near-misses `progress` shows of each condition and batch, by default 0; see docs/asking.md",
     "exchange": "how a batch's job runs: `driver` (the default on `local[...]`), `local` or `shuffle` (the default "
     "on a cluster); see docs/architecture.md",
     "openBytes": "how much state a process keeps open, such as `512 MB`; by default a share of the host's memory; see "

@@ -14,6 +14,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
 from watersmeet.errors import DefinitionError
+from watersmeet.model.clauses import JoinKind
 from watersmeet.model.query import How
 from watersmeet.model.statement import Joined, Relation, Statement
 from watersmeet.model.windows import Sliding
@@ -29,6 +30,11 @@ from watersmeet.spark.renaming import Merged, Names
 from watersmeet.spark.stream import Stream, stream
 from watersmeet.spark.strictness import Attribute, Resolve, null_rejected
 from watersmeet.spark.where import conjuncts_of
+
+HOWS: dict[JoinKind, How] = {
+    "left": "left", "semi": "semi", "anti": "anti", "asof": "asof", "asof left": "asof left"
+}  # fmt: skip
+"""What a join asks of the stream on its right."""
 
 
 @dataclass(frozen=True)
@@ -159,9 +165,8 @@ class _Builder:
         both = replace(draft.times(right), merged={**draft.merged, **merged})
         if joined.kind == "inner":
             return replace(both, where=both.where + ((on,) if on else ()))
-        hows: dict[str, How] = {"left": "left", "semi": "semi", "anti": "anti"}
-        how = {**both.how, name: hows[joined.kind]}
-        paths = both.paths if joined.kind == "left" else draft.paths  # what is only asked can't be named any more
+        how = {**both.how, name: HOWS[joined.kind]}
+        paths = draft.paths if joined.kind in ("semi", "anti") else both.paths  # what is only asked has no name later
         return replace(both, how=how, on={**both.on, name: on or "TRUE"}, paths=paths)
 
     def _either_side(self, draft: Draft, right: Draft, joined: Joined, on: str, merged: Mapping[str, Merged]) -> Draft:
@@ -261,10 +266,14 @@ class _Builder:
         return replace(draft, where=early + draft.where), " AND ".join(f"({texts[part]})" for part in late) or None
 
     def _with_required(self, draft: Draft, part: Part) -> Draft:
-        """Return a draft in which streams are required that a condition of WHERE does not hold without."""
+        """Return a draft in which streams are required that a condition of WHERE does not hold without.
+
+        [!] Not as-of streams: WHERE looks at the newest partner, it does not choose it.
+        """
         names = {attribute.stream for attribute in null_rejected(part, self._resolve(draft))}
         for root in {draft.root(name) for name in names if draft.lacks([name])}:
-            draft = _require(draft, root)
+            if draft.is_full or draft.how[root] == "left":
+                draft = _require(draft, root)
         return draft
 
     def _unmatched(self, draft: Draft, part: Part, others: str) -> str | None:

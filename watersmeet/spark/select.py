@@ -218,6 +218,8 @@ def _not_a_list(text: str, error: ParseException) -> SqlError:
         return SqlError("select: this is not a SELECT list.", text, 0, len(text))
     lines = (PREFIX + text).split("\n")
     at = sum(len(before) + 1 for before in lines[: line.get() - 1]) + column.get() - len(PREFIX)
+    if text.rstrip().endswith(",") and at >= len(text.rstrip()) - 1:
+        return SqlError("select: a column is missing after the last comma.", text, *_within(text, at, at + 1))
     return SqlError("select: this is not a SELECT list.", text, *_within(text, at, at + 1))
 
 

@@ -11,6 +11,7 @@ from watersmeet.model.statement import SourceStream, parse_statement
 from watersmeet.model.windows import Window
 from watersmeet.placement import Strategy
 from watersmeet.predicate.python import Predicates
+from watersmeet.show import with_article
 from watersmeet.spark.define import JoinOptions
 from watersmeet.spark.join import Join
 from watersmeet.spark.relations import join_statement
@@ -37,12 +38,13 @@ def sql(
     """Join streams as text: `SELECT a.id, b.id AS other FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y`.
 
     Args:
-        text: The statement. Windows are `[RANGE size]`, `[RANGE size SLIDE step]`, `[ROWS n]`, or none for unbounded;
-            `WATTR column` inside a window names the stream's time column. A stream may have an alias, before its
-            window or behind it, such as `orders [ROWS 100] AS o`, and with two aliases it is two streams. Promises may
-            follow a window, each after a comma, such as
-            `[KEY (id), ORDERED BY seq SLACK 100, PUNCTUATED BY is_end ON auction]`; see docs/metadata.md. Streams may
-            be joined with `[INNER | LEFT | RIGHT | FULL | LEFT SEMI | LEFT ANTI] JOIN c [RANGE size] ON condition`, or
+        text: The statement. Windows are `[RANGE size]`, `[RANGE size TUMBLING]`, `[RANGE size SLIDE step]`, with
+            `CLOSED LEFT` if they are `[start, end)`, `[ROWS n]`, or none for unbounded; `WATTR column` inside a window
+            names the stream's time column. A stream may have an alias, before its window or behind it, such as
+            `orders [ROWS 100] AS o`, and with two aliases it is two streams. Promises may follow a window, each after a
+            comma, such as `[KEY (id), ORDERED BY seq SLACK 100, PUNCTUATED BY is_end ON auction]`; see
+            docs/metadata.md. Streams may be joined with
+            `[INNER | LEFT | RIGHT | FULL | LEFT SEMI | LEFT ANTI | ASOF] JOIN c [RANGE size] ON condition`, or
             `USING (columns)`, and asked for in WHERE with `[NOT] EXISTS (SELECT 1 FROM c [RANGE size] WHERE ..)` or
             `x [NOT] IN (SELECT c.y FROM c [RANGE size] WHERE ..)`; see docs/outer-joins.md.
         streams: The frames, by the names the statement uses; a static one to look rows up in is a `wm.table`.
@@ -63,9 +65,9 @@ def sql(
         DefinitionError: If the join can't be.
     """
     if text is None or not isinstance(streams, Mapping):
-        what = f"text={text!r}" if text is None else f"streams={type(streams).__name__}"
+        odd = "text is None" if text is None else f"streams is {with_article(type(streams).__name__)}"
         raise DefinitionError(
-            f"{what}: wm.sql takes a string and a dict of frames: wm.sql('SELECT ..', {{'a': a, 'b': b}})."
+            f"{odd}: wm.sql takes a string and a dict of frames, as in wm.sql('SELECT ..', {{'a': a, 'b': b}})."
         )
     check_text("text", text, "SELECT a.id FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y")
     check_text("time", time, "ts")
@@ -115,7 +117,8 @@ def _table(source: SourceStream, given: Stream) -> Stream:
     """
     if not given._ws_part.table:
         raise DefinitionError(
-            f"Stream '{source.name}': wm.sql takes frames and wm.table(...); the statement says what wm.stream would."
+            f"Stream '{source.name}': give wm.sql the frame itself, not wm.stream(...); its window and its time column "
+            "are part of the statement."
         )
     if source != SourceStream(source.name, Window(), None, alias_of=source.alias_of):
         raise DefinitionError(f"Table '{source.name}' has no times: write {source.key} without brackets after FROM.")

@@ -19,9 +19,10 @@ from pyspark.sql import types as T
 
 from watersmeet.errors import SqlError
 from watersmeet.model.query import StreamSpec, Test
+from watersmeet.predicate.compared import comparing
 from watersmeet.predicate.constants import fixed_by
 from watersmeet.predicate.expr import Expr, Refusal, fail
-from watersmeet.predicate.model import Column, Conjunct, Dialect, Fixed, PythonPredicate
+from watersmeet.predicate.model import Column, Comparing, Conjunct, Dialect, Fixed, Gap, PythonPredicate
 from watersmeet.predicate.parse import conjunct
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import SqlNode
@@ -33,12 +34,17 @@ from watersmeet.spark.catalyst import Builder, Part, items, parse, quiet, said
 from watersmeet.spark.convert import Converter, Text, Unplaced
 from watersmeet.spark.doubts import warn_of_casts
 from watersmeet.spark.frames import hidden_name
+from watersmeet.spark.gaps import Gaps
 from watersmeet.spark.hoist import Computed, Hoist, collation
 from watersmeet.spark.names import Names
 from watersmeet.spark.sizes import Sizes
 from watersmeet.spark.untrusted import check as check_untrusted
 from watersmeet.spark.untrusted import check_plan
 from watersmeet.spark.written import Written
+
+COMPARISONS = frozenset({
+    "EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "EqualNullSafe",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,7 @@ class Where:
         computed: For each stream its hidden columns.
         tests: For each stream the conjuncts that its tuples are tested by when they come in.
         conditions: Each conjunct as Spark decides it, in written order, over the streams as struct columns.
+        sides: Of each that is left to Spark the values that it compares, likewise.
         meaning: The whole as Spark reads it, whatever its text leaves to the session's settings.
         reads: For each conjunct, in written order, the streams that it names.
         partners: For each the streams whose partners it is about, whether it names them or not.
@@ -64,6 +71,7 @@ class Where:
     computed: tuple[tuple[Computed, ...], ...] = ()
     tests: tuple[tuple[Test, ...], ...] = ()
     conditions: tuple[SparkColumn, ...] = ()
+    sides: tuple[tuple[SparkColumn, ...], ...] = ()
     meaning: str = ""
     reads: tuple[frozenset[int], ...] = ()
     partners: tuple[tuple[int, ...], ...] = ()
@@ -217,7 +225,7 @@ class _Reader:
         clauses = conjuncts_of(self._tree)
         self._analyse(clauses)
         named = enumerate(zip(clauses, self._partners, strict=True))
-        made = [self._clause(part, of).numbered(at) for at, (part, of) in named]
+        made = [self._clause(part, of).placed(at, self._gaps[at]) for at, (part, of) in named]
         tests = [found for found in made if isinstance(found, _Tested)]
         flags = tuple(made.flag.column for stream in self._hoist.computed for made in stream if made.flag is not None)
         return Where(
@@ -227,6 +235,7 @@ class _Reader:
             tuple(map(tuple, self._hoist.computed)),
             tuple(tuple(t.test for t in tests if t.stream == at) for at in range(len(self._streams))),
             tuple(self._condition(part, found) for part, found in zip(clauses, made, strict=True)),
+            tuple(self._sides(part) if found.opaque else () for part, found in zip(clauses, made, strict=True)),
             str(self._tree.handle.sql()),
             tuple(map(self._names.streams, clauses)),
             self._partners,
@@ -253,6 +262,8 @@ class _Reader:
             check_plan(plan, lambda problem: self._text.error(problem, None))
         self._sizes.analysed(plan)
         read = [node for shown in items(plan.expressions()) for node in items(shown.children())]
+        gaps = Gaps(self._spark, self._streams, self._dialect)
+        self._gaps = [gaps.of(node) for node, _ in zip(read, clauses, strict=False)]
         written = [(self._text.of(part), part, node) for part, node in zip(clauses, read, strict=False)]
         warn_of_casts(self._spark, written, self._dialect)
 
@@ -307,7 +318,12 @@ class _Reader:
             except Refusal as refusal:
                 raise self._text.error(refusal.problem, call) from None
         columns = self._left(part) | {c for call in translator.calls for a in call.arguments for c in a.columns}
-        return Conjunct(text, None, tuple(sorted(columns)), tuple(translator.calls), why=why)
+        calls, read = tuple(translator.calls), tuple(sorted(columns))
+        try:
+            compared = comparing(self._node(part), translator, calls, left=read)
+        except Refusal:  # of a type that only Spark knows
+            compared = Comparing()
+        return Conjunct(text, None, read, calls, why=why, comparing=compared)
 
     def _left(self, part: Part) -> set[Column]:
         """Return the columns that Spark reads to decide a part, but for those that Python predicates do."""
@@ -327,6 +343,14 @@ class _Reader:
         if isinstance(made, _Tested):
             return self._hoist.hidden[part].checked(F.lit(True))
         return self._hoist.decided(part, self._answer)
+
+    def _sides(self, part: Part) -> tuple[SparkColumn, ...]:
+        """Return the values that a comparison compares, as Spark computes them."""
+        if part.kind == "Not":
+            return self._sides(part.children[0])
+        between = part.kind == "UnresolvedFunction" and [name.lower() for name in part.names] == ["between"]
+        compared = part.children if between or part.kind in COMPARISONS else ()
+        return tuple(self._hoist.decided(side, self._answer) for side in compared)
 
     def _answer(self, call: Part) -> SparkColumn:
         """Return the answer of a Python predicate as Spark reads it."""
@@ -366,9 +390,15 @@ class _Made:
     calm: tuple[Conjunct, ...]
     careful: tuple[Conjunct, ...]
 
-    def numbered(self, clause: int) -> "_Made":
-        """Return the same with the number of the conjunct."""
-        calm, careful = (tuple(replace(c, clause=clause) for c in found) for found in (self.calm, self.careful))
+    @property
+    def opaque(self) -> bool:
+        """Whether it is left to Spark."""
+        return any(conjunct.opaque for conjunct in self.calm)
+
+    def placed(self, clause: int, gaps: tuple[Gap, ...]) -> "_Made":
+        """Return the same with the number of the conjunct, and how far apart it lets event times be."""
+        both = (self.calm, self.careful)
+        calm, careful = (tuple(replace(c, clause=clause, gaps=gaps) for c in found) for found in both)
         return replace(self, calm=calm, careful=careful)
 
 

@@ -38,7 +38,7 @@ from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.workers import save_space
 from watersmeet.spilling import Controller
 from watersmeet.state import manifest as manifests
-from watersmeet.state.claim import claim
+from watersmeet.state.claim import claim, described
 from watersmeet.state.store import Store
 
 if TYPE_CHECKING:
@@ -184,7 +184,6 @@ class JoinWriter:
         ends = any(self._trigger.get(name) for name in ("availableNow", "once"))
         if left is not None and left.final and not ends:
             raise StateError(closed_for_good(store.root))
-        tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
         with checks.writable(location.spark):
             store.check()
             save_space(spark)
@@ -192,6 +191,8 @@ class JoinWriter:
             lease = take(store)
         try:
             warm_up(spark, chosen)
+            join = join.continued(described(store))
+            tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
             name, run = claim(store, description(tree), sink.output, sink.layout), uuid.uuid4().hex[:12]
             outputs = Outputs(
                 sink.written_by(name, run, durable),
@@ -287,6 +288,8 @@ class JoinWriter:
             check_jars(self.join.spark)
             path = absolute(self.join.spark, self._path())
             return DeltaSink(self.join.spark, path, self._sink_options(), self._partitions)
+        if self._format not in _CONSUMERS:
+            checks.known_format(self.join.spark, self._format)
         return FrameSink(_CONSUMERS.get(self._format, JoinWriter._save)(self))
 
     def _into_table(self, name: str) -> Sink:

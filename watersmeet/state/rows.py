@@ -1,8 +1,9 @@
 """The rows of a chunk, opened: its columns by name, its times, its sorted index.
 
 The file holds the event time as `ts` (int64 microseconds), the kept columns under their generated names, for count
-windows their content hashes or arrival ordinals, where several batches' are owed something the batch of each row, for
-results of inner joins that are traced the groups they came from, and for large chunks the sorted index.
+windows their content hashes or arrival ordinals, for as-of joins their content hashes, where several batches' are owed
+something the batch of each row, for results of inner joins that are traced the groups they came from, and for large
+chunks the sorted index.
 """
 
 from collections.abc import Callable
@@ -56,7 +57,7 @@ class Rows:
 
     @property
     def hashes(self) -> NDArray[np.int64]:
-        """The content hashes of a count-windowed stream's rows."""
+        """The content hashes of the rows, where they are kept; see `Writer`."""
         return self._batch.column(HASH).to_numpy()  # type: ignore[no-any-return]
 
     @property
@@ -71,12 +72,13 @@ class Rows:
         return self._batch.column(TIME).cast(self._time_type)
 
     def to_merge(self, came: int | None = None) -> pa.RecordBatch:
-        """Return the rows as a merge takes them: without sort orders or hashes, with the arrival ordinals.
+        """Return the rows as a merge takes them: without sort orders, with the arrival ordinals instead of hashes.
 
         Args:
             came: The last batch in which one of them came, if they are to come with their batches.
         """
-        kept = [name for name in without_orders(self._batch.schema.names) if name not in (HASH, ORDINAL, ARRIVAL)]
+        left_out = (ORDINAL, ARRIVAL) if self.ordinals is None else (HASH, ORDINAL, ARRIVAL)
+        kept = [name for name in without_orders(self._batch.schema.names) if name not in left_out]
         rows = self._batch.select(kept)
         if came is not None:
             arrivals = np.full(len(self), came) if self.arrivals is None else self.arrivals

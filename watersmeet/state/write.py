@@ -33,7 +33,8 @@ class Writer:
         batch: The batch.
         indexed: For each stream the columns that get sort orders.
         zoned: Likewise, zone maps.
-        hashed: The streams whose content hashes are kept, for the arrival order of count windows.
+        hashed: The streams whose content hashes are kept: for the arrival order of count windows until their rows are
+            numbered, and for as-of joins.
         arrivals: Whether merged rows keep the batch in which each of them came.
         again: Whether the name isn't unique: what is written again under it has a name of its own for each content.
     """
@@ -89,7 +90,7 @@ class Writer:
         return self._save(stream, cells, part, sealed=False)
 
     def merge(self, merge: Merge, part: int, dead: Mapping[str, Ints]) -> Chunk | None:
-        """Write several chunks of one stream as one, in canonical order: by time, then arrival.
+        """Write several chunks of one stream as one, in canonical order: by time, then arrival or content.
 
         Args:
             merge: The chunks.
@@ -104,7 +105,7 @@ class Writer:
         table = pa.concat_tables(parts, promote_options="default")  # rows of some runs may not have been traced
         if not table.num_rows:
             return None
-        keys = [(name, "ascending") for name in (TIME, ORDINAL) if name in table.schema.names]
+        keys = [(name, "ascending") for name in (TIME, ORDINAL, HASH) if name in table.schema.names]
         rows = table.sort_by(keys).combine_chunks().to_batches()[0]
         start, end = min(chunk.start for chunk in merge.chunks), max(chunk.end for chunk in merge.chunks)
         came = Arrived(min(c.arrived.first for c in merge.chunks), max(c.arrived.last for c in merge.chunks))

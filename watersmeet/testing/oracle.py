@@ -27,7 +27,22 @@ Predicate = Callable[[dict[str, Row]], bool | None]
 BEFORE_ALL = -(10**30)
 """A time before any other."""
 Verdict = Literal["rejected", "punctuation", "late", "denied", "accepted"]
-How = Literal["left", "semi", "anti", "full"]
+
+
+@dataclass(frozen=True)
+class AsOf:
+    """Asks a stream for the newest partner no later than the combination: the one with the greatest (ts, key).
+
+    Attributes:
+        tolerance: How much older than the combination it may be; None for any age.
+        left: Whether a combination without one is a result, too.
+    """
+
+    tolerance: int | None = None
+    left: bool = False
+
+
+How = Literal["left", "semi", "anti", "full"] | AsOf
 
 
 @dataclass(frozen=True)
@@ -46,10 +61,14 @@ class Count:
 
 @dataclass(frozen=True)
 class Hopping:
-    """Admits a tuple at T when some whole number k has `k*step < ts <= T <= k*step + size`."""
+    """Admits a tuple at T when some whole number k has `k*step < ts <= T <= k*step + size`.
+
+    Closed on the left, windows are `[start, end)` instead: `k*step <= ts <= T < k*step + size`.
+    """
 
     size: int
     step: int
+    closed: Literal["left", "right"] = "right"
 
 
 @dataclass(frozen=True)
@@ -132,6 +151,7 @@ class Member:
     ordinal: int
     row: Row
     batch: int
+    key: Any
 
 
 def join(
@@ -246,7 +266,7 @@ class _Intake:
         """Let a row take part in results, as the next of its stream."""
         mine = self.members[arrival.stream]
         rank = sum(map(len, self.members.values()))
-        mine.append(Member(self.time(arrival), rank, len(mine), arrival.row, arrival.batch))
+        mine.append(Member(self.time(arrival), rank, len(mine), arrival.row, arrival.batch, arrival.key))
         self.waiting.append(arrival)
 
     def next_watermark(self, idle: set[str]) -> int | None:
@@ -340,6 +360,9 @@ class _Join:
             case Count(rows):
                 arrived = bisect_right(self.ranks[i], last)
                 return arrived - member.ordinal <= rows
+            case Hopping(size, step, "left"):
+                k = member.ts // step  # the last window that starts at ts or before: all others end earlier
+                return k * step <= member.ts <= time < k * step + size
             case Hopping(size, step):
                 k = (member.ts - 1) // step  # the last window that starts before ts: all others end earlier
                 return k * step < member.ts <= time <= k * step + size
@@ -385,7 +408,8 @@ class _Outer:
     """The results of a join with optional streams.
 
     A *partner* of a combination of the required streams is a tuple of an optional stream that `on` and all windows
-    accept together with it. The combination is *closed* once the watermark has passed a member's window.
+    accept together with it; of an as-of stream it is no later than the combination, nor too old. The combination is
+    *closed* once the watermark has passed a member's window, or, if nothing but as-of partners is asked for, its time.
     """
 
     def __init__(
@@ -426,8 +450,8 @@ class _Outer:
         return ((ids, time) for ids, time in self.results(lambda rows: True) if ids[missing] is None)
 
     def decided(self, by_name: Mapping[str, Member]) -> bool:
-        """Whether results of a combination can be told: of a single optional stream any partner will do."""
-        alone = len(self.optional) == 1 and self.how[self.optional[0].name] != "anti"
+        """Whether results of a combination can be told: of a single left, semi or full stream any partner does."""
+        alone = len(self.optional) == 1 and self.how[self.optional[0].name] in ("left", "semi", "full")
         return self.closed(by_name) or (alone and bool(self.partners(self.optional[0], by_name)))
 
     def shown(self, stream: Stream, by_name: Mapping[str, Member]) -> Sequence[Member | None]:
@@ -440,6 +464,9 @@ class _Outer:
                 return [None] if partners else []
             case "anti":
                 return [] if partners else [None]
+            case AsOf() as asked:
+                newest = sorted(partners, key=lambda member: (member.ts, member.key))[-1:]
+                return newest or ([None] if asked.left else [])
 
     def partners(self, stream: Stream, by_name: Mapping[str, Member]) -> list[Member]:
         """The partners that a combination has in an optional stream."""
@@ -451,12 +478,22 @@ class _Outer:
             for member in self.members[stream.name]
             if (holds is None or holds({**rows, stream.name: member.row}))
             and join.admitted((*by_name.values(), member))
+            and self.in_time(stream, member, max(required.ts for required in by_name.values()))
         ]
+
+    def in_time(self, stream: Stream, member: Member, time: int) -> bool:
+        """Whether a tuple of an optional stream is of a time that a combination at `time` asks for."""
+        match self.how[stream.name]:
+            case AsOf(tolerance):
+                return member.ts <= time and (tolerance is None or time - member.ts <= tolerance)
+        return True
 
     def closed(self, by_name: Mapping[str, Member]) -> bool:
         """Whether no tuple that may still come can be a partner: all later ones are at or after the watermark."""
         if self.ended or self.watermark is None:
             return self.ended
+        if all(isinstance(how, AsOf) for how in self.how.values()):
+            return self.watermark > max(member.ts for member in by_name.values())
         join = _Join(self.required, [self.members[stream.name] for stream in self.required])
         time = max(self.watermark, *(member.ts for member in by_name.values()))
         members = enumerate(by_name.values())

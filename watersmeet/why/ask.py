@@ -13,7 +13,7 @@ from watersmeet.kernel.hop import Hops
 from watersmeet.kernel.steps import step
 from watersmeet.why.answer import Answer, Batches
 from watersmeet.why.asked import Asked, listed
-from watersmeet.why.judged import Decide, Judged, Seen, block_of, longer
+from watersmeet.why.judged import Compute, Decide, Judged, Seen, block_of, longer
 from watersmeet.why.kept import Anywhere, Kept
 from watersmeet.why.lookup import Lookup
 from watersmeet.why.outer import OuterVerdicts
@@ -57,6 +57,7 @@ class Query(Ground):
         outputs: What it has put out.
         history: The progress of its batches, the last ones.
         decide: Lets Spark decide what only Spark can; None where there is none.
+        compute: Lets Spark compute what only Spark can; None where there is none.
     """
 
     kept: Kept
@@ -65,13 +66,14 @@ class Query(Ground):
     outputs: Outputs = field(default_factory=Outputs)
     history: Sequence[Mapping[str, Any]] = ()
     decide: Decide | None = None
+    compute: Compute | None = None
 
     @cached_property
     def judged(self) -> Judged:
         """See Ground."""
         query = self.kept.decided
         hops = Hops(query, self.kept.table, self.duck, AnswerCache(), self.clock, Anywhere(), "why")
-        return Judged(query, hops, Voice(self.kept.query, self.duck), self.kept.as_of, self.decide)
+        return Judged(query, hops, Voice(self.kept.query, self.duck), self.kept.as_of, self.decide, self.compute)
 
     @property
     def optional(self) -> Stored:

@@ -19,7 +19,8 @@ from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
 from watersmeet.retention import Moment
-from watersmeet.retention.windows import first_kept
+from watersmeet.retention.superseded import superseding
+from watersmeet.retention.windows import first_kept, first_open
 from watersmeet.state import deleted
 from watersmeet.state import manifest as manifests
 from watersmeet.state.manifest import Manifest
@@ -142,10 +143,12 @@ class Kept:
     def holds_all(self, stream: int, times: Ints) -> NDArray[np.bool_]:
         """Tell at which times all tuples of a stream are still there that a result at or after them may have.
 
-        It is so where streams are optional: there nothing but windows lets stored tuples go, and what was not stored
-        matches nothing.
+        It is so where streams are optional: there nothing but windows lets stored tuples go, and newer ones in as-of
+        streams, and what was not stored matches nothing.
         """
         kept: NDArray[np.bool_] = self.query.streams[stream].window.earliest(times) >= self.first[stream]
+        if self.state.settled is not None and stream in superseding(self.query):
+            kept &= times >= first_open(self.query, self.state.settled)
         return kept | self.is_whole(stream)
 
     def is_whole(self, stream: int) -> bool:

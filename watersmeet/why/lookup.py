@@ -12,6 +12,7 @@ from watersmeet.engine.sides import text_of
 from watersmeet.model.query import StreamSpec
 from watersmeet.model.windows import Hopping
 from watersmeet.retention.closing import Closings
+from watersmeet.retention.superseded import superseding
 from watersmeet.show import plain
 from watersmeet.state.rows import TIME
 from watersmeet.why.answer import Batches, Fate, Tuple
@@ -152,6 +153,8 @@ class Lookup:
             yield f"Tuples up to {self.voice.time(limit, asked.stream)} have been purged."
         elif spec.window.rows is not None:
             yield f"All but about the last {spec.window.rows} rows have been purged."
+        if asked.stream in superseding(query):
+            yield "Tuples that a newer one stands in for have been purged."
         if not query.optional and Closings(query).possible(asked.stream):
             yield "What can match nothing any more has been purged."
         tests = [spec.hidden[test.holds - len(spec.schema)].text for test in spec.tests]

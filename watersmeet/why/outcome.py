@@ -22,10 +22,11 @@ class Partners:
     Attributes:
         count: How many there are.
         whole: Whether there were no others, which are no longer there.
-        first: The earliest, in words.
+        first: The earliest, in words; of an as-of stream the newest, which is the only one that counts.
         time: Its event time.
         came: In which batch the first of them came that came; None for static inputs.
         stopped: Why they could not be looked for; empty if they could.
+        newest: Whether the stream is an as-of stream.
     """
 
     count: int
@@ -34,6 +35,7 @@ class Partners:
     time: int | None = None
     came: Batches | None = None
     stopped: str = ""
+    newest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,10 @@ class OptionalStreams(ABC):
     def survey(self, seen: Sequence[Seen]) -> Survey:
         """Return what becomes of combinations that have some tuples, which may be of any streams, but not of all."""
 
+    @abstractmethod
+    def is_newest(self, seen: Sequence[Seen], partner: Seen) -> bool:
+        """Tell whether a partner in an as-of stream is the newest that a combination has, or is like that one."""
+
     def would_find(self, asked: Asked) -> bool:
         """Tell whether a tuple would be found if it could still be part of a combination that is not closed."""
         return True
@@ -106,16 +112,23 @@ def gives(query: Query, count: Mapping[int, int], whole: Mapping[int, bool], clo
     hows = query.optional
     if any(how == "anti" and count[at] for at, how in hows.items()):
         return "nothing"
-    if len(hows) == 1 and any(count.values()):
+    if not waits(query) and any(count.values()):
         return "results"
     if any(how == "semi" and not count[at] and query.streams[at].table and whole[at] for at, how in hows.items()):
         return "nothing"
     if not closed:
         return "open" if all(whole.values()) else "unknown"
-    lacking = [at for at, how in hows.items() if how != "left" and not count[at]]
-    if any(hows[at] == "semi" and whole[at] for at in lacking):
+    if not all(whole[at] for at in query.as_of):  # [!] a newer partner than those still there may be gone
+        return "unknown"
+    lacking = [at for at, how in hows.items() if how not in ("left", "asof left") and not count[at]]
+    if any(hows[at] in ("semi", "asof") and whole[at] for at in lacking):
         return "nothing"
     return "results" if all(whole[at] for at in lacking) else "unknown"
+
+
+def waits(query: Query) -> bool:
+    """Tell whether no result comes before its combination is closed."""
+    return [*query.optional.values()] not in (["left"], ["semi"])
 
 
 def results(query: Query, count: Mapping[int, int], named: Sequence[int] = ()) -> int:

@@ -8,7 +8,7 @@ from watersmeet.model.query import Query
 from watersmeet.why.answer import Batches, Check, Combination, Tuple
 from watersmeet.why.asked import Asked, listed
 from watersmeet.why.judged import Seen
-from watersmeet.why.outcome import Closing, Gives, Partners, Survey, gives, results
+from watersmeet.why.outcome import Closing, Gives, Partners, Survey, gives, results, waits
 from watersmeet.why.outputs import Results
 from watersmeet.why.spoken import Subject, has_partners, likely, open_until, surveyed
 from watersmeet.why.verdict import NEVER, Ground, Member, all_of, joined, many
@@ -113,6 +113,9 @@ class OuterVerdicts:
         left = [test.says for test in tests if test.holds == "unknown"]
         if left:
             return Side(named, None, tests, (f"It can't be told whether {name} is a partner{of}: {left[0]}.",))
+        whole = {there.stream for there in seen} == {*self._query.members}
+        if whole and named.asked.stream in self._query.as_of and not self.ground.optional.is_newest(seen, named.seen):
+            return Side(named, False, tests, (f"{name} is not the newest partner{of}.",))
         return Side(named, True, tests, (f"{name} is a partner{of}.",))
 
     # -- a tuple of each required stream
@@ -177,7 +180,7 @@ class OuterVerdicts:
     def _came(self, given: Given, seen: Sequence[Seen]) -> Batches | None:
         """Return the batch of a combination's first result."""
         first = [partners.came for partners in given.partners.values() if partners.count]
-        if len(given.partners) == 1 and first:  # it did not wait
+        if not waits(self._query) and first:
             return None if first[0] is None else latest([*(there.batches for there in seen), first[0]])
         return given.closing.batches
 
@@ -205,7 +208,7 @@ class OuterVerdicts:
         """Return the first reason why there is no result."""
         hows = self._query.optional
         met = [at for at in has if hows[at] == "anti" and given.partners[at].count]
-        return has[(met or [at for at in has if hows[at] == "semi" and not given.partners[at].count])[0]]
+        return has[(met or [at for at in has if hows[at] in ("semi", "asof") and not given.partners[at].count])[0]]
 
     def _results(self, given: Given, subject: Subject, seen: Sequence[Seen]) -> str:
         """Return how many results a combination gives; of a single one when and where."""

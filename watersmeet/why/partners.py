@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from watersmeet.engine.closing import is_closed
+from watersmeet.engine.asof import NONE as NO_ROW
+from watersmeet.engine.asof import Newest
+from watersmeet.engine.closing import closing_times, is_closed
 from watersmeet.engine.outer import AT, alone, partner_step
 from watersmeet.errors import PredicateError
-from watersmeet.kernel.owed import ALL
+from watersmeet.kernel.owed import ALL, NEWEST
 from watersmeet.kernel.partials import Partials, concat
 from watersmeet.kernel.steps import step
 from watersmeet.why.answer import Batches
@@ -54,14 +56,25 @@ class Stored(OptionalStreams):
             return Partners(0, False, stopped=str(error).rstrip("."))
         if not found:
             return Partners(0, whole)
+        if optional in self.judged.query.as_of:
+            newest = self.kept.at(int(self._newest(found, 1, optional).row[0]))
+            return Partners(1, whole, self._told(newest), newest.ts, newest.batches, newest=True)
         refs = np.concatenate([part.rows[optional] for part in found])
         times = np.concatenate([part.times[optional] for part in found])
         first = self.kept.at(int(refs[np.argmin(times)]))
         return Partners(len(refs), whole, self._told(first), first.ts, self.kept.first_came(refs))
 
+    def is_newest(self, seen: Sequence[Seen], partner: Seen) -> bool:
+        """See OptionalStreams."""
+        block, stream = block_of(self.judged.query, seen), partner.stream
+        newest = self._newest(list(self._met(block, stream)), 1, stream)
+        content = self.judged.hops.contents(np.array([partner.ref]))
+        return bool(newest.ts[0] == partner.ts and newest.content[0] == content[0])
+
     def closing(self, seen: Sequence[Seen]) -> Closing:
         """See OptionalStreams."""
-        state, deadline = self.kept.state, int(block_of(self.judged.query, seen).deadline[0])
+        query, state = self.judged.query, self.kept.state
+        deadline = int(closing_times(query, block_of(query, seen))[0])
         closed = is_closed(deadline, state.settled)
         batches = self._closed_in(deadline, latest([there.batches for there in seen])) if closed else None
         return Closing(closed, deadline, state.watermark, batches)
@@ -89,8 +102,17 @@ class Stored(OptionalStreams):
     def _met(self, block: Partials, optional: int) -> Iterator[Partials]:
         """Yield pairs of a combination and a partner; they note the combination's position."""
         block.noted[AT] = np.arange(len(block))
-        found = self.judged.hops.hop(block, partner_step(self.judged.query, optional, ALL))
+        role = NEWEST if optional in self.judged.query.as_of else ALL
+        found = self.judged.hops.hop(block, partner_step(self.judged.query, optional, role))
         return filter(len, map(self.judged.passing, found))
+
+    def _newest(self, pairs: Sequence[Partials], combinations: int, stream: int) -> Newest:
+        """Return the newest partners of combinations among some pairs."""
+        newest = Newest(combinations)
+        for part in pairs:
+            rows = part.rows[stream]
+            newest.offer(part.noted[AT], part.times[stream], self.judged.hops.contents(rows), rows)
+        return newest
 
     def _told(self, partner: Seen) -> str:
         """Return a partner in words."""
@@ -121,13 +143,14 @@ class Stored(OptionalStreams):
         if found is None:
             return Survey(whole=whole)
         count, mine = self._counted(found, named)
+        ends = closing_times(query, found)
         kept = {at: self.kept.holds_all(at, found.high) for at in query.optional}
         told = Counter[Gives]()
         put_out = 0
         for number in np.flatnonzero(mine).tolist():
             own = {at: int(partners[number]) for at, partners in count.items()}
             all_there = {at: bool(there[number]) for at, there in kept.items()}
-            given = gives(query, own, all_there, is_closed(int(found.deadline[number]), settled))
+            given = gives(query, own, all_there, is_closed(int(ends[number]), settled))
             told[given] += 1
             put_out += results(query, own, [*named]) if given == "results" else 0
         return Survey(told.total(), put_out, told["open"], told["unknown"], whole)
@@ -137,6 +160,13 @@ class Stored(OptionalStreams):
         count, mine = dict[int, Ints](), np.ones(len(found), bool)
         for at in self.judged.query.optional:
             pairs = list(self._met(found, at))
+            if at in self.judged.query.as_of:
+                newest = self._newest(pairs, len(found), at)
+                count[at] = (newest.row != NO_ROW).astype(np.int64)
+                if at in named:
+                    own = self.kept.at(named[at])
+                    mine &= (newest.ts == own.ts) & (newest.content == self.judged.hops.contents(np.array([own.ref])))
+                continue
             places = np.concatenate([NONE, *(part.noted[AT] for part in pairs)])
             count[at] = np.bincount(places, minlength=len(found))
             if at in named:

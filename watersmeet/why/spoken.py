@@ -39,6 +39,11 @@ class Subject:
         return "they" if self.several else "it"
 
     @property
+    def possessive(self) -> str:
+        """`its` or `their`."""
+        return "their" if self.several else "its"
+
+    @property
     def gives(self) -> str:
         """`gives` or `give`."""
         return "give" if self.several else "gives"
@@ -80,6 +85,8 @@ def has_partners(subject: Subject, name: str, partners: Partners, closed: bool) 
     still = "" if partners.whole else f" that {'is' if one else 'are'} still stored"
     if not partners.count:
         return f"{has} no partner in {name}{still}{'' if closed else ' so far'}"
+    if partners.newest:
+        return f"{subject.possessive} newest partner in {name}{still} is that {partners.first}"
     first = f", {'' if one else 'the first '}{partners.first}" if partners.first else ""
     return f"{has} {'a partner' if one else many(partners.count, 'partner')} in {name}{still}{first}"
 
@@ -134,11 +141,11 @@ def surveyed(survey: Survey, number: int, missing: Sequence[str], members: Seque
 
 
 def likely(query: Query) -> Iterator[str]:
-    """Yield why a tuple of the only required stream most likely gave no result; nothing if each gives one."""
-    partners = {"anti": "a partner", "semi": "no partner"}
+    """Yield why a tuple of the only required stream that is not there gave no result; nothing if each gives one."""
+    partners = {"anti": "a partner", "semi": "no partner", "asof": "no partner"}
     had = [f"{partners[how]} in {query.streams[at].name}" for at, how in query.optional.items() if how in partners]
     if had:
-        yield f"If it came and was taken, it most likely had {' or '.join(had)}."
+        yield f"Either it never arrived or, if it came and was taken, it most likely had {' or '.join(had)}."
 
 
 def _give(survey: Survey) -> str:
