@@ -115,6 +115,21 @@ def test_in() -> None:
     assert joins(found) == [("anti", "r", f"({same}) AND (r.y = 1)")]
 
 
+def test_not_before_the_operand_denies_in() -> None:
+    assert joins(parsed("WHERE NOT orders.x IN (SELECT id FROM payments)"))[0][0] == "anti"
+    assert joins(parsed("WHERE NOT orders.x NOT IN (SELECT id FROM payments)"))[0][0] == "semi"
+
+
+def test_distinct_from_begins_no_clause() -> None:
+    found = parsed(
+        "LEFT JOIN payments ON payments.id IS NOT DISTINCT FROM orders.id WHERE orders.x IS DISTINCT FROM 1 AND EXISTS "
+        "(SELECT 1 FROM refunds WHERE refunds.id IS DISTINCT FROM orders.id)"
+    )
+    assert joins(found)[0][2] == "payments.id IS NOT DISTINCT FROM orders.id"
+    assert joins(found)[1][2] == "refunds.id IS DISTINCT FROM orders.id"
+    assert found.where == "orders.x IS DISTINCT FROM 1"
+
+
 def test_exists_of_an_array_is_a_function() -> None:
     found = parsed("WHERE exists(orders.tags, tag -> tag = 'x')")
     assert joins(found) == []
@@ -139,6 +154,8 @@ ONE = "asks one stream"
         ("WHERE (orders.x IN (SELECT id FROM payments))", APART),
         ("WHERE orders.x IN (SELECT id FROM payments) IS NULL", APART),
         ("WHERE IN (SELECT id FROM payments)", APART),
+        ("WHERE orders.y = 1 OR orders.x IN (SELECT id FROM payments)", APART),
+        ("JOIN (payments JOIN refunds ON TRUE) ON TRUE", "one after the other, without parentheses"),
         (f"WHERE EXISTS (SELECT 1 FROM payments, refunds WHERE {MATCH})", ONE),
         (f"WHERE EXISTS (SELECT 1 FROM payments JOIN refunds ON {MATCH})", ONE),
         ("WHERE orders.x IN (SELECT 1)", ONE),

@@ -22,7 +22,7 @@ def inputs(spark: SparkSession) -> dict[str, DataFrame]:
     a = "SELECT id, timestamp_seconds(1700000000 + 60 * id) AS ts, CAST(IF(id = 4, NULL, id % 5) AS INT) AS k, "
     a += "id % 3 AS x, concat('n', id % 4) AS name FROM range(8)"
     b = "SELECT id + 100 AS id, timestamp_seconds(1700000010 + 50 * id) AS ts, "
-    b += "CAST(IF(id = 2, NULL, id % 4) AS INT) AS k, IF(id = 3, NULL, id % 2) AS y FROM range(7)"
+    b += "CAST(IF(id = 2, NULL, id % 4) AS INT) AS k, IF(id = 3, NULL, id % 2) AS y, id > 3 AS f FROM range(7)"
     c = "SELECT id + 200 AS id, timestamp_seconds(1700000020 + 40 * id) AS ts, CAST(id % 6 AS INT) AS k, id % 2 AS z "
     made = {"a": spark.sql(a), "b": spark.sql(b), "c": spark.sql(f"{c} FROM range(6)")}
     for name, frame in made.items():
@@ -68,6 +68,12 @@ STATEMENTS = [
     TWO + "FULL JOIN b {0} ON a.k = b.k WHERE a.x = 1",
     TWO + "FULL JOIN b {0} ON a.k = b.k WHERE b.y BETWEEN 1 AND 2",
     TWO + "FULL JOIN b {0} ON a.k = b.k WHERE b.y = a.x",
+    ALONE + "LEFT JOIN b {0} ON a.x > 0 = b.k > 0 WHERE b.k > 0 IS NULL",
+    ALONE + "LEFT JOIN b {0} ON (a.x > 0) = b.f WHERE b.f",
+    TWO + "FULL JOIN b {0} ON a.k = b.k WHERE 1 = 0",
+    TWO + "LEFT JOIN b {0} ON a.k IS NOT DISTINCT FROM b.k WHERE a.x IS DISTINCT FROM b.y",
+    ALONE + "WHERE NOT a.k IN (SELECT k FROM b {0} WHERE b.k IS NOT NULL)",
+    ALONE + "WHERE NOT a.k NOT IN (SELECT k FROM b {0})",
     # USING
     "SELECT k, a.id AS a_id, b.id AS b_id FROM a {0} LEFT JOIN b {0} USING (k) WHERE k > 1",
     "SELECT k, a.id AS a_id, b.id AS b_id FROM a {0} RIGHT JOIN b {0} USING (k)",
@@ -120,6 +126,20 @@ def test_as_of_joins_give_what_duckdb_gives(inputs: Any, asked: tuple[str, str])
     assert len(wanted) > 1
 
 
+def test_what_follows_an_as_of_join_does_not_choose_its_partner(spark: SparkSession) -> None:
+    """Nor do windows that follow from one condition limit what the next may match."""
+    rows = "SELECT 1 AS k, timestamp_seconds(1700000000 + 60 * {}) AS ts, {} AS x"
+    frames = {name: spark.sql(rows.format(minute, 0)) for name, minute in (("t", 5), ("c", 9), ("far", 300))}
+    frames["q"] = spark.sql(rows.format(4, 1)).union(spark.sql(rows.format(8, 2)))
+    for joined in ("JOIN c ON c.k = t.k", ", c WHERE c.k = t.k", "LEFT JOIN c ON c.k = t.k", "JOIN c USING (k)"):
+        found = wm.sql(f"SELECT q.x AS x FROM t ASOF JOIN q ON q.k = t.k {joined}", frames, time="ts").toDF()
+        assert [row.x for row in found.collect()] == [1]
+    near = "LEFT JOIN c ON c.ts BETWEEN t.ts AND t.ts + INTERVAL 10 MINUTES LEFT JOIN far ON far.k = c.k"
+    for window in ("", "[RANGE 1 HOUR]"):
+        found = wm.sql(f"SELECT far.k AS k FROM t {near}".replace("c ON", f"c {window} ON"), frames, time="ts").toDF()
+        assert [row.k for row in found.collect()] == [1]
+
+
 def test_commas_follow_the_sessions_setting(spark: SparkSession, inputs: Any) -> None:
     statement = THREE + ", b {0} RIGHT JOIN c {0} ON c.k = b.k WHERE a.x = 1"
     spark.conf.set("spark.sql.ansi.relationPrecedence", "true")
@@ -161,8 +181,11 @@ def test_on_says_what_partners_are_whatever_it_names(spark: SparkSession, inputs
         wm.join(a, b, how={"b": "left"}, on={"b": "a.k = b.k"}, where="b.y = 1")
     with pytest.raises(wm.DefinitionError, match="give where, on and select as strings"):
         wm.join(a, b, how={"b": "left"}, on={"b": a.k == b.k}, untrusted=True)
-    with pytest.raises(wm.SqlError, match="the condition is empty"):
-        wm.join(a, b, how={"b": "left"}, on={"b": " "})
+    for empty in (" ", None):
+        with pytest.raises(wm.DefinitionError, match="there is no condition; write 'TRUE' if all match"):
+            wm.join(a, b, how={"b": "left"}, on={"b": empty})  # type: ignore[dict-item]
+    with pytest.raises(wm.DefinitionError, match=r"on=\{'b': \.\.\.\} must be a string such as"):
+        wm.join(a, b, how={"b": "left"}, on={"b": 5})  # type: ignore[dict-item]
 
 
 def apart(one: str, two: str) -> str:

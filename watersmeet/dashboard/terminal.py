@@ -102,7 +102,10 @@ def _figures(figures: Sequence[Figure]) -> RenderableType:
 def _join(join: JoinView, width: int) -> Iterator[RenderableType]:
     name = f" (join '{join.name}')" if join.name else ""
     yield _titled(
-        f"Streams, last batch{name}", _text(join.where, style="dim"), _text(join.watermark), _table(join.streams, width)
+        f"Streams, last batch{name}",
+        _text(" ".join(join.where.split()), style="dim"),
+        _text(join.watermark),
+        _table(join.streams, width),
     )
     if join.funnel:
         heading = f"Where pairs go, last batch; bars on a logarithmic scale{name}"

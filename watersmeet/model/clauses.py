@@ -150,9 +150,12 @@ def _asked(text: str, tokens: list[Token], at: int) -> Clause:
     """Return what a condition asks that is a subquery from `at` on."""
     word, negated = _word(tokens[at]), at > 0 and _word(tokens[at - 1]) == "NOT"
     operand, subquery = tokens[: at - negated], tokens[at + 1 :]
+    if word == "IN" and operand and _word(operand[0]) == "NOT":  # NOT x IN (..) is NOT (x IN (..))
+        operand, negated = operand[1:], not negated
     ends = [place for place, token in outside(subquery) if token.token_type is TokenType.R_PAREN]
     apart = at in {place for place, _ in outside(tokens)} and ends[:1] == [len(subquery) - 1]
-    if not apart or bool(operand) != (word == "IN"):
+    several = any(_word(token) == "OR" for _, token in outside(operand))
+    if not apart or several or bool(operand) != (word == "IN"):
         problem = f"{word} (SELECT ..) must be one of the conditions that AND joins, and not in parentheses"
         raise _error(text, tokens, f"{problem}; put an OR beside it in parentheses.")
     item, stream, condition = _select(text, tokens, subquery[1:-1], word)
@@ -170,7 +173,7 @@ def _select(
     text: str, whole: Sequence[Token], inner: Sequence[Token], word: str
 ) -> tuple[Sequence[Token], list[Token], str]:
     """Return what a subquery selects, its stream, and its condition."""
-    words = {_word(token): place for place, token in outside(inner) if _word(token) in ("SELECT", "FROM", "WHERE")}
+    words = {_word(inner[at]): at for at, _ in outside(inner) if is_clause(inner, at)}
     begin, where = words.get("FROM", len(inner)), words.get("WHERE", len(inner))
     stream, on = list(inner[begin + 1 : where]), inner[where + 1 :]
     several = any(token.token_type is TokenType.COMMA or _word(token) == "JOIN" for _, token in outside(stream))
@@ -199,6 +202,13 @@ def outside(tokens: Sequence[Token]) -> list[tuple[int, Token]]:
             places.append((at, token))
         depth += token.token_type in OPEN
     return places
+
+
+def is_clause(tokens: Sequence[Token], at: int) -> bool:
+    """Tell whether a token begins a clause; the FROM of `IS DISTINCT FROM` doesn't."""
+    before = [_word(token) for token in tokens[max(0, at - 2) : at]]
+    compares = before[1:] == ["DISTINCT"] and before[0] in ("IS", "NOT")
+    return _word(tokens[at]) in ("SELECT", "FROM", "WHERE") and not compares
 
 
 def _is_word(tokens: Sequence[Token], at: int, word: str) -> bool:

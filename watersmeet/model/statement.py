@@ -8,7 +8,17 @@ from itertools import zip_longest
 from sqlglot.tokenizer_core import Token, TokenType
 
 from watersmeet.errors import DefinitionError, SqlError
-from watersmeet.model.clauses import CLOSE, OPEN, QUOTED, Clause, JoinKind, outside, split_joins, split_subqueries
+from watersmeet.model.clauses import (
+    CLOSE,
+    OPEN,
+    QUOTED,
+    Clause,
+    JoinKind,
+    is_clause,
+    outside,
+    split_joins,
+    split_subqueries,
+)
 from watersmeet.model.declared import Constraint, Punctuations
 from watersmeet.model.duration import microseconds
 from watersmeet.model.promise_words import WINDOW, parse_promise
@@ -143,12 +153,12 @@ def _compared(clause: Clause, stream: str) -> str:
 def _clauses(text: str, tokens: Sequence[Token]) -> dict[str, list[Token]]:
     clauses: dict[str, list[Token]] = {}
     depth, current = 0, ""
-    for token, after in zip_longest(tokens, tokens[1:]):
+    for at, (token, after) in enumerate(zip_longest(tokens, tokens[1:])):
         word = token.text.upper()
         depth += (token.token_type in OPEN) - (token.token_type in CLOSE)
         if depth == 0 and current in ("FROM", "WHERE"):
             _refuse(text, clauses[current], token, after)
-        if depth == 0 and word in ("SELECT", "FROM", "WHERE") and token.token_type not in QUOTED:
+        if depth == 0 and is_clause(tokens, at):
             if word in clauses or (word == "SELECT") != (not clauses) or (word == "WHERE" and "FROM" not in clauses):
                 raise SqlError(f"{word} was not expected here.", text, token.start, token.end + 1)
             current = word
@@ -223,6 +233,8 @@ def _commas(text: str, tokens: Sequence[Token], missing: str) -> list[list[Token
 def _stream(text: str, tokens: Sequence[Token], streams: Mapping[str, object]) -> SourceStream:
     if tokens[0].token_type is TokenType.L_PAREN:
         problem = "A subquery can't be a stream: make it a frame, and give it a name in streams."
+        if len(tokens) < 2 or tokens[1].text.upper() != "SELECT":
+            problem = "Streams are joined one after the other, without parentheses around some of them."
         raise SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)
     key, rest = _named(text, tokens[0], streams), tokens[1:]
     for token in (t for _, t in outside(rest) if t.text.upper() in ("ON", "USING") and t.token_type not in QUOTED):

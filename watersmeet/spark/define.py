@@ -139,6 +139,9 @@ def define(
     where = conditions.where
     if not isinstance(where, Column):
         check_text("where", where, "a.x < b.y", "combine conditions with AND, and columns with &")
+    for name, condition in (conditions.on or {}).items() if isinstance(conditions.on, Mapping) else ():
+        if not isinstance(condition, Column):
+            _check_condition(name, condition)
     columns = check_select(select)
     called, strategy, identity, spill = checked(options.predicates), options.strategy, options.identity, options.spill
     if strategy is not None and not isinstance(strategy, Strategy):
@@ -183,6 +186,17 @@ def define(
     made = Join(full, frames, chosen, sequence, computed, inner, read, told, purge_every, remembered, spill, identity)
     check_spill(made)
     return made
+
+
+def _check_condition(name: str, condition: object) -> None:
+    """Check what is to be a text that says what a stream's matches are.
+
+    Raises:
+        DefinitionError: If it is none, or empty.
+    """
+    if condition is None or not str(condition).strip():
+        raise DefinitionError(f"on={{{name!r}: {condition!r}}}: there is no condition; write 'TRUE' if all match.")
+    check_text(f"on={{{name!r}: ...}}", condition, "b.id = a.id", "combine conditions with AND, and columns with &")
 
 
 def _check_on(read: Where, asked: Asked, query: Query) -> None:

@@ -67,6 +67,11 @@ class Draft:
         """Whether it is a full join, to which nothing can be added."""
         return "full" in self.how.values()
 
+    @property
+    def is_as_of(self) -> bool:
+        """Whether only the newest partner counts in some stream."""
+        return any(kind in ("asof", "asof left") for kind in self.how.values())
+
     def lacks(self, names: Collection[str]) -> bool:
         """Tell whether results may lack one of some streams of the statement."""
         return any(name in self.paths and (self.is_full or self.root(name) in self.how) for name in names)
@@ -150,14 +155,17 @@ class _Builder:
         return self._open(one).times(self._open(two))
 
     def _open(self, draft: Draft) -> Draft:
-        """Return a draft to which streams can be added."""
-        return self._nested(draft) if draft.is_full else draft
+        """Return a draft to which streams can be added that every result has.
+
+        [!] Not to an as-of join: its partners are those before the streams that stand before it, not before all.
+        """
+        return self._nested(draft) if draft.is_full or draft.is_as_of else draft
 
     def _joined(self, draft: Draft, joined: Joined) -> Draft:
         """Return a draft to which one more stream is joined."""
         name, (on, merged) = joined.stream.name, self._condition(draft, joined)
         right = Draft.of(name, self._sources[name])
-        draft = self._open(draft)
+        draft = self._open(draft) if draft.is_full or joined.kind == "inner" else draft
         if joined.kind in ("right", "full"):
             return self._either_side(draft, right, joined, on, merged)
         if draft.lacks(self._names(draft.times(right)).streams(on)):
@@ -206,15 +214,19 @@ class _Builder:
     # -- joins within joins
 
     def _nested(self, draft: Draft) -> Draft:
-        """Return a draft as a single stream, a join of its own, whose window is the widest of its streams'."""
+        """Return a draft as a single stream, a join of its own, whose window is the widest that its streams were given.
+
+        [!] Windows that follow from conditions say nothing of the streams that are yet to be joined.
+        """
         if len(draft.streams) == 1:
             return draft
         inner = self._defined(draft, None, None, self._options.inside)
         name = "_".join(draft.streams)
         while name.lower() in {known.lower() for known in self._sources}:
             name += "_"
-        spans = [spec.window.span for spec in inner.query.streams if spec.window.span is not None]
-        nested = stream(name, inner, window=Sliding(max(spans)) if spans else None)
+        windows = [one._ws_part.window for one in draft.streams.values() if not one._ws_part.table]
+        spans = [window.span for window in windows if window.span is not None]
+        nested = stream(name, inner, window=Sliding(max(spans)) if len(spans) == len(windows) else None)
         return Draft(
             {name: nested}, paths={of: f"{name}.{path}" for of, path in draft.paths.items()}, merged=draft.merged
         )
@@ -253,7 +265,7 @@ class _Builder:
         parts = conjuncts_of(parse(self._spark, statement.where))
         texts = {part: Text(statement.where).of(part) for part in parts}
         draft = reduce(self._with_required, parts, draft)
-        late = [part for part in parts if draft.lacks(self._names(draft).streams(texts[part]))]
+        late = [part for part in parts if draft.is_full or draft.lacks(self._names(draft).streams(texts[part]))]
         if not late:
             return replace(draft, where=(statement.where, *draft.where)), None
         early = tuple(texts[part] for part in parts if part not in late)
@@ -284,7 +296,9 @@ class _Builder:
             part: The condition.
             others: What else the statement asks of results; it must not name the stream.
         """
-        value = part.children[0] if part.kind == "IsNull" else part
+        if part.kind != "IsNull":
+            return None
+        (value,) = part.children
         asked = self._resolve(draft)(value.names) if value.kind == ATTRIBUTE else None
         if asked is None or value.names[-1].lower() != asked.column or draft.how.get(asked.stream) != "left":
             return None
