@@ -54,6 +54,8 @@ FIELDS: Mapping[str, str] = {
     "streams.<stream>.neededDelayMs": "the delay that would have kept its late rows; empty if none would",
     "streams.<stream>.neededDelayMs.p99": "that for 99 % of them",
     "streams.<stream>.neededDelayMs.max": "that for all of them",
+    # -- the watermark
+    "watermark": "the join's watermark after the batch; None until every stream has had a row",
     "settled": "up to where tuples may leave: the watermark, unless something is owed",
     "heldBackBy": "the stream whose watermark is furthest behind; if state grows, look there first",
     "idle": "streams that don't hold the watermark because they are silent",
