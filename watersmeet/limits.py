@@ -22,6 +22,8 @@ class Limits:
         hash_row: To hash a row, where it joins by an equality.
         hash_pair: To find a pair, there.
         pair: To expand and test a candidate pair without such a join.
+        tail_rows: Where only the newest partner counts, rows that are looked at first, of those that a chunk proposes;
+            eight times as many each time that it isn't among them.
         narrow: Where a smaller share of a block probes a chunk, the rest of the block is left out first.
         stream_rows: Rows of a DuckDB join that are fetched at once.
         matrix_cells: Pairs that a predicate of form `matrix` is asked about at once.
@@ -58,6 +60,7 @@ class Limits:
     hash_row: float = 100e-9
     hash_pair: float = 20e-9
     pair: float = 60e-9
+    tail_rows: int = 4
     narrow: float = 0.5
     stream_rows: int = 1 << 16
     matrix_cells: int = 1 << 20

@@ -371,3 +371,17 @@ def test_the_newest_is_the_same_in_whatever_order_partners_are_offered() -> None
         chosen.add((*newest.ts.tolist(), *newest.content.tolist()))
     best = [max(zip(*partners[1:, partners[0] == at], strict=True)) for at in range(5)]
     assert chosen == {(*(ts for ts, _ in best), windows.NEVER, *(content for _, content in best), windows.NEVER)}
+
+
+@pytest.mark.parametrize("tie", ["{0}.k = {1}.k", "{0}.x < {1}.x", "near({0}.x, {1}.x)"])
+@pytest.mark.parametrize(("tail_rows", "few"), [(4, True), (1 << 40, False)])
+def test_the_newest_partner_is_looked_for_among_few(tmp_path: Path, tie: str, tail_rows: int, few: bool) -> None:
+    """A trade has hundreds of partners; those that are much older than the newest are not looked at."""
+    rows = [(n, t, 1.0 + (n == "b") * t % 2, "pq"[t % 2]) for n in "ab" for t in range(400)]
+    batches = [rows, END(900)[:2]]
+    limit = {"tail_rows": tail_rows, "scan_setup": float("inf")}
+    case = plain_case(oracle.AsOf(), batches, strategy=PSP(1)) | {"ties": {"b": ("a", tie)}, "limits": [limit] * 2}
+    run = run_case(case, str(tmp_path))
+    assert run.results == wanted_of(case).results
+    tested = sum(hop["into"] and hop["tests"][-1]["out"] for p in run.progress for hop in p["funnel"])
+    assert (tested < 400 * 40) is few

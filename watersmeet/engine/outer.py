@@ -30,11 +30,11 @@ from watersmeet.kernel.owed import ALL, ARRIVED, EARLIER, EXPIRING, NEWEST, PREC
 from watersmeet.kernel.partials import Partials, regroup
 from watersmeet.kernel.steps import Step, entry_conjuncts, step, steps
 from watersmeet.kernel.table import Target
+from watersmeet.kernel.tails import AT, Tails
+from watersmeet.limits import limits
 from watersmeet.model.cases import CANDIDATE, CASE, CONTENT, NONE, PAIR, ROLE, SOME
 from watersmeet.model.query import OWN_TIME, Query
 
-AT = "at"
-"""What a block notes the positions of its partial results by, so that partners are known to be theirs."""
 Mask = NDArray[np.bool_]
 
 
@@ -162,9 +162,7 @@ class Outer:
         """
         newest, case = Newest(len(block)), self._cases(len(block))
         unsure = np.zeros(len(block), bool)
-        if not any(c.raises for c in self._query.conjuncts):  # [!] what is never looked at never raises
-            block.noted[NEWEST_TIME] = newest.ts
-        for found in self._partners(block, as_of, NEWEST):
+        for found in self._newest_first(block, as_of, newest):
             at, ts, row, later = found.noted[AT], found.times[as_of], found.rows[as_of], self._undecided(found)
             content, known = self._hops.contents(row), ~later
             newest.offer(at[known], ts[known], content[known], row[known])
@@ -179,6 +177,22 @@ class Outer:
         if self._query.optional[as_of] == "asof left":
             yield block.take(np.flatnonzero(~met & ~unsure))
             yield from _in_cases(block, ~met & unsure, case, NONE)
+
+    def _newest_first(self, block: Partials, as_of: int, newest: Newest) -> Iterator[Partials]:
+        """Yield pairs among which are those of the newest partners; of others, as few as will do.
+
+        [!] All pairs where one may raise, since what is never looked at never raises, or is left to Spark.
+        """
+        if self._query.deferred or any(c.raises for c in self._query.conjuncts):
+            yield from self._partners(block, as_of, NEWEST)
+            return
+        step, left, rows = partner_step(self._query, as_of, NEWEST), np.arange(len(block)), limits().tail_rows
+        while len(left):
+            tails, part = Tails(len(block), rows), block.take(left) if len(left) < len(block) else block
+            part.noted |= {AT: left, NEWEST_TIME: newest.ts if part is block else newest.ts[left]}
+            self._hops.work.of(step).rows_in += len(part)
+            yield from self._hops.hop(part, step, tails=tails)
+            left, rows = np.flatnonzero(tails.unsettled(newest.ts)), rows * 8
 
     # -- what both need
 

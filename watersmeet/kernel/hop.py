@@ -23,6 +23,7 @@ from watersmeet.kernel.search import Search
 from watersmeet.kernel.sql import Sql
 from watersmeet.kernel.steps import Step
 from watersmeet.kernel.table import ChunkTable, Target
+from watersmeet.kernel.tails import Tails
 from watersmeet.kernel.undecided import Undecided
 from watersmeet.kernel.work import HopWork, Work, timed
 from watersmeet.model.query import Query
@@ -111,17 +112,20 @@ class Hops:
         """Return the content hashes of rows, which their stream must keep."""
         return self._reader.table.contents(refs)
 
-    def hop(self, block: Partials, step: Step, node: int | None = None) -> Iterator[Partials]:
+    def hop(
+        self, block: Partials, step: Step, node: int | None = None, tails: Tails | None = None
+    ) -> Iterator[Partials]:
         """Yield what the partial results of a block become by probing `step.target`.
 
         Args:
             block: Partial results over `step.joined`.
             step: What to do.
             node: Probe only what is to be probed at this node; None for all that is to be probed anywhere.
+            tails: Which rows to look at, where only the newest counts; None for all.
         """
         if not len(block):
             return
-        found = timed(self._search.candidates(block, step, node), self.work.of(step).search, self.by.clock)
+        found = timed(self._search.candidates(block, step, node, tails), self.work.of(step).search, self.by.clock)
         for filter_ in self.filters(step):
             found = filter_.through(found)
         for passed in found:

@@ -38,10 +38,10 @@ def arrived_before(probe: Probe, times: Times) -> Times:
     """
     (low, high), mine, block = times, probe.mine, probe.block
     among = probe.step.role.among
-    if among in _BY_TIME:
-        return _BY_TIME[among](probe, times)
     came = probe.target.chunk.arrived
-    if came.last >= int(block.batch.min()):
+    if among in _BY_TIME:
+        low, high = _BY_TIME[among](probe, times)
+    elif came.last >= int(block.batch.min()):
         mine = mine & (block.batch >= came.first)
         if probe.rows.arrivals is None:  # all in one batch
             alike = block.batch <= came.last

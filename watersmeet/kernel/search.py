@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
 from watersmeet.kernel.admission import admitted, admitted_times
-from watersmeet.kernel.candidates import Path, Range, pairs, time_path, value_path
+from watersmeet.kernel.candidates import Floats, Path, Range, pairs, time_path, value_path
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.owed import asks
 from watersmeet.kernel.partials import Ints, Partials
@@ -15,6 +16,7 @@ from watersmeet.kernel.ranges import columns_of, misses, ranges, together, usabl
 from watersmeet.kernel.reader import Reader
 from watersmeet.kernel.route import Router
 from watersmeet.kernel.steps import Step
+from watersmeet.kernel.tails import Tails
 from watersmeet.kernel.work import Tested, Work, texts_of, timed
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Bound, Column
@@ -41,10 +43,12 @@ class Search:
     work: Work
     clock: Callable[[], float]
 
-    def candidates(self, block: Partials, step: Step, node: int | None) -> Iterator[Partials]:
+    def candidates(
+        self, block: Partials, step: Step, node: int | None, tails: Tails | None = None
+    ) -> Iterator[Partials]:
         """Yield what the partial results of a block may become; see `Hops.hop`."""
         for probe in self.probes(self.sought(block, step), node):
-            yield from self._found(probe)
+            yield from self._found(probe, tails)
 
     def sought(self, block: Partials, step: Step) -> Sought:
         """Return what a block looks for in the stream of its next hop."""
@@ -81,14 +85,14 @@ class Search:
         pieces = self.reader.pieces(block, columns) if bounds else ()
         return together([ranges(self.duck, self.reader.read(p, columns), bounds, len(p)) for _, p in pieces])
 
-    def _found(self, probe: Probe) -> Iterator[Partials]:
-        """Yield the candidates of one probe."""
+    def _found(self, probe: Probe, tails: Tails | None) -> Iterator[Partials]:
+        """Yield the candidates of one probe, or of its tails."""
         times = admitted_times(probe)
         by_time = time_path(probe.rows, *times)
         self.work.count(probe.step, probe.target.number, probe.seat, by_time)
         if not by_time.pairs:
             return
-        path, work, scan = _chosen(probe, by_time), self.work.of(probe.step), Tested(came=by_time.pairs)
+        path, work, scan = _chosen(probe, by_time, times, tails), self.work.of(probe.step), Tested(came=by_time.pairs)
         found = timed(self._scan(probe), scan, self.clock) if path is None else pairs(path, _block_rows(probe.sought))
         in_time = path is not None and path.order is None
         for partial, row in found:
@@ -113,15 +117,29 @@ class Search:
                 yield start + partial, row
 
 
-def _chosen(probe: Probe, by_time: Path) -> Path | None:
+def _chosen(probe: Probe, by_time: Path, times: Times, tails: Tails | None) -> Path | None:
     """Return the access path that leaves the fewest pairs; None where a scan by DuckDB is cheaper than any."""
     by_value = [value_path(probe.rows, asked, by_time) for asked in probe.ranges]
-    path = min([by_time, *by_value], key=lambda path: path.pairs)
-    if not probe.step.sql:
-        return path
+    found, whole = [by_time, *by_value], by_time
+    if tails is not None:
+        named = zip(probe.ranges, by_value, strict=True)
+        by_key = [path for asked, path in named if _is_rising(path, probe.rows.order(asked.column).values)]
+        whole = min([by_time, *by_key], key=lambda path: path.pairs)
+        found = [tails.of(whole, probe.rows, times), *by_value]
+    path = min(found, key=lambda path: path.pairs)
     equal = [path.pairs for path, asked in zip(by_value, probe.ranges, strict=True) if asked.equal]
-    scan = _scan_seconds(len(probe.block), len(probe.rows), equal)
-    return None if scan < path.pairs * limits().pair else path
+    scan = _scan_seconds(len(probe.block), len(probe.rows), equal) if probe.step.sql else inf
+    if scan < path.pairs * limits().pair:
+        return None
+    if tails is not None and path is found[0]:
+        tails.leave_out(probe, whole, path, times)
+    return path
+
+
+def _is_rising(path: Path, values: Floats) -> bool:
+    """Tell whether the rows of each run are in rising order of time, as those that have one value are."""
+    some = np.flatnonzero(path.count)
+    return bool((values[path.first[some]] == values[path.first[some] + path.count[some] - 1]).all())
 
 
 def _scan_seconds(partials: int, rows: int, equal: Sequence[int]) -> float:

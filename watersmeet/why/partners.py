@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from watersmeet.engine.asof import NONE as NO_ROW
 from watersmeet.engine.asof import Newest
 from watersmeet.engine.closing import closing_times, is_closed
-from watersmeet.engine.outer import AT, alone, partner_step
+from watersmeet.engine.outer import alone, partner_step
 from watersmeet.errors import PredicateError
 from watersmeet.kernel.owed import ALL, NEWEST
 from watersmeet.kernel.partials import Partials, concat
 from watersmeet.kernel.steps import step
+from watersmeet.kernel.tails import AT
 from watersmeet.why.answer import Batches
 from watersmeet.why.asked import Asked
 from watersmeet.why.judged import Judged, Seen, block_of, longer
