@@ -15,7 +15,7 @@ SECONDS ?= 600
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 export SPARK_LOCAL_IP := 127.0.0.1
 
-.PHONY: help setup java postgres browser demo demo-auctions demo-kafka test test-core test-slow test-versions fuzz chaos check bench lock clean
+.PHONY: help setup java postgres browser demo demo-auctions demo-kafka test test-core test-slow test-versions fuzz chaos check bench docs lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -87,10 +87,13 @@ chaos: setup  ## kills, damage and neighbours for SECONDS=900 seconds; SEED=n ru
 	$(BIN)/python -m tests.chaos --seconds $(if $(filter file,$(origin SECONDS)),900,$(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 bench: setup  ## every bench, with tables, CSV and PNG under bench/results/
-	for b in band3 images3 overhead state placements orders auto adapt decide cost_model similarity mjoin spill_papers; do $(BIN)/python bench/$$b.py || exit 1; done
+	for b in band3 images3 overhead state placements orders auto adapt decide cost_model similarity mjoin spill_papers latency_knobs; do $(BIN)/python bench/$$b.py || exit 1; done
+
+docs: $(STAMP)  ## the pages as a site with search, in site/; open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lock:  ## write requirements.lock anew from pyproject.toml
 	$(PYTHON) scripts/lock.py
 
 clean:  ## remove the environment and every cache
-	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/results demo-output
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/results demo-output site

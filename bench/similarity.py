@@ -1,4 +1,7 @@
-"""Similarity joins: what a pair costs natively, in a Python predicate of form `pair`, and in plain NumPy."""
+"""Similarity joins: what a pair costs natively, in a Python predicate of form `pair`, and in plain NumPy.
+
+And what it saves to look great circles up by latitude: batches of a join with the index and without, in turns.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -24,15 +29,23 @@ from watersmeet.kernel.balls import Ball, ball_of, decide
 from watersmeet.kernel.calls import TRUE, ask
 from watersmeet.kernel.duck import Duck
 from watersmeet.kernel.pairwise import pairwise
+from watersmeet.model.query import Query, StreamSpec
+from watersmeet.model.windows import Sliding
+from watersmeet.placement import Central
 from watersmeet.predicate.model import Argument, Column, Dialect, PythonPredicate
+from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Source
 from watersmeet.predicate.terms import Comparison, Input, Leaf, comparison_of
 from watersmeet.predicate.translate import Translator
+from watersmeet.state.store import Store
+from watersmeet.testing.run import Run
 
 Ints = NDArray[np.int64]
 
 ROWS, PYTHON_ROWS, DIMENSION, ROUNDS = 1_500, 30, 256, 9
+RIDERS, KEPT = 1_000, 10
+"""Rows of a batch, and batches in the window, where places are looked up."""
 FASTER, SLOWER = 50.0, 2.0
 """How many times faster than the pair form, and slower than the matrix form, the cosine may be."""
 COSINE = 0.15
@@ -194,8 +207,46 @@ def forms(sides: tuple[pa.Table, pa.Table]) -> None:
     listing("The cosine in Python, nanoseconds of CPU a pair", "forms", [row | {"same_results": same} for row in table])
 
 
+def riders(batch: int, rng: np.random.Generator) -> list[tuple[int, dict[str, Any]]]:
+    """A batch of two streams: places in a city, 25 km by 25 km."""
+    lat, lon = rng.uniform(52.4, 52.62, RIDERS), rng.uniform(13.2, 13.56, RIDERS)
+    return [
+        (at % 2, {"id": batch * RIDERS + at, "ts": batch, "lat": y, "lon": x})
+        for at, (y, x) in enumerate(zip(lat.tolist(), lon.tolist(), strict=True))
+    ]
+
+
+def looked_up() -> None:
+    """Show the CPU time of batches that join places within 200 m, with the index on latitudes and without."""
+    schema = pa.schema(
+        [("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("lat", pa.float64()), ("lon", pa.float64())]
+    )
+    streams = tuple(StreamSpec(name, schema, 1, Sliding(KEPT), 0) for name in "ab")
+    conjuncts = parse_where(f"{DISTANCE} < 0.2", [(s.name, s.schema) for s in streams], (), Dialect())
+    scans = tuple(replace(conjunct, bounds=()) for conjunct in conjuncts)
+    taken: dict[str, list[float]] = {"index": [], "scan": []}
+    pairs: dict[str, int] = {}
+    with TemporaryDirectory() as folder:
+        of = {"index": conjuncts, "scan": scans}
+        runs = {name: Run(Query(streams, some), Store(f"{folder}/{name}")) for name, some in of.items()}
+        rng = np.random.default_rng(3)
+        for batch in range(KEPT + ROUNDS):
+            arrivals = riders(batch, rng)
+            for name, run in runs.items():
+                began = time.process_time()
+                run.step(Central(), arrivals)
+                taken[name].append(time.process_time() - began)
+                pairs[name] = sum(hop["into"] for hop in run.progress[-1]["funnel"])
+    ms = {name: float(np.median(times[KEPT:])) * 1e3 for name, times in taken.items()}
+    same = str(runs["index"].results == runs["scan"].results)
+    table = [{"batch": name, "cpu_ms": ms[name], "pairs": pairs[name], "same_results": same} for name in runs]
+    listing(f"Within 200 m: {RIDERS:,} rows a batch, {KEPT} batches in the window", "great_circle", table)
+    console.print(f"By latitude: {ms['scan'] / ms['index']:.1f} times faster")
+
+
 def main() -> None:
     sides = rows(1), rows(2)
+    looked_up()
     forms(sides)
     table = list[dict[str, Any]]()
     for name, (text, predicate, fields) in CASES.items():

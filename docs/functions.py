@@ -19,6 +19,7 @@ HEAD = """# Functions
 
 - **Over one stream**, Spark itself computes every function when a tuple comes in, once per tuple, however many others it is compared with. Sorted lookups work on the result.
 - **Between streams**, those marked *here* are computed where the streams meet. Those marked *nearly* are computed here too, but Spark decides combinations so close to the limit that the last bits, or letters beyond ASCII, might matter. All others are decided by Spark, which evaluates them for every combination that passes the other conditions. `explain()` says which they are, and what would be faster.
+- **Looked up in an index** are `=`, `<`, `<=`, `>`, `>=`, `BETWEEN` and `abs(x - y) < c` on numbers and times, comparisons of texts, `LIKE` with a prefix, `startswith`, and [great-circle distances](writing-predicates.md#great-circle-distances). `explain()` shows by which column.
 
 """
 

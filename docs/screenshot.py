@@ -28,7 +28,7 @@ class Then(Looker):
     def look(self) -> View:
         """Return what was to be seen a second after the last batch."""
         found = self.reader.read(0.0)
-        running = replace(found, holder=replace(found.holder, ended=False, silent=0.0))
+        running = replace(found, holder=replace(found.holder, ended=False, silent=0.0, running=True))
         return view(running, ended(found.progress[-1]) + 1_000_000)
 
 

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.progress_paths import unknown
+from watersmeet.runtime.protocol import Action, Committed, Protocol
+
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # JVMs that live for seconds: to optimise their code would take them longer than to run it.
@@ -40,6 +43,24 @@ def pytest_unconfigure() -> None:
     types among it, would be reported as leaked.
     """
     gc.callbacks[:] = [call for call in gc.callbacks if "hypothesis" not in str(getattr(call, "__module__", ""))]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def only_known_fields() -> Iterator[None]:
+    """Look at what every batch of every test tells: a field that the reference does not list fails it."""
+    committed = Protocol._committed
+
+    def looked_at(protocol: Protocol, event: Committed) -> list[Action]:
+        actions = committed(protocol, event)
+        lacking = unknown(protocol.state.progress)
+        if not type(protocol.tree.operator.strategy).__module__.startswith("watersmeet."):
+            lacking = {path for path in lacking if not path.startswith("placement.")}
+        assert not lacking, f"watersmeet/engine/progress_fields.py lacks {lacking}"
+        return actions
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Protocol, "_committed", looked_at)
+        yield
 
 
 @pytest.fixture(scope="session")

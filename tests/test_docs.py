@@ -37,7 +37,8 @@ def examples(page: Path) -> Iterator[tuple[str, str | None, int]]:
             yield text, shown if following == "text" else None, line
 
 
-def run_page(page: Path, spark: SparkSession) -> None:
+def run_page(page: Path, spark: SparkSession) -> dict[str, Any]:
+    """Run the examples of a page, and return the names that they leave behind."""
     names: dict[str, Any] = {"spark": spark, "__name__": "__main__"}
     for text, shown, line in examples(page):
         told = io.StringIO()
@@ -45,6 +46,7 @@ def run_page(page: Path, spark: SparkSession) -> None:
             exec(compile("\n" * line + text, str(page), "exec"), names)
         if shown is not None:
             assert told.getvalue().strip() == shown.strip(), f"{page.name}, line {line}"
+    return names
 
 
 @pytest.mark.spark
@@ -53,6 +55,7 @@ def run_page(page: Path, spark: SparkSession) -> None:
     [
         "README.md",
         "docs/getting-started.md",
+        "docs/recipes.md",
         "docs/outer-joins.md",
         "docs/adaptation.md",
         "docs/watching.md",
@@ -156,3 +159,14 @@ def test_pictures_are_drawn_by_the_script(tmp_path: Path, monkeypatch: pytest.Mo
     script["main"]()
     drawn = {picture.name for picture in tmp_path.iterdir()}
     assert drawn == {picture.name for picture in (ROOT / "docs" / "figures").glob("*.svg")}
+
+
+def test_the_site_has_the_sections_of_the_list_of_pages() -> None:
+    listed = re.findall(
+        r"^## (.*)$|^\| \[[^]]+\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text(), re.MULTILINE
+    )
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    pages = re.findall(r"^  - ([^:]+):$|^      - [^:]+: ([\w-]+\.md)$", nav, re.MULTILINE)
+    ours = [("", "contributing.md"), ("", "changes.md")]  # from outside docs/
+    assert [entry for entry in pages if entry not in ours] == listed
+    assert {page for _, page in listed if page} == {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}

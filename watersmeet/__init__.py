@@ -7,16 +7,17 @@ from watersmeet.adapt.auto import Auto
 from watersmeet.errors import DefinitionError, DefinitionWarning, PredicateError, SqlError, StateError, WatersmeetError
 from watersmeet.model.asof import asof
 from watersmeet.model.declared import between, clustered, foreign_key, key, ordered, punctuations
-from watersmeet.model.windows import count, hopping
+from watersmeet.model.windows import count, hopping, tumbling
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash
 from watersmeet.predicate.python import predicate
 from watersmeet.spilling import Spill
 
 if TYPE_CHECKING:
     from watersmeet.spark.advise import advise
-    from watersmeet.spark.define import join, sql
+    from watersmeet.spark.define import join
     from watersmeet.spark.join import Join
     from watersmeet.spark.running import JoinQuery
+    from watersmeet.spark.sql_statement import sql
     from watersmeet.spark.stream import stream, table
 
 __version__ = "0.1.0"
@@ -53,6 +54,7 @@ __all__ = [
     "sql",
     "stream",
     "table",
+    "tumbling",
 ]
 
 _ON_SPARK = {
@@ -60,7 +62,7 @@ _ON_SPARK = {
     "JoinQuery": "running",
     "advise": "advise",
     "join": "define",
-    "sql": "define",
+    "sql": "sql_statement",
     "stream": "stream",
     "table": "stream",
 }

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code: 0, or 2 for bad input, with a sentence on stderr."""
-    given, others = _parser().parse_known_args(arguments)
+    given, others = build_parser().parse_known_args(arguments)
     try:
         if given.run is _why:
             _why(given, others)
@@ -56,7 +56,8 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; the reference lists what it takes."""
     parser = argparse.ArgumentParser(prog="watersmeet", description="Join many live streams at once.")
     parser.add_argument("--version", action="version", version=f"watersmeet {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -77,11 +78,13 @@ def _add_advise(commands: Any) -> None:
     command.add_argument("--sample", metavar="STREAM=PATH", action="append", default=[], help=sample)
     command.add_argument("--rate", metavar="STREAM=N", action="append", default=[], help="tuples per second")
     command.add_argument("--max-nodes", metavar="N", type=int, default=16, help="the most nodes to consider")
-    command.add_argument("--goal", choices=get_args(Goal), default="latency")
+    goal = "what to choose nodes by; by default, the fewest that keep up"
+    command.add_argument("--goal", choices=get_args(Goal), help=goal)
     command.add_argument("--every", metavar="TIME", default="1 second", help="time from one batch to the next")
     command.add_argument("--slots", metavar="N", type=int, help="tasks that run at once; by default one per node")
     command.add_argument("--bandwidth", metavar="BYTES", type=float, help="bytes per second that reach a node")
-    command.add_argument("--plot", metavar="PNG", help="file to draw the prediction to")
+    plot = "file to draw the prediction to, such as advice.svg; other formats than SVG need matplotlib"
+    command.add_argument("--plot", metavar="FILE", help=plot)
 
 
 def _advise(given: argparse.Namespace) -> None:

@@ -6,13 +6,14 @@ from typing import Any
 from watersmeet.engine.funnel import lines as lines_of
 from watersmeet.engine.plan import UNKNOWN, Host, led, start, view
 from watersmeet.kernel.steps import Step, entry_conjuncts, step, steps
-from watersmeet.model.duration import seconds
+from watersmeet.model.duration import spelled
 from watersmeet.model.metadata import Speaking
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.ordering import JoinOrder, Ordering
 from watersmeet.placement import Strategy
 from watersmeet.predicate.model import Conjunct
 from watersmeet.retention.outlook import Outlook
+from watersmeet.show import counted
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.view import HopView
 
@@ -34,16 +35,18 @@ def explain(
     known = manifest.learned.ordering.read_by(ordering)
     order, layout = ordering.plan(query, state.chunks, known), strategy.plan(state)
     expected = ordering.estimates(query, state.chunks, known)
-    lines = [f"Watersmeet join of {len(query.streams)} streams, {strategy.describe()}"]
+    tables = sum(stream.table for stream in query.streams)
+    lines = [f"Watersmeet join of {counted(len(query.streams) - tables, tables)}, {strategy.describe()}"]
     lines += _facts(layout.facts(state))
     lines += [f"  decided before {told}" for told in strategy.history(state)]
     outlook = Outlook(query)
     for at, stream in enumerate(query.streams):
         time = stream.schema.field(stream.time).name
         own = stream.nested is not None and not stream.nested.delayed
-        delay = "a join with a watermark of its own" if own else f"delay {seconds(stream.delay)}"
+        delay = "a join with a watermark of its own" if own else _delay(stream)
         optional = f", {ASKED[query.optional[at]]}" if at in query.optional else ""
-        timed = f"{stream.window.describe()} on {time}, {delay}"
+        by = " (by conditions on event times)" if stream.derived else ""
+        timed = f"{stream.window.describe()} on {time}{by}, {delay}"
         read = f"a table, read {'for each batch' if stream.refreshed else 'once'}"
         lines.append(f"  {stream.name}: {read if stream.table else timed}{optional}")
         lines += _computed(stream)
@@ -56,16 +59,30 @@ def explain(
             lines += [f"    first   {conjunct.text}" for conjunct in entry_conjuncts(query, origin)]
             for hop in steps(query, origin, course):
                 lines += _hop(query, hop, _matches(expected.get(hop.hop), state.hop(*hop.hop)))
-    lines += [*_closing(query, order)] if query.optional else []
+    lines += [line for side in query.sides for line in _closing(side, order)]
+    lines += [f"  of the results, Spark keeps those with {query.filter}"] if query.filter else []
     lines += _left_to_spark(query)
     lines += _funnel(manifest)
     return "\n".join(lines)
 
 
+def _delay(stream: StreamSpec) -> str:
+    """Return a stream's delay, and where it comes from."""
+    return f"delay {spelled(stream.delay)}{DELAYED[stream.delay_from] if stream.delay else ''}"
+
+
+DELAYED = {
+    "given": "",
+    "watermark": " (its frame's watermark)",
+    "windows": " (the largest window)",
+    "conditions": " (by conditions on event times)",
+}
+"""Where a delay comes from, in words."""
 ASKED = {
     "left": "optional: results have NULL where there is no partner",
     "semi": "only asked: there must be a partner",
     "anti": "only asked: there must be no partner",
+    "full": "optional: results have NULL where there is no partner, on either side",
     "asof": "as of: the newest partner no later, without one there is no result",
     "asof left": "as of: the newest partner no later, or NULL where there is none",
 }

@@ -51,7 +51,8 @@ class Looker:
         with self._lock:
             now = time.monotonic()
             if self._last is None or now - self._last[0] > FRESH:
-                self._last = now, view(self.reader.read(now), int(time.time() * 1e6))
+                clock = time.time()
+                self._last = now, view(self.reader.read(now, clock), int(clock * 1e6))
             return self._last[1]
 
 

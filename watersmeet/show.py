@@ -1,5 +1,8 @@
 """Values as people read them, in samples of rows and in errors."""
 
+import re
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -43,6 +46,30 @@ def short(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
+def abbreviated(text: str, limit: int = 40) -> str:
+    """Return an expression on one line; if it is long, without what stands inside its innermost parentheses.
+
+    >>> abbreviated("2 * 6371 * asin(sqrt(pow(sin(x), 2) + cos(a.lat)))", limit=30)
+    '2 * 6371 * asin(sqrt(…))'
+    """
+    line = " ".join(text.split())
+    depths = list(accumulate((letter == "(") - (letter == ")") for letter in line))
+    for depth in range(max(depths, default=0), 0, -1) if len(line) > limit else ():
+        found = _without(line, depths, depth)
+        if len(found) <= limit:
+            return found
+    return line if len(line) <= limit else f"{line[:limit]}…"
+
+
+def _without(line: str, depths: Sequence[int], depth: int) -> str:
+    """Return a line with dots in place of what is so many parentheses deep."""
+    kept = [
+        letter if at < depth or (letter == "(" and at == depth) else "…" if line[place - 1] == "(" else ""
+        for place, (letter, at) in enumerate(zip(line, depths, strict=True))
+    ]
+    return re.sub("…+", "…", "".join(kept))
+
+
 def _raw(kind: pa.DataType) -> pa.DataType:
     """Return a type with the numbers behind dates and timestamps in their place."""
     if pa.types.is_timestamp(kind) or pa.types.is_date64(kind) or pa.types.is_duration(kind):
@@ -56,6 +83,16 @@ def _raw(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([(kind.field(at).name, _raw(kind.field(at).type)) for at in range(kind.num_fields)])
     return kind
+
+
+def counted(streams: int, tables: int) -> str:
+    """Return how many streams and tables there are, in words.
+
+    >>> counted(3, 0), counted(1, 2)
+    ('3 streams', '1 stream and 2 tables')
+    """
+    parts = [(streams, "stream"), *([(tables, "table")] if tables else [])]
+    return " and ".join(f"{number} {noun}{'s' * (number != 1)}" for number, noun in parts)
 
 
 def with_article(noun: str) -> str:

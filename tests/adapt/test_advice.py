@@ -2,9 +2,11 @@
 
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from math import inf
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import hypothesis.strategies as st
 import pytest
@@ -16,6 +18,7 @@ from watersmeet.adapt.advice import FACTORS, Advice, advice
 from watersmeet.adapt.auto import Auto
 from watersmeet.adapt.forecast import Sample, Settings
 from watersmeet.adapt.pricing import NAMES
+from watersmeet.adapt.svg import BOTTOM, TITLES, TOP, label
 from watersmeet.cost import parameters
 from watersmeet.cost.equations import Goal
 from watersmeet.cost.load import ROW_SECONDS
@@ -24,6 +27,7 @@ from watersmeet.errors import DefinitionError
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 from watersmeet.state.view import Machine, StateView, StreamView
 
+SVG = "{http://www.w3.org/2000/svg}"
 HEAVY = Sample(measured(pair=1e-5, streams=3), 9_000, 30.0)
 """Three streams of 100 tuples a second in windows of 10 s, where a pair takes 10 µs and 1 of 1000 matches."""
 
@@ -81,30 +85,68 @@ def states() -> st.SearchStrategy[StateView]:
 @given(
     states(),
     st.integers(1, 24),
-    st.sampled_from(["latency", "throughput"]),
+    st.sampled_from([None, "latency", "throughput"]),
     st.sampled_from([inf, 1e4, 1e5, 1e6, 1e8]),
     st.sampled_from([NAMES, ("PSP",), ("DSJ", "ATR"), ("Hash", "Central", "CTR"), ("Hash", "PSP")]),
     st.sampled_from([(1.0, 1.0, 1.0), (1.0, 0.0, 0.0), (1.0, 0.2, 5.0)]),
 )
 def test_what_is_recommended_is_what_auto_would_take(
-    state: StateView, most: int, goal: Goal, bandwidth: float, among: tuple[str, ...], weights: Weights
+    state: StateView, most: int, goal: Goal | None, bandwidth: float, among: tuple[str, ...], weights: Weights
 ) -> None:
-    auto = Auto(most, among=among, goal=goal, bandwidth=bandwidth, weights=weights)
+    every = state.advance / 1e6
+    auto = Auto(most, among=among, goal=goal or "latency", bandwidth=bandwidth, weights=weights)
+    auto = replace(auto, within=None if goal else timedelta(seconds=every))
     assume(auto.refusal(state) is None)
     taken = auto.choice(state).taken
-    asked = Settings(most, goal, state.advance / 1e6, state.machine.slots, bandwidth, among=among, weights=weights)
-    row = advice(Sample(state, 9_000, 30.0), asked).rows[0]
+    asked = Settings(most, goal, every, state.machine.slots, bandwidth, among=among, weights=weights)
+    advised = advice(Sample(state, 9_000, 30.0), asked)
+    row = advised.rows[0]
     assert (row["strategy"], row["nodes"], row["options"]) == (taken.name, taken.nodes, dict(taken.options))
-    if goal == "latency":
+    assert advised.strategy.choice(state).taken == taken
+    if goal != "throughput":
         assert row["batchSeconds"] == pytest.approx(taken.cost * asked.every)
 
 
-def test_curves_hold_the_recommended_nodes_at_their_least() -> None:
-    found = advised()
-    for row in found.rows:
-        curve = found.curves[row["factor"]]
-        assert (list(curve)[:8], list(curve)[-1]) == (list(range(1, 9)), 16)
-        assert curve[row["nodes"]] == row["batchSeconds"] == min(curve.values())
+def test_curves_hold_the_fastest_nodes_at_their_least() -> None:
+    for goal in (None, "latency"):
+        found = advised(goal=goal)
+        for row in found.rows:
+            curve = found.curves[row["factor"]]
+            assert list(curve) == list(range(1, 17))
+            assert curve[row["nodes"]] == row["batchSeconds"]
+            assert curve[row["fastestNodes"]] == row["fastestSeconds"] == pytest.approx(min(curve.values()), rel=0.01)
+
+
+def test_the_fewest_nodes_that_keep_up_are_recommended() -> None:
+    """Every number is tried, and the batches of one node less are late."""
+    light = Sample(measured(pair=1e-7, streams=3), 9_000, 30.0)
+    assert [(row["nodes"], row["fastestNodes"] > 1) for row in advised(light).rows[:2]] == [(1, True), (1, True)]
+    for every, nodes in ((0.9, 11), (1.0, 10), (2.0, 8)):
+        found = advised(every=every)
+        row, curve = found.rows[0], found.curves[1]
+        assert row["nodes"] == row["nodesNeeded"] == nodes
+        assert curve[nodes] <= every < curve[nodes - 1]
+
+
+def test_more_nodes_than_there_may_be_are_told_where_they_would_do() -> None:
+    found = advised(max_nodes=4, every=2)
+    assert (found.rows[0]["nodes"], found.rows[0]["nodesNeeded"]) == (4, 8)
+    assert found.notes[0].endswith("s on 4 nodes and the next is due after 2 s: 8 nodes would keep up.")
+    assert found.rows[0]["nodesNeeded"] == advised(every=2).rows[0]["nodes"]
+    many = advised(Sample(measured(pair=1e-4, streams=2), 9_000, 30.0), every=0.9).rows[0]
+    assert many["nodes"] == 16 < 20 < many["nodesNeeded"] <= 64
+
+
+def test_a_strategy_of_the_join_that_takes_something_else_is_told() -> None:
+    light = Sample(measured(pair=1e-7, streams=3), 9_000, 30.0)
+    found = advice(light, Settings(), own=Auto(max_nodes=8))
+    assert found.notes[-1] == (
+        "The join as it is defined, with wm.Auto(max_nodes=8), would take ATR(nodes=3, segment='5 seconds') at this "
+        "rate: to follow the advice, give it the strategy above."
+    )
+    assert found.strategy == Auto(max_nodes=16, within="1 second")
+    assert "strategy=wm.Auto(max_nodes=16, within='1 second')" in str(found)
+    assert not any("as it is defined" in note for note in advice(light, Settings(), own=found.strategy).notes)
 
 
 def test_the_most_that_it_holds_is_where_batches_take_the_whole_time_between_them() -> None:
@@ -117,7 +159,7 @@ def test_the_most_that_it_holds_is_where_batches_take_the_whole_time_between_the
 
 def test_throughput_takes_what_holds_the_most() -> None:
     small = Sample(measured(pair=1e-8, streams=3), 9_000, 30.0)
-    fast, wide = advised(small).rows[0], advised(small, goal="throughput").rows[0]
+    fast, wide = advised(small, goal="latency").rows[0], advised(small, goal="throughput").rows[0]
     assert fast["nodes"] < wide["nodes"]
     assert fast["batchSeconds"] < wide["batchSeconds"]
     assert fast["mostTuplesPerSecond"] < wide["mostTuplesPerSecond"]
@@ -167,10 +209,10 @@ def test_copies_count_as_state() -> None:
 
 
 def test_a_network_too_slow_is_told() -> None:
-    needed = advised().rows[0]["bandwidthNeeded"]
+    needed = advised(goal="latency").rows[0]["bandwidthNeeded"]
     assert needed == pytest.approx(parameters.ROW_BYTES / (1e-5 * 1000 / 16), rel=0.1)  # equation 6
-    assert not any("equation 6" in note for note in advised(bandwidth=needed).notes)
-    slow = advised(bandwidth=needed / 2)
+    assert not any("equation 6" in note for note in advised(bandwidth=needed, goal="latency").notes)
+    slow = advised(bandwidth=needed / 2, goal="latency")
     assert slow.notes[0] == (
         "At 1x the rate a ring of more than 8 nodes would wait for rows, of which 0.0801 MB/s come (equation 6)."
     )
@@ -178,7 +220,7 @@ def test_a_network_too_slow_is_told() -> None:
 
 
 def test_a_load_that_no_number_of_nodes_holds_is_told() -> None:
-    assert advised(max_nodes=2).notes[-1].endswith("no strategy on up to 2 nodes keeps up.")
+    assert advised(max_nodes=2).notes[-1].endswith("no strategy on up to 256 nodes keeps up.")
 
 
 def test_windows_that_were_not_full_are_told_and_extrapolated() -> None:
@@ -201,7 +243,7 @@ def test_endless_state_is_told() -> None:
 def test_settings_that_are_none_are_refused() -> None:
     for wrong, said in (
         ({"max_nodes": 0}, "^max_nodes=0: .* a whole number of nodes"),
-        ({"goal": "fun"}, "goal='fun': it is one of throughput, latency"),
+        ({"goal": "fun"}, "goal='fun' is unknown; use one of throughput, latency"),
         ({"every": 0}, "every is 0: give a number above 0"),
         ({"bandwidth": "much"}, "bandwidth is 'much'"),
         ({"slots": -1}, "slots is -1"),
@@ -237,12 +279,25 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(line.startswith("! ") for line in lines[12:])
 
 
-def test_the_plot(tmp_path: Path) -> None:
+def test_a_plot_in_the_format_that_its_name_says(tmp_path: Path) -> None:
     advised().plot(tmp_path / "advice.png")
     assert (tmp_path / "advice.png").read_bytes().startswith(b"\x89PNG")
+    for wrong in ("advice.docx", "advice"):
+        with pytest.raises(DefinitionError, match=rf"{wrong}'\): the file's name must end in .*\.png, .*\.svg"):
+            advised().plot(tmp_path / wrong)
 
 
-def test_a_plot_without_matplotlib_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plot_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(DefinitionError, match="A plot needs matplotlib"):
+    with pytest.raises(
+        DefinitionError, match=r"advice.png'\): only .svg can .* 'advice.svg', or pip install matplotlib"
+    ):
         advised().plot(tmp_path / "advice.png")
+    for found in (advised(), advised(max_nodes=1), advised(Sample(measured(rate=1, matching=0.0), 9, 3.0))):
+        found.plot(tmp_path / "advice.SVG")
+        drawn = ElementTree.parse(tmp_path / "advice.SVG").getroot()
+        spots = [circle.attrib for circle in drawn.iter(f"{SVG}circle")]
+        assert len(spots) == sum(len(curve) + 1 for curve in found.curves.values())
+        assert all(70 <= float(spot["cx"]) <= 620 and TOP <= float(spot["cy"]) <= BOTTOM for spot in spots)
+        texts = [text.text for text in drawn.iter(f"{SVG}text")]
+        assert {label(row) for row in found.rows} < set(texts) and TITLES[1] in texts

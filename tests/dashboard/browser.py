@@ -51,13 +51,15 @@ class Browser:
             self._driver.wait(10)
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def open(self, address: str, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
+    def open(
+        self, address: str, width: int = 1280, height: int = 900, scheme: str = "light", drawn: str = "#verdict"
+    ) -> None:
         """Show a page in a window of a width, light or dark, and wait until it has drawn something."""
         self._tell("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         phone = width < 500
         self._tell("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         self._ask("POST", "/url", {"url": address})
-        self.wait("return document.getElementById('verdict') !== null")
+        self.wait(f"return document.querySelector('{drawn}') !== null")
 
     def wait(self, script: str) -> None:
         """Wait until a script returns something true."""

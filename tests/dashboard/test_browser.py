@@ -2,7 +2,9 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -48,19 +50,24 @@ def chromium() -> Iterator[browser.Browser]:
 def test_the_page_shows_the_view_and_follows_it(page: PageServer, chromium: browser.Browser, tmp_path: Path) -> None:
     chromium.open(page.address)
     text = chromium.run("return document.body.innerText")
-    for part in ("Stopped", "batch time", "abs(a.x - b.x) < 2", "b · holds", "a → b", "node 1", "late: before"):
+    for part in (
+        "Stopped",
+        "batch time",
+        "abs(a.x - b.x) < 2",
+        "b · holds watermark",
+        "a → b",
+        "node 1",
+        "late: before",
+    ):
         assert part in text
-    assert "nearly: a.x = " in text
+    assert "nearly: abs(a.x - b.x) = " in text
     assert chromium.run("return document.querySelectorAll('.track b').length") > 3
     assert chromium.run("return document.querySelectorAll('svg.spark path').length") > 5
     chromium.run("document.querySelector('.track b').click()")
-    assert "goes once the watermark passes" in chromium.run("return document.querySelector('.caption').textContent")
+    assert "leaves once the watermark passes" in chromium.run("return document.querySelector('.caption').textContent")
     seen = page.looker.look()
-    page.looker.look = lambda: replace(seen, verdict=Verdict("bad", "Trouble", ("Now.",)))  # type: ignore[method-assign]
-    try:
+    with showing(page, replace(seen, verdict=Verdict("bad", "Trouble", ("Now.",)))):
         chromium.wait("return document.getElementById('verdict').innerText.includes('Trouble')")
-    finally:
-        del page.looker.look
     assert chromium.complaints() == []
 
 
@@ -81,6 +88,71 @@ def test_it_is_readable_on_any_screen(
     assert (tmp_path / "page.png").stat().st_size > 10_000
 
 
+@contextmanager
+def showing(page: PageServer, view: View) -> Iterator[None]:
+    """Let the page show a view."""
+    page.looker.look = lambda: view  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del page.looker.look
+
+
+OUTSIDE = """
+return [...document.querySelectorAll('body *')].filter((element) => !element.closest('.scroll table, svg')
+  && element.getBoundingClientRect().right > innerWidth).map((element) => element.outerHTML.slice(0, 80))
+"""
+
+
+def test_on_a_phone_tables_scroll_in_their_place(page: PageServer, chromium: browser.Browser) -> None:
+    seen = page.looker.look()
+    (join,) = seen.joins
+    rows = tuple((Cell(f"{row[0].text} of a stream with a long name"), *row[1:]) for row in join.streams.rows)
+    long = replace(join, where="a.x = b.x AND " * 20, streams=replace(join.streams, rows=rows))
+    with showing(page, replace(seen, title="deliveries_" * 12, facts="PSP " * 40, joins=(long,))):
+        chromium.open(page.address, 390)
+    assert chromium.run("return document.documentElement.scrollWidth") == 390
+    assert chromium.run(OUTSIDE) == []
+    first = "document.querySelector('.full .scroll')"
+    assert chromium.run(f"return {first}.scrollWidth > 2 * {first}.clientWidth")
+    chromium.run(f"{first}.scrollLeft = 400")
+    name = f"{first}.querySelector('td').getBoundingClientRect().left"
+    assert chromium.run(f"return Math.abs({name} - {first}.getBoundingClientRect().left) < 1")  # it stays in sight
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_steps_of_a_batch_have_colours_that_can_be_told_apart(
+    page: PageServer, chromium: browser.Browser, scheme: str
+) -> None:
+    chromium.open(page.address, scheme=scheme)
+    colours = [
+        chromium.run(
+            f"return getComputedStyle(document.querySelector('.chart .{step}')).fill.match(/\\d+/g).map(Number)"
+        )
+        for step in ("plan", "job", "commit")
+    ]
+    for one, other in combinations(colours, 2):
+        assert sum((x - y) ** 2 for x, y in zip(one, other, strict=True)) ** 0.5 > 80
+        assert max(abs(x - y) for x, y in zip(one, other, strict=True)) > 60
+
+
+EMPTY = """
+const bottom = (element) => element.getBoundingClientRect().bottom;
+return Math.max(...[...document.querySelectorAll('.card')].map((card) =>
+  bottom(card) - Math.max(...[...card.children].map(bottom))));
+"""
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_no_card_is_mostly_empty(page: PageServer, chromium: browser.Browser, nodes: int) -> None:
+    seen = page.looker.look()
+    (join,) = seen.joins
+    few = replace(join, nodes=replace(join.nodes, rows=join.nodes.rows[:nodes]))
+    with showing(page, replace(seen, joins=(few,))):
+        chromium.open(page.address)
+    assert chromium.run(EMPTY) < 30
+
+
 def test_nothing_that_data_says_is_run(page: PageServer, chromium: browser.Browser) -> None:
     table = Table((EVIL,), ((Cell(EVIL, share=0.5),),), note=EVIL)
     state = StateMap((Lane(EVIL, EVIL, (Block(0, 1, 1, EVIL),)),), EVIL, EVIL, 0.5, table)
@@ -93,11 +165,8 @@ def test_nothing_that_data_says_is_run(page: PageServer, chromium: browser.Brows
         decisions=(Said(EVIL, EVIL),),
         refused=table,
     )
-    page.looker.look = lambda: evil  # type: ignore[method-assign]
-    try:
+    with showing(page, evil):
         chromium.open(page.address)
-    finally:
-        del page.looker.look
     assert chromium.run("return document.title").startswith("Evil")
     assert chromium.run("return document.querySelectorAll('img, main script').length") == 0
     assert chromium.run("return document.body.innerText").count(EVIL) > 15

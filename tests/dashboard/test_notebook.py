@@ -89,7 +89,7 @@ def test_what_data_says_is_escaped(told: tuple[Path, Progress]) -> None:
     seen = Reader(store_of(str(folder))).read(0.0)
     found.append(small(view(seen, START)))
     assert not any("<script" in html for html in found)
-    assert "&lt;script&gt;" in found[0] and "&lt;script&gt;" in found[1] and "sliding 10 s" in found[2]
+    assert "&lt;script&gt;" in found[0] and "&lt;script&gt;" in found[1] and "sliding 10 seconds" in found[2]
     assert "select" not in found[1]
 
 

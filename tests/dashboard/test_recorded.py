@@ -1,6 +1,7 @@
 """Reading a checkpoint changes nothing, and copes with a query that goes on meanwhile."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from watersmeet.errors import DefinitionError
 from watersmeet.state import leases
 from watersmeet.state import manifest as manifests
 from watersmeet.state.places import store_of
+from watersmeet.state.processes import this_process
 from watersmeet.state.sealed import seal
 from watersmeet.state.store import Store
 
@@ -75,3 +77,34 @@ def test_who_runs_it_and_for_how_long_nothing_was_heard(tmp_path: Path) -> None:
     assert reader.read(32.0).holder.silent == 0
     store.publish(leases.path_of(1, "ended"), b"")
     assert reader.read(33.0).holder.ended
+
+
+def test_the_age_of_a_lease_counts_at_the_first_look_only(tmp_path: Path) -> None:
+    recorded(tmp_path, batches=1)
+    store = Store(f"{tmp_path}/watersmeet")
+    store.publish(leases.path_of(1), seal({"pid": 7, "name": "mill"}))
+    os.utime(tmp_path / "watersmeet" / leases.path_of(1), (500, 500))
+    assert Reader(store).read(0.0, 530.0).holder.silent == 30  # taken, and not yet renewed
+    store.overwrite(leases.path_of(1, "renewed"), b"x")
+    os.utime(tmp_path / "watersmeet" / leases.path_of(1, "renewed"), (1000, 1000))
+    reader = Reader(store)
+    assert reader.read(0.0, 1057.0).holder.silent == 57
+    assert reader.read(2.0, 1059.0).holder.silent == 59
+    store.overwrite(leases.path_of(1, "renewed"), b"y")
+    assert reader.read(3.0, 1060.0).holder.silent == 0  # whatever the clock of the file's host says
+    os.utime(tmp_path / "watersmeet" / leases.path_of(1, "renewed"), (2000, 2000))
+    assert Reader(store).read(0.0, 1060.0).holder.silent == 0  # that clock is ahead
+
+
+def test_a_process_runs_the_folder_that_it_took_and_no_copy_of_it(tmp_path: Path) -> None:
+    recorded(tmp_path / "one", batches=1)
+    store = Store(f"{tmp_path}/one/watersmeet")
+    assert Reader(store).read(0.0).holder.running is None
+    store.publish(leases.path_of(1), seal(this_process() | {"at": store.root}))
+    assert Reader(store).read(0.0).holder.running is True
+    (tmp_path / "link").symlink_to(tmp_path / "one")
+    assert Reader(store_of(f"{tmp_path}/link")).read(0.0).holder.running is True
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    assert Reader(store_of(f"{tmp_path}/two")).read(0.0).holder.running is False
+    store.publish(leases.path_of(2), seal(this_process() | {"born": "0"}))
+    assert Reader(store).read(0.0).holder.running is False

@@ -3,6 +3,8 @@
 import http.client
 import io
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from rich.console import Console
 
 from tests.dashboard.recorded_join import recorded
 from watersmeet import cli
+from watersmeet.dashboard.page import page
 from watersmeet.dashboard.terminal import screen
 from watersmeet.dashboard.view import Cell, Table, Verdict, View
 from watersmeet.errors import DefinitionError
@@ -109,12 +112,31 @@ def printed(view: View) -> str:
     return console.export_text()
 
 
+def test_page_and_terminal_say_what_bars_mean(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    watch(str(folder), console=Console(width=190))
+    shown, html = capsys.readouterr().out, page("").decode()
+    for text in (shown, html):
+        assert "bars on a logarithmic scale" in text and "Leaves state next" in text
+        assert "by digits" not in text and "the full height" not in text
+    headings = next(line for line in shown.splitlines() if line.startswith("stream "))
+    assert "left state" in headings and "trend" in headings and "gone" not in headings and "course" not in headings
+
+
 def test_the_terminal_shows_all_parts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     watch(str(folder), console=Console(width=150))
     shown = capsys.readouterr().out
-    for part in ("batch time", "b · holds", "a → b", "node 1", "Goes next", "Rows that were not joined", "UTC"):
+    for part in (
+        "batch time",
+        "b · holds watermark",
+        "a → b",
+        "node 1",
+        "Leaves state next",
+        "logarithmic",
+        "Rows that were not joined",
+        "UTC",
+    ):
         assert part in shown
-    assert shown.count("nearly: a.x = ") > 1
+    assert shown.count("nearly: abs(a.x - b.x) = ") > 1
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
@@ -122,9 +144,18 @@ def test_a_narrow_terminal_cuts_no_word(folder: Path, capsys: pytest.CaptureFixt
     watch(str(folder), console=Console(width=width))
     shown = capsys.readouterr().out
     assert "…" not in shown and max(map(len, shown.splitlines())) <= width
-    for whole in ("sliding 10 s", "rejected", "ahead by", "22:13:29.0", "b · holds", "in about", "CPU", " % pass, "):
+    for whole in (
+        "sliding 10 seconds",
+        "rejected",
+        "ahead",
+        "22:13:29.0",
+        "b · holds watermark",
+        "in about",
+        "CPU",
+        " % pass, ",
+    ):
         assert whole in shown
-    assert shown.count("node 0") == 2 and "nearly: a.x = 9.0, b.x = " in shown
+    assert shown.count("node 0") == 2 and "nearly: abs(a.x - b.x) = " in shown
 
 
 def test_a_terminal_obeys_nothing_that_data_says() -> None:
@@ -200,3 +231,29 @@ def test_every_command_means_the_same_by_a_path(
     assert cli.main(["watch", spelled.format(tmp_path), "--once"]) == 0
     assert cli.main(["why", spelled.format(tmp_path), "--a", "id=1"]) == 2  # its description is written by Spark's side
     assert f"There is no why.json under {tmp_path}/watersmeet:" in capsys.readouterr().err
+
+
+HOLD = """
+import sys
+from watersmeet.state import leases
+from watersmeet.state.processes import this_process
+from watersmeet.state.sealed import seal
+from watersmeet.state.store import Store
+store = Store(sys.argv[1])
+store.publish(leases.path_of(1), seal(this_process() | {"at": store.root}))
+print("taken", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_one_look_at_a_query_that_was_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded(tmp_path, batches=3)
+    command = [sys.executable, "-c", HOLD, f"{tmp_path}/watersmeet"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "taken\n"
+        assert cli.main(["watch", "--once", str(tmp_path)]) == 0
+        assert "Not running" not in capsys.readouterr().out
+        process.kill()
+    assert cli.main(["watch", "--once", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "Not running" in shown and "Healthy" not in shown and f"process {process.pid} on" in shown

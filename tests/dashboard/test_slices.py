@@ -2,27 +2,33 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import watersmeet as wm
 from tests.dashboard.recorded_join import SECOND, START, recorded
 from watersmeet.dashboard.slices import Leaving, _Slice, leaving, state_map
 from watersmeet.dashboard.words import clock
-from watersmeet.model.windows import BEFORE_ALL, Count, Hopping, Sliding, Window, described
+from watersmeet.model.windows import BEFORE_ALL, Closed, Count, Hopping, Sliding, Window, described
 from watersmeet.placement import PSP
 
 LENGTHS = st.integers(1, 10**15)
 
 
-@given(st.one_of(st.builds(Sliding, LENGTHS), st.builds(Hopping, LENGTHS, LENGTHS), st.builds(Count, LENGTHS)))
+HOPPING = st.builds(Hopping, LENGTHS, LENGTHS, st.sampled_from(get_args(Closed)))
+TUMBLING = LENGTHS.map(lambda size: Hopping(size, size, "left"))
+
+
+@given(st.one_of(st.builds(Sliding, LENGTHS), HOPPING, TUMBLING, st.builds(Count, LENGTHS)))
 def test_windows_are_read_as_they_were_written(window: Window) -> None:
-    assert described(window.describe()) == window
-    assert described(Window().describe()) == Window() and described("") is None
+    assert described(window.notation) == window
+    assert described(Window().notation) == Window() and described("") is None
 
 
-@pytest.mark.parametrize("window", [Sliding(4 * SECOND), Hopping(6 * SECOND, 2 * SECOND)])
+@pytest.mark.parametrize("window", [Sliding(4 * SECOND), Hopping(6 * SECOND, 2 * SECOND), wm.tumbling("4 seconds")])
 def test_slices_go_when_the_map_says(tmp_path: Path, window: Window) -> None:
     """What is predicted after each batch is what the next ones do, chunk by chunk."""
     run = recorded(tmp_path, batches=4, windows=(window, window))
@@ -75,6 +81,7 @@ def test_the_map_has_a_lane_for_each_stream_and_node(tmp_path: Path) -> None:
     blocks = [block for lane in found.lanes for block in lane.blocks]
     assert all(0 <= block.start <= block.end <= 1 and 0 < block.weight <= 1 for block in blocks)
     assert found.watermark is not None and 0 < found.watermark < 1
+    assert found.leaving.note == "A slice leaves once the watermark has passed the time in 'leaves at'."
     goes = [row[1].text for row in found.leaving.rows]
     assert goes == sorted(goes) and len(goes) == min(6, len({(c.stream, c.start) for c in run.state.chunks.values()}))
 
@@ -97,4 +104,4 @@ def test_many_slices_and_nodes_are_drawn_together(tmp_path: Path, monkeypatch: p
     found = state_map(run.state, ["a", "b"], [None, None], None)
     assert all(len(lane.blocks) <= 2 for lane in found.lanes)
     assert {lane.node for lane in found.lanes} <= {"node 0", "nodes 1+"}
-    assert found.leaving.note.startswith("No slice goes by its window")
+    assert found.leaving.note.startswith("No slice leaves by its window")

@@ -48,19 +48,25 @@ def test_examples_in_docstrings(name: str) -> None:
     assert tried and not failed
 
 
+def test_the_title_is_the_querys_name_or_its_streams(read: Recorded) -> None:
+    assert view(read, NOW).title == "a, b" and view(replace(read, progress=()), NOW).title == "a, b"
+    assert shown(read, name="deliveries").title == "deliveries"
+    assert view(replace(read, query={}, progress=(), manifest=None), NOW).title == "join"
+
+
 def test_streams_show_rows_in_late_gone_and_who_holds(read: Recorded) -> None:
     (join,) = view(read, NOW).joins
     streams = join.streams
-    assert column(streams, "stream") == ["a", "b · holds"]
-    assert column(streams, "window") == ["sliding 4 s"] * 2
+    assert column(streams, "stream") == ["a", "b · holds watermark"]
+    assert column(streams, "window") == ["sliding 4 seconds"] * 2
     assert column(streams, "rows in") == ["11", "10"] and column(streams, "late") == ["1", "0"]
-    assert column(streams, "ahead by") == ["3.00 s", "0.00 s"]
-    assert column(streams, "a second") == ["5.1/s", "5/s"]
+    assert column(streams, "ahead") == ["3.00 s", "0.00 s"]
+    assert column(streams, "per second") == ["5.1/s", "5/s"]
     assert streams.note == "In the last 6 batches: 1 late."
     assert join.watermark == "Watermark 2023-11-14 22:13:28.0, held by 'b'."
     before, now = (progress["streams"] for progress in read.progress[-2:])
     wanted = [before[name]["stateRows"] + 10 - now[name]["stateRows"] for name in "ab"]
-    assert column(streams, "gone") == [str(number) for number in wanted] and sum(wanted) > 0
+    assert column(streams, "left state") == [str(number) for number in wanted] and sum(wanted) > 0
 
 
 def test_figures_are_those_of_the_last_batches(read: Recorded) -> None:
@@ -69,6 +75,7 @@ def test_figures_are_those_of_the_last_batches(read: Recorded) -> None:
     assert figures["batch time"].series == (500.0,) * 6
     assert figures["rows in"].value == "10/s"
     assert figures["watermark behind"].value == "4.50 s" and figures["watermark behind"].note == "held by b"
+    assert figures["read to result"].note.startswith("median; 99 % in ")
     assert figures["results"].note == f"{read.progress[-1]['outputRows']} in the last batch"
 
 
@@ -83,7 +90,7 @@ def test_a_table_has_no_times_and_holds_nothing(read: Recorded) -> None:
     manifest = replace(read.manifest, streams=(first, replace(second, latest=BEFORE_ALL, idle=True)))
     (join,) = view(replace(read, manifest=manifest), NOW).joins
     assert column(join.streams, "stream")[1] == "b · table"
-    assert column(join.streams, "latest")[1] == column(join.streams, "ahead by")[1] == "–"
+    assert column(join.streams, "latest")[1] == column(join.streams, "ahead")[1] == "–"
 
 
 def test_where_pairs_go_by_hops_or_by_the_funnel(read: Recorded) -> None:
@@ -108,8 +115,11 @@ def test_where_pairs_go_by_hops_or_by_the_funnel(read: Recorded) -> None:
         ("pairs in time", "2,000", ""),
         ("pairs proposed", "1,000", ""),
         ("window", "10", "1 % pass"),
-        ("similar(a.x, b.x)", "0", "python, 0 % pass, 12 ms"),
+        ("similar(a.x, b.x)", "0", "Python, 0 % pass, 12 ms"),
     ]
+    fails = {"name": "a.x / b.x > 2", "kind": "raising", "in": 4, "out": 1, "ms": 0}
+    (risky,) = funnel({"funnel": [{"stream": "b", "from": ["a"], "inTime": 9, "into": 4, "tests": [fails]}]})
+    assert risky.steps[-1].note == "may raise an error, 25 % pass"
     assert hop.steps[0].share == 1.0 and hop.steps[3].share == 0.0
     assert [step.nearly for step in hop.steps] == [(), (), (), ("nearly: a.x = 1.5, b.x = 2.5",)]
     assert funnel({}) == ()
@@ -189,7 +199,7 @@ def test_what_earlier_versions_did_not_record_is_left_out(read: Recorded) -> Non
     old = tuple({key: value for key, value in p.items() if key not in ("streams", "triggerMs")} for p in read.progress)
     found = view(replace(read, progress=old), NOW)
     assert column(found.joins[0].streams, "rows in") == ["11", "10"]
-    assert found.batches.trigger is None and column(found.joins[0].streams, "gone") == ["0", "0"]
+    assert found.batches.trigger is None and column(found.joins[0].streams, "left state") == ["0", "0"]
 
 
 def test_a_query_before_its_first_batch(tmp_path: Path) -> None:

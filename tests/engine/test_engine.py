@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -101,13 +101,13 @@ SECOND = 1_000_000
 windows_of = st.one_of(
     st.integers(1, 12).map(oracle.Sliding),
     st.integers(1, 6).map(oracle.Count),
-    st.tuples(st.integers(1, 12), st.integers(1, 12)).map(lambda pair: oracle.Hopping(*pair)),
+    st.builds(oracle.Hopping, st.integers(1, 12), st.integers(1, 12), st.sampled_from(get_args(windows.Closed))),
     st.just(oracle.Unbounded()),
 )
 ENGINE_WINDOW: dict[type, Any] = {
     oracle.Sliding: lambda w: windows.Sliding(w.size),
     oracle.Count: lambda w: windows.Count(w.rows),
-    oracle.Hopping: lambda w: windows.Hopping(w.size, w.step),
+    oracle.Hopping: lambda w: windows.Hopping(w.size, w.step, w.closed),
     oracle.Unbounded: lambda w: windows.Window(),
 }
 

@@ -1,9 +1,10 @@
 """Left, semi and anti joins: random streams through the engine without Spark, compared with the oracle."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -21,7 +22,7 @@ from watersmeet.limits import limited
 from watersmeet.model import windows
 from watersmeet.model.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
 from watersmeet.placement import PSP, Hash
-from watersmeet.predicate.model import Column, Dialect
+from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.state.store import Store
 from watersmeet.testing import oracle
@@ -35,11 +36,15 @@ CONDITIONS: dict[str, Any] = {
     "near({0}.x, {1}.x)": lambda a, b: _band(a["x"], b["x"]),
     "{0}.k = {1}.k AND {0}.x = {1}.x": lambda a, b: _and(_eq(a["k"], b["k"]), _eq(a["x"], b["x"])),
     "{0}.k = {1}.k AND {1}.x < 5": lambda a, b: _and(_eq(a["k"], b["k"]), _lt(b["x"], 5)),
+    "{0}.k = {1}.k AND {0}.x < 3": lambda a, b: _and(_eq(a["k"], b["k"]), _lt(a["x"], 3)),
+    "{0}.x < 3": lambda a, b: _lt(a["x"], 3),
+    "{0}.k = {1}.k AND 1 = 0": lambda a, b: False,
+    "1 = 1": lambda a, b: True,
 }
 """What a stream is matched by with an earlier required one, for the engine and for the oracle."""
 timed = st.one_of(
     st.integers(1, 12).map(oracle.Sliding),
-    st.tuples(st.integers(1, 12), st.integers(1, 12)).map(lambda pair: oracle.Hopping(*pair)),
+    st.builds(oracle.Hopping, st.integers(1, 12), st.integers(1, 12), st.sampled_from(get_args(windows.Closed))),
 )
 windows_of = st.one_of(timed, timed, timed, st.just(oracle.Unbounded()))
 
@@ -53,8 +58,10 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     hows[first] = "inner"
     if set(hows) == {"inner"}:
         hows[first - 1] = draw(st.sampled_from(["left", "semi", "anti"]))
+    if m == 2 and draw(st.booleans()):
+        hows[1 - first] = "full"
     streams = [
-        oracle.Stream(name, draw(timed if at == first else windows_of), draw(st.integers(0, 15)))
+        oracle.Stream(name, draw(timed if at == first or "full" in hows else windows_of), draw(st.integers(0, 15)))
         for at, name in enumerate(names)
     ]
     order = sorted(range(m), key=lambda at: (hows[at] != "inner", at != first))  # each is tied to a required one before
@@ -86,23 +93,29 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+def tumbling(size: int) -> oracle.Hopping:
+    return oracle.Hopping(size, size, "left")
+
+
 @st.composite
 def steady(draw: st.DrawFn) -> dict[str, Any]:
     """Cases in which time goes on from batch to batch and much meets: windows end, state leaves."""
-    hows = draw(st.sampled_from([("inner", h, "inner") for h in HOWS] + [("inner", "left", h) for h in HOWS]))
+    three = [("inner", h, "inner") for h in HOWS] + [("inner", "left", h) for h in HOWS]
+    hows = draw(st.sampled_from([*three, ("inner", "full"), ("full", "inner")]))
+    names = "abc"[: len(hows)]
     size = st.integers(3, 8)
-    window = st.one_of(size.map(oracle.Sliding), size.map(lambda size: oracle.Hopping(size, size)))
-    streams = [oracle.Stream(name, draw(window), 2) for name in "abc"]
+    window = st.one_of(size.map(oracle.Sliding), size.map(lambda size: oracle.Hopping(size, size)), size.map(tumbling))
+    streams = [oracle.Stream(name, draw(window), 2) for name in names]
     row = st.tuples(
-        st.sampled_from("abc"), st.integers(-1, 5), st.sampled_from([0.0, 1.0, 2.0]), st.sampled_from(["p", "p", "q"])
+        st.sampled_from(names), st.integers(-1, 5), st.sampled_from([0.0, 1.0, 2.0]), st.sampled_from(["p", "p", "q"])
     )
     batches = draw(st.lists(st.lists(row, min_size=6, max_size=10), min_size=4, max_size=7))
     tie = st.sampled_from(["{0}.k = {1}.k", "{0}.x = {1}.x", "{0}.k = {1}.k AND {0}.x = {1}.x"])
     nodes = st.integers(1, 4)
     return {
         "streams": streams,
-        "how": dict(zip("abc", hows, strict=True)),
-        "ties": {"b": ("a", draw(tie)), "c": ("a", draw(tie))},
+        "how": dict(zip(names, hows, strict=True)),
+        "ties": {name: ("a", draw(tie)) for name in names[1:]} if hows[0] == "inner" else {"a": ("b", draw(tie))},
         "batches": [[(n, 4 * b + t, x, k) for n, t, x, k in rows] for b, rows in enumerate(batches)],
         "twins": draw(st.booleans()),
         "exchanges": [draw(st.sampled_from(["local", "shuffle"])) for _ in batches],
@@ -121,9 +134,13 @@ def query_of(case: dict[str, Any]) -> Query:
         StreamSpec(s.name, SCHEMA, 1, ENGINE_WINDOW[type(s.window)](s.window), s.delay, table=s.table)
         for s in case["streams"]
     )
-    text = " AND ".join(text.format(other, name) for name, (other, text) in case["ties"].items() if text)
-    conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (near,), Dialect())
-    return Query(streams, conjuncts, text, (), (near,), how=tuple(case["how"].values()))
+    names, conjuncts, text = [*case["how"]], list[Conjunct](), ""
+    for name, (other, tie) in case["ties"].items():
+        text = tie.format(other, name)
+        parsed = parse_where(text, [(s.name, s.schema) for s in streams], (near,), Dialect()) if tie else ()
+        of = {"inner": [], "full": [0, 1]}.get(case["how"][name], [names.index(name)])
+        conjuncts += [conjunct.after_on(of) for conjunct in parsed]
+    return Query(streams, tuple(conjuncts), text, (), (near,), how=tuple(case["how"].values()))
 
 
 def conditions_of(case: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
@@ -145,7 +162,8 @@ def wanted_of(case: dict[str, Any], arrivals: list[oracle.Arrival], *, ended: bo
     return oracle.join(case["streams"], arrivals, where, how=optional, on=on, ended=ended)
 
 
-def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
+def run_case(case: dict[str, Any], folder: str, *, final: bool = False) -> tuple[Run, oracle.Outcome]:
+    """Run all batches of a case, and if asked for the final round; return the run, and what the oracle wants of it."""
     run, names, arrivals, number = Run(query_of(case), Store(folder)), list(case["how"]), [], 0
     run.near_misses = case.get("near_misses", 0)
     for at, rows in enumerate(case["batches"]):
@@ -157,7 +175,10 @@ def run_case(case: dict[str, Any], folder: str) -> tuple[Run, oracle.Outcome]:
             arrivals.append(oracle.Arrival(at, name, ts, content_key(row), row))
         with limited(**case["limits"][at]):
             run.step(case["strategies"][at], made, case["exchanges"][at], case["orderings"][at] or GIVEN)
-    return run, wanted_of(case, arrivals)
+    if final:
+        with limited(**case["limits"][-1]):
+            run.finish(case["strategies"][-1], case["exchanges"][-1], case["orderings"][-1] or GIVEN)
+    return run, wanted_of(case, arrivals, ended=final)
 
 
 def plain_case(how: str, batches: list[Any], *, twins: bool = False, strategy: Any = None) -> dict[str, Any]:
@@ -221,6 +242,7 @@ def with_tables(case: dict[str, Any], tables: set[str]) -> dict[str, Any]:
 def cases_with_tables(draw: st.DrawFn) -> dict[str, Any]:
     """Cases with tables, required or optional; a required stream has a window of time."""
     case = draw(st.one_of(cases(), steady()))
+    case["how"] = {name: "left" if how == "full" else how for name, how in case["how"].items()}
     timely = [s.name for s in case["streams"] if s.window != oracle.Unbounded() and case["how"][s.name] == "inner"]
     kept = draw(st.sampled_from(timely))
     return with_tables(case, set(draw(st.lists(st.sampled_from([*case["how"]]), min_size=1))) - {kept})
@@ -254,9 +276,8 @@ def test_static_frames_end_with_everything_closed(case: dict[str, Any], unbounde
         assert run.results == wanted_of(case, arrivals, ended=True).results
 
 
-@pytest.mark.parametrize("exchange", ["local", "shuffle"])
-def test_a_required_stream_may_be_a_join(tmp_path: Path, exchange: str) -> None:
-    """Its watermark is known only after the batch, so that what it shows is closed by the next one."""
+def join_within(folder: Path) -> Run:
+    """Return a join of a join, which is required, with a stream that is optional."""
     sides = tuple(StreamSpec(name, SCHEMA, 1, windows.Sliding(5), 0) for name in "ab")
     shown = (Output("id", Column(0, 0)), Output("x", Column(1, 2)), Output("_time", RESULT_TIME))
     inner = Query(sides, parse_where("a.k = b.k", [(s.name, s.schema) for s in sides], (), Dialect()), "", shown)
@@ -264,19 +285,29 @@ def test_a_required_stream_may_be_a_join(tmp_path: Path, exchange: str) -> None:
     other = StreamSpec("c", SCHEMA, 1, windows.Sliding(5), 0)
     text = "ab.x = c.x"
     conjuncts = parse_where(text, [(s.name, s.schema) for s in (pairs, other)], (), Dialect())
-    run = Run(Query((pairs, other), conjuncts, text, how=("inner", "left")), Store(str(tmp_path)), inner={"j_0": inner})
-    told = []
+    return Run(Query((pairs, other), conjuncts, text, how=("inner", "left")), Store(str(folder)), inner={"j_0": inner})
+
+
+def step_within(run: Run, at: int, exchange: str) -> None:
+    """Run a batch of it: a pair within, and a partner for that of batch 1."""
+    rows = [(side, {"id": at, "ts": 20 * at + side, "x": float(at), "k": "p"}) for side in range(2)]
+    met = [(1, {"id": 9, "ts": 20 * at + 2, "x": 1.0, "k": "q"})]
+    run.step(PSP(2), met, exchange, within={"j_0": rows})
+
+
+@pytest.mark.parametrize("exchange", ["local", "shuffle"])
+def test_a_required_stream_may_be_a_join(tmp_path: Path, exchange: str) -> None:
+    """Its watermark is known only after the batch, so that what it shows is closed by the next one."""
+    run, told = join_within(tmp_path), []
     for at in range(5):
-        rows = [(side, {"id": at, "ts": 20 * at + side, "x": float(at), "k": "p"}) for side in range(2)]
-        met = [(1, {"id": 9, "ts": 20 * at + 2, "x": 1.0, "k": "q"})]
-        run.step(PSP(2), met, exchange, within={"j_0": rows})
+        step_within(run, at, exchange)
         told.append(dict(run.results))
     assert told[1] == {((1, 9), 22): 1}
     assert told[2] == told[3] == {((1, 9), 22): 1, ((0, None), 1): 1}
     assert told[4] == told[3] | {((2, None), 41): 1}
 
 
-@pytest.mark.parametrize("how", ["left", "semi", "anti"])
+@pytest.mark.parametrize("how", ["left", "semi", "anti", "full"])
 def test_state_leaves_when_nothing_can_be_decided_by_it(tmp_path: Path, how: str) -> None:
     rows = [[(n, 20 * b + t, float(t % 3), "pq"[t % 2]) for n in "ab" for t in range(20)] for b in range(12)]
     run, wanted = run_case(plain_case(how, rows), str(tmp_path))
@@ -286,7 +317,9 @@ def test_state_leaves_when_nothing_can_be_decided_by_it(tmp_path: Path, how: str
 
 
 @pytest.mark.parametrize("how", ["left", "anti"])
-@pytest.mark.parametrize("second", [oracle.Sliding(5), oracle.Hopping(6, 6), oracle.Sliding(6)])
+@pytest.mark.parametrize(
+    "second", [oracle.Sliding(5), oracle.Hopping(6, 6), oracle.Hopping(6, 6, "left"), oracle.Sliding(6)]
+)
 def test_members_that_expire_together_find_their_combination_once(
     tmp_path: Path, how: str, second: oracle.Window
 ) -> None:
@@ -363,3 +396,79 @@ def test_a_condition_that_may_overflow_for_some_tuples_finds_each_partner_once(t
     met = {(a, 100 + n) for a in range(0, 20, 2) for n in range(-50, 0) if a - n < 5}
     alone = {(a, None) for a in range(20)} - {(a, None) for a, _ in met}
     assert run.results == {((a, b, None), 1): 1 for a, b in met | alone}
+
+
+@st.composite
+def nested_cases(draw: st.DrawFn) -> dict[str, Any]:
+    """A join with an optional stream that is a stream of another; rows are no more out of order than delays allow."""
+    row = st.tuples(
+        st.sampled_from("abc"), st.integers(0, 6), st.sampled_from([0.0, 1.0]), st.sampled_from(["p", "q", "r"])
+    )
+    batches = draw(st.lists(st.lists(row, max_size=8), min_size=2, max_size=5))
+    how = st.sampled_from(["left", "anti", "full", "semi"])
+    return {
+        "inner": draw(how),
+        "outer": draw(
+            st.one_of(st.just(()), how.map(lambda kind: ("inner", kind)), how.map(lambda kind: (kind, "inner")))
+        ),
+        "windows": draw(st.tuples(*[st.integers(1, 9)] * 4)),
+        "batches": [[(n, 5 * b + t, x, k) for n, t, x, k in rows] for b, rows in enumerate(batches)],
+        "exchange": draw(st.sampled_from(["local", "shuffle"])),
+        "strategy": draw(strategies_of),
+    }
+
+
+@search(40)
+@given(case=nested_cases())
+def test_a_join_that_waits_for_partners_may_be_a_stream(case: dict[str, Any]) -> None:
+    """Its results without a partner come late by its own watermark, and are never late for the outer join."""
+    of_a, of_b, of_ab, of_c = case["windows"]
+    sides = tuple(StreamSpec(n, SCHEMA, 1, windows.Sliding(size), 12) for n, size in (("a", of_a), ("b", of_b)))
+    pairs = parse_where("a.k = b.k", [(s.name, s.schema) for s in sides], (), Dialect())
+    shown = (Output("id", Column(0, 0)), Output("x", Column(0, 2)), Output("_time", RESULT_TIME))
+    inner = Query(sides, pairs, "", shown, how=("inner", case["inner"]))
+    nested = Nested(OWN_TIME, False, inner.waits)
+    ab = StreamSpec("ab", inner.output_schema, 2, windows.Sliding(of_ab), 0, nested=nested)
+    c = StreamSpec("c", SCHEMA, 1, windows.Sliding(of_c), 12)
+    met = parse_where("ab.x = c.x", [("ab", ab.schema), ("c", SCHEMA)], (), Dialect())
+    with TemporaryDirectory() as folder:
+        run = Run(Query((ab, c), met, "", how=case["outer"]), Store(folder), inner={"j_0": inner})
+        ends = [[(n, 1000 * b, -float(b), n) for n in "abc"] for b in range(1, 5)]
+        for at, rows in enumerate([*case["batches"], *ends]):
+            made = [(n, {"id": 100 * at + i, "ts": t, "x": x, "k": k}) for i, (n, t, x, k) in enumerate(rows)]
+            within = {"j_0": [("ab".index(n), row) for n, row in made if n != "c"]}
+            run.step(case["strategy"], [(1, row) for n, row in made if n == "c"], case["exchange"], within=within)
+    found = Counter({key: number for key, number in run.results.items() if key[1] < 500})
+    assert found == wanted_of_nested(case)
+
+
+def wanted_of_nested(case: dict[str, Any]) -> Counter[Any]:
+    """Return the results of the outer join over all results of the inner one, once nothing more comes."""
+    rows = [
+        (n, {"id": 100 * at + i, "ts": t, "x": x, "k": k})
+        for at, batch in enumerate(case["batches"])
+        for i, (n, t, x, k) in enumerate(batch)
+    ]
+    by_id = {row["id"]: row for _, row in rows}
+    a, b, ab, c = (
+        oracle.Stream(n, oracle.Sliding(w)) for n, w in zip(["a", "b", "ab", "c"], case["windows"], strict=True)
+    )
+    arrivals = [oracle.Arrival(0, n, row["ts"], row["id"], row) for n, row in rows]
+    same = {"b": lambda rows: rows["a"]["k"] == rows["b"]["k"]}
+    how: Any = {"b": case["inner"]}
+    inner = oracle.join(
+        [a, b], [x for x in arrivals if x.stream != "c"], lambda rows: True, how=how, on=same, ended=True
+    )
+    pairs = [
+        oracle.Arrival(0, "ab", time, number, {"id": ids[0], "x": by_id[ids[0]]["x"] if ids[0] is not None else None})
+        for number, (ids, time) in enumerate(inner.results.elements())
+    ]
+    every = [*pairs, *(x for x in arrivals if x.stream == "c")]
+
+    def met(rows: Any) -> bool | None:
+        return bool(_eq(rows["ab"]["x"], rows["c"]["x"]))
+
+    if not case["outer"]:
+        return oracle.join([ab, c], every, met).results
+    how = {name: kind for name, kind in zip(("ab", "c"), case["outer"], strict=True) if kind != "inner"}
+    return oracle.join([ab, c], every, lambda rows: True, how=how, on=dict.fromkeys(how, met), ended=True).results

@@ -53,6 +53,12 @@ def test_a_watermark_that_jumps(windows: tuple[Window, ...], before: int | None,
     assert found == (["jump"] if warned else [])
 
 
+def test_a_window_by_conditions_is_told_without_its_microsecond() -> None:
+    join = query(Sliding(600 * SECOND + 1), Window())
+    (found,) = notices(join, state(0, 0, 0), state(HOUR, HOUR, HOUR), [0, 0], [StreamIntake()] * 2)
+    assert "more than the largest window (10 minutes)" in found.says
+
+
 @pytest.mark.parametrize(("passed", "warned"), [(0, True), (50 * SECOND, False), (49 * SECOND, True), (-HOUR, True)])
 def test_a_watermark_may_move_as_far_as_the_clock_did(passed: int, warned: bool) -> None:
     join, before, after = query(TEN, TEN), state(0, 0, 0), state(60 * SECOND, 60 * SECOND, 60 * SECOND)

@@ -166,7 +166,7 @@ class Runner:
                 return Verdict("skipped", "raises among too many combinations")
             except Exception as error:
                 return Verdict("skipped", f"the reference itself: {_told(error)}")
-            return _Comparison(case, truth).verdict(self.spark, join, folder)
+            return _Comparison(case, truth, join).verdict(self.spark, folder)
 
     def _reference(self, case: Case) -> tuple[Reference, Path]:
         """Spark's answers for the rows of a case, kept for the next one over the same rows."""
@@ -227,8 +227,8 @@ def _window(window: oracle.Window) -> timedelta | Window | None:
             return timedelta(microseconds=size)
         case oracle.Count(rows):
             return wm.count(rows)
-        case oracle.Hopping(size, step):
-            return wm.hopping(timedelta(microseconds=size), timedelta(microseconds=step))
+        case oracle.Hopping(size, step, closed):
+            return wm.hopping(timedelta(microseconds=size), timedelta(microseconds=step), closed)
         case _:
             return None
 
@@ -240,12 +240,13 @@ def _duration(micros: int | None) -> timedelta | None:
 class _Comparison:
     """Runs a join and compares all it gives with what it must give."""
 
-    def __init__(self, case: Case, truth: Truth) -> None:
-        self.case, self.truth = case, truth
+    def __init__(self, case: Case, truth: Truth, join: wm.Join) -> None:
+        self.case, self.truth, self.join = case, truth, join
         data = case.data
+        by_conditions = [stream.delay for stream in join.query.streams if stream.delay_from == "conditions"]
         self.streams = [
             oracle.Stream(shape.name, shape.window, delay)
-            for shape, delay in zip(data.shapes, data.delays(), strict=True)
+            for shape, delay in zip(data.shapes, data.delays(max(by_conditions, default=0)), strict=True)
         ]
         static = case.exchange is None
         self.arrivals = [
@@ -259,11 +260,11 @@ class _Comparison:
             return oracle.join(self.streams, self.arrivals, lambda rows: False)
         return oracle.join(self.streams, self.arrivals, lambda rows: tuple(rows[n]["id"] for n in names) in holding)
 
-    def verdict(self, spark: SparkSession, join: wm.Join, folder: Path) -> Verdict:
+    def verdict(self, spark: SparkSession, folder: Path) -> Verdict:
         must = bool(self.truth.raises) and bool(self.outcome(self.truth.raises).results)
         may = must or (bool(self.truth.may_raise) and bool(self.outcome(self.truth.may_raise).results))
         try:
-            found, progress = self._found(spark, join, folder)
+            found, progress = self._found(spark, self.join, folder)
         except Exception as error:
             # A static frame is Spark's own: what it raises is Spark's error, ours inside of one.
             if may and isinstance(error, PySparkException if self.case.exchange is None else wm.WatersmeetError):

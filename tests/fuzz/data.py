@@ -5,13 +5,14 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.fuzz.kinds import KINDS, Kind
+from watersmeet.model.windows import Closed
 from watersmeet.testing import oracle, write_batches
 
 STREAM_NAMES = ("a", "b", "c", "d", "end", "select", "order", "Left", "größe", "CASE", "t1", "between", "x", "日本")
@@ -82,12 +83,12 @@ class Data:
             product *= sum(row.stream == at for row in self.rows)
         return product
 
-    def delays(self) -> list[int]:
-        """The streams' delays, the default filled in: as far as the largest time window."""
+    def delays(self, by_conditions: int) -> list[int]:
+        """The streams' delays, the default filled in: as far as the largest time window or, without one, conditions."""
         sizes = [
             shape.window.size for shape in self.shapes if isinstance(shape.window, oracle.Sliding | oracle.Hopping)
         ]
-        return [max(sizes, default=0) if shape.delay is None else shape.delay for shape in self.shapes]
+        return [max(sizes, default=by_conditions) if shape.delay is None else shape.delay for shape in self.shapes]
 
 
 def quoted(name: str) -> str:
@@ -144,7 +145,7 @@ class Maker:
         rng = self.rng
         windows: list[oracle.Window] = [oracle.Sliding(rng.randint(1, 25) * unit)] * 5
         windows += [oracle.Unbounded()] * 3 + [oracle.Count(rng.choice([1, 3, 8, 40]))]
-        windows += [oracle.Hopping(rng.randint(2, 20) * unit, rng.randint(1, 12) * unit)]
+        windows += [oracle.Hopping(rng.randint(2, 20) * unit, rng.randint(1, 12) * unit, rng.choice(get_args(Closed)))]
         return rng.choice(windows)
 
     def _rows(self, shapes: tuple[Shape, ...], times: "Times", most: int, batches: int) -> list[Row]:

@@ -110,7 +110,7 @@ def test_vectors_can_not_be_changed() -> None:
 
 def test_an_error_names_the_shapes() -> None:
     columns: Any = {0: ([[1.0]], [0, 0]), 1: ([[1.0, 2.0], [2.0, 3.0]], [0, 1])}
-    with pytest.raises(PredicateError, match=r"s0\.x: ndarray of 1 \(list.*s1\.x: ndarray of 2 x 2 \(list"):
+    with pytest.raises(PredicateError, match=r"s0\.x: ndarray of 1 \(array.*s1\.x: ndarray of 2 x 2 \(array"):
         asked("array", columns, cosine)
 
 

@@ -59,12 +59,12 @@ def test_without_a_guard_the_error_names_conjunct_and_values(tmp_path: Path) -> 
         run.step(Central(), ROWS)
     assert "`1 / (a.x - b.x) > 0` raised" in str(caught.value)
     assert "DIVIDE_BY_ZERO" in str(caught.value)
-    assert "a.x = 5 (int32), b.x = 5 (int32)" in str(caught.value)
+    assert "a.x = 5 (int), b.x = 5 (int)" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("beside", "shown"),
-    [((), ""), ((Column(0, 2), Column(0, 5), Column(1, 4)), " for a.x = 5 (int32), b.x * 2 = 10 (int64)")],
+    [((), ""), ((Column(0, 2), Column(0, 5), Column(1, 4)), " for a.x = 5 (int), b.x * 2 = 10 (bigint)")],
 )
 def test_the_error_shows_no_columns_that_only_we_know(beside: tuple[Column, ...], shown: str) -> None:
     hidden = (Hidden("1 / a.x", pa.int64()), Hidden("1 / a.x failed", pa.bool_(), failed=True))

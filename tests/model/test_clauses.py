@@ -1,4 +1,4 @@
-"""LEFT JOIN and EXISTS in a join as text."""
+"""Joins and subqueries in a join as text."""
 
 import pytest
 
@@ -13,31 +13,56 @@ def parsed(rest: str) -> Statement:
     return parse_statement(f"SELECT orders.id FROM orders [RANGE 10 MINUTES] {rest}", STREAMS)
 
 
+def joins(statement: Statement) -> list[tuple[str, str, str]]:
+    """Return what is joined, those that subqueries ask last."""
+    listed = [joined for relation in statement.relations for joined in relation.joins]
+    return [(joined.kind, joined.stream.name, joined.on) for joined in (*listed, *statement.asked)]
+
+
 @pytest.mark.parametrize(
-    ("words", "how"),
+    ("words", "kind"),
     [
+        ("JOIN", "inner"),
+        ("Inner Join", "inner"),
         ("LEFT JOIN", "left"),
         ("left outer join", "left"),
+        ("RIGHT JOIN", "right"),
+        ("RIGHT OUTER JOIN", "right"),
+        ("FULL JOIN", "full"),
+        ("FULL OUTER JOIN", "full"),
         ("LEFT SEMI JOIN", "semi"),
+        ("SEMI JOIN", "semi"),
         ("LEFT ANTI JOIN", "anti"),
+        ("ANTI JOIN", "anti"),
+        ("ASOF JOIN", "asof"),
+        ("asof left join", "asof left"),
     ],
 )
-def test_left_joins(words: str, how: str) -> None:
+def test_joins(words: str, kind: str) -> None:
     found = parsed(f"{words} payments [RANGE 5 MINUTES] ON {MATCH} WHERE orders.x > 1")
     assert [stream.name for stream in found.streams] == ["orders", "payments"]
     assert found.streams[1].window.span == 300_000_000
-    assert found.optional == {"payments": (how, MATCH)}
+    assert joins(found) == [(kind, "payments", MATCH)]
     assert found.where == "orders.x > 1"
-    assert found.condition == f"(orders.x > 1) AND ({MATCH})"
 
 
-def test_several_left_joins() -> None:
-    found = parsed(f"LEFT JOIN payments ON {MATCH} AND left(orders.k, 2) = payments.k LEFT ANTI JOIN refunds ON {BACK}")
-    assert found.optional == {
-        "payments": ("left", f"{MATCH} AND left(orders.k, 2) = payments.k"),
-        "refunds": ("anti", BACK),
-    }
+def test_joins_stand_in_any_order_and_among_commas() -> None:
+    found = parsed(
+        "JOIN payments p ON p.id = orders.id AND left(orders.k, 2) = p.k, payments [ROWS 5], refunds r "
+        "CROSS JOIN refunds LEFT ANTI JOIN orders AS o ON o.`join` = r.left"
+    )
+    assert [relation.first.name for relation in found.relations] == ["orders", "payments", "r"]
+    assert joins(found) == [
+        ("inner", "p", "p.id = orders.id AND left(orders.k, 2) = p.k"),
+        ("inner", "refunds", ""),
+        ("anti", "o", "o.`join` = r.left"),
+    ]
     assert found.where is None
+
+
+def test_using() -> None:
+    (joined,) = parsed("FULL JOIN payments [ROWS 5] USING (id, `odd name`)").relations[0].joins
+    assert (joined.kind, joined.using, joined.on) == ("full", ("id", "odd name"), "")
 
 
 @pytest.mark.parametrize(
@@ -47,6 +72,10 @@ def test_several_left_joins() -> None:
         (f"orders.x BETWEEN 1 AND 2 AND NOT EXISTS (SELECT * FROM payments WHERE {MATCH})", "orders.x BETWEEN 1 AND 2"),
         (f"NOT EXISTS (SELECT 1 FROM payments WHERE {MATCH}) AND orders.x > 1", "orders.x > 1"),
         (
+            f"CASE WHEN orders.x AND orders.y THEN 1 END = 1 AND NOT EXISTS (SELECT 1 FROM payments WHERE {MATCH})",
+            "CASE WHEN orders.x AND orders.y THEN 1 END = 1",
+        ),
+        (
             f"orders.x > 1 AND NOT EXISTS (SELECT 1 FROM payments WHERE {MATCH}) AND (orders.y OR orders.z)",
             "orders.x > 1 AND (orders.y OR orders.z)",
         ),
@@ -54,14 +83,17 @@ def test_several_left_joins() -> None:
 )
 def test_not_exists(where: str, left: str | None) -> None:
     found = parsed(f"WHERE {where}")
-    assert found.optional == {"payments": ("anti", MATCH)}
+    assert joins(found) == [("anti", "payments", MATCH)]
     assert found.where == left
 
 
 @pytest.mark.parametrize("asked", ["1", "*", "NULL", "'x'", "payments.id", "`id`"])
 def test_what_exists_selects_does_not_matter(asked: str) -> None:
-    found = parsed(f"WHERE EXISTS (SELECT {asked} FROM payments WHERE {MATCH})")
-    assert found.optional == {"payments": ("semi", MATCH)}
+    assert joins(parsed(f"WHERE EXISTS (SELECT {asked} FROM payments WHERE {MATCH})")) == [("semi", "payments", MATCH)]
+
+
+def test_exists_needs_no_condition() -> None:
+    assert joins(parsed("WHERE EXISTS (SELECT 1 FROM payments [ROWS 5])")) == [("semi", "payments", "")]
 
 
 def test_exists_and_not_exists() -> None:
@@ -69,15 +101,28 @@ def test_exists_and_not_exists() -> None:
         f"WHERE EXISTS (SELECT 1 FROM payments [RANGE 1 MINUTE] WHERE {MATCH} AND payments.x IN (1, 2)) "
         f"AND NOT EXISTS (SELECT 1 FROM refunds WHERE {BACK})"
     )
-    assert found.optional == {"payments": ("semi", f"{MATCH} AND payments.x IN (1, 2)"), "refunds": ("anti", BACK)}
+    assert joins(found) == [("semi", "payments", f"{MATCH} AND payments.x IN (1, 2)"), ("anti", "refunds", BACK)]
     assert found.where is None
-    assert found.condition == f"({MATCH} AND payments.x IN (1, 2)) AND ({BACK})"
+
+
+def test_in() -> None:
+    """[!] NOT IN is only TRUE if nothing that is compared is NULL."""
+    found = parsed("WHERE orders.x IN (SELECT id FROM payments p) AND orders.y > 2")
+    assert joins(found) == [("semi", "p", "`p`.id = (orders.x)")]
+    assert found.where == "orders.y > 2"
+    found = parsed("WHERE orders.x + 1 NOT IN (SELECT r.id FROM refunds r [ROWS 5] WHERE r.y = 1)")
+    same = "r.id = (orders.x + 1) OR r.id IS NULL OR (orders.x + 1) IS NULL"
+    assert joins(found) == [("anti", "r", f"({same}) AND (r.y = 1)")]
 
 
 def test_exists_of_an_array_is_a_function() -> None:
     found = parsed("WHERE exists(orders.tags, tag -> tag = 'x')")
-    assert found.optional == {}
-    assert found.where == found.condition == "exists(orders.tags, tag -> tag = 'x')"
+    assert joins(found) == []
+    assert found.where == "exists(orders.tags, tag -> tag = 'x')"
+
+
+APART = "must be one of the conditions that AND joins, and not in parentheses"
+ONE = "asks one stream"
 
 
 @pytest.mark.parametrize(
@@ -86,29 +131,34 @@ def test_exists_of_an_array_is_a_function() -> None:
         ("LEFT JOIN payments", "followed by a stream, its window, ON and a condition"),
         ("LEFT JOIN payments ON", "followed by a stream, its window, ON and a condition"),
         (f"LEFT JOIN ON {MATCH}", "followed by a stream, its window, ON and a condition"),
-        (f"LEFT JOIN payments ON {MATCH}, refunds", "come first, before LEFT JOIN"),
-        (f"RIGHT JOIN payments ON {MATCH}", "optional streams follow with LEFT"),
-        (f"JOIN payments ON {MATCH}", "separate the streams by commas"),
-        (
-            f"WHERE EXISTS (SELECT 1 FROM payments WHERE {MATCH}) OR orders.x > 1",
-            "one of the conditions that AND joins",
-        ),
-        (f"WHERE orders.x = EXISTS (SELECT 1 FROM payments WHERE {MATCH})", "one of the conditions that AND joins"),
-        (f"WHERE EXISTS (SELECT 1 FROM payments, refunds WHERE {MATCH})", "takes one stream"),
-        ("WHERE EXISTS (SELECT 1 FROM payments)", "takes one stream"),
+        ("JOIN", "followed by a stream"),
+        (f"WHERE EXISTS (SELECT 1 FROM payments WHERE {MATCH}) OR orders.x > 1", APART),
+        (f"WHERE (EXISTS (SELECT 1 FROM payments WHERE {MATCH})) AND orders.x > 1", APART),
+        (f"WHERE NOT (EXISTS (SELECT 1 FROM payments WHERE {MATCH}))", APART),
+        (f"WHERE orders.x = EXISTS (SELECT 1 FROM payments WHERE {MATCH})", APART),
+        ("WHERE (orders.x IN (SELECT id FROM payments))", APART),
+        ("WHERE orders.x IN (SELECT id FROM payments) IS NULL", APART),
+        ("WHERE IN (SELECT id FROM payments)", APART),
+        (f"WHERE EXISTS (SELECT 1 FROM payments, refunds WHERE {MATCH})", ONE),
+        (f"WHERE EXISTS (SELECT 1 FROM payments JOIN refunds ON {MATCH})", ONE),
+        ("WHERE orders.x IN (SELECT 1)", ONE),
         *(
             (f"WHERE EXISTS (SELECT {asked} FROM payments WHERE {MATCH})", "asks only whether there is a row")
             for asked in ("count(*)", "1 +", "", "payments.", "max(payments.id)", "1, 2", "()")
         ),
-        ("WHERE EXISTS (SELECT 1 FROM payments WHERE)", "takes one stream"),
+        *(
+            (f"WHERE orders.x IN (SELECT {asked} FROM payments)", "selects one column of its stream")
+            for asked in ("1", "max(id)", "id, x", "*", "'x'", "")
+        ),
+        ("WHERE EXISTS (SELECT 1 FROM payments WHERE)", ONE),
         ("LEFT JOIN pay ON pay.id = orders.id", "There is no stream pay"),
     ],
 )
-def test_what_is_no_optional_stream_is_refused(rest: str, problem: str) -> None:
+def test_what_is_no_join_is_refused(rest: str, problem: str) -> None:
     with pytest.raises(SqlError, match=problem):
         parsed(rest)
 
 
-def test_a_left_join_needs_a_stream_before_it() -> None:
+def test_a_join_needs_a_stream_before_it() -> None:
     with pytest.raises(SqlError, match="no stream before LEFT JOIN"):
         parse_statement(f"SELECT payments.id FROM LEFT JOIN payments ON {MATCH}", STREAMS)

@@ -11,12 +11,12 @@ from watersmeet.errors import DefinitionError
 from watersmeet.explain import explain
 from watersmeet.model.asof import asof, within_tolerance
 from watersmeet.model.metadata import Key
-from watersmeet.model.outer import check_outer, check_shown, hows, windowed
+from watersmeet.model.outer import check_outer, check_shown, hows, partners_asked, windowed
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.model.windows import Count, Hopping, Sliding, Window
 from watersmeet.ordering import Given
 from watersmeet.placement import Central
-from watersmeet.predicate.model import Column, Conjunct, Dialect, Hidden
+from watersmeet.predicate.model import Column, Conjunct, Dialect, Gap
 from watersmeet.predicate.parse import parse_where
 from watersmeet.retention.outlook import Outlook
 
@@ -79,7 +79,7 @@ def test_as_of_joins_say_what_they_keep() -> None:
     by_key = windowed(query(how=("inner", "asof"), windows=(Window(), Window())))
     assert [*Outlook(by_key).growing()] == []
     told = explain(by_key, Central(), Given())
-    assert "  b: unbounded on ts, delay 0 s, as of: the newest partner no later, without one there is no result" in told
+    assert ", as of: the newest partner no later, without one there is no result" in told
     assert "    a tuple goes once a newer one with the same b.id stands in for it" in told
     assert "  a tuple of a that the watermark passes: a\n  which is the newest partner in b?\n" in told
     assert by_key.description()["how"] == {"b": "asof"}
@@ -93,15 +93,35 @@ def test_as_of_joins_say_what_they_keep() -> None:
         ("left", "name the optional streams"),
         ({"d": "left"}, "there is no such stream; the streams are a, b"),
         ({1: "left"}, "there is no such stream"),
-        ({"b": "right"}, "an optional stream is 'left', 'semi', 'anti', 'asof' or"),
-        ({"b": "full"}, "combine two left joins"),
-        ({"b": ["left"]}, "an optional stream is 'left', 'semi', 'anti', 'asof' or"),
+        ({"b": "right"}, "an optional stream is 'left', 'semi', 'anti', 'full', 'asof' or"),
+        ({"b": ["left"]}, "an optional stream is 'left', 'semi', 'anti', 'full', 'asof' or"),
         ({"a": "left", "b": "left"}, "at least one must be required"),
     ],
 )
 def test_what_is_no_how_is_refused(given: Any, problem: str) -> None:
     with pytest.raises(DefinitionError, match=problem):
         hows(given, streams(Window(), Window()))
+
+
+def test_a_full_join_has_two_streams() -> None:
+    assert hows({"b": "full"}, streams(Window(), Window())) == ("inner", "full")
+    with pytest.raises(DefinitionError, match="a full join has two streams; join two of them first"):
+        hows({"b": "full"}, streams(Window(), Window(), Window()))
+
+
+@pytest.mark.parametrize(
+    ("on", "problem"),
+    [
+        ("a.id = b.id", "on='a.id = b.id': name the optional streams"),
+        ({"a": "TRUE"}, "on={'a': ...}: this is no optional stream; those that how= names are: b"),
+        ({1: "TRUE"}, "on={1: ...}: this is no optional stream"),
+    ],
+)
+def test_what_partners_are_is_said_of_optional_streams(on: Any, problem: str) -> None:
+    assert partners_asked({"B": "TRUE"}, query()) == {1: "TRUE"}
+    assert partners_asked(None, query()) == {}
+    with pytest.raises(DefinitionError, match=problem):
+        partners_asked(on, query())
 
 
 def with_tables(made: Query, tables: set[int]) -> Query:
@@ -126,6 +146,8 @@ def test_any_time_window_on_a_required_stream_will_do() -> None:
         (query(windows=(Count(5), Window())), "'a' has a count window"),
         (query(windows=(Sliding(5), Count(5))), "'b' has a count window"),
         (query(windows=(Window(), Sliding(5))), "Without a window on 'a' a partner may come at any time"),
+        (query(how=("inner", "full"), windows=(Sliding(5), Window())), "Without a window on 'b' a partner may come"),
+        (with_tables(query(how=("inner", "full")), {1}), "Table 'b' has no times"),
         (with_tables(query(windows=(Window(), Sliding(5))), {0}), "all that is required are tables"),
         (
             with_tables(query("a.id = b.id", ("inner", "left", "inner"), (Window(), Sliding(5), Window())), {0}),
@@ -147,52 +169,64 @@ def test_tables_alone_give_results_no_time() -> None:
         check_outer(with_tables(query(), {0}), streaming=False, spilling=False)
 
 
-def test_where_clocks_are_changed_days_are_no_windows() -> None:
-    """Spark adds days by the calendar: the reader, who wrote such a condition, is told why it does not count."""
-    made = query(windows=(Window(), Window()))
-    for zone, told in (("Europe/Berlin", True), ("UTC", False)):
-        with pytest.raises(DefinitionError, match="Without a window on 'a'") as caught:
-            check_outer(replace(made, dialect=Dialect(time_zone=zone)), streaming=True, spilling=False)
-        assert ("such as this session's Europe/Berlin, intervals of a day" in str(caught.value)) is told
+def with_gaps(*gaps: Gap, how: Any = ("inner", "anti"), streams_of: int = 2) -> Query:
+    """Return a join whose streams are bound by nothing but how far apart their event times are."""
+    specs = streams(*(Window(),) * streams_of)
+    conjuncts = (
+        Conjunct(f"{gap}", "TRUE", (Column(gap.later, 1), Column(gap.earlier, 1)), gaps=(gap,)) for gap in gaps
+    )
+    return Query(specs, tuple(conjuncts), how=how)
+
+
+def shown(made: Query) -> list[str]:
+    return [stream.window.describe() for stream in windowed(made).streams]
 
 
 TEN = 600_000_000
 
 
 @pytest.mark.parametrize(
-    ("where", "spans"),
+    ("gaps", "windows"),
     [
-        ("b.ts <= a.ts", (1, None)),
-        ("b.ts BETWEEN a.ts AND a.later", (TEN + 1, 1)),
-        ("b.ts >= a.ts", (None, 1)),
-        ("b.later <= a.ts", (1, None)),
-        ("b.ts < a.later AND b.ts < a.ts AND a.ts <= b.later", (1, TEN + 1)),
-        ("b.ts <= a.later OR b.id = a.id", (None, None)),
-        ("b.id <= a.id", (None, None)),
+        ([Gap(1, 0, 0)], ["sliding 0 seconds, inclusive", "unbounded"]),
+        ([Gap(1, 0, TEN), Gap(0, 1, 0)], ["sliding 10 minutes, inclusive", "sliding 0 seconds, inclusive"]),
+        ([Gap(1, 0, TEN - 1)], ["sliding 10 minutes", "unbounded"]),
+        ([Gap(0, 1, 5)], ["unbounded", "sliding 6 microseconds"]),
+        ([Gap(1, 0, -TEN)], ["sliding 0 seconds, inclusive", "unbounded"]),
+        ([Gap(1, 0, 2 * TEN), Gap(1, 0, TEN)], ["sliding 10 minutes, inclusive", "unbounded"]),
+        ([], ["unbounded", "unbounded"]),
     ],
 )
-def test_conditions_on_event_times_are_windows(where: str, spans: tuple[int | None, int | None]) -> None:
-    made = query("a.id = b.id", windows=(Window(), Window()))
-    schema = SCHEMA.append(pa.field("later", SCHEMA.field(1).type))
-    conjuncts = parse_where(where, [(name, schema) for name in "ab"], (), Dialect())
-    later = Hidden("later", SCHEMA.field(1).type, moved=(1, TEN))
-    made = replace(made, conjuncts=conjuncts, streams=tuple(replace(s, hidden=(later,)) for s in made.streams))
-    assert tuple(stream.window.span for stream in windowed(made).streams) == spans
+def test_conditions_on_event_times_are_windows(gaps: list[Gap], windows: list[str]) -> None:
+    made = with_gaps(*gaps)
+    assert shown(made) == windows
+    assert [stream.derived for stream in windowed(made).streams] == [text != "unbounded" for text in windows]
     assert windowed(replace(made, how=())) == replace(made, how=())
     wide = replace(made, streams=tuple(replace(s, window=Sliding(5)) for s in made.streams))
     assert windowed(wide) == wide
 
 
 def test_of_several_optional_streams_the_last_to_end_counts() -> None:
-    where: str = "b.ts <= a.ts AND c.ts <= a.later"
     how: Any = ("inner", "left", "anti")
-    schema = SCHEMA.append(pa.field("later", SCHEMA.field(1).type))
-    later = Hidden("later", SCHEMA.field(1).type, moved=(1, TEN))
-    specs = tuple(replace(spec, hidden=(later,)) for spec in streams(Window(), Window(), Window()))
-    for text, span in ((where, TEN + 1), ("b.ts <= a.ts", None)):
-        conjuncts = parse_where(text, [(name, schema) for name in "abc"], (), Dialect())
-        assert windowed(Query(specs, conjuncts, how=how)).streams[0].window.span == span
-    assert windowed(Query(specs, conjuncts, how=("inner", "inner", "left"))).streams == specs
+    assert shown(with_gaps(Gap(1, 0, 0), Gap(2, 0, TEN), how=how, streams_of=3))[0] == "sliding 10 minutes, inclusive"
+    assert shown(with_gaps(Gap(1, 0, 0), how=how, streams_of=3))[0] == "unbounded"
+
+
+def test_several_required_streams_have_windows_if_conditions_bind_them_together() -> None:
+    """One that is bound to the optional stream alone may be seen with another required one at any time."""
+    how: Any = ("inner", "inner", "left")
+    bound = Gap(1, 0, TEN), Gap(0, 1, 0), Gap(2, 1, TEN), Gap(1, 2, 0)
+    minutes = ["sliding 20 minutes, inclusive", "sliding 10 minutes, inclusive", "sliding 0 seconds, inclusive"]
+    assert shown(with_gaps(*bound, how=how, streams_of=3)) == minutes
+    loose = Gap(2, 0, TEN), Gap(0, 2, 0), Gap(2, 1, TEN), Gap(1, 2, 0)
+    assert shown(with_gaps(*loose, how=how, streams_of=3)) == ["unbounded", "unbounded", "sliding 0 seconds, inclusive"]
+
+
+def test_a_condition_on_an_optional_stream_says_nothing_of_the_required_ones() -> None:
+    how: Any = ("inner", "inner", "left")
+    made = with_gaps(Gap(1, 0, TEN), Gap(0, 1, TEN), Gap(2, 1, TEN), how=how, streams_of=3)
+    first = replace(made.conjuncts[0], columns=(*made.conjuncts[0].columns, Column(2, 0)))
+    assert shown(replace(made, conjuncts=(first, *made.conjuncts[1:])))[0] == "unbounded"
 
 
 def test_work_that_is_put_off_is_refused_and_with_several_optional_streams_what_is_left_to_spark() -> None:
@@ -218,16 +252,29 @@ def test_results_show_the_streams_that_they_have_tuples_of() -> None:
     assert query().output_schema.names == ["a", "_time"]
     assert query(how=("inner", "left")).output_schema.names == ["a", "b", "_time"]
     assert query().description()["how"] == {"b": "anti"}
+    assert query(how=("inner", "full")).output_schema.names == ["a", "b", "_time"]
     assert "how" not in query(how=()).description()
+    assert "after ON" not in query().description()
+
+
+def test_what_is_asked_of_partners_alone_belongs_to_the_checkpoint() -> None:
+    made = query("a.id > 5 AND a.id = b.id")
+    asked = replace(made, conjuncts=tuple(conjunct.after_on([1]) for conjunct in made.conjuncts))
+    assert asked.description() == made.description() | {"after ON": ["a.id > 5"]}
+    assert replace(made, filter="b.id IS NULL").description() == made.description() | {"filter": "b.id IS NULL"}
 
 
 def test_explain_says_how_partners_are_found() -> None:
     told = explain(query(), Central(), Given())
-    assert "  b: sliding 0.000005 s on ts, delay 0 s, only asked: there must be no partner" in told
+    assert "  b: sliding 5 microseconds on ts, delay 0 seconds, only asked: there must be no partner" in told
     assert "  a tuple of a whose window ends: a\n  is there a partner in b?\n    probe b by sorted index on" in told
     assert "a new tuple" not in told
     assert "  a new tuple of a: a\n" in explain(query(how=("inner", "semi")), Central(), Given())
     assert "  a new tuple of b: b -> a\n" in explain(query(how=("inner", "left")), Central(), Given())
+    told = explain(replace(query(how=("inner", "full")), filter="b.id IS NULL"), Central(), Given())
+    assert "  a tuple of a whose window ends: a\n  is there a partner in b?\n" in told
+    assert "  a tuple of b whose window ends: b\n  is there a partner in a?\n" in told
+    assert told.endswith("\n  of the results, Spark keeps those with b.id IS NULL")
 
 
 def test_only_windows_let_state_go() -> None:

@@ -31,6 +31,35 @@ def test_every_window() -> None:
     )
 
 
+def test_windows_that_begin_at_regular_times() -> None:
+    text = """SELECT * FROM a [RANGE 10 MINUTES TUMBLING], b [RANGE 10 MINUTES TUMBLING WATTR closed] AS closed,
+        c [RANGE 1 MINUTE SLIDE 20 SECONDS CLOSED left], d [RANGE 1 MINUTE SLIDE 20 SECONDS closed RIGHT] tumbling"""
+    found = parse_statement(text, dict.fromkeys("abcd"))
+    tumbling, size, step = Hopping(600 * SECOND, 600 * SECOND, "left"), 60 * SECOND, 20 * SECOND
+    assert [(stream.name, stream.window, stream.time) for stream in found.streams] == [
+        ("a", tumbling, None),
+        ("closed", tumbling, "closed"),
+        ("c", Hopping(size, step, "left"), None),
+        ("tumbling", Hopping(size, step), None),
+    ]
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        "RANGE 1 MINUTE TUMBLING 2 MINUTES",
+        "RANGE 1 MINUTE SLIDE 20 SECONDS TUMBLING",
+        "RANGE 1 MINUTE TUMBLING CLOSED LEFT",
+        "RANGE 1 MINUTE CLOSED LEFT",
+        "RANGE 1 MINUTE SLIDE 20 SECONDS CLOSED BOTH",
+        "ROWS 5 TUMBLING",
+    ],
+)
+def test_words_of_windows_that_do_not_go_together(window: str) -> None:
+    with pytest.raises(SqlError, match="A window is "):
+        parse_statement(f"SELECT * FROM a [{window}], b", dict.fromkeys("ab"))
+
+
 def test_every_promise() -> None:
     text = """SELECT * FROM
         a [PUNCTUATED BY is_end ON auction, KEY (id), ordered by seq slack 100, ORDERED BY t2 DESC SLACK 10 SECONDS],
@@ -57,7 +86,7 @@ def test_every_promise() -> None:
 
 def test_names_of_streams_are_the_same_in_any_case() -> None:
     found = parse_statement("SELECT A.x FROM A [ROWS 5] LEFT JOIN Pay ON pay.x = A.x", {"a": 1, "pay": 2})
-    assert [stream.name for stream in found.streams] == ["a", "pay"] == ["a", *found.optional]
+    assert [stream.name for stream in found.streams] == ["a", "pay"]
     assert [s.name for s in parse_statement("SELECT 1 FROM b, A", {"a": 1, "A": 2, "b": 3}).streams] == ["b", "A"]
     with pytest.raises(SqlError, match="There is no stream orDers; choose from Orders, orders"):
         parse_statement("SELECT 1 FROM orDers", {"Orders": 1, "orders": 2})
@@ -73,7 +102,8 @@ def test_an_alias_stands_before_the_window_or_behind_it() -> None:
 def test_optional_streams_have_aliases() -> None:
     text = "SELECT 1 FROM a LEFT JOIN b [ROWS 5] AS o ON o.x = a.x WHERE NOT EXISTS (SELECT 1 FROM b p WHERE p.x = a.x)"
     found = parse_statement(text, AB)
-    assert found.optional == {"o": ("left", "o.x = a.x"), "p": ("anti", "p.x = a.x")}
+    joined = [*found.relations[0].joins, *found.asked]
+    assert [(j.kind, j.stream.name, j.on) for j in joined] == [("left", "o", "o.x = a.x"), ("anti", "p", "p.x = a.x")]
     assert [stream.key for stream in found.streams] == ["a", "b", "b"]
 
 
@@ -126,8 +156,8 @@ CHOICES = (
     "FOREIGN KEY (auction) REFERENCES auctions (id); PUNCTUATED BY is_end ON auction [AT WATERMARK]"
 )
 WINDOW = (
-    "A window is [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS] or [ROWS 100], optionally with WATTR column; "
-    "promises may follow, each after a comma, such as [ROWS 100, KEY (id)]."
+    "A window is [RANGE 10 SECONDS], [RANGE 10 MINUTES TUMBLING], [RANGE 1 MINUTE SLIDE 20 SECONDS [CLOSED LEFT]] or "
+    "[ROWS 100], optionally with WATTR column; promises may follow, each after a comma, such as [ROWS 100, KEY (id)]."
 )
 
 NO_ALIAS = "AS is followed by a name, as in orders [RANGE 10 SECONDS] AS o."
@@ -166,15 +196,24 @@ CALLED = "Two streams are called {}; give one an alias of its own, as in {} AS o
         ("SELECT * FROM a [10 SECONDS], b", WINDOW, "[10 SECONDS]"),
         ("SELECT * FROM a RANGE 10 SECONDS, b", WINDOW, "RANGE 10 SECONDS"),
         (
-            "SELECT * FROM a [ROWS 5] JOIN b [ROWS 5] ON a.x = b.x",
-            "JOIN: separate the streams by commas, and put the join condition into WHERE.",
-            "JOIN",
+            "SELECT * FROM a NATURAL JOIN b",
+            "NATURAL JOIN can't be used here; name the columns instead, as in JOIN b USING (id).",
+            "NATURAL JOIN",
         ),
+        ("SELECT * FROM a LEFT INNER JOIN b", "LEFT INNER JOIN can't be used here; choose another.", "LEFT INNER JOIN"),
+        ("SELECT * FROM a CROSS JOIN b ON a.x = b.x", "CROSS JOIN takes no condition; write JOIN.", "ON a.x = b.x"),
         (
-            "SELECT * FROM a FULL OUTER JOIN b ON a.x = b.x",
-            "FULL OUTER JOIN: separate the streams by commas, and put the join condition into WHERE; "
-            "optional streams follow with LEFT [SEMI | ANTI] JOIN .. ON ...",
-            "FULL OUTER JOIN",
+            "SELECT * FROM a [ROWS 5], b ON a.x = b.x",
+            "ON follows a JOIN; put conditions on streams that commas separate into WHERE.",
+            "ON",
+        ),
+        *(
+            (
+                f"SELECT * FROM a JOIN b USING {columns}",
+                "USING is followed by columns in parentheses, as in USING (id, zone).",
+                columns,
+            )
+            for columns in ("x", "()", "(x y)", "(x,)", "(a.x)", "('x')")
         ),
         ("SELECT * FROM a AS, b", NO_ALIAS, "AS"),
         ("SELECT * FROM a AS [ROWS 5] one, b", NO_ALIAS, "AS [ROWS 5] one"),
@@ -197,12 +236,29 @@ CALLED = "Two streams are called {}; give one an alias of its own, as in {} AS o
         ("SELECT * FROM a [KEY (id),, ROWS 5], b", "Something is missing between two commas.", "KEY (id),, ROWS 5"),
         (
             "SELECT * FROM a [RAGE 10 SECONDS], b",
-            f"This is no promise of a stream; {CHOICES}. Did you mean 'RANGE'?",
+            "RAGE is not a window; did you mean RANGE, as in [RANGE 10 SECONDS]?",
             "RAGE 10 SECONDS",
         ),
         (
+            "SELECT * FROM a [RANG 30 SECONDS, KEY (id)], b",
+            "RANG is not a window; did you mean RANGE, as in [RANGE 10 SECONDS]?",
+            "RANG 30 SECONDS",
+        ),
+        ("SELECT * FROM a [RANGE 30 SECONDS, b", "This bracket is not closed; write ] after the window.", "["),
+        (
+            "SELECT * FROM a [row 30], b",
+            "row is not a window; did you mean ROWS, as in [ROWS 100]?",
+            "row 30",
+        ),
+        (
+            "SELECT * FROM a [TUMBLING 30 SECONDS], b",
+            "TUMBLING is not a window; write [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS], "
+            "[RANGE 10 SECONDS WATTR ts], [ROWS 100].",
+            "TUMBLING 30 SECONDS",
+        ),
+        (
             "SELECT * FROM a [KEYS (id)], b",
-            f"This is no promise of a stream; {CHOICES}. Did you mean 'KEY'?",
+            f"This is no promise of a stream; {CHOICES}. Did you mean KEY?",
             "KEYS (id)",
         ),
         ("SELECT * FROM a [ROWS 5, `KEY` (id)], b", f"This is no promise of a stream; {CHOICES}.", "`KEY` (id)"),

@@ -64,10 +64,10 @@ def test_predicates_come_in_a_list() -> None:
     assert checked([made]) == checked(one for one in [made]) == (made,)
     assert checked([made, made]) == (made, made)
     assert checked(()) == ()
-    with pytest.raises(DefinitionError, match=r"it is a list of predicates; write predicates=\[near\]"):
+    with pytest.raises(DefinitionError, match=r"must be a list or a dict; write predicates=\[near\]"):
         checked(made)
     for other in (near, None, 5, "near"):
-        with pytest.raises(DefinitionError, match="it is a list of predicates; write"):
+        with pytest.raises(DefinitionError, match="must be a list or a dict; write"):
             checked(other)
     with pytest.raises(DefinitionError, match=r"write predicates=\{'near': lambda x, ys: ...\}"):
         checked(lambda x, ys: True)

@@ -194,7 +194,7 @@ def test_people_are_told() -> None:
 def test_people_are_told_what_is_not_pinned(condition: str, named: str) -> None:
     query = query_of(f"a.auction = b.auction AND {condition}", ends("auction", "kind", "n"), auctions=(Key((2,)),))
     (_, found) = Outlook(query).warnings()
-    kinds = " and ".join({"b.kind": "string", "b.n": "int8"}[name] for name in named.split(" and "))
+    kinds = " and ".join({"b.kind": "string", "b.n": "tinyint"}[name] for name in named.split(" and "))
     assert (
         f"equates {named} with no column of another stream of the same type ({kinds}), and with no constant." in found
     )

@@ -36,7 +36,7 @@ def go(case: dict[str, Any], query: Query, folder: Path, sink: Sink, batch: int,
     run.offer(Protocol(tree, manifests.last(run.store) or tree.start()), Offered(batch))
 
 
-@pytest.mark.parametrize("how", ["left", "semi", "anti"])
+@pytest.mark.parametrize("how", ["left", "semi", "anti", "full"])
 def test_cut_in_the_midst_of_everything_it_goes_on(tmp_path: Path, how: str) -> None:
     case = test_optional.plain_case(how, ROWS)
     uncut, wanted = test_optional.run_case(case, str(tmp_path / "uncut"))

@@ -1,5 +1,6 @@
 """The batch protocol: what it asks for, event by event, as whole lists of actions."""
 
+import doctest
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from watersmeet.errors import StateError
 from watersmeet.model.query import Nested, Query, StreamSpec
 from watersmeet.model.windows import Sliding
 from watersmeet.placement import PSP, Central
+from watersmeet.runtime import timing
 from watersmeet.runtime.protocol import (
     Commit,
     Committed,
@@ -35,10 +37,11 @@ from watersmeet.runtime.protocol import (
     Warn,
     Withdraw,
 )
-from watersmeet.runtime.timing import latency, timed
+from watersmeet.runtime.timing import freshness, latency, timed
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spilling.base import Plan, Spilling
 from watersmeet.state import manifest as manifests
+from watersmeet.state import rounds
 from watersmeet.state.choice import Choice
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 from watersmeet.state.delivery import Delivery
@@ -216,6 +219,79 @@ def test_a_lull_delivers_what_is_left() -> None:
     assert not protocol.undelivered and protocol.handle(Lulled()) == []
 
 
+def finished(protocol: Protocol) -> list[Any]:
+    """Drive a final round; return all that it was asked to do."""
+    asked: list[Any] = list(protocol.handle(Lulled(final=True)))
+    for event in (Ran({"j": Job([report(["results/r9"])])}), Published(deliveries=FILES)):
+        asked += protocol.handle(event)
+    return asked + protocol.handle(Committed(replace(asked[-1].manifest, digest="final")))
+
+
+def test_a_final_round_is_written_down_closes_everything_and_removes_the_state_at_once() -> None:
+    tree = alone()
+    protocol = Protocol(tree, tree.start())
+    through(protocol, 0, report(chunks=[chunk("c0", 0, 0)]))
+    before = protocol.state
+    asked = finished(protocol)
+    assert asked[:2] == [Intend(Round(1, {}, final=True)), Run(tree.plan(before, None, round=True, final=True))]
+    assert asked[2] == Publish(1, ("results/r9",), {})
+    commit = asked[3]
+    assert isinstance(commit, Commit) and commit.manifest.final and not commit.manifest.chunks
+    assert (commit.manifest.batch, commit.manifest.offered) == (1, 0)
+    assert (commit.manifest.progress["round"], commit.manifest.progress["final"]) == (True, True)
+    assert asked[4:] == [Deliver(1, FILES), Remove(frozenset({"chunks/c0", rounds.path_of(1)}))]
+    assert not before.progress["final"]
+    protocol.handle(Delivered(1))
+    assert protocol.handle(Lulled(final=True)) == [], "once is enough"
+
+
+def test_a_final_round_that_was_cut_is_run_again_whatever_is_asked_for_next() -> None:
+    tree = alone()
+    protocol = Protocol(tree, tree.start(), begun=Round(0, {}, final=True))
+    with pytest.raises(StateError, match="must be finished before the next batch"):
+        protocol.handle(Offered(0))
+    asked = protocol.handle(Lulled())
+    assert asked[1:] == [
+        Intend(Round(0, {}, final=True)),
+        Run(tree.plan(tree.start(), None, round=True, final=True)),
+    ]
+
+
+def test_what_is_owed_is_paid_before_the_final_round() -> None:
+    tree = alone()
+    protocol = Protocol(tree, tree.start(), spilling=Once())
+    told = []
+    for batch in range(2):
+        asked = finished(protocol)
+        told += [action for action in asked if isinstance(action, Intend)]
+        assert protocol.state.final == (batch == 1)
+    assert told == [Intend(Round(0, {"j": Choice()})), Intend(Round(1, {}, final=True))]
+
+
+class Once(Always):
+    """Pays nothing in one round, but only where all is to be paid."""
+
+    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, Choice]:
+        return {"j": Choice()} if all and state.batch < 0 else {}
+
+
+def test_a_start_after_the_final_round_sweeps_and_refuses_rows_but_not_a_batch_without_any() -> None:
+    tree = alone()
+    closed = Manifest(7, tree.start().streams, digest="seven", offered=6, final=True, deliveries=FILES)
+    protocol = Protocol(tree, closed)
+    with pytest.raises(StateError, match="The checkpoint at nowhere was closed for good"):
+        protocol.handle(Offered(7))
+    needed = manifests.chain(7)
+    assert protocol.handle(Lulled(final=True)) == [Deliver(7, FILES), Sweep(needed)]
+    protocol.handle(Delivered(7))
+    assert protocol.handle(Offered(6)) == [], "Spark's own commit was lost: this batch is in"
+    asked = protocol.handle(Offered(7, rows=False))
+    assert asked == [Run(tree.plan(closed, None))]
+    for event in (Ran({"j": Job([TaskReport(0)])}), Published()):
+        asked = protocol.handle(event)
+    assert isinstance(asked[-1], Commit) and asked[-1].manifest.final and asked[-1].manifest.offered == 7
+
+
 def test_nothing_is_withdrawn_or_published_if_a_node_did_not_report() -> None:
     tree = alone(nodes=3)
     protocol = Protocol(tree, tree.start())
@@ -279,4 +355,6 @@ def test_times_are_those_between_the_steps() -> None:
     assert told["timestamp"] == "1970-01-01T00:00:00.000Z"
     assert told["durationMs"] == {"plan": 1.1, "job": 498.9, "commit": 250.0, "total": 750.0}
     assert latency([], now=5.0) == {}
+    assert freshness({}) == freshness({**told, "batchId": 0, "latencyMs": {}}) == []
+    assert doctest.testmod(timing).failed == 0
     assert latency([(1.0, 1), (4.0, 99)], now=5.0) == {"p50": 1000.0, "p95": 1000.0, "p99": 1000.0}

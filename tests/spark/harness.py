@@ -133,7 +133,7 @@ def frames(spark: SparkSession, folder: Path, names: Sequence[str]) -> dict[str,
 _WINDOWS: dict[type, Callable[[Any], str | Window | None]] = {
     oracle.Sliding: lambda w: f"{w.size} seconds",
     oracle.Count: lambda w: wm.count(w.rows),
-    oracle.Hopping: lambda w: wm.hopping(f"{w.size} seconds", f"{w.step} seconds"),
+    oracle.Hopping: lambda w: wm.hopping(f"{w.size} seconds", f"{w.step} seconds", w.closed),
     oracle.Unbounded: lambda w: None,
 }
 
@@ -210,8 +210,8 @@ def _scaled(window: oracle.Window) -> oracle.Window:
     match window:
         case oracle.Sliding(size):
             return oracle.Sliding(size * SECOND)
-        case oracle.Hopping(size, step):
-            return oracle.Hopping(size * SECOND, step * SECOND)
+        case oracle.Hopping(size, step, closed):
+            return oracle.Hopping(size * SECOND, step * SECOND, closed)
         case _:
             return window
 

@@ -100,12 +100,14 @@ def test_streams(static: DataFrame, what: str) -> None:
 def test_a_stream_needs_a_name_and_a_frame(static: DataFrame) -> None:
     with pytest.raises(wm.DefinitionError, match="'a b' can't name a stream: use letters, digits and underscores"):
         stream("a b", static)
-    with pytest.raises(
-        wm.DefinitionError, match="Stream 'a' needs a Spark DataFrame, static or streaming; got builtins"
-    ):
+    with pytest.raises(wm.DefinitionError, match="Stream 'a' needs a Spark DataFrame, static or streaming; got a "):
         stream("a", [1, 2])
-    with pytest.raises(wm.DefinitionError, match=r"wm.join takes streams made by wm.stream\(...\); got DataFrame"):
+    with pytest.raises(wm.DefinitionError, match=r"wm.join takes streams made by .*, not a DataFrame; wrap it, as in"):
         wm.join(stream("a", static), static)  # type: ignore[arg-type]
+    with pytest.raises(wm.DefinitionError, match=r", not a list; write wm.join\(\*streams\)"):
+        wm.join([stream("a", static), stream("b", static)])  # type: ignore[arg-type]
+    with pytest.raises(wm.DefinitionError, match=r"^DataFrame\[.* can't name a stream: its name comes first, as in"):
+        wm.stream(static, "a", time="ts")  # type: ignore[arg-type]
 
 
 def test_a_stream_may_not_have_the_name_of_the_results_time(static: DataFrame) -> None:
@@ -230,7 +232,7 @@ def test_joins(static: DataFrame) -> None:
     for given in (None, 1, "yes"):
         with pytest.raises(wm.DefinitionError, match=f"untrusted={given!r} must be True or False"):
             wm.join(a, stream("b", static), untrusted=given)  # type: ignore[arg-type]
-    with pytest.raises(wm.DefinitionError, match="constraints is a list, such as"):
+    with pytest.raises(wm.DefinitionError, match="constraints must be a list, such as"):
         stream("a", static, constraints="")
     with pytest.raises(wm.DefinitionError, match=r"strategy='PSP': use wm.PSP\(nodes=...\), ATR, CTR, DSJ"):
         wm.join(a, stream("b", static), strategy="PSP")  # type: ignore[arg-type]
@@ -254,21 +256,21 @@ def test_arguments_of_other_types(static: DataFrame) -> None:
         ({"where": " \n "}, "where: the condition is empty"),
         ({"where": [static.x > 1, static.x < 5]}, "not a list; combine conditions with AND, and columns with &"),
         ({"select": ["a.id", 5]}, r"or a list of columns such as \[a.id, b.id\]; 5 is neither"),
-        ({"predicates": len}, "it is a list of predicates"),
-        ({"predicates": static.x}, "it is a list of predicates"),
-        ({"predicates": static.withColumn("name", static.word)}, "it is a list of predicates"),
+        ({"predicates": len}, "must be a list or a dict"),
+        ({"predicates": static.x}, "must be a list or a dict"),
+        ({"predicates": static.withColumn("name", static.word)}, "must be a list or a dict"),
         ({"how": static.x}, "name the optional streams"),
         ({"order": ["given"]}, r"order=\['given'\] is unknown; use one of given, selectivity, histogram"),
-        ({"strategy": wm.PSP}, r"use wm.PSP\(nodes=...\)"),
+        ({"strategy": wm.PSP}, r"strategy=wm.PSP, without \(\): use wm.PSP\(nodes=...\)"),
     ]
     for options, sentence in given:
         with pytest.raises(wm.DefinitionError, match=sentence):
             wm.join(*pair, **options)
     frames = {"a": static, "b": static}
     statements: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
-        ((None, frames), {}, "text=None: wm.sql takes a string and a dict of frames"),
+        ((None, frames), {}, "text is None: wm.sql takes a string and a dict of frames"),
         ((static, frames), {}, "text must be a string such as 'SELECT"),
-        (("SELECT * FROM a, b", [static, static]), {}, "streams=list: wm.sql takes a string and a dict of frames"),
+        (("SELECT * FROM a, b", [static, static]), {}, "streams is a list: wm.sql takes a string and a dict of frames"),
         (("SELECT * FROM a, b", frames), {"time": 5}, "time must be a string such as 'ts', not an int"),
     ]
     for arguments, options, sentence in statements:
@@ -310,6 +312,8 @@ def test_what_start_refuses(static: DataFrame, inputs: dict[str, DataFrame], tmp
         writer.option("exchange", "pigeon").start(str(tmp_path / "out"))
     with pytest.raises(wm.DefinitionError, match=r"format\('csv'\) has flat columns only: give the join a select="):
         writer.format("csv").start(str(tmp_path / "out"))
+    with pytest.raises(wm.DefinitionError, match=r"format\('parqet'\) is unknown to this .* Did you mean 'parquet'\?"):
+        writer.format("parqet").start(str(tmp_path / "out"))
     with pytest.raises(wm.DefinitionError, match=r"format\('memory'\) needs a name: .queryName"):
         writer.format("memory").start()
     with pytest.raises(

@@ -17,7 +17,10 @@ from tests.spark import harness, processes
 from tests.spark.crashing_join import CASE, Steps, started
 from tests.spark.harness import EXCHANGES, expected, frames, join_of, read, results, side_ids, write
 from tests.spark.test_metadata_joins import promising, punctuated
+from watersmeet.dashboard.build import view
+from watersmeet.dashboard.recorded import Reader
 from watersmeet.spark.batch import BatchRunner
+from watersmeet.state.places import store_of
 
 pytestmark = pytest.mark.spark
 STEPS = ("job", "reports", "sink", "manifest")
@@ -134,9 +137,18 @@ def _killed_until_done(folder: Path, seed: int, kills: int, formats: Sequence[st
                 if left < 0 and at < kills:
                     time.sleep(rng.random() / 2)
                     break
+        if at < kills:
+            title = _verdict(folder / f"checkpoint-{formats[0]}")
+            assert title == "Not running" or (title == "Stopped" and len(formats) > 1), title
     assert said == "done"
     for format in formats:
         assert processes.written(folder, format) == processes.wanted(folder / f"checkpoint-{format}"), format
+
+
+def _verdict(checkpoint: Path) -> str:
+    """Return what somebody is told who looks at a checkpoint for the first time."""
+    read = Reader(store_of(str(checkpoint))).read(time.monotonic(), time.time())
+    return view(read, int(time.time() * 1e6)).verdict.title
 
 
 def test_a_kill_at_a_random_moment_loses_and_doubles_nothing(tmp_path: Path) -> None:

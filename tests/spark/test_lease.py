@@ -13,6 +13,7 @@ import pytest
 from watersmeet.errors import StateError
 from watersmeet.spark import lease as leases
 from watersmeet.spark.lease import Lease, take
+from watersmeet.state import processes
 from watersmeet.state.store import Store
 
 HOLD = """
@@ -98,7 +99,8 @@ def test_a_killed_process_holds_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_process_of_another_host_holds_it_until_it_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether such a one is gone can't be asked; that it is alive is seen."""
     process = holder(tmp_path)
-    monkeypatch.setattr(leases, "_host", lambda: "another")
+    monkeypatch.setattr(leases, "host_id", lambda: "another")
+    monkeypatch.setattr(processes, "host_id", lambda: "another")
     with pytest.raises(StateError, match="is in use"):
         take(Store(str(tmp_path)))
     process.kill()

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 import watersmeet as wm
 from watersmeet.dashboard.build import view
 from watersmeet.dashboard.recorded import Reader
-from watersmeet.spark import observed
+from watersmeet.spark import checks, observed
 from watersmeet.spark.naming import DESCRIPTION, named
 from watersmeet.spark.running import JoinQuery
 from watersmeet.state.places import store_of
@@ -34,7 +34,7 @@ def test_a_join_shows_itself(spark: SparkSession, tmp_path: Path) -> None:
         return wm.stream(name, stream_batches(spark, tmp_path / name), time="ts", window="30 seconds", delay="1 second")
 
     join = wm.join(stream("a"), stream("b"), where="a.id < b.id", strategy=wm.PSP(nodes=2))
-    assert repr(join) == "Join(a [sliding 30 s], b [sliding 30 s]; where a.id < b.id; PSP(nodes=2))"
+    assert repr(join) == "Join(a [sliding 30 seconds], b [sliding 30 seconds]; where a.id < b.id; PSP(nodes=2))"
     assert html.escape("a.id < b.id") in join._repr_html_() and "1 second" in join._repr_html_()
     names: list[str] = []
 
@@ -42,16 +42,29 @@ def test_a_join_shows_itself(spark: SparkSession, tmp_path: Path) -> None:
         names.append(str(frame.sparkSession.sparkContext.getLocalProperty(DESCRIPTION)))
 
     writer = join.writeStream.foreachBatch(consume).option("checkpointLocation", str(tmp_path / "state"))
-    query = writer.queryName("manners").trigger(availableNow=True).start()
+    query = writer.queryName("manners").option("lateWarning", 1).trigger(availableNow=True).start()
     query.awaitTermination()
     last: Any = query.progress[-1]
     assert last["watermark"] == "2024-05-01T00:00:11.000Z" == last["streams"]["a"]["watermark"]
+    assert (last["name"], last["lateWarning"]) == ("manners", 1.0)
     assert json.loads(json.dumps(query.progress)) == query.progress
     assert repr(query).startswith("JoinQuery('manners', stopped; batch 1: 6 rows in, ")
     assert "Stopped" in query._repr_html_() and "<svg" in query.progress._repr_html_()
     assert [name.rpartition("<br/>")[2] for name in names] == ["batch 0: sink", "batch 1: sink"]
     shown = view(Reader(store_of(str(tmp_path / "state"))).read(0.0), 0)
-    assert shown.verdict.title == "Stopped" and shown.joins[0].where == "a.id < b.id"
+    assert (shown.title, shown.verdict.title) == ("manners", "Stopped") and shown.joins[0].where == "a.id < b.id"
+
+
+@pytest.mark.parametrize("given", ["0", "1", "0.25", "1e-3"])
+def test_a_share(given: str) -> None:
+    assert checks.share("lateWarning", given) == float(given)
+
+
+@pytest.mark.parametrize("given", ["-0.01", "1.01", "many", "", "nan", "5 %"])
+def test_what_is_no_share(given: str) -> None:
+    with pytest.raises(wm.DefinitionError) as caught:
+        checks.share("lateWarning", given)
+    assert str(caught.value) == f"option('lateWarning', '{given}') must be a share from 0 to 1, such as 0.05."
 
 
 @pytest.mark.spark

@@ -153,10 +153,10 @@ def test_punctuations_that_can_not_be(frame: DataFrame, punctuations: Callable[[
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"constraints": wm.key("id")}, r"constraints is a list, such as \[wm.key\('id'\)\]; got KeyOf"),
-        ({"constraints": 3}, "constraints is a list"),
+        ({"constraints": wm.key("id")}, r"constraints must be a list, such as \[wm.key\('id'\)\]; got KeyOf"),
+        ({"constraints": 3}, "constraints must be a list"),
         ({"constraints": ["id"]}, "'id' is no constraint; use wm.key, wm.ordered, wm.clustered or wm.foreign_key"),
-        ({"punctuations": "ok"}, "'ok' says nothing of punctuations; use wm.punctuations"),
+        ({"punctuations": "ok"}, "punctuations='ok' must be made by wm.punctuations"),
         ({"constraints": [wm.key("id"), wm.key("ID")]}, r"Stream 'a' promises wm.key\('ID'\) twice; leave one out"),
     ],
 )

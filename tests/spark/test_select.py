@@ -103,6 +103,7 @@ SUBQUERY = "select: a subquery can't be part of the list; join what it reads as 
         ("a.id, (b.id", "select: this is not a SELECT list.", None),
         ("a.id,\n b.id c d", "select: this is not a SELECT list.", "d"),
         ("a.id, /* open", "select: this is not a SELECT list.", None),
+        ("a.id AS i, ", "select: a column is missing after the last comma.", None),
         ("", "select: the list is empty; leave select out for one struct column per stream.", None),
         ("identifier('a.id')", "select: write the name itself in place of IDENTIFIER.", "identifier('a.id')"),
         ("(SELECT 1) AS n", SUBQUERY, "(SELECT 1)"),

@@ -195,6 +195,7 @@ def test_a_running_join_explains_what_it_measured(
     query = run(join_of(CASE, inputs, order="selectivity").writeStream, tmp_path, "driver")
     query.explain()
     shown = capsys.readouterr().out
+    assert "latency from reading a row to its results in the sink: " in shown
     assert shown.count(" estimated, ") == shown.count(" measured") == 2  # one hop for each of two streams
 
 

@@ -99,8 +99,10 @@ def test_explain(inputs: dict[str, DataFrame], capsys: pytest.CaptureFixture[str
     case = Case(STREAMS, ONE_BATCH, "a.x < b.x AND b.k = c.k AND a.id > 3")
     join_of(case, inputs).explain()
     shown = capsys.readouterr().out
-    assert shown.startswith("Watersmeet join of 3 streams, PSP(nodes=2)\n  a: sliding 9 s on ts, delay 0 s\n")
-    assert "  b: hopping 12 s every 4 s on ts" in shown and "  c: last 8 rows on ts" in shown
+    assert shown.startswith(
+        "Watersmeet join of 3 streams, PSP(nodes=2)\n  a: sliding 9 seconds on ts, delay 0 seconds\n"
+    )
+    assert "  b: hopping 12 seconds every 4 seconds on ts" in shown and "  c: last 8 rows on ts" in shown
     assert "    only where a.id > 3, tested by Spark when a tuple comes in\n" in shown
     assert "  a new tuple of a: a -> b -> c\n    probe b by sorted index on b.x\n" in shown
 

@@ -468,6 +468,7 @@ def test_errors_in_functions_of_the_users_own_are_sentences(
         ("cast(a.x AS nosuch) = 1", "nosuch"),
         ("DATE'2020-13-01' = a.d", "2020-13-01"),
         ("a.x < b.x AND", "ends too early"),
+        ("a.s = 'x", "The quote ' is not closed"),
         ("a.x < b.x AS y", "has a name"),
         ("a.s COLLATE nosuch = b.s", "nosuch"),
         ("a.id = 99999999999999999999999999999999999999999", "recision"),

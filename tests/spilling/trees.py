@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -14,7 +14,7 @@ from tests.engine.extremes import EXTREMES
 from tests.engine.test_engine import ENGINE_WINDOW, ORDERINGS, strategies_of
 from watersmeet.limits import limited
 from watersmeet.model.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
-from watersmeet.model.windows import FOREVER, NEVER
+from watersmeet.model.windows import FOREVER, NEVER, Closed
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
@@ -313,7 +313,7 @@ def settled(run: TreeRun) -> None:
 
 by_time = st.one_of(
     st.integers(1, 10).map(oracle.Sliding),
-    st.tuples(st.integers(1, 10), st.integers(1, 10)).map(lambda pair: oracle.Hopping(*pair)),
+    st.builds(oracle.Hopping, st.integers(1, 10), st.integers(1, 10), st.sampled_from(get_args(Closed))),
     st.just(oracle.Unbounded()),
 )
 any_window = st.one_of(by_time, by_time, st.integers(1, 5).map(oracle.Count))

@@ -79,7 +79,17 @@ LONG = [f"a.c{at} BETWEEN b.lo{at} AND b.hi{at}" for at in range(9)]
             {"columns of 'a'": [f"column{at} timestamp[us]" for at in range(3)]},
             {"columns of 'a'": [f"column{at} timestamp[us]" for at in (2, 0, 1)]},
             "columns of 'a' has the same in another order: "
-            "['column2 timestamp[us]', 'column0 timestamp[us]', 'column1 timestamp[us]']",
+            "['column2 timestamp_ntz', 'column0 timestamp_ntz', 'column1 timestamp_ntz']",
+        ),
+        (
+            {"columns of 'a'": ["id int64", "ts timestamp[us, tz=UTC]"]},
+            {"columns of 'a'": ["id int32", "ts timestamp[us]"]},
+            "columns of 'a' was ['id bigint', 'ts timestamp'] and is now ['id int', 'ts timestamp_ntz']",
+        ),
+        (
+            {"computed of 'a'": ["lower(a.k) string"]},
+            {"computed of 'a'": ["lower(a.k) large_string"]},
+            "computed of 'a' was ['lower(a.k) string'] and is now ['lower(a.k) large_string']",
         ),
         ({"n": 10**70}, {"n": 1}, f"n was {10**70} and is now 1"),
         (

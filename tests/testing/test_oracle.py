@@ -212,6 +212,15 @@ def test_hopping_windows_open_after_their_start_and_close_at_their_end() -> None
     assert pair(w, w, arrival(0, "a", -9, "a"), arrival(0, "b", 0, "b")) == {(("a", "b"), 0): 1}
 
 
+def test_tumbling_windows_open_at_their_start_and_close_before_their_end() -> None:
+    w = Hopping(10, 10, "left")
+    assert pair(w, w, arrival(0, "a", 0, "a"), arrival(0, "b", 9, "b")) == {(("a", "b"), 9): 1}
+    assert pair(w, w, arrival(0, "a", 9, "a"), arrival(0, "b", 10, "b")) == {}
+    assert pair(w, w, arrival(0, "a", 10, "a"), arrival(0, "b", 10, "b")) == {(("a", "b"), 10): 1}
+    gaps = Hopping(5, 10, "left")
+    assert pair(gaps, Unbounded(), arrival(0, "a", 15, "a"), arrival(0, "b", 2, "b")) == {}
+
+
 def test_overlapping_hopping_windows_emit_once() -> None:
     w = Hopping(30, 10)
     assert pair(w, w, arrival(0, "a", 21, "a"), arrival(0, "b", 25, "b")) == {(("a", "b"), 25): 1}
@@ -256,6 +265,8 @@ def held(window: Window, member: Arrival, t: int, arrived: list[Arrival]) -> boo
             return t - ts < size
         case Count(rows):
             return member in arrived[-rows:]
+        case Hopping(size, step, "left"):
+            return any(k * step <= ts <= t < k * step + size for k in range(-100, 100))
         case Hopping(size, step):
             return any(k * step < ts <= t <= k * step + size for k in range(-100, 100))
         case Unbounded():
@@ -265,7 +276,7 @@ def held(window: Window, member: Arrival, t: int, arrived: list[Arrival]) -> boo
 @pytest.mark.parametrize("seed", range(20))
 def test_pruned_enumeration_equals_the_plain_product(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    windows: list[Window] = [Sliding(7), Count(3), Hopping(12, 5), Hopping(4, 9), Unbounded()]
+    windows: list[Window] = [Sliding(7), Count(3), Hopping(12, 5), Hopping(4, 9), Hopping(8, 8, "left"), Unbounded()]
     streams = [Stream(name, windows[rng.integers(len(windows))], 1000) for name in "abc"]
     arrivals = [
         arrival(int(rng.integers(4)), name, int(rng.integers(1, 40)), f"{name}{i}") for name in "abc" for i in range(9)

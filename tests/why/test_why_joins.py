@@ -91,6 +91,8 @@ def is_true(test: Check, rows: dict[str, Row], streams: Mapping[str, oracle.Stre
     match window:
         case oracle.Sliding(size):
             admitted = last - ts < size
+        case oracle.Hopping(size, step, "left"):
+            admitted = any(k * step <= ts <= last < k * step + size for k in range(-20, 60))
         case oracle.Hopping(size, step):
             admitted = any(k * step < ts <= last <= k * step + size for k in range(-20, 60))
         case oracle.Unbounded():

@@ -174,7 +174,8 @@ class Truth:
 
 
 def check(case: dict[str, Any], folder: Path, told: bool) -> None:
-    one = made(case | {"twins": False}, folder, told)
+    hows = {name: "left" if how == "full" else how for name, how in case["how"].items()}  # asked about as left joins
+    one = made(case | {"twins": False, "how": hows}, folder, told)
     if one.run.state is None:
         return
     truth, dice, named = Truth(one), Random(len(one.arrivals)), one.named()

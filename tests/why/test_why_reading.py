@@ -148,9 +148,9 @@ def test_values_of_all_kinds_are_found(name: str, wanted: Any, others: list[Any]
         (
             "props",
             {"x": "y"},
-            r"a\.props is of type map<string, string>, and maps can't be compared; name the tuple by",
+            r"a\.props is of type map<string,string>, and maps can't be compared; name the tuple by",
         ),
-        ("tags", "x", r"a\.tags is of type list<item: string>, and 'x' is no such value"),
+        ("tags", "x", r"a\.tags is of type array<string>, and 'x' is no such value"),
         ("tags", {"x"}, "is no such value"),
         ("at", {"n": 1}, "is no such value"),
         ("at", {"n": 1, "other": 2}, "is no such value"),

@@ -7,12 +7,12 @@ margin for several batches, so that no noise makes chunks wander.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from math import inf
 from typing import Any, NamedTuple, Self
 
-from watersmeet.adapt.controller import OVERDUE, Controller, Option, Record, changed
+from watersmeet.adapt.controller import OVERDUE, PATIENCE, Controller, Option, Record, changed
 from watersmeet.adapt.pricing import NAMES, Pricing, fitting, waiting
 from watersmeet.cost import model as cost
 from watersmeet.cost import parameters
@@ -29,7 +29,7 @@ from watersmeet.placement.options import (
     check_relocation,
     check_switch,
 )
-from watersmeet.placement.priced import Terms
+from watersmeet.placement.priced import Measure, Terms
 from watersmeet.placement.strategies import STRATEGIES
 from watersmeet.state.kept import Kept
 from watersmeet.state.view import StateView
@@ -188,6 +188,17 @@ class Auto(Strategy):
         """Return how many nodes it may use; what it chose is among the facts."""
         return f"Auto(max_nodes={self.max_nodes})"
 
+    def written(self) -> str:
+        """Return it as people write it: how many nodes it may use, and what else isn't as by default.
+
+        >>> Auto(max_nodes=8, within="2 seconds").written()
+        "wm.Auto(max_nodes=8, within='2 seconds')"
+        """
+        options = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        default = Auto()
+        shown = [name for name, value in options.items() if name == "max_nodes" or value != getattr(default, name)]
+        return f"wm.Auto({', '.join(f'{name}={options[name]!r}' for name in shown)})"
+
     def history(self, state: StateView) -> list[str]:
         """Return the decisions that are remembered."""
         before = AutoNotes.read(state.kept)
@@ -235,7 +246,7 @@ class Auto(Strategy):
         """Return what to take for the next batch; pure, so that `explain` and the plan agree."""
         # Costs are seconds for a second of event time: while it stands still, they say nothing.
         before, measured = AutoNotes.read(state.kept), parameters.known(state) and state.advance > 0
-        pricing = self._pricing(state, before)
+        pricing = self.pricing(state, before.option if before else None)
         fits, table = fitting(state, self.among), tuple(pricing.best(self.max_nodes, self.among))
         best, longest = table[0], pricing.longest_ring
         record = before.record if before else Record()
@@ -247,12 +258,13 @@ class Auto(Strategy):
             return Choice(now, before.why, table, before.measured, record, longest)
         controller = Controller(self.interval, self.dry_run)
         taken, record = controller.judge(record, state.batch, now, best, state.machine.overdue)
-        why = before.why if taken is now else record.log[-1].why
+        why = _stays(now, table, fits) if taken is now else record.log[-1].why
         return Choice(taken, why, table, measured, record, longest)
 
-    def _pricing(self, state: StateView, before: AutoNotes | None) -> Pricing:
+    def pricing(self, state: StateView, now: Option | None = None, measure: Measure | None = None) -> Pricing:
+        """Return what prices strategies as it was asked to choose them; see `Pricing`."""
         within = None if self.within is None else microseconds(self.within) / 1e6
-        return Pricing(state, self.weights, self.goal, self.bandwidth, within, before.option if before else None)
+        return Pricing(state, self.weights, self.goal, self.bandwidth, within, now, measure)
 
     def _outdated(self, before: AutoNotes, fits: Sequence[str], pricing: Pricing) -> bool:
         """Tell whether what was chosen may no longer be: by other options, or since the network is too slow for it."""
@@ -269,8 +281,21 @@ def _noting(record: Record, state: StateView, before: AutoNotes | None, taken: O
 # -- in words
 
 
+MEASURED = "by what the last batches measured"
+
+
+def _stays(now: Option, table: Sequence[Option], fits: Sequence[str]) -> str:
+    """Return why a join goes on as it does, at the prices of now: beside them the candidates have theirs."""
+    best = table[0]
+    if best.label == now.label:
+        return _first(now, table, fits, measured=True)
+    prices = f"{now.label} is predicted to take {now.cost:.3g} s a second, {best.label} {best.cost:.3g} s, {MEASURED}"
+    gain = "gain a fifth" if best.price is None else "need fewer nodes, or bring it in time,"
+    return f"{prices}; a change must {gain} for {PATIENCE} batches on end."
+
+
 def _first(best: Option, table: Sequence[Option], fits: Sequence[str], measured: bool) -> str:
-    basis = "by what the last batches measured" if measured else "before anything is measured"
+    basis = MEASURED if measured else "before anything is measured"
     wherever = STRATEGIES[best.name].WHEREVER
     if wherever is not None:
         return f"{wherever}; nodes are chosen {basis}."

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from watersmeet.adapt.report import duration
-from watersmeet.model.duration import roughly, spelled
+from watersmeet.model.duration import roughly, rounded_up, spelled
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.retention.outlook import Outlook
 
@@ -89,16 +89,8 @@ def disordered(stream: StreamSpec, times: NDArray[np.int64]) -> Iterator[Finding
             "delay",
             f"Stream '{stream.name}': in the sample, tuples come up to {roughly(most)} after later ones, and its delay "
             f"is {spelled(stream.delay)}: up to {late:,} of {len(times):,} tuples would be late, and not be joined. "
-            f"Give it delay='{_rounded(most)}' or more.",
+            f"Give it delay='{spelled(rounded_up(most))}' or more.",
         )
-
-
-def _rounded(length: int) -> str:
-    """Return a delay that is as long at least, as people write one."""
-    for unit in (60_000_000, 1_000_000):
-        if length > unit:
-            return spelled(-(-length // unit) * unit)
-    return spelled(-(-length // 1000) * 1000)
 
 
 def costly(predicates: Mapping[str, Mapping[str, Any]], seconds: float) -> Iterator[Finding]:

@@ -46,7 +46,7 @@ def nodes_needed(strategy: Strategy, state: StateView, due: float) -> int | None
     def measure(master: int | None) -> parameters.Parameters:
         return replace(parameters.measured(state, master), advance=advance)
 
-    options = Pricing(state, measure=measure).every(_name(strategy, state), 1, MOST_NODES)
+    options = Pricing(state, within=due, measure=measure).every(_name(strategy, state), 1, MOST_NODES)
     return min((option.nodes for option in options if option.cost * advance <= due), default=None)
 
 

@@ -12,8 +12,11 @@ from watersmeet.placement.priced import Basis, Measure, Options
 from watersmeet.placement.strategies import STRATEGIES
 from watersmeet.state.view import MARGIN, StateView
 
-EVERY_NODES, GROWTH = 8, 1.5
-"""Numbers of nodes are all tried up to the first; from there on, each is this much larger than the last."""
+EVERY_NODES, EVERY_IN_TIME, GROWTH = 8, 256, 1.5
+"""Numbers of nodes are all tried up to the first, or to the second where the fewest that are in time are wanted.
+
+From there on, each is this much larger than the last.
+"""
 LATE = 1e6
 """More than nodes can be."""
 NAMES = tuple(STRATEGIES)
@@ -46,6 +49,7 @@ class Pricing:
         measure: Measure | None = None,
     ) -> None:
         self._weights, self._within, self._now = weights, within, now
+        self._dense = EVERY_NODES if within is None else EVERY_IN_TIME
         self._of = {"latency": cost.Cost.seconds, "throughput": cost.Cost.load}[goal]
         basis = Basis(state, cache(measure or (lambda first: parameters.measured(state, first))), available)
         self._basis, self._pricer = basis, cache(lambda name: STRATEGIES[name].pricer(basis))
@@ -73,7 +77,7 @@ class Pricing:
         """Yield a strategy on each number of nodes worth a try, with each of its options."""
         kind = STRATEGIES[name]
         alone = [1] if kind.ALONE or least == 1 else []
-        for nodes in (*alone, *_tries(kind.widest(self._basis, most))):
+        for nodes in (*alone, *_tries(kind.widest(self._basis, most), self._dense)):
             for options in kind.variants(self._basis.state):
                 yield self.priced(name, nodes, options)
 
@@ -136,13 +140,19 @@ def cheapest(option: Option) -> tuple[float, int, float]:
     return float(f"{option.compared:.3g}"), option.nodes, option.cost
 
 
-def _tries(most: int) -> list[int]:
+def _tries(most: int, dense: int = EVERY_NODES) -> list[int]:
     """Return the numbers of nodes from 2 on that are worth a try.
+
+    Args:
+        most: How many nodes there may be.
+        dense: Up to which number all are.
 
     >>> _tries(30)[-5:]
     [8, 12, 18, 27, 30]
+    >>> _tries(11, dense=9)[-3:]
+    [8, 9, 11]
     """
-    found = list(range(2, min(most, EVERY_NODES) + 1))
-    while found and found[-1] < most:
-        found.append(min(most, int(found[-1] * GROWTH)))
-    return found
+    numbers = list(range(2, min(most, dense) + 1))
+    while numbers and numbers[-1] < most:
+        numbers.append(min(most, int(numbers[-1] * GROWTH)))
+    return numbers

@@ -4,17 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 HEADINGS = (
-    *("rate", "tuples/s", "results/s", "strategy", "nodes", "at least", "batch s"),
+    *("rate", "tuples/s", "results/s", "strategy", "nodes", "at least", "batch s", "fastest"),
     *("holds tuples/s", "and results/s", "state rows", "state", "network/s"),
 )
 UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-def report(
-    measured: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], every: float, goal: str, notes: Sequence[str]
-) -> str:
+def report(measured: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], title: str, notes: Sequence[str]) -> str:
     """Return what was measured, the rows as a table, and what to mind."""
-    title = f"Advice for a batch every {every:g} s, goal {goal}; 'at least' are the nodes that keep up"
     lines = [*_measured(measured), "", title, *table(HEADINGS, [_cells(row) for row in rows])]
     return "\n".join([*lines, *(f"! {note}" for note in notes)])
 
@@ -25,6 +22,9 @@ def _measured(measured: Mapping[str, Any]) -> Iterator[str]:
         f"{duration(measured['pairSeconds'])} a pair, {measured['rowBytes']:.0f} bytes a tuple"
     )
     for name, stream in measured["streams"].items():
+        if "rows" in stream:
+            yield f"  {name}: a table of {stream['rows']:,} rows"
+            continue
         order = ", then ".join(f"{to} ({part:.2%} match)" for to, part in stream["matching"].items())
         given = " as given" if stream["given"] else ""
         yield f"  {name}: {figure(stream['tuplesPerSecond'])} tuples/s{given}, probe {order}"
@@ -39,7 +39,8 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     most = [figure(row[key]) for key in ("mostTuplesPerSecond", "mostResultsPerSecond", "stateRows")]
     bytes_ = [size(row[key]) for key in ("stateBytes", "networkBytesPerSecond")]
     nodes = [str(row["nodes"]), str(row["nodesNeeded"] or "-"), figure(row["batchSeconds"])]
-    return [f"{row['factor']}x", *numbers, row["strategy"], *nodes, *most, *bytes_]
+    fastest = f"{figure(row['fastestSeconds'])} on {row['fastestNodes']}"
+    return [f"{row['factor']}x", *numbers, row["strategy"], *nodes, fastest, *most, *bytes_]
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -25,7 +25,7 @@ Goal = Literal["throughput", "latency"]
 def check_goal(goal: object) -> None:
     """Refuse what is no goal."""
     if goal not in get_args(Goal):
-        raise DefinitionError(f"goal={goal!r}: it is one of {', '.join(get_args(Goal))}.")
+        raise DefinitionError(f"goal={goal!r} is unknown; use one of {', '.join(get_args(Goal))}.")
 
 
 # -- one tuple

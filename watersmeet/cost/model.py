@@ -44,7 +44,7 @@ class Cost:
     def __str__(self) -> str:
         return (
             f"{self.compute:.3g} s of joining, {self.kept:.3g} tuples stored and {self.shipped:.3g} rows sent "
-            f"a second, {self.share:.0%} of it on the busiest node, {self.tasks} tasks a batch"
+            f"a second, {self.share:.0%} of it on the busiest node, {self.tasks} task{'s' * (self.tasks != 1)} a batch"
         )
 
     @property

@@ -10,6 +10,7 @@ from math import inf, isinf
 import numpy as np
 
 from watersmeet.cost.load import ROW_SECONDS
+from watersmeet.cost.pace import Pace
 from watersmeet.errors import DefinitionError
 from watersmeet.state.view import StateView, StreamView
 
@@ -175,6 +176,12 @@ def filled(p: Parameters, seconds: float) -> Parameters:
     return replace(p, selectivities=tuple(selectivities))
 
 
+def at_pace(p: Parameters, pace: Pace) -> Parameters:
+    """Return the parameters with the time of tuples and pairs as batches of different sizes tell them."""
+    insert = max(0.0, pace.tuple_seconds - p.purge_seconds)
+    return replace(p, pair_seconds=pace.pair_seconds, insert_seconds=insert)
+
+
 # -- what a running join measured
 
 
@@ -200,7 +207,7 @@ def measured(state: StateView, master: int | None = None) -> Parameters:
         windows=tuple(_seconds(stream.window) for stream in state.streams),
         orders=tuple(tuple(at for at in range(len(rows)) if at != origin) for origin in range(len(rows))),
         selectivities=((1.0,) * (len(rows) - 1),) * len(rows),
-        kept=tuple(float(held) if begun else RATE * UNLIMITED for held in rows),
+        kept=tuple(_kept(state, at, held) if begun else RATE * UNLIMITED for at, held in enumerate(rows)),
         spans=tuple(_seconds(stream.span) for stream in state.streams),
         pair_seconds=_pair_seconds(state),
         row_seconds=0.0 if machine.shared else ROW_SECONDS if machine.row_seconds is None else machine.row_seconds,
@@ -215,11 +222,20 @@ def measured(state: StateView, master: int | None = None) -> Parameters:
 
 
 def _rate(stream: StreamView, now: int | None) -> float:
-    """Return λ_i; 0 of a stream that has been silent until its window was empty."""
+    """Return λ_i; 0 of a table, and of a stream that has been silent until its window was empty."""
+    if stream.table:
+        return 0.0
     if now is None or stream.latest is None:
         return RATE if now is None else 0.0
     silent = not stream.rows and stream.window is not None and now - stream.latest > stream.window
     return 0.0 if silent else stream.rate or float(stream.rows)
+
+
+def _kept(state: StateView, stream: int, rows: float) -> float:
+    """Return how many tuples there are of a stream: of a table that is read for each batch, those that probes met."""
+    if rows or not state.streams[stream].table:
+        return float(rows)
+    return max((hop.pairs / hop.rows for hop in state.hops if hop.target == stream and hop.rows), default=0.0)
 
 
 def _seconds(time: int | None) -> float:

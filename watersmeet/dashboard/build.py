@@ -1,7 +1,6 @@
 """Turns what is recorded into the view; pure: the time is given."""
 
 from collections.abc import Callable
-from urllib.parse import unquote
 
 from watersmeet.adapt.report import size
 from watersmeet.dashboard.course import Course, Progress, ended
@@ -45,8 +44,9 @@ def view(recorded: Recorded, now: int) -> View:
 
 
 def _title(recorded: Recorded) -> str:
-    folder = unquote(recorded.root.partition("?")[0].removesuffix("/watersmeet")).rstrip("/").rpartition("/")[2]
-    return folder or "join"
+    """Return what the user calls the query, or else its streams."""
+    name = recorded.progress[-1].get("name") if recorded.progress else None
+    return str(name or ", ".join(recorded.query.get("streams", ())) or "join")
 
 
 def _facts(recorded: Recorded) -> str:
@@ -110,11 +110,11 @@ def _watermark(course: Course) -> Figure:
 
 
 def _latency(course: Course) -> Figure:
+    """Return how long rows took from when a task read them to their results in the sink."""
     now = course.batches[-1].get("latencyMs") or {}
     value, note = (milliseconds(now[name]) if name in now else NOTHING for name in ("p50", "p99"))
-    return Figure(
-        "latency", value, f"99 % within {note}", course.series(lambda p: (p.get("latencyMs") or {}).get("p50"))
-    )
+    series = course.series(lambda progress: (progress.get("latencyMs") or {}).get("p50"))
+    return Figure("read to result", value, f"median; 99 % in {note}", series)
 
 
 def batches(course: Course) -> Batches:
@@ -163,7 +163,7 @@ def debts(course: Course) -> Table:
         ("hot state", size(told["hotBytes"]), "hotBytes"),
     )
     cells = tuple((plain(name), plain(value), _owed(course, key)) for name, value, key in rows)
-    return Table(("put off", "now", "course"), cells, note=told.get("overload", ""))
+    return Table(("put off", "now", "trend"), cells, note=told.get("overload", ""))
 
 
 def _owed(course: Course, key: str) -> Cell:

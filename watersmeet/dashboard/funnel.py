@@ -20,6 +20,8 @@ def funnel(progress: Progress) -> tuple[Hop, ...]:
     )
 
 
+KINDS = {"sql": "SQL", "near": "floating point", "python": "Python", "raising": "may raise an error"}
+"""How tests are called that are not named by their kind."""
 _Steps = list[tuple[str, int, str, tuple[str, ...]]]
 
 
@@ -28,7 +30,7 @@ def _tested(hops: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, _Steps]]:
         steps: _Steps = [("pairs in time", hop["inTime"], "", ()), ("pairs proposed", hop["into"], "", ())]
         for test in hop["tests"]:
             cost = f", {milliseconds(test['ms'])}" if test.get("ms") else ""
-            kind = f"{test['kind']}, " if test.get("kind") and test["kind"] != test["name"] else ""
+            kind = f"{KINDS[test['kind']]}, " if test.get("kind") in KINDS else ""
             note = f"{kind}{percent(test['out'], test['in'])} pass{cost}"
             steps.append((test["name"], test["out"], note, tuple(nearly(test))))
         yield f"{', '.join(hop['from'])} → {hop['stream']}", steps

@@ -23,6 +23,7 @@ from watersmeet.dashboard.words import (
     plain,
     rate,
 )
+from watersmeet.model.duration import microseconds, spelled
 from watersmeet.model.windows import BEFORE_ALL, described
 from watersmeet.state.manifest import Manifest
 
@@ -114,8 +115,9 @@ def refused(part: Mapping[str, Any]) -> int:
 def streams(record: JoinRecord) -> Table:
     """Return what streams bring, and how far each has come."""
     rows = tuple(_stream(record, at, name) for at, name in enumerate(record.names))
-    headings = ("stream", "window", "delay", "rows in", "a second", "course", "late", "rejected", "denied")
-    return Table((*headings, "gone", "kept", "bytes", "latest", "ahead by"), rows, texts=3, note=_refused(record))
+    arrivals = ("rows in", "per second", "trend", "late", "rejected", "denied")
+    state = ("left state", "in state", "bytes", "latest", "ahead")
+    return Table(("stream", "window", "delay", *arrivals, *state), rows, texts=3, note=_refused(record))
 
 
 def _stream(record: JoinRecord, at: int, name: str) -> tuple[Cell, ...]:
@@ -131,11 +133,11 @@ def _stream(record: JoinRecord, at: int, name: str) -> tuple[Cell, ...]:
     ahead = None if mark is None or manifest.watermark is None else mark - manifest.watermark
     table = state.latest is not None and state.latest <= BEFORE_ALL
     level: Level = "off" if state.idle and not table else ""
-    role = " · table" if table else " · holds" if held else " · idle" if state.idle else ""
+    role = " · table" if table else " · holds watermark" if held else " · idle" if state.idle else ""
     return (
         plain(f"{name}{role}", level),
-        plain(record.query.get(f"window of '{name}'", NOTHING)),
-        plain(record.query.get(f"delay of '{name}'", NOTHING)),
+        plain(_window(record.query.get(f"window of '{name}'", NOTHING))),
+        plain(_delay(record.query.get(f"delay of '{name}'", NOTHING))),
         counted(rows(now)),
         plain(rate(record.course.per_second(rows))),
         course(record.course.series(rows)),
@@ -156,6 +158,16 @@ def _gone(record: JoinRecord, name: str, rows: int) -> int:
     if "stateRows" not in before:
         return 0
     return max(0, int(before.get("stateRows", 0)) + rows - refused(now) - int(now.get("stateRows", 0)))
+
+
+def _window(notation: str) -> str:
+    """Return the window of a checkpoint's description as people say it."""
+    window = described(notation)
+    return notation if window is None else window.describe()
+
+
+def _delay(notation: str) -> str:
+    return notation if notation == NOTHING else spelled(microseconds(notation))
 
 
 def _refused(record: JoinRecord) -> str:

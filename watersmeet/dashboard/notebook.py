@@ -13,6 +13,7 @@ from watersmeet.dashboard.view import Cell, Figure, Series, Table, View
 from watersmeet.dashboard.words import NOTHING, count, milliseconds, plain
 from watersmeet.model.duration import spelled
 from watersmeet.model.query import Query
+from watersmeet.predicate.type_names import spark_name
 
 LAST = 10
 """Batches that are listed."""
@@ -142,7 +143,7 @@ def streams_of(query: Query) -> Table:
                 plain(query.kind_of(at)),
                 plain(NOTHING if stream.table else spelled(stream.delay)),
                 plain(NOTHING if stream.table else stream.schema.field(stream.time).name),
-                plain(", ".join(f"{field.name} {field.type}" for field in stream.columns)),
+                plain(", ".join(f"{field.name} {spark_name(field.type)}" for field in stream.columns)),
             )
             for at, stream in enumerate(query.streams)
         ),

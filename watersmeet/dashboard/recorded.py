@@ -10,8 +10,9 @@ from typing import Any
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.state import history, leases
 from watersmeet.state import manifest as manifests
-from watersmeet.state.claim import DESCRIPTION
+from watersmeet.state.claim import DESCRIPTION, one_folder
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.processes import is_running
 from watersmeet.state.sealed import unseal
 from watersmeet.state.store import Store
 
@@ -26,12 +27,14 @@ class Holder:
     Attributes:
         process: Who, in words; empty if nobody knows.
         ended: Whether it has ended as it should.
-        silent: For how many seconds it has been seen not to say that it lives.
+        silent: For how many seconds it has not renewed its lease.
+        running: Whether its process is there, and runs this very checkpoint; None if that can't be seen from here.
     """
 
     process: str = ""
     ended: bool = False
     silent: float = 0.0
+    running: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +70,13 @@ class Reader:
     _state: tuple[Manifest, tuple[Mapping[str, Any], ...]] | None = None
     _renewed: tuple[tuple[int, bytes | None], float] | None = None
 
-    def read(self, now: float) -> Recorded:
+    def read(self, now: float, clock: float | None = None) -> Recorded:
         """Return what is recorded now.
 
         Args:
             now: Seconds, by a clock that never goes back.
+            clock: The same moment in seconds since the epoch: how old the lease is at the first look. Without it, the
+                lease counts as renewed just then.
 
         Raises:
             DefinitionError: If there is no checkpoint of a join.
@@ -81,7 +86,7 @@ class Reader:
             raise DefinitionError(
                 f"{self.store.root} has no {DESCRIPTION}: give the checkpointLocation of a join that has been started."
             )
-        query, holder, problem = {}, self._holder(now), ""
+        query, holder, problem = {}, self._holder(now, clock), ""
         try:
             query = unseal(data, f"The description of the query, {self.store.root}/{DESCRIPTION},")["query"]
             self._state = self._last()
@@ -107,12 +112,30 @@ class Reader:
                     raise
         return self._state
 
-    def _holder(self, now: float) -> Holder:
+    def _holder(self, now: float, clock: float | None) -> Holder:
         number = leases.highest(self.store)
-        seen = number, self.store.read(leases.path_of(number, "renewed"))
-        if self._renewed is None or self._renewed[0] != seen:
-            self._renewed = seen, now
-        found = leases.holder(self.store, number)
-        process = f"process {found['pid']} on {found['name']}" if found else ""
+        holder = leases.holder(self.store, number)
+        process = f"process {holder['pid']} on {holder['name']}" if holder else ""
         ended = not number or self.store.read(leases.path_of(number, "ended")) is not None
-        return Holder(process, ended, now - self._renewed[1])
+        return Holder(process, ended, self._silence(number, now, clock), self._is_run_by(holder))
+
+    def _silence(self, number: int, now: float, clock: float | None) -> float:
+        """Return for how many seconds a lease has not been renewed.
+
+        Its file's age counts at the first look only, since clocks of other hosts may be wrong; then what is seen.
+        """
+        seen = number, self.store.read(leases.path_of(number, "renewed"))
+        if self._renewed is None:
+            written = None if clock is None else leases.renewed(self.store, number)
+            age = 0.0 if clock is None or written is None else max(0.0, clock - written)
+            self._renewed = seen, now - age
+        elif self._renewed[0] != seen:
+            self._renewed = seen, now
+        return now - self._renewed[1]
+
+    def _is_run_by(self, holder: Mapping[str, Any]) -> bool | None:
+        """Tell whether a lease's holder runs; not if it runs another folder, of which this one is a copy."""
+        running, folder = is_running(holder), self.store.local
+        if not running or folder is None:
+            return running
+        return one_folder(Store(holder.get("at", folder)).local or "", folder)

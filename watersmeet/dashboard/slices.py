@@ -129,7 +129,7 @@ def _lanes(
         for node, rows, low, high in _folded(found):
             text = (
                 f"{names[at]}, {_node(node)}: {clock(low)} to {clock(high, low)}, {count(rows)} rows; "
-                f"goes {says[at, start]}"
+                f"leaves {says[at, start]}"
             )
             begin, end = round((low - first) / length, 4), round((high - first) / length, 4)
             weight = min(1.0, rows / most) if most else 0.0
@@ -162,7 +162,7 @@ def _leaving(
     first = [key for _, key in (*timed[:LEAVING], *counted[: 0 if timed else LEAVING])]
     shares = bars([sum(slices[key].rows.values()) for key in first])
     return Table(
-        ("stream", "goes", "in about", "from", "to", "rows", "bytes", "node"),
+        ("stream", "leaves at", "in about", "from", "to", "rows", "bytes", "node"),
         tuple(
             (
                 plain(names[key[0]]),
@@ -176,10 +176,14 @@ def _leaving(
             )
             for key, share in zip(first, shares, strict=True)
         ),
-        note=""
-        if first or not slices
-        else "No slice goes by its window: state goes by what streams promise, or never.",
+        note=_note(bool(timed), bool(first) or not slices),
     )
+
+
+def _note(timed: bool, listed: bool) -> str:
+    if timed:
+        return "A slice leaves once the watermark has passed the time in 'leaves at'."
+    return "" if listed else "No slice leaves by its window: state leaves by what streams promise, or never."
 
 
 def _when(found: Leaving, near: int) -> str:

@@ -76,7 +76,7 @@ def _titled(title: str, *parts: RenderableType) -> RenderableType:
 
 
 def spark(series: Series, width: int = SPARK) -> str:
-    """Return a course as a line of blocks.
+    """Return the trend of a number as a line of blocks.
 
     >>> spark((0, 1, None, 2))
     '▁▅ █'
@@ -101,14 +101,17 @@ def _figures(figures: Sequence[Figure]) -> RenderableType:
 
 def _join(join: JoinView, width: int) -> Iterator[RenderableType]:
     name = f" (join '{join.name}')" if join.name else ""
-    yield _titled(f"Streams{name}", _text(join.where, style="dim"), _text(join.watermark), _table(join.streams, width))
+    yield _titled(
+        f"Streams, last batch{name}", _text(join.where, style="dim"), _text(join.watermark), _table(join.streams, width)
+    )
     if join.funnel:
-        yield _titled(f"Where pairs go, last batch; bars by digits{name}", *(_hop(hop, width) for hop in join.funnel))
+        heading = f"Where pairs go, last batch; bars on a logarithmic scale{name}"
+        yield _titled(heading, *(_hop(hop, width) for hop in join.funnel))
     if join.predicates.rows:
         yield _titled(f"Python predicates, last batch{name}", _table(join.predicates, width))
     if join.state.lanes:
-        yield _titled(f"State along event time, the denser the more rows{name}", _map(join.state, width))
-        yield _titled("Goes next, once the watermark has passed", _table(join.state.leaving, width))
+        yield _titled(f"State along event time; the denser, the more rows{name}", _map(join.state, width))
+        yield _titled("Leaves state next", _table(join.state.leaving, width))
     if join.nodes.rows:
         yield _titled(f"Nodes, last batch{name}", _table(join.nodes, width))
 
@@ -209,7 +212,7 @@ def _batches(batches: Batches) -> RenderableType:
     line = Text()
     for bar, tick in zip(batches.bars, spark((*totals, 1.0), len(totals) + 1), strict=False):
         line.append(tick, style="yellow" if bar.late else "cyan")
-    note = f"{batches.first} to {batches.last}; full height {batches.top}{f'; {batches.due}' if batches.due else ''}"
+    note = f"{batches.first} to {batches.last}; from 0 to {batches.top}{f'; {batches.due}' if batches.due else ''}"
     return _titled("Batch time", line, _text(note, style="dim"))
 
 

@@ -6,6 +6,7 @@ from watersmeet.dashboard.course import RECENT, Course, ended
 from watersmeet.dashboard.recorded import Recorded
 from watersmeet.dashboard.view import Level, Verdict
 from watersmeet.dashboard.words import brief, count, lasting, milliseconds, percent
+from watersmeet.engine.lateness import LATE_SHARE, late_rows
 from watersmeet.state.leases import EXPIRES
 
 SILENT = 60_000_000
@@ -26,29 +27,40 @@ def verdict(recorded: Recorded, course: Course, now: int) -> Verdict:
     """
     if recorded.problem:
         return Verdict("bad", "Can't be read", (recorded.problem,))
-    if not course.batches:
-        return Verdict("off", "No batch yet", ("The first batch is on its way, or the query has not been started.",))
-    reasons = [reason for rule in RULES for reason in rule(recorded, course, now)]
+    rules = RULES if course.batches else (_gone,)
+    reasons = [reason for rule in rules for reason in rule(recorded, course, now)]
     for level in ("bad", "watch"):
         found = [says for kind, says in reasons if kind == level]
         if found and not recorded.holder.ended:
             rest = [says for kind, says in reasons if kind not in (level, "good")]
-            return Verdict(level, TITLES[level], tuple(dict.fromkeys([*found, *rest])))
+            title = NOT_RUNNING if recorded.holder.running is False else TITLES[level]
+            return Verdict(level, title, tuple(dict.fromkeys([*found, *rest])))
+    if not course.batches:
+        return Verdict("off", "No batch yet", ("The first batch is on its way, or the query has not been started.",))
     if recorded.holder.ended:
-        says = [f"The query was stopped {lasting(now - ended(course.batches[-1]))} ago, or has come to its end."]
+        ago, final = lasting(now - ended(course.batches[-1])), recorded.manifest is not None and recorded.manifest.final
+        says = [f"The query was stopped {ago} ago, or has come to its end."]
+        if final:
+            says = [f"It was closed for good {ago} ago: all results are out, and it takes no more rows."]
         says += [told for kind, told in reasons if kind in ("bad", "watch")]
-        return Verdict("off", "Stopped", tuple(dict.fromkeys(says)))
+        return Verdict("off", "Finished" if final else "Stopped", tuple(dict.fromkeys(says)))
     return Verdict("good", TITLES["good"], tuple(says for _, says in reasons))
 
 
 TITLES: dict[Level, str] = {"bad": "Trouble", "watch": "Worth a look", "good": "Healthy"}
+NOT_RUNNING = "Not running"
 
 
 def _gone(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
     holder = recorded.holder
-    if not holder.ended and holder.silent > EXPIRES:
-        who = holder.process or "the process that ran it"
-        yield "bad", f"It seems to have crashed: {who} has given no sign of life for {holder.silent:.0f} s."
+    who, silent = holder.process or "the process that ran it", lasting(1e6 * holder.silent)
+    if holder.ended:
+        return
+    if holder.running is False:
+        yield "bad", f"Nobody runs it: {who} is gone, and did not stop it first. Start it again; nothing is lost."
+    elif holder.silent > EXPIRES:
+        seems = "hang, or to be suspended" if holder.running else "have crashed"
+        yield "bad", f"It seems to {seems}: {who} has given no sign of life for {silent}."
 
 
 def _silent(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
@@ -65,7 +77,7 @@ def _overload(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
             yield "bad", told
 
 
-def _late(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
+def _slow(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
     last = next((found for found in reversed(course.batches) if not found.get("round")), course.batches[-1])
     trigger, took = last.get("triggerMs"), last["durationMs"]["total"]
     if trigger is None:
@@ -87,10 +99,17 @@ def _waiting(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
         yield "watch", f"Stream '{last['heldBackBy']}' has brought no rows yet: no state can go before it does."
 
 
+def _too_late(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
+    """Yield the streams that many rows were late of: lately, or else in all batches that are on record."""
+    share = course.batches[-1].get("lateWarning", LATE_SHARE)
+    notices = late_rows(course.batches, share) or late_rows(course.batches, share, len(course.batches))
+    yield from (("watch", notice.says) for notice in notices)
+
+
 def _refused(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
     recent = course.batches[-RECENT:]
     rows = sum(sum(found.get("inputRows", {}).values()) for found in recent)
-    for kind, name in (("late", "lateRows"), ("rejected", "rejectedRows"), ("denied", "deniedRows")):
+    for kind, name in (("rejected", "rejectedRows"), ("denied", "deniedRows")):
         lost = sum(found.get(name, 0) for found in recent)
         if lost > MUCH * rows:
             which = f"{len(recent)} batches" if len(recent) > 1 else "batch"
@@ -99,5 +118,5 @@ def _refused(recorded: Recorded, course: Course, now: int) -> Iterator[Reason]:
 
 
 RULES: tuple[Callable[[Recorded, Course, int], Iterator[Reason]], ...] = (
-    *(_gone, _overload, _late, _silent, _warned, _waiting, _refused),
+    *(_gone, _overload, _slow, _silent, _warned, _too_late, _waiting, _refused),
 )

@@ -6,6 +6,9 @@ is later than that. Where only as-of partners are asked for, its own time will d
 A batch closes what the watermark after it shows, as far as its tasks can know that: they have seen what the batch
 brought of each stream, but not which streams have fallen idle, nor how far inner joins have come. What they can't know
 yet, the next batch closes.
+
+Where no more rows will come, everything is closed: in the only batch of a static frame, and in the final round of a
+query that is closed for good.
 """
 
 from collections.abc import Sequence
@@ -48,13 +51,14 @@ def closing_mark(plan: BatchPlan, intakes: Sequence[IntakeReport]) -> int | None
 
 
 def closing(plan: BatchPlan, intakes: Sequence[IntakeReport]) -> Span:
-    """Return the deadlines that pass in a batch; all of them in the only batch of a static frame."""
-    if plan.again:
-        return Span(NEVER, FOREVER)
+    """Return the deadlines that pass in a batch; all that are left where no more rows will come."""
+    first = NEVER if plan.settled is None else plan.settled
+    if plan.again or plan.final:
+        return Span(first, FOREVER)
     mark = closing_mark(plan, intakes)
     if mark is None or mark == NEVER:
         return Span(FOREVER, NEVER)
-    return Span(NEVER if plan.settled is None else plan.settled, mark - 1)
+    return Span(first, mark - 1)
 
 
 def closing_times(query: Query, combinations: Partials) -> Ints:

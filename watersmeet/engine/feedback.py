@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from watersmeet.cost.load import remembered, smoothed
 from watersmeet.cost.model import starting
+from watersmeet.cost.pace import BatchWork
 from watersmeet.engine.plan import BatchPlan, Host
 from watersmeet.engine.report import TaskReport
 from watersmeet.kernel.steps import Hop
@@ -94,11 +95,22 @@ def usage(plan: BatchPlan, chunks: Iterable[Chunk], tasks: Sequence[TaskReport])
     memory = held((chunk.owners, chunk.bytes) for chunk in chunks)
     for task in tasks:
         network[task.node] += sum(work.shuffled for work in task.hops.values())
-        busy = max(task.seconds, sum(cost.seconds for cost in task.costs.values()))  # a predicate may wait
+        busy = _busy(task)
         pairs = task.node_pairs if sum(task.node_pairs.values()) else {task.node: 1}
         for node, looked_at in pairs.items():
             cpu[node] += busy * looked_at / sum(pairs.values())
     return [Usage(cpu[node], float(memory.get(node, 0)), network[node]) for node in nodes]
+
+
+def _busy(task: TaskReport) -> float:
+    """Return the seconds that a task worked or waited for predicates."""
+    return max(task.seconds, sum(cost.seconds for cost in task.costs.values()))
+
+
+def batch_work(tasks: Sequence[TaskReport], tuples: int) -> BatchWork:
+    """Return what a batch of so many new tuples did."""
+    pairs = sum(work.pairs for work in hop_work(tasks).values())
+    return BatchWork(sum(map(_busy, tasks)), tuples, pairs)
 
 
 def held(amounts: Iterable[tuple[tuple[int, ...], int]]) -> Mapping[int, int]:

@@ -71,7 +71,7 @@ def pending(
 def _case(query: Query, block: Partials) -> dict[str, pa.Array]:
     """Return of which case combinations are, and in which role; those that are of none claim that no pair holds."""
     role = block.noted.get(ROLE, np.full(len(block), NONE))
-    whole = pa.array(np.full(len(block), query.optional.keys() <= {*block.joined}))
+    whole = pa.array(np.full(len(block), {*query.members, *query.optional} <= {*block.joined}))
     case = {CASE: pa.array(block.noted[CASE])} if CASE in block.noted else {}
     for stream in query.as_of & {*block.joined}:
         case |= {NEWEST: pa.array(block.times[stream]), CONTENT: pa.array(block.noted[CONTENT])}

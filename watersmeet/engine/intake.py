@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from watersmeet.engine.delays import delays
 from watersmeet.engine.hearing import Heard, Hearing
 from watersmeet.engine.plan import BatchPlan, Number
 from watersmeet.engine.sides import SAMPLES, original, shown, write
@@ -47,6 +49,8 @@ class StreamIntake:
     """The latest event time that was not believed."""
     too_far: int = 0
     """How many were not; they are among the rejected."""
+    delays: Counter[int] = field(default_factory=Counter)
+    """How many of the late rows a delay would have kept that shorter ones would not, in microseconds."""
 
     def add(self, other: "StreamIntake") -> None:
         """Add another task's share."""
@@ -60,6 +64,7 @@ class StreamIntake:
         self.latest = max((t for t in (self.latest, other.latest) if t is not None), default=None)
         self.furthest = max((t for t in (self.furthest, other.furthest) if t is not None), default=None)
         self.too_far += other.too_far
+        self.delays.update(other.delays)
 
 
 @dataclass(slots=True)
@@ -123,12 +128,19 @@ class Judge:
         ts = rows.column(TIME).to_numpy()
         seen.add(StreamIntake(earliest=int(ts.min()), latest=int(ts.max())))
         if self._plan.watermark is not None and stream not in self._plan.exempt:
+            self._measure(stream, ts[ts < self._plan.watermark])
             rows = self._split(stream, rows, pa.array(ts >= self._plan.watermark), "late", "before the watermark")
         rows = self._undenied(stream, rows)
         if self._promised:
             self._hearing.accepted(stream, rows)
         seen.accepted += rows.num_rows
         return self._admitted(stream, rows)
+
+    def _measure(self, stream: int, late: NDArray[np.int64]) -> None:
+        """Note which delays would have kept late rows, by their times."""
+        latest = self._plan.latest[stream] if self._plan.latest else None
+        if len(late) and latest is not None:
+            self.report.streams[stream].delays.update(delays(latest, late))
 
     def _heard(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Take note of punctuations; return the other rows.

@@ -1,21 +1,22 @@
 """Near-misses as people see them: the values that a conjunct refused, and when the rows happened."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from watersmeet.engine.sides import text_of
+from watersmeet.kernel.compared import is_telling
 from watersmeet.kernel.missed import Missed
 from watersmeet.kernel.steps import Hop
 from watersmeet.kernel.table import ChunkTable
 from watersmeet.model.query import Query
-from watersmeet.predicate.model import Column
-from watersmeet.show import plain
+from watersmeet.predicate.model import Column, Compared, Conjunct
+from watersmeet.show import abbreviated, plain
 from watersmeet.state.rows import TIME
 
-Miss = dict[str, dict[str, str]]
-"""A near-miss: for each stream the values of some columns."""
+Miss = dict[str, Any]
+"""A near-miss: the values that the conjunct compares, by their text, and for each stream those of some columns."""
 Misses = dict[str, list[Miss]]
 """Near-misses by the text of the conjunct that refused them."""
 NEARLY = 2
@@ -41,10 +42,13 @@ def shown(
 
 def _shown(query: Query, table: ChunkTable, missed: Missed, wanted: frozenset[str] | None) -> list[Miss]:
     """Return the near-misses of a conjunct of which something may be shown."""
-    made: list[Miss] = [{} for _ in missed.found]
+    made: list[Miss] = [
+        {value.text: text for value, text in compared.items() if _may_show(query, value, wanted)}
+        for compared in missed.compared
+    ]
     for stream in sorted(missed.found[0]) if made else ():
         spec, refs = query.streams[stream], np.array([rows[stream] for rows in missed.found], np.int64)
-        for name, column in _named(query, stream, missed.conjunct.columns, wanted):
+        for name, column in _named(query, stream, missed.conjunct, wanted):
             values, is_time = table.gather(column, refs), query.is_time(column)
             values = values.cast("int64") if is_time else values
             for at, miss in enumerate(made):
@@ -53,23 +57,30 @@ def _shown(query: Query, table: ChunkTable, missed: Missed, wanted: frozenset[st
     return [miss for miss in made if miss]
 
 
+def _may_show(query: Query, value: Compared, wanted: frozenset[str] | None) -> bool:
+    """Tell whether a value that a conjunct compares is shown: not if it reads a column that is not."""
+    own = [c for c in value.columns if c.field < len(query.streams[c.stream].schema)]
+    names = {query.streams[c.stream].schema.field(c.field).name.lower() for c in own}
+    allowed = wanted is None or (len(own) == len(value.columns) and names <= wanted)
+    return allowed and is_telling(query, value)
+
+
 def _named(
-    query: Query, stream: int, read: Collection[Column], wanted: frozenset[str] | None
+    query: Query, stream: int, conjunct: Conjunct, wanted: frozenset[str] | None
 ) -> Iterator[tuple[str, Column]]:
     """Yield the columns of a stream that a near-miss shows, by name: those that are read, then its event time.
 
-    What Spark computes when a tuple comes in goes by its text, where everything may be shown. A table has no times.
+    What Spark computes when a tuple comes in goes by its text, where everything may be shown and what is computed from
+    it is not. A table has no times.
     """
     spec = query.streams[stream]
     time, known = Column(stream, spec.time), len(spec.schema)
-    mine = sorted(column for column in read if column.stream == stream and column != time)
+    inside = {c for value in conjunct.comparing.values for c in value.columns if not query.is_named(c)}
+    mine = sorted({c for c in conjunct.columns if c.stream == stream and c != time and c not in query.flags} - inside)
     for column in (*mine, *(() if spec.table else (time,))):
-        if column.field < known:
-            name = spec.schema.field(column.field).name
-            if wanted is None or name.lower() in wanted:
-                yield name, column
-        elif wanted is None and not (hidden := spec.hidden[column.field - known]).failed:
-            yield hidden.text, column
+        name = spec.schema.field(column.field).name if column.field < known else query.name_of(column)
+        if wanted is None or (column.field < known and name.lower() in wanted):
+            yield name, column
 
 
 def together(parts: Iterable[Misses]) -> Misses:
@@ -84,17 +95,20 @@ def together(parts: Iterable[Misses]) -> Misses:
 def nearly(test: Mapping[str, Any]) -> list[str]:
     """Return a few near-misses of a test in a line each: the values that it read.
 
-    >>> miss = {"a": {"x": "3.0", "ts": "2026-01-01T12:00:00.000Z"}, "b": {"x": "5.0"}}
-    >>> nearly({"name": "a.x > b.x", "missed": [miss]})
-    ['nearly: a.x = 3.0, b.x = 5.0']
+    >>> miss = {"a.x - b.x": "-2.0", "a": {"x": "3.0", "ts": "2026-01-01T12:00:00.000Z"}, "b": {"x": "5.0"}}
+    >>> nearly({"name": "a.x - b.x > 0", "missed": [miss]})
+    ['nearly: a.x - b.x = -2.0 (a.x = 3.0, b.x = 5.0)']
     """
     return [f"nearly: {_line(test['name'], miss)}" for miss in test.get("missed", ())[:NEARLY]]
 
 
 def _line(text: str, miss: Miss) -> str:
-    values = [(stream, name, value) for stream, part in miss.items() for name, value in part.items()]
+    compared = [f"{abbreviated(name)} = {_printable(value)}" for name, value in miss.items() if isinstance(value, str)]
+    streams = {stream: part for stream, part in miss.items() if not isinstance(part, str)}
+    values = [(stream, name, value) for stream, part in streams.items() for name, value in part.items()]
     read = [(stream, name, value) for stream, name, value in values if name.lower() in text.lower()]
-    return ", ".join(f"{_told(stream, name)} = {_printable(value)}" for stream, name, value in read or values)
+    columns = ", ".join(f"{_told(stream, name)} = {_printable(value)}" for stream, name, value in read or values)
+    return f"{', '.join(compared)} ({columns})" if compared and columns else columns or ", ".join(compared)
 
 
 def _printable(value: str) -> str:

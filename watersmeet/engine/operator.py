@@ -16,7 +16,7 @@ from watersmeet.engine.plan import GIVEN, UNKNOWN, BatchPlan, Host, believed, gr
 from watersmeet.engine.progress import changes, progress
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.warnings import notices
-from watersmeet.engine.watermark import advanced, join_settled, join_watermark, stream_marks, watermarks
+from watersmeet.engine.watermark import advanced, inner_marks, join_settled, join_watermark, stream_marks
 from watersmeet.errors import StateError
 from watersmeet.limits import limits
 from watersmeet.model.query import Query
@@ -106,13 +106,14 @@ class Operator:
         """Return what the strategy may know of the state."""
         return view(self.query, state, self.host, self.partitions)
 
-    def plan(self, before: Manifest, now: int | None = None, round: bool = False) -> BatchPlan:
+    def plan(self, before: Manifest, now: int | None = None, round: bool = False, final: bool = False) -> BatchPlan:
         """Plan the batch after a state.
 
         Args:
             before: The state.
             now: The driver's clock, in microseconds; None for a batch in which every event time is believed.
             round: Whether it brings no rows, and only pays what is owed.
+            final: Whether no more rows will come, so that everything is closed.
         """
         seen = self.view(before)
         layout, live = self.strategy.plan(seen), before.chunks.values()
@@ -131,7 +132,7 @@ class Operator:
             arrived=tuple(stream.arrived for stream in before.streams),
             moved=sum(now.rows for old, now in zip(live, chunks, strict=True) if now is not old),
             seconds=sum(used.cpu for used in seen.usage) + _paying_seconds(before),
-            merges=tuple(merges(chunks, before.batch + 1, before.settled, self._endless)),
+            merges=() if final else tuple(merges(chunks, before.batch + 1, before.settled, self._endless)),
             sides=self.sides,
             believed=() if now is None else believed(self.query, before, now),
             samples=self.samples,
@@ -144,10 +145,11 @@ class Operator:
             slice=group_slice(seen),
             exempt=self._timely,
             round=round,
+            final=final,
             tallies=self.tallies,
             recall=Recall(self.remember, before.watermark, purge or not self._purgeable),
             latest=tuple(stream.latest for stream in before.streams),
-            nested=watermarks(before.inner),
+            nested=inner_marks(self.query, before.inner),
         )
 
     def commit(
@@ -179,7 +181,7 @@ class Operator:
         taken = total(intakes, len(self.query.streams))
         named = zip(self.query.streams, before.streams, taken, strict=True)
         streams = tuple(advanced(spec, old, new, None if plan.round else now) for spec, old, new in named)
-        nested = watermarks(inner or {})
+        nested = inner_marks(self.query, inner or {})
         watermark = before.watermark if plan.round else join_watermark(before.watermark, self.query, streams, nested)
         chunks, ledger = _paid(plan, _merged(plan, tasks), [chunk for task in tasks for chunk in task.chunks], now)
         reached = reaches(self.query, chunks.values())
@@ -187,10 +189,10 @@ class Operator:
         if self.query.optional:
             settled = closing_mark(plan, intakes)
         arrived = ledger.arrived() or tuple(stream.arrived for stream in streams)
-        gone = leaving(self.rules, chunks, Moment(self.query, arrived, settled))
+        gone = frozenset(chunks) if plan.final else leaving(self.rules, chunks, Moment(self.query, arrived, settled))
         live = {key: chunk for key, chunk in chunks.items() if key not in gone and chunk.live}
         ledger = ledger.held(live.values())
-        promises = next((task.promises for task in tasks if task.promises), before.promises)
+        promises = () if plan.final else next((task.promises for task in tasks if task.promises), before.promises)
         brought = any(seen.rows for seen in taken) or any(task.told.get("inherited") for task in tasks)
         unpurged = (0 if plan.purge else before.unpurged) + brought
         after = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
@@ -199,11 +201,12 @@ class Operator:
             ledger = ledger.closing({found for intake in intakes for found in intake.closed}, reached)
             ledger = ledger.valued([_given(plan, tasks), *(task.groups for task in tasks)], groups)
         after = replace(after, unpurged=unpurged, promises=promises, ledger=ledger, settled=settled)
+        after = replace(after, final=before.final or plan.final)
         used = usage(plan, live.values(), tasks)
         dead = _newly_dead(plan, tasks) + sum(
             chunks[key].live for key in gone if not self.query.streams[chunks[key].stream].refreshed
         )
-        shown = progress(after, plan, intakes, taken, tasks, dead, used)
+        shown = progress(before, after, plan, intakes, taken, tasks, dead, used)
         seen = self.view(after)
         shown["placement"] = plan.layout.facts(seen)
         shown["changes"] = changes(before.progress, shown)

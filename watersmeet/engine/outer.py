@@ -4,8 +4,8 @@ Nothing is stored beside the tuples. What is emitted once there can be no more p
 tuples whose deadlines pass in a batch probe the other required streams for what expires after them, so that each
 combination is found once, by the member that expires first. What is left of it is then looked up in the optional
 streams. A semi join needs no waiting: a new tuple completes a combination that has a partner, or is the first partner
-of one. Where nothing but as-of partners is asked for, a combination is closed at its own time, and found by its latest
-member.
+of one. A full join is closed from either side: each of its streams is the optional one of the other. Where nothing but
+as-of partners is asked for, a combination is closed at its own time, and found by its latest member.
 
 All this runs in the task that finds the combination, wherever the chunks are kept: one that has no partner at this node
 may have one at another. Where only Spark can tell whether something is a partner, it is told both, as a case.
@@ -68,7 +68,16 @@ class Outer:
             yield from self._completed(optional, share, shares)
             yield from self._first_met(optional, share, shares)
         else:
-            yield from self._closed(share, shares)
+            for side in self._sides(share, shares):
+                yield from side._closed(share, shares)
+
+    def _sides(self, share: int, shares: int) -> Iterator["Outer"]:
+        """Yield the join as it is closed from each of its sides; their cases have different numbers."""
+        sides = self._query.sides
+        for number, query in enumerate(sides):
+            side = Outer(self._plan, query, self._hops, self._intakes, self._targets)
+            side._case, side._apart = share + number * shares, len(sides) * shares
+            yield side
 
     # -- semi joins: at the first partner
 

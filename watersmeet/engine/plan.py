@@ -85,12 +85,13 @@ class BatchPlan:
         slice: The length of the slices of time that units are cut by.
         exempt: The streams whose rows are never late: joins that may owe results, and tables.
         round: Whether it brings no rows, and only pays.
+        final: Whether no more rows will come: everything is closed, and no state is kept.
         tallies: Whether tasks tell what each group is worth.
         path: Where the join stands in the tree.
         traces: The streams whose rows say which groups of inner joins they came from.
         handed: The punctuations that inner joins put out in the same batch, by what they are a promise of here.
         latest: For each stream the latest event time seen before the batch.
-        nested: The watermarks before the batch of streams that are joins, by position.
+        nested: How far streams that are joins had come before the batch, by position.
     """
 
     batch: int
@@ -121,6 +122,7 @@ class BatchPlan:
     slice: int = 1
     exempt: frozenset[int] = frozenset()
     round: bool = False
+    final: bool = False
     tallies: bool = False
     path: str = "j"
     traces: frozenset[int] = frozenset()
@@ -208,7 +210,15 @@ def view(query: Query, manifest: Manifest, host: Host = UNKNOWN, partitions: int
     """Return what a strategy may know of the state."""
     learned = manifest.learned
     streams = tuple(
-        StreamView(_kept_for(query, spec), _seen(state.latest), state.rows, state.advance, spec.window.span, state.rate)
+        StreamView(
+            span=_kept_for(query, spec),
+            latest=_seen(state.latest),
+            rows=state.rows,
+            advance=state.advance,
+            window=spec.window.span,
+            rate=state.rate,
+            table=spec.table,
+        )
         for spec, state in zip(query.streams, manifest.streams, strict=True)
     )
     return StateView(
@@ -257,7 +267,8 @@ def _machine(learned: Learned, host: Host) -> Machine:
 
 def _kept_for(query: Query, stream: StreamSpec) -> int | None:
     """Return how long a stream's tuples are kept: their window, and as long as the watermark lags behind them."""
-    return None if stream.window.span is None else stream.window.span + max(s.delay for s in query.streams)
+    lag = max(spec.delay for spec in query.streams if not spec.table)
+    return None if stream.window.span is None else stream.window.span + lag
 
 
 def believed(query: Query, manifest: Manifest, now: int) -> tuple[int | None, ...]:

@@ -8,10 +8,11 @@ from watersmeet.engine.feedback import added, held
 from watersmeet.engine.funnel import funnel
 from watersmeet.engine.hints import hints
 from watersmeet.engine.intake import IntakeReport, StreamIntake
+from watersmeet.engine.lateness import needed_delay
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
 from watersmeet.engine.sides import SAMPLES
-from watersmeet.engine.watermark import held_back_by, stream_marks, watermarks
+from watersmeet.engine.watermark import held_back_by, inner_marks, stream_marks
 from watersmeet.model.query import Query
 from watersmeet.show import moment
 from watersmeet.state.manifest import Manifest
@@ -29,6 +30,7 @@ COUNTED = ("lateRows", "rejectedRows", "deniedRows", "punctuations", "orphanRows
 
 
 def progress(
+    before: Manifest,
     manifest: Manifest,
     plan: BatchPlan,
     intakes: Sequence[IntakeReport],
@@ -37,7 +39,18 @@ def progress(
     purged: int,
     used: Sequence[Usage],
 ) -> dict[str, Any]:
-    """Return what a batch did, as `q.progress` shows it."""
+    """Return what a batch did, as `q.progress` shows it.
+
+    Args:
+        before: The state before it.
+        manifest: The state after it.
+        plan: Its plan.
+        intakes: What intake tasks reported.
+        taken: What each stream brought.
+        tasks: What the tasks reported.
+        purged: How many rows were let go.
+        used: What each node used.
+    """
     chunks, passed = manifest.chunks.values(), funnel(plan.query, tasks, plan.near_misses)
     names = [stream.name for stream in plan.query.streams]
     return {
@@ -68,10 +81,10 @@ def progress(
         "hints": hints(plan.query, passed),
         "predicates": _predicates(tasks),
         "order": {name: _orders(plan, origin) for origin, name in enumerate(names)},
-        "streams": _streams(manifest, plan, taken),
+        "streams": _streams(before, manifest, plan, taken),
         "watermark": manifest.watermark,
         "settled": manifest.settled,
-        "heldBackBy": held_back_by(plan.query, manifest.streams, watermarks(manifest.inner)),
+        "heldBackBy": held_back_by(plan.query, manifest.streams, inner_marks(plan.query, manifest.inner)),
         "idle": _idle(plan.query, manifest),
         "merges": sum(len(task.merged) for task in tasks),
         "strays": sum(task.strays for task in tasks),
@@ -104,9 +117,13 @@ def _samples(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [sample for samples in alike.values() for sample in samples[:SAMPLES]]
 
 
-def _streams(manifest: Manifest, plan: BatchPlan, taken: Sequence[StreamIntake]) -> dict[str, dict[str, Any]]:
+def _streams(
+    before: Manifest, manifest: Manifest, plan: BatchPlan, taken: Sequence[StreamIntake]
+) -> dict[str, dict[str, Any]]:
     """Return what became of each stream's rows, how far it has come, and where that puts its watermark."""
-    marks = stream_marks(plan.query, manifest.streams, watermarks(manifest.inner))
+    marks = stream_marks(plan.query, manifest.streams, inner_marks(plan.query, manifest.inner))
+    marks_before = stream_marks(plan.query, before.streams, inner_marks(plan.query, before.inner))
+    earlier = zip(before.streams, marks_before, strict=True)
     kept = held(((chunk.stream,), chunk.live) for chunk in manifest.chunks.values() if chunk.bucket.first)
     return {
         spec.name: {
@@ -117,9 +134,10 @@ def _streams(manifest: Manifest, plan: BatchPlan, taken: Sequence[StreamIntake])
             "stateRows": kept.get(at, 0),
             "latest": state.latest,
             "watermark": mark,
+            "neededDelayMs": needed_delay(*old, before.watermark, seen),
         }
-        for at, (spec, state, seen, mark) in enumerate(
-            zip(plan.query.streams, manifest.streams, taken, marks, strict=True)
+        for at, (spec, state, seen, mark, old) in enumerate(
+            zip(plan.query.streams, manifest.streams, taken, marks, earlier, strict=True)
         )
     }
 

@@ -277,7 +277,7 @@ class JoinTask:
             fresh = [target.chunk for target in self._fresh]
             numbers = self._ordinals
             report.chunks = [write.write_ordinals(c, numbers[c.id]) if c.id in numbers else c for c in fresh]
-            if self._plan.query.promised and not self._plan.round:
+            if self._plan.query.promised and (self._plan.final or not self._plan.round):
                 marking = Marking(self._plan, name, self._worker.duck(self._plan.query.dialect))
                 report.promises = marking.marked([intake.heard for intake in self._intakes])
                 report.sides, report.told, report.samples = marking.sides, marking.counts, marking.samples

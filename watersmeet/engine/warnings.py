@@ -45,7 +45,7 @@ def notices(
         taken: What each stream brought.
         passed: The microseconds from the batch before to this one, by the driver's clock.
     """
-    span = max((stream.window.span for stream in query.streams if stream.window.span is not None), default=None)
+    span = max((bound for stream in query.streams if (bound := stream.window.bound) is not None), default=None)
     found = [_too_far(spec, seen) for spec, seen in zip(query.streams, taken, strict=True)]
     states = zip(query.streams, before.streams, after.streams, strict=True)
     found += [_emptied(spec.name, old.rows) for spec, old, new in states if spec.refreshed and not new.rows]

@@ -40,7 +40,7 @@ def join_watermark(
         before: The watermark before the batch.
         query: The join.
         streams: The state of its streams.
-        nested: The watermarks of those that are joins, by position.
+        nested: How far those that are joins have come, by position.
     """
     held = [mark for state, mark in zip(streams, stream_marks(query, streams, nested), strict=True) if not state.idle]
     marks = [mark for mark in held if mark is not None]
@@ -79,6 +79,7 @@ def join_settled(before: int | None, own: int | None, query: Query, inner: Mappi
     return max(NEVER if before is None else before, min(held))
 
 
-def watermarks(inner: Mapping[int, Manifest]) -> dict[int, int | None]:
-    """Return the watermarks of the joins that are streams of another, by position."""
-    return {position: manifest.watermark for position, manifest in inner.items()}
+def inner_marks(query: Query, inner: Mapping[int, Manifest]) -> dict[int, int | None]:
+    """Return how far the joins that are streams of another have come, by position; see `Nested.bound`."""
+    waiting = {at for at, stream in enumerate(query.streams) if stream.nested is not None and stream.nested.waits}
+    return {at: state.settled if at in waiting else state.watermark for at, state in inner.items()}

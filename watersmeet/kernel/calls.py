@@ -16,6 +16,7 @@ from watersmeet.errors import PredicateError
 from watersmeet.kernel.given import Given
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Argument, PythonPredicate
+from watersmeet.predicate.type_names import spark_name
 from watersmeet.show import short
 
 Ints = NDArray[np.int64]
@@ -206,7 +207,8 @@ def _call(predicate: PythonPredicate, given: Sequence[Any], columns: Sequence[Gi
         return predicate.function(*given)
     except Exception as error:
         shown = ", ".join(
-            f"{column.text}{_told(value)} ({column.values.type})" for column, value in zip(columns, given, strict=True)
+            f"{column.text}{_told(value)} ({spark_name(column.values.type)})"
+            for column, value in zip(columns, given, strict=True)
         )
         raise PredicateError(
             f"Predicate '{predicate.name}' raised {type(error).__name__}: {error} for arguments {shown}; "

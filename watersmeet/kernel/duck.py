@@ -18,6 +18,7 @@ from watersmeet.errors import PredicateError
 from watersmeet.limits import limits
 from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Bound, Conjunct, Dialect
+from watersmeet.predicate.type_names import spark_name
 from watersmeet.show import plain, short
 from watersmeet.state.budget import space
 
@@ -160,7 +161,7 @@ class Duck:
         except RAISED as error:
             at = self._first_failing(columns, conjunct.condition, 0, rows)
             shown = ", ".join(
-                f"{names[name]} = {short(plain(values, at))} ({values.type})"
+                f"{names[name]} = {short(plain(values, at))} ({spark_name(values.type)})"
                 for name, values in columns.items()
                 if name in names
             )

@@ -58,7 +58,7 @@ class EquiWidth:
     def middles(self) -> Floats:
         """The middle of each part."""
         edges = np.linspace(self.low, self.high, len(self.counts) + 1)
-        return (edges[:-1] + edges[1:]) / 2
+        return edges[:-1] + np.diff(edges) / 2  # the sum of two may be more than the largest double
 
     def part(self, values: Floats) -> NDArray[np.int64]:
         """Return the part that each value falls into: beyond the ends the nearest, for NaN the last."""
@@ -90,7 +90,7 @@ class EquiWidth:
         return np.asarray(np.interp(values, edges, np.concatenate([[0.0], np.cumsum(self.counts)])))
 
     def _points(self, low: Floats, high: Floats) -> NDArray[np.bool_]:
-        with np.errstate(invalid="ignore"):  # infinity less infinity
+        with np.errstate(invalid="ignore", over="ignore"):  # infinity less infinity, or the largest less the smallest
             return np.isfinite(low) & (low <= high) & (high - low <= self.point * np.maximum(1, np.abs(low)))
 
 

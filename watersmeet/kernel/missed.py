@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from watersmeet.kernel.admission import admitted, admitted_times
 from watersmeet.kernel.candidates import Path, sampled, time_path, value_path
+from watersmeet.kernel.compared import plain_text, sides_of, texts_of
 from watersmeet.kernel.near import Comparisons
 from watersmeet.kernel.partials import Ints, Partials, concat
 from watersmeet.kernel.probe import Probe
@@ -21,7 +22,7 @@ from watersmeet.kernel.search import Search
 from watersmeet.kernel.sql import Sql
 from watersmeet.kernel.steps import Hop, Step
 from watersmeet.limits import limits
-from watersmeet.predicate.model import Bound, Conjunct
+from watersmeet.predicate.model import Bound, Compared, Conjunct
 
 Mask = NDArray[np.bool_]
 NOBODY = -1
@@ -39,12 +40,14 @@ class Missed:
         looked: How many pairs were looked at, or what cost as much.
         asked: About how many of them Python predicates were asked.
         found: For each near-miss the references of its rows, by stream.
+        compared: For each near-miss the values that the conjunct compares, as text, as far as they are known.
     """
 
     conjunct: Conjunct
     looked: int = 0
     asked: int = 0
     found: list[dict[int, int]] = field(default_factory=list)
+    compared: list[dict[Compared, str]] = field(default_factory=list)
 
     def lacks(self, most: int) -> bool:
         """Tell whether more are to be looked for."""
@@ -98,8 +101,15 @@ class NearMisses:
         if pairs is None:
             return
         for missed, at in self._alone(pairs, conjuncts, wanted):
-            few = at[: self.most - len(missed.found)].tolist()
-            missed.found += [{stream: int(refs[one]) for stream, refs in pairs.rows.items()} for one in few]
+            few = pairs.take(at[: self.most - len(missed.found)])
+            missed.compared += self._compared(few, missed.conjunct)
+            missed.found += [{stream: int(refs[one]) for stream, refs in few.rows.items()} for one in range(len(few))]
+
+    def _compared(self, pairs: Partials, conjunct: Conjunct) -> list[dict[Compared, str]]:
+        """Return for each pair the values that a conjunct compares."""
+        sides = sides_of(self.comparisons, conjunct, pairs) if len(pairs) else []
+        texts = (texts_of(sides, at, plain_text) for at in range(len(pairs)))
+        return [dict(zip((side.compared for side in sides), of, strict=False)) for of in texts]
 
     # -- pairs
 

@@ -12,7 +12,7 @@ from watersmeet.kernel.pairwise import pairwise
 from watersmeet.kernel.partials import Ints, Partials
 from watersmeet.kernel.reader import Reader
 from watersmeet.predicate.model import Conjunct
-from watersmeet.predicate.terms import Input, Leaf
+from watersmeet.predicate.terms import Input, Leaf, Term, inputs_of
 
 Mask = NDArray[np.bool_]
 
@@ -51,6 +51,10 @@ class Comparisons:
             may, must = balls.decide(comparison, known)
             possible, sure = possible & may, sure & must
         return possible, sure
+
+    def value(self, block: Partials, term: Term) -> balls.Ball:
+        """Return what is known of a term."""
+        return balls.evaluate(term, {part: self._ball(block, part) for part in inputs_of(term)})
 
     def _ball(self, block: Partials, term: Input) -> balls.Ball:
         if isinstance(term, Leaf):

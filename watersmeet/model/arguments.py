@@ -43,6 +43,12 @@ def meant(given: object, known: "list[str] | tuple[str, ...]") -> str:
     >>> meant("selectivty", ["given", "selectivity"])
     " Did you mean 'selectivity'?"
     """
+    near = nearest(given, known)
+    return "" if near is None else f" Did you mean {near!r}?"
+
+
+def nearest(given: object, known: "list[str] | tuple[str, ...]") -> str | None:
+    """Return the name that was probably meant; None if that can't be told."""
     small = {name.lower(): name for name in known}
     near = get_close_matches(str(given).lower(), small, n=1, cutoff=0.75)
-    return f" Did you mean {small[near[0]]!r}?" if near else ""
+    return small[near[0]] if near else None

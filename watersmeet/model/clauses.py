@@ -1,130 +1,212 @@
-"""Optional streams in a join as text: `LEFT JOIN .. ON ..` in FROM, `[NOT] EXISTS (SELECT ..)` in WHERE."""
+"""Joins in a join as text: `JOIN .. ON ..` in FROM, `[NOT] EXISTS (SELECT ..)` and `[NOT] IN (SELECT ..)` in WHERE."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from sqlglot.tokenizer_core import Token, TokenType
 
 from watersmeet.errors import SqlError
-from watersmeet.model.query import How
 
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti", "asof", "asof left"]
+"""How a stream is joined to what stands before it."""
 OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET}
 CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET}
 QUOTED = {TokenType.STRING, TokenType.IDENTIFIER}
-KINDS: dict[str, How] = {"OUTER": "left", "SEMI": "semi", "ANTI": "anti"}
+KINDS: dict[str, JoinKind] = {
+    **dict.fromkeys(("", "INNER", "CROSS"), "inner"),
+    **dict.fromkeys(("LEFT", "LEFT OUTER"), "left"),
+    **dict.fromkeys(("RIGHT", "RIGHT OUTER"), "right"),
+    **dict.fromkeys(("FULL", "FULL OUTER"), "full"),
+    **dict.fromkeys(("LEFT SEMI", "SEMI"), "semi"),
+    **dict.fromkeys(("LEFT ANTI", "ANTI"), "anti"),
+    "ASOF": "asof",
+    "ASOF LEFT": "asof left",
+}
+"""What may stand before JOIN."""
+MODIFIERS = {word for words in KINDS for word in words.split()} | {"NATURAL"}
 
 
 class Clause(NamedTuple):
-    """An optional stream as it is written.
+    """A stream that is joined, as it is written.
 
     Attributes:
-        how: What is asked of it.
+        kind: How.
         stream: Its name, and what follows in brackets.
-        on: The condition.
+        on: The condition; empty if there is none.
+        using: The columns that must be equal on both sides.
+        compared: For IN, the column that is looked for and the value that it is compared with.
     """
 
-    how: How
+    kind: JoinKind
     stream: list[Token]
-    on: list[Token]
+    on: str
+    using: tuple[str, ...] = ()
+    compared: tuple[str, str] | None = None
 
 
-def left_joins(text: str, tokens: Sequence[Token]) -> tuple[list[Token], list[Clause]]:
-    """Return what a FROM list has before its first LEFT JOIN, and the joins.
-
-    Raises:
-        SqlError: If a join has no stream or no condition, or streams follow it; the span is underlined.
-    """
-    starts = [at for at, _ in _outside(tokens) if _is_left_join(tokens, at)]
-    parts = [list(tokens[one:two]) for one, two in pairwise([*starts, len(tokens)])]
-    return list(tokens[: starts[0]] if starts else tokens), [_left_join(text, part) for part in parts]
-
-
-def _is_left_join(tokens: Sequence[Token], at: int) -> bool:
-    words = [_word(token) for token in tokens[at : at + 3]]
-    return words[:2] == ["LEFT", "JOIN"] or (words[0] == "LEFT" and words[1:] in [[kind, "JOIN"] for kind in KINDS])
-
-
-def _left_join(text: str, tokens: list[Token]) -> Clause:
-    words = [_word(token) for token in tokens]
-    join = words.index("JOIN")
-    kind = KINDS["OUTER" if join == 1 else words[1]]
-    on = next((at for at, token in _outside(tokens) if _word(token) == "ON"), None)
-    if on is None or on == len(tokens) - 1 or on == join + 1:
-        problem = f"{' '.join(words[: join + 1])} is followed by a stream, its window, ON and a condition, as in"
-        raise _error(text, tokens, f"{problem} LEFT JOIN b [RANGE 10 SECONDS] ON b.id = a.id.")
-    comma = next((token for at, token in _outside(tokens) if at > on and token.token_type is TokenType.COMMA), None)
-    if comma is not None:
-        raise _error(text, [comma], "Streams that every result has come first, before LEFT JOIN.")
-    return Clause(kind, tokens[join + 1 : on], tokens[on + 1 :])
-
-
-def exists(text: str, tokens: Sequence[Token]) -> tuple[str | None, list[Clause]]:
-    """Return what a WHERE clause asks beside EXISTS, and the streams of which something must exist, or nothing.
+def split_joins(text: str, tokens: Sequence[Token]) -> tuple[list[Token], list[Clause]]:
+    """Return the first stream of an item of FROM, and what is joined to it, in written order.
 
     Raises:
-        SqlError: If EXISTS isn't one of the conditions that AND joins, or asks for more than one stream.
+        SqlError: If a join has no stream or lacks its condition; the span is underlined.
     """
-    outside = _outside(tokens)
-    spans = [_span(tokens, at) for at, _ in outside if _is_exists(tokens, at)]
-    for start, end in spans:
-        beside = [_word(tokens[at]) for at in (start - 1, end) if 0 <= at < len(tokens)]
-        if set(beside) - {"AND"} or any(_word(token) == "OR" for _, token in outside):
-            problem = "EXISTS must be one of the conditions that AND joins; put an OR beside it in parentheses."
-            raise _error(text, tokens[start:end], problem)
-    ends = [0, *(end for _, end in spans)], [*(start for start, _ in spans), len(tokens)]
-    others = [_text(text, _between_ands(tokens[one:two])) for one, two in zip(*ends, strict=True)]
-    found = [_exists(text, list(tokens[start:end])) for start, end in spans]
-    return " AND ".join(part for part in others if part) or None, found
+    joins = [at for at, token in outside(tokens) if _is_word(tokens, at, "JOIN")]
+    starts = [_first_modifier(tokens, at) for at in joins]
+    parts = [tokens[one:two] for one, two in pairwise([*starts, len(tokens)])]
+    if starts and starts[0] == 0:
+        words = " ".join(_word(token) for token in tokens[: joins[0] + 1])
+        raise _error(text, tokens[: joins[0] + 1], f"There is no stream before {words}.")
+    return list(tokens[: starts[0]] if starts else tokens), [_join(text, part) for part in parts]
 
 
-def _is_exists(tokens: Sequence[Token], at: int) -> bool:
-    """Tell whether EXISTS (SELECT .. begins at a token; EXISTS of an array is a function."""
-    return [_word(token) for token in tokens[at : at + 3]] == ["EXISTS", "(", "SELECT"]
+def _first_modifier(tokens: Sequence[Token], join: int) -> int:
+    while join > 0 and _word(tokens[join - 1]) in MODIFIERS and not _follows_dot(tokens, join - 1):
+        join -= 1
+    return join
 
 
-def _span(tokens: Sequence[Token], at: int) -> tuple[int, int]:
-    """Return where EXISTS (..) begins, with a NOT before it, and where it ends."""
-    end = next(end for end, token in _outside(tokens[at + 1 :]) if token.token_type is TokenType.R_PAREN)
-    return at - (at > 0 and _word(tokens[at - 1]) == "NOT"), at + 2 + end
+def _join(text: str, tokens: Sequence[Token]) -> Clause:
+    join = next(at for at, token in enumerate(tokens) if _word(token) == "JOIN")
+    words = " ".join(_word(token) for token in tokens[:join])
+    if words not in KINDS:
+        natural = "name the columns instead, as in JOIN b USING (id)" if "NATURAL" in words else "choose another"
+        raise _error(text, tokens[: join + 1], f"{words} JOIN can't be used here; {natural}.")
+    kind, spelled = KINDS[words], f"{words} JOIN".strip()
+    end = next((at for at, _ in outside(tokens) if at > join and _word(tokens[at]) in ("ON", "USING")), len(tokens))
+    stream, condition = list(tokens[join + 1 : end]), tokens[end + 1 :]
+    if not stream or (end < len(tokens) and not condition) or (end == len(tokens) and kind != "inner"):
+        problem = f"{spelled} is followed by a stream, its window, ON and a condition, as in"
+        raise _error(text, tokens, f"{problem} {spelled} b [RANGE 10 SECONDS] ON b.id = a.id.")
+    if words == "CROSS" and condition:
+        raise _error(text, tokens[end:], "CROSS JOIN takes no condition; write JOIN.")
+    if end < len(tokens) and _word(tokens[end]) == "USING":
+        return Clause(kind, stream, "", _columns(text, condition))
+    return Clause(kind, stream, _text(text, condition))
 
 
-def _between_ands(tokens: Sequence[Token]) -> Sequence[Token]:
-    """Return tokens without an AND at either end."""
-    first = 1 if tokens and _word(tokens[0]) == "AND" else 0
-    last = len(tokens) - (1 if len(tokens) > first and _word(tokens[-1]) == "AND" else 0)
-    return tokens[first:last]
+def _columns(text: str, tokens: Sequence[Token]) -> tuple[str, ...]:
+    """Return the columns of USING (..)."""
+    names, commas = tokens[1:-1:2], tokens[2:-1:2]
+    listed = len(tokens) > 2 and len(tokens) % 2 == 1 and (tokens[0].text, tokens[-1].text) == ("(", ")")
+    if not listed or not all(map(_is_name, names)) or any(t.token_type is not TokenType.COMMA for t in commas):
+        raise _error(text, tokens, "USING is followed by columns in parentheses, as in USING (id, zone).")
+    return tuple(token.text for token in names)
 
 
-def _exists(text: str, tokens: list[Token]) -> Clause:
-    inner = tokens[tokens.index(next(t for t in tokens if t.token_type is TokenType.L_PAREN)) + 1 : -1]
-    words = [(_word(token), at) for at, token in _outside(inner) if _word(token) in ("SELECT", "FROM", "WHERE")]
-    known = [word for word, _ in words] == ["SELECT", "FROM", "WHERE"]
-    begin, where = (words[1][1], words[2][1]) if known else (0, 0)
-    stream, on = inner[begin + 1 : where], inner[where + 1 :]
-    if not known or not stream or not on or any(t.token_type is TokenType.COMMA for _, t in _outside(stream)):
-        raise _error(text, tokens, "EXISTS takes one stream: EXISTS (SELECT 1 FROM b [RANGE 10 SECONDS] WHERE ..).")
-    if not _is_plain(asked := inner[1:begin]):
-        raise _error(text, asked or tokens, "EXISTS asks only whether there is a row: write SELECT 1 in it.")
-    return Clause("anti" if _word(tokens[0]) == "NOT" else "semi", stream, on)
+def _is_name(token: Token) -> bool:
+    return token.token_type is TokenType.IDENTIFIER or (token.token_type not in QUOTED and token.text.isidentifier())
 
 
-def _is_plain(asked: Sequence[Token]) -> bool:
-    """Tell whether what EXISTS selects can't matter: [!] an aggregate would be a row where there is none."""
-    kinds = [token.token_type for token in asked]
+# -- subqueries in WHERE
+
+
+def split_subqueries(text: str, tokens: Sequence[Token]) -> tuple[str | None, list[Clause]]:
+    """Return what a WHERE clause asks beside subqueries, and the streams that these ask.
+
+    Raises:
+        SqlError: If a subquery isn't one of the conditions that AND joins, or asks more than one stream.
+    """
+    others, clauses = [list[Token]()], list[Clause]()
+    for part in _conjuncts(tokens):
+        at = _subquery(part)
+        if at is None:
+            others[-1] += part  # what stands together stays together, as it is written
+        else:
+            others.append([])
+            clauses.append(_asked(text, part, at))
+    return " AND ".join(_text(text, part) for part in others if part) or None, clauses
+
+
+def _conjuncts(tokens: Sequence[Token]) -> Iterator[list[Token]]:
+    """Yield the conditions that AND joins; all as one where there is an OR beside them."""
+    top = {at for at, _ in outside(tokens)}
+    part, between, cases = list[Token](), 0, 0
+    if any(_word(tokens[at]) == "OR" for at in top):
+        yield list(tokens)
+        return
+    for at, token in enumerate(tokens):
+        word = _word(token) if at in top else ""
+        cases += (word == "CASE") - (word == "END" and cases > 0)
+        between += word == "BETWEEN" and not cases
+        if word == "AND" and not cases and not between:
+            yield part
+            part = []
+            continue
+        between -= word == "AND" and not cases
+        part.append(token)
+    yield part
+
+
+def _subquery(tokens: Sequence[Token]) -> int | None:
+    """Return where a condition begins to be a subquery; EXISTS of an array is a function."""
+    for at, token in enumerate(tokens):
+        if _word(token) in ("EXISTS", "IN") and [_word(t) for t in tokens[at + 1 : at + 3]] == ["(", "SELECT"]:
+            return at
+    return None
+
+
+def _asked(text: str, tokens: list[Token], at: int) -> Clause:
+    """Return what a condition asks that is a subquery from `at` on."""
+    word, negated = _word(tokens[at]), at > 0 and _word(tokens[at - 1]) == "NOT"
+    operand, subquery = tokens[: at - negated], tokens[at + 1 :]
+    ends = [place for place, token in outside(subquery) if token.token_type is TokenType.R_PAREN]
+    apart = at in {place for place, _ in outside(tokens)} and ends[:1] == [len(subquery) - 1]
+    if not apart or bool(operand) != (word == "IN"):
+        problem = f"{word} (SELECT ..) must be one of the conditions that AND joins, and not in parentheses"
+        raise _error(text, tokens, f"{problem}; put an OR beside it in parentheses.")
+    item, stream, condition = _select(text, tokens, subquery[1:-1], word)
+    kind: JoinKind = "anti" if negated else "semi"
+    if word == "EXISTS":
+        if not _is_plain(item):
+            raise _error(text, item or tokens, "EXISTS asks only whether there is a row: write SELECT 1 in it.")
+        return Clause(kind, stream, condition)
+    if not _is_plain(item) or not _is_name(item[0]):
+        raise _error(text, item or tokens, "IN (SELECT ..) selects one column of its stream, as in SELECT b.id.")
+    return Clause(kind, stream, condition, compared=(_text(text, item), _text(text, operand)))
+
+
+def _select(
+    text: str, whole: Sequence[Token], inner: Sequence[Token], word: str
+) -> tuple[Sequence[Token], list[Token], str]:
+    """Return what a subquery selects, its stream, and its condition."""
+    words = {_word(token): place for place, token in outside(inner) if _word(token) in ("SELECT", "FROM", "WHERE")}
+    begin, where = words.get("FROM", len(inner)), words.get("WHERE", len(inner))
+    stream, on = list(inner[begin + 1 : where]), inner[where + 1 :]
+    several = any(token.token_type is TokenType.COMMA or _word(token) == "JOIN" for _, token in outside(stream))
+    if not stream or several or bool(on) != ("WHERE" in words):
+        example = "EXISTS (SELECT 1" if word == "EXISTS" else "IN (SELECT b.id"
+        raise _error(text, whole, f"{word} asks one stream: {example} FROM b [RANGE 10 SECONDS] WHERE ..).")
+    return inner[1:begin], stream, _text(text, on)
+
+
+def _is_plain(item: Sequence[Token]) -> bool:
+    """Tell whether what a subquery selects is one value that can't be an aggregate: [!] that is a row where none is."""
+    kinds = [token.token_type for token in item]
     names = len(kinds) % 2 == 1 and all(kind is TokenType.DOT for kind in kinds[1::2])
     return names and not any(kind in OPEN | CLOSE or kind is TokenType.DOT for kind in kinds[::2])
 
 
-def _outside(tokens: Sequence[Token]) -> list[tuple[int, Token]]:
+# -- tokens
+
+
+def outside(tokens: Sequence[Token]) -> list[tuple[int, Token]]:
     """Return the tokens that are in no brackets, with their places."""
-    found, depth = [], 0
+    places, depth = [], 0
     for at, token in enumerate(tokens):
         depth -= token.token_type in CLOSE
         if depth == 0:
-            found.append((at, token))
+            places.append((at, token))
         depth += token.token_type in OPEN
-    return found
+    return places
+
+
+def _is_word(tokens: Sequence[Token], at: int, word: str) -> bool:
+    return _word(tokens[at]) == word and not _follows_dot(tokens, at)
+
+
+def _follows_dot(tokens: Sequence[Token], at: int) -> bool:
+    return at > 0 and tokens[at - 1].token_type is TokenType.DOT
 
 
 def _word(token: Token) -> str:
@@ -132,8 +214,8 @@ def _word(token: Token) -> str:
     return "" if token.token_type in QUOTED else token.text.upper()
 
 
-def _text(text: str, tokens: Sequence[Token]) -> str | None:
-    return text[tokens[0].start : tokens[-1].end + 1] if tokens else None
+def _text(text: str, tokens: Sequence[Token]) -> str:
+    return text[tokens[0].start : tokens[-1].end + 1] if tokens else ""
 
 
 def _error(text: str, tokens: Sequence[Token], problem: str) -> SqlError:

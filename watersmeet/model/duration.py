@@ -75,12 +75,24 @@ def seconds(length: int) -> str:
 def spelled(length: int) -> str:
     """Return microseconds as people write a duration: in the largest unit of which they are a whole number.
 
-    >>> spelled(90_000_000), spelled(2_500_000), spelled(3_600_000_000)
-    ('90 seconds', '2500 milliseconds', '1 hour')
+    >>> spelled(90_000_000), spelled(2_500_000), spelled(3_600_000_000), spelled(0)
+    ('90 seconds', '2500 milliseconds', '1 hour', '0 seconds')
     """
+    if not length:
+        return "0 seconds"
     unit = next(u for u in ("day", "hour", "minute", "second", "millisecond", "microsecond") if not length % _UNITS[u])
     count = length // _UNITS[unit]
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+
+
+def rounded_up(length: int) -> int:
+    """Return a duration that is as long at least, of whole minutes, seconds or milliseconds as people write them.
+
+    >>> rounded_up(34_200_000), rounded_up(3_700_000_000), rounded_up(1_500)
+    (35000000, 3720000000, 2000)
+    """
+    unit = next((_UNITS[name] for name in ("minute", "second") if length > _UNITS[name]), _UNITS["millisecond"])
+    return -(-length // unit) * unit
 
 
 def roughly(length: int) -> str:

@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import TypeVar, get_args
 
 from watersmeet.errors import DefinitionError
 from watersmeet.model.asof import AsOf
 from watersmeet.model.query import How, Query, StreamSpec
-from watersmeet.model.windows import Sliding
-from watersmeet.predicate.bounds import FIXED_ZONES
+from watersmeet.model.reach import reaches, window_of
 from watersmeet.predicate.model import Column
 
+Condition = TypeVar("Condition")
 KINDS: dict[object, How] = {kind: kind for kind in get_args(How)}
 
 
@@ -33,51 +33,85 @@ def hows(given: Mapping[str, str | AsOf] | None, streams: Sequence[StreamSpec]) 
         kind = kind.kind if isinstance(kind, AsOf) else kind
         if not isinstance(kind, str) or kind not in KINDS:
             raise DefinitionError(
-                f"how={{{name!r}: {kind!r}}}: an optional stream is 'left', 'semi', 'anti', 'asof' or wm.asof(...); "
-                "for a right join make the other streams optional, and for a full one combine two left joins."
+                f"how={{{name!r}: {kind!r}}}: an optional stream is 'left', 'semi', 'anti', 'full', 'asof' or "
+                "wm.asof(...); for a right join make the other streams optional."
             )
         found[names[name.lower()]] = KINDS[kind]
     if "inner" not in found:
         raise DefinitionError("how= names every stream: at least one must be required, so leave it out there.")
+    if "full" in found and len(found) > 2:
+        raise DefinitionError(
+            "how=: a full join has two streams; join two of them first, and make that a stream: "
+            "wm.stream('ab', wm.join(a, b, ..., how={'b': 'full'}), window=...)."
+        )
     return tuple(found) if set(found) != {"inner"} else ()
+
+
+def partners_asked(on: Mapping[str, Condition] | None, query: Query) -> dict[int, Condition]:
+    """Return what partners of optional streams must satisfy, by position.
+
+    Raises:
+        DefinitionError: If it is said of a stream that is not optional.
+    """
+    if on is None:
+        return {}
+    if not isinstance(on, Mapping):
+        raise DefinitionError(
+            f"on={on!r}: name the optional streams, as in on={{'payments': 'payments.id = orders.id'}}."
+        )
+    names = {stream.name.lower(): at for at, stream in enumerate(query.streams)}
+    for name in on:
+        if not isinstance(name, str) or names.get(name.lower()) not in query.optional:
+            known = ", ".join(query.streams[at].name for at in query.optional) or "none"
+            raise DefinitionError(
+                f"on={{{name!r}: ...}}: this is no optional stream; those that how= names are: {known}."
+            )
+    return {names[name.lower()]: condition for name, condition in on.items()}
 
 
 def windowed(query: Query) -> Query:
     """Return a join with windows where conditions on event times amount to some.
 
-    With one required stream, tables aside, `b.ts <= a.ts + INTERVAL 10 MINUTES` says the same of `a` as a window: every
-    combination that the condition accepts lies within it, and once it is over none can come. With several, a window
-    would concern the others as well. That of a stream which only as-of partners are sought for is over at once.
+    `b.ts <= a.ts + INTERVAL 10 MINUTES` says the same of `a` as a window: every combination that the condition accepts
+    lies within it, and once it is over none can come. A stream has such a window if conditions bound how much later
+    each of the streams can be that it is seen together with. As-of partners are no later than the latest required one.
     """
     members = [at for at in query.members if not query.streams[at].table]
     optional = [at for at in query.optional if not query.streams[at].table]
-    if not optional or len(members) != 1:
+    if not optional:
         return query
-    (member,) = members
-    after = [_reach(query, at, member) for at in optional]
-    found = {at: _reach(query, member, at) for at in optional}
-    found[member] = None if None in after else max(reach for reach in after if reach is not None)
-    streams = (
-        replace(stream, window=Sliding(reach + 1))
-        if (reach := found.get(at)) is not None and _endless(stream)
-        else stream
-        for at, stream in enumerate(query.streams)
+    own, beside = reaches(query, members), {at: reaches(query, (*members, at)) for at in optional}
+    after = {
+        **{at: [own.get((other, at)) for other in members if other != at] for at in members},
+        **{at: [beside[at].get((member, at)) for member in members] for at in optional},
+    }
+    for at in members:
+        after[at] += [_latest(after[at], beside[other].get((other, at)), other in query.as_of) for other in optional]
+    return replace(
+        query, streams=tuple(_windowed(stream, after.get(at, [])) for at, stream in enumerate(query.streams))
     )
-    return replace(query, streams=tuple(streams))
 
 
-def _endless(stream: StreamSpec) -> bool:
-    return stream.window.span is None and stream.window.rows is None
+def _latest(members: Sequence[int | None], partner: int | None, as_of: bool) -> int | None:
+    """Return how much later than a required tuple a partner can be; None for any.
+
+    Args:
+        members: How much later the other required tuples can be.
+        partner: How much later conditions let the partner be.
+        as_of: Whether it is no later than the latest required tuple.
+    """
+    bounds = [] if partner is None else [partner]
+    if as_of and None not in members:
+        bounds.append(max([0, *(micros for micros in members if micros is not None)]))
+    return min(bounds, default=None)
 
 
-def _reach(query: Query, one: int, two: int) -> int | None:
-    """Return by how many microseconds the time of one stream's member can be later than another's; None for any."""
-    reaches = [0] if one in query.as_of else []
-    for order in (order for conjunct in query.conjuncts for order in conjunct.orders):
-        if (order.less.stream, order.more.stream) == (one, two):
-            less, more = query.moved(order.less), query.moved(order.more)
-            reaches += [] if less is None or more is None else [max(0, more - less)]
-    return min(reaches, default=None)
+def _windowed(stream: StreamSpec, after: Sequence[int | None]) -> StreamSpec:
+    """Return a stream with a window, unless it has one or another may be any time later."""
+    known = [micros for micros in after if micros is not None]
+    if not known or len(known) < len(after) or stream.window.span is not None or stream.window.rows is not None:
+        return stream
+    return replace(stream, window=window_of(max(known)), derived=True)
 
 
 def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
@@ -117,26 +151,25 @@ def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
             f"Table '{stream.name}' has no times, so that none of its rows is the newest: read it as a stream with a "
             "time column, or use how='left'."
         )
-    endless = all(query.streams[at].window.span is None for at in query.members)
-    if streaming and endless and not query.closes_at_its_time:
-        names = " or ".join(f"'{query.streams[at].name}'" for at in query.members if not query.streams[at].table)
+    for stream in (query.streams[at] for at in query.lacking if query.is_full and query.streams[at].table):
         raise DefinitionError(
-            f"Without a window on {names} a partner may come at any time, and nothing could be said to have none: "
-            "give it one, such as window='10 minutes', or, to a single required stream, a condition such as "
-            f"b.ts <= a.ts + INTERVAL 10 MINUTES{_changing(query)}."
+            f"Table '{stream.name}' has no times, so that its rows without a match would have none: make it 'left', or "
+            "join it with Spark first."
         )
+    for side in query.sides if streaming else ():
+        _check_window(side)
     _check_conjuncts(query)
 
 
-def _changing(query: Query) -> str:
-    """Return which conditions on event times are no windows where clocks may be changed; nothing where they aren't."""
-    zone = query.dialect.time_zone
-    if zone in FIXED_ZONES or query.streams[0].time_type.tz is None:
-        return ""
-    return (
-        f"; in time zones other than UTC, such as this session's {zone}, intervals of a day or more and differences of "
-        "timestamps don't count, since clocks may change"
-    )
+def _check_window(query: Query) -> None:
+    """Check that a window says when a combination can have no more partners."""
+    endless = all(query.streams[at].window.span is None for at in query.members)
+    if endless and not query.closes_at_its_time:
+        names = " or ".join(f"'{query.streams[at].name}'" for at in query.members if not query.streams[at].table)
+        raise DefinitionError(
+            f"Without a window on {names} a partner may come at any time, and nothing could be said to have none: "
+            "give it one, such as window='10 minutes', or a condition such as b.ts <= a.ts + INTERVAL 10 MINUTES."
+        )
 
 
 def _check_conjuncts(query: Query) -> None:

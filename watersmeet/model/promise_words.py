@@ -8,7 +8,7 @@ from decimal import Decimal
 from sqlglot.tokenizer_core import Token, TokenType
 
 from watersmeet.errors import DefinitionError, SqlError
-from watersmeet.model.arguments import meant
+from watersmeet.model.arguments import nearest
 from watersmeet.model.declared import (
     Between,
     Constraint,
@@ -30,8 +30,13 @@ FORMS = (
     "PUNCTUATED BY is_end ON auction [AT WATERMARK]",
 )
 """What a stream may promise, as it is written."""
-WINDOW = ("RANGE", "SLIDE", "WATTR", "ROWS")
-"""The words of windows, which stand beside promises."""
+WINDOW = {
+    "RANGE": "RANGE 10 SECONDS",
+    "SLIDE": "RANGE 1 MINUTE SLIDE 20 SECONDS",
+    "WATTR": "RANGE 10 SECONDS WATTR ts",
+    "ROWS": "ROWS 100",
+}
+"""The words of windows, which stand beside promises, each as it is written."""
 _NUMBER = re.compile(r"-?\s*\d+(\.\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 
 
@@ -55,9 +60,20 @@ def parse_promise(text: str, tokens: Sequence[Token]) -> Constraint | Punctuatio
             if words.left:
                 raise words.error(f"This was not expected here; write it like {_form(beginning)}.", words.left)
             return made
-    known = [*WINDOW, *(form.split()[0] for form in FORMS)]
-    near = "" if tokens[0].token_type is TokenType.IDENTIFIER else meant(tokens[0].text, known)
-    raise words.error(f"This is no promise of a stream; choose from {'; '.join(FORMS)}.{near}", tokens)
+    raise words.error(_neither(tokens), tokens)
+
+
+def _neither(tokens: Sequence[Token]) -> str:
+    """Return what is wrong with words that are neither a window nor a promise, by what they look like."""
+    first = tokens[0]
+    plain = first.token_type is not TokenType.IDENTIFIER
+    word = nearest(first.text, [*WINDOW, *(form.split()[0] for form in FORMS)]) if plain else None
+    if word is not None and word in WINDOW:
+        return f"{first.text} is not a window; did you mean {word}, as in [{WINDOW[word]}]?"
+    if word is None and plain and tokens[1:2] and tokens[1].token_type is TokenType.NUMBER:
+        return f"{first.text} is not a window; write {', '.join(f'[{form}]' for form in WINDOW.values())}."
+    near = f" Did you mean {word}?" if word else ""
+    return f"This is no promise of a stream; choose from {'; '.join(FORMS)}.{near}"
 
 
 @dataclass

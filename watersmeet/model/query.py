@@ -1,5 +1,6 @@
 """A join as the core knows it: streams, windows, conjuncts, output. Immutable, and free of Spark."""
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,13 +16,17 @@ from watersmeet.model.duration import seconds
 from watersmeet.model.metadata import ForeignKey, Inherited, Promise, Speaking, read_by
 from watersmeet.model.windows import Sliding, Window
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Fixed, Hidden, PythonPredicate
+from watersmeet.predicate.type_names import spark_name
 from watersmeet.state.buckets import hashable
 from watersmeet.state.numbers import has_numbers
 from watersmeet.state.traces import TRACE_TYPE
 
-How = Literal["inner", "left", "semi", "anti", "asof", "asof left"]
+How = Literal["inner", "left", "semi", "anti", "full", "asof", "asof left"]
 """What a join asks of a stream: a tuple in every result; one if there is one; that there is one; that there is none;
-the newest no later than the others, in every result or if there is one."""
+one if there is one, with results of their own for its tuples that match nothing; the newest no later than the others,
+in every result or if there is one."""
+DelayFrom = Literal["given", "watermark", "windows", "conditions"]
+"""Where a stream's delay comes from: its user, its frame's watermark, the largest window, conditions on event times."""
 Tracing = Literal["none", "pending", "results"]
 """What says which groups it came from: nothing; combinations that Spark has to decide; results as well."""
 
@@ -34,16 +39,27 @@ class Nested:
         window: The window there of the member whose event time they are, `OWN_TIME` if they are the results' own, or
             None if they are something else.
         delayed: Whether the stream was given a delay.
+        waits: If results of that join wait for partners, for each of its `sides` the windows of the required streams.
     """
 
     window: Window | None
     delayed: bool
+    waits: tuple[tuple[Window, ...], ...] = ()
 
-    def bound(self, watermark: int | None) -> int | None:
-        """Return the earliest time that a later result may have, if one follows from the join's watermark."""
-        if watermark is None or self.window is None or self.window.span is None:
+    def bound(self, mark: int | None) -> int | None:
+        """Return the earliest time that a later result may have, if one follows from how far the join has come.
+
+        Args:
+            mark: The join's watermark or, if results wait for partners, the time before which deadlines have passed.
+        """
+        if mark is None or self.window is None or self.window.span is None:
             return None
-        return int(self.window.earliest(np.array([watermark]))[0])
+        earliest = [max(_earliest(window, mark) for window in side) for side in self.waits]
+        return _earliest(self.window, min(earliest, default=mark))
+
+
+def _earliest(window: Window, high: int) -> int:
+    return int(window.earliest(np.array([high]))[0])
 
 
 OWN_TIME = Sliding(1)
@@ -68,6 +84,8 @@ class StreamSpec:
         promises: What the stream says can no longer come.
         table: Whether it is a table: all its rows come in the first batch, at a time before any other, and none later.
         refreshed: Whether it is a table that is read for each batch: the rows of one leave before those of the next.
+        derived: Whether its window follows from conditions on event times.
+        delay_from: Where its delay comes from.
     """
 
     name: str
@@ -83,13 +101,15 @@ class StreamSpec:
     promises: tuple[Promise, ...] = ()
     table: bool = False
     refreshed: bool = False
+    derived: bool = False
+    delay_from: DelayFrom = "given"
 
     def __post_init__(self) -> None:
         kind = self.schema.field(self.time).type
         if not pa.types.is_timestamp(kind):
             raise DefinitionError(
-                f"Stream '{self.name}': its time column '{self.schema.field(self.time).name}' is of type {kind}; "
-                "an event time is a timestamp or timestamp_ntz: cast the column first."
+                f"Stream '{self.name}': its time column '{self.schema.field(self.time).name}' is of type "
+                f"{spark_name(kind)}; an event time is a timestamp or timestamp_ntz: cast the column first."
             )
 
     def watermark(self, latest: int | None, inner: int | None) -> int | None:
@@ -97,7 +117,7 @@ class StreamSpec:
 
         Args:
             latest: Its latest event time.
-            inner: The watermark of the join that it is, if it is one.
+            inner: How far the join has come that it is, if it is one; see `Nested.bound`.
         """
         own = None if latest is None else latest - self.delay
         if self.nested is None:
@@ -114,6 +134,11 @@ class StreamSpec:
     def columns(self) -> list[pa.Field]:
         """Its columns as people know them: the time of a table's rows is none."""
         return [field for at, field in enumerate(self.schema) if not (self.table and at == self.time)]
+
+    @property
+    def what(self) -> str:
+        """What it is, in a word."""
+        return "table" if self.table else "stream"
 
     @property
     def time_type(self) -> pa.DataType:
@@ -136,6 +161,8 @@ class Test:
     fixed: Fixed | None = None
 
 
+NAME = re.compile(r"[\w`]+(\.[\w`]+)*")
+"""A column, or a field in one, as users write it."""
 RESULT_TIME = Column(-1, 0)
 """Stands for a result's own time, `_time`, in a SELECT list."""
 
@@ -168,6 +195,7 @@ class Query:
         tracing: What tells the groups that its members are in: in a tree of joins whose groups are told by what they
             are worth, the results of inner joins, and what Spark has to decide at the root. No user ever sees it.
         how: What is asked of each stream; empty if all are required.
+        filter: What is asked of results with their optional streams, NULL where they lack one; Spark decides it.
     """
 
     streams: tuple[StreamSpec, ...]
@@ -183,11 +211,12 @@ class Query:
     weight: Column | None = None
     tracing: Tracing = "none"
     how: tuple[How, ...] = ()
+    filter: str = ""
 
     def __post_init__(self) -> None:
         names = [stream.name for stream in self.streams]
         if len(names) < 2:
-            raise DefinitionError("A join needs at least two streams.")
+            raise DefinitionError("A join needs at least two streams, or a stream and a table.")
         if all(stream.table for stream in self.streams):
             raise DefinitionError("A join needs a stream beside its tables; join tables alone with Spark itself.")
         twice = next((name for at, name in enumerate(names) if name.lower() in map(str.lower, names[:at])), None)
@@ -212,6 +241,11 @@ class Query:
         return {at: how for at, how in enumerate(self.how) if how != "inner"}
 
     @cached_property
+    def lacking(self) -> frozenset[int]:
+        """The streams that results may lack."""
+        return frozenset(range(len(self.streams))) if self.is_full else frozenset(self.optional)
+
+    @cached_property
     def hides(self) -> frozenset[int]:
         """The streams that results don't show."""
         return frozenset(at for at, how in self.optional.items() if how in ("semi", "anti"))
@@ -234,7 +268,39 @@ class Query:
     @cached_property
     def paired(self) -> bool:
         """Whether combinations of all streams are results, as soon as they are found."""
-        return not self.optional or list(self.optional.values()) == ["left"]
+        return not self.optional or [*self.optional.values()] in (["left"], ["full"])
+
+    @cached_property
+    def sides(self) -> "tuple[Query, ...]":
+        """The joins whose combinations lack partners: this one and, of a full join, the one seen from the other stream.
+
+        Empty if all streams are required.
+        """
+        if not self.is_full:
+            return (self,) if self.optional else ()
+        mirrored: dict[How, How] = {"inner": "full", "full": "inner"}
+        return self, replace(self, how=tuple(mirrored[how] for how in self.how))
+
+    def left_from(self, streams: Collection[int]) -> "Query":
+        """Return a full join as a left join from one of some streams, which is all that results with it can tell."""
+        if not self.is_full:
+            return self
+        (first,) = self.members if self.members[0] in streams else self.optional
+        return replace(self, how=tuple("inner" if at == first else "left" for at in range(len(self.streams))))
+
+    @cached_property
+    def waits(self) -> tuple[tuple[Window, ...], ...]:
+        """For each of its sides the windows that results without a partner wait for; empty if none wait."""
+        if [*self.optional.values()] == ["semi"]:
+            return ()
+        if self.closes_at_its_time:
+            return ((OWN_TIME,),)
+        return tuple(tuple(self.streams[at].window for at in side.members) for side in self.sides)
+
+    @cached_property
+    def is_full(self) -> bool:
+        """Whether it is a full outer join: each of its two streams has results without the other."""
+        return "full" in self.how
 
     def kind_of(self, at: int) -> str:
         """Return what a stream is, for people: its window, or that it is a table, and what is asked of it."""
@@ -312,10 +378,11 @@ class Query:
         """For each stream the columns whose NULL keeps a tuple out of every result: those of equalities.
 
         [!] Not those that may lack a value because computing it raised. Tuples of a count window are numbered by what
-        is stored, so that all are. An equality with an optional stream keeps out tuples of that stream alone.
+        is stored, so that all are. An equality with an optional stream keeps out tuples of that stream alone, and in a
+        full join none.
         """
         pairs = [conjunct.equality for conjunct in self.conjuncts if conjunct.equality is not None]
-        apart = [{c for c in pair if c.stream in self.optional} or {*pair} for pair in pairs]
+        apart = [{c for c in pair if c.stream in self.optional} or {*pair} for pair in pairs if not self.is_full]
         found = self._by_stream(frozenset[Column]().union(*apart) - self.fallible)
         return tuple(() if at in self.counted else columns for at, columns in enumerate(found))
 
@@ -398,6 +465,11 @@ class Query:
             return stream.hidden[column.field - len(stream.schema)].text
         return f"{stream.name}.{stream.schema.field(column.field).name}"
 
+    def is_named(self, column: Column) -> bool:
+        """Tell whether a column is one that users know: their own, or a field in one."""
+        hidden = column.field >= len(self.streams[column.stream].schema)
+        return not hidden or (column not in self.flags and NAME.fullmatch(self.name_of(column)) is not None)
+
     def is_time(self, column: Column) -> bool:
         """Tell whether a column is its stream's event time, which state keeps as `ts`."""
         return column.field == self.streams[column.stream].time
@@ -448,9 +520,13 @@ class Query:
         parts["select"] = self.select
         if self.optional:
             parts["how"] = {self.streams[at].name: how for at, how in self.optional.items()}
+        if self.filter:
+            parts["filter"] = self.filter
+        for conjunct in (conjunct for conjunct in self.conjuncts if conjunct.on):
+            parts.setdefault("after ON", []).append(conjunct.text)
         for at, stream in enumerate(self.streams):
             if not stream.table:
-                parts[f"window of '{stream.name}'"] = stream.window.describe()
+                parts[f"window of '{stream.name}'"] = stream.window.notation
                 parts[f"delay of '{stream.name}'"] = seconds(stream.delay)
                 parts[f"time column of '{stream.name}'"] = stream.schema.field(stream.time).name
             if stream.refreshed:

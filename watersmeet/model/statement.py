@@ -1,19 +1,18 @@
 """A join as text: `SELECT .. FROM a [RANGE 10 SECONDS], b [ROWS 100, KEY (id)] WHERE ..`, the papers' streaming SQL."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import zip_longest
 
 from sqlglot.tokenizer_core import Token, TokenType
 
 from watersmeet.errors import DefinitionError, SqlError
-from watersmeet.model.clauses import CLOSE, OPEN, QUOTED, exists, left_joins
+from watersmeet.model.clauses import CLOSE, OPEN, QUOTED, Clause, JoinKind, outside, split_joins, split_subqueries
 from watersmeet.model.declared import Constraint, Punctuations
 from watersmeet.model.duration import microseconds
 from watersmeet.model.promise_words import WINDOW, parse_promise
-from watersmeet.model.query import How
-from watersmeet.model.windows import Count, Hopping, Sliding, Window
+from watersmeet.model.windows import Count, Hopping, Sliding, Window, tumbling
 from watersmeet.predicate.scope import same
 from watersmeet.predicate.source import Source
 
@@ -45,30 +44,55 @@ class SourceStream:
 
 
 @dataclass(frozen=True, slots=True)
+class Joined:
+    """A stream that is joined to what stands before it.
+
+    Attributes:
+        kind: How.
+        stream: The stream.
+        on: The condition; empty if there is none.
+        using: The columns that must be equal on both sides.
+    """
+
+    kind: JoinKind
+    stream: SourceStream
+    on: str = ""
+    using: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """An item of the FROM list: a stream, and what is joined to it, in written order."""
+
+    first: SourceStream
+    joins: tuple[Joined, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Statement:
     """A parsed statement.
 
     Attributes:
         select: The SELECT list; None for all.
-        streams: Those of the FROM list, then those that are optional.
-        where: The condition of WHERE, without EXISTS.
-        optional: For each optional stream, by name, what is asked of it, and the condition.
+        relations: The FROM list.
+        where: The condition of WHERE, without subqueries.
+        asked: The streams that subqueries of WHERE ask.
     """
 
     select: str | None
-    streams: tuple[SourceStream, ...]
-    where: str | None
-    optional: Mapping[str, tuple[How, str]] = field(default_factory=dict)
+    relations: tuple[Relation, ...]
+    where: str | None = None
+    asked: tuple[Joined, ...] = ()
 
     @property
-    def condition(self) -> str | None:
-        """All conditions as one, that of WHERE first."""
-        every = [part for part in (self.where, *(on for _, on in self.optional.values())) if part]
-        return " AND ".join(f"({part})" for part in every) if len(every) > 1 else every[0] if every else None
+    def streams(self) -> tuple[SourceStream, ...]:
+        """All streams, in written order."""
+        listed = (s for relation in self.relations for s in (relation.first, *(j.stream for j in relation.joins)))
+        return (*listed, *(joined.stream for joined in self.asked))
 
 
 def parse_statement(text: str, streams: Mapping[str, object]) -> Statement:
-    """Parse `SELECT list FROM stream [window, promises] [AS alias], ... [LEFT JOIN ... ON ...] [WHERE condition]`.
+    """Parse `SELECT list FROM stream [window, promises] [AS alias], ... [JOIN ... ON ...] [WHERE condition]`.
 
     Args:
         text: The statement; `SELECT *` gives one struct column per stream.
@@ -82,17 +106,38 @@ def parse_statement(text: str, streams: Mapping[str, object]) -> Statement:
         tokens = tokens[:-1]
     clauses = _clauses(text, tokens)
     select = _between(text, clauses["SELECT"])
-    required, left = left_joins(text, clauses["FROM"])
-    where, asked = exists(text, clauses.get("WHERE", []))
-    if not required:
-        raise SqlError("There is no stream before LEFT JOIN.", text, clauses["FROM"][0].start, len(text))
-    listed = _commas(text, required, "A stream is missing between two commas.")
-    parts = [*listed, *(clause.stream for clause in (*left, *asked))]
-    found = [_stream(text, part, streams) for part in parts]
-    _refuse_twice(text, found, parts)
-    names = [stream.name for stream in found[len(listed) :]]
-    optional = dict(zip(names, ((how, _between(text, on) or "") for how, _, on in (*left, *asked)), strict=True))
-    return Statement(None if select == "*" else select, tuple(found), where, optional)
+    listed = _commas(text, clauses["FROM"], "A stream is missing between two commas.")
+    split = [split_joins(text, part) for part in listed]
+    where, subqueries = split_subqueries(text, clauses.get("WHERE", []))
+    relations = tuple(
+        Relation(_stream(text, first, streams), tuple(_joined(text, clause, streams) for clause in joins))
+        for first, joins in split
+    )
+    asked = tuple(_joined(text, clause, streams) for clause in subqueries)
+    statement = Statement(None if select == "*" else select, relations, where, asked)
+    parts = [part for first, joins in split for part in (first, *(clause.stream for clause in joins))]
+    _refuse_twice(text, statement.streams, [*parts, *(clause.stream for clause in subqueries)])
+    return statement
+
+
+def _joined(text: str, clause: Clause, streams: Mapping[str, object]) -> Joined:
+    stream = _stream(text, clause.stream, streams)
+    return Joined(clause.kind, stream, _compared(clause, stream.name), clause.using)
+
+
+def _compared(clause: Clause, stream: str) -> str:
+    """Return the condition of a join, that of IN included.
+
+    [!] `x NOT IN (SELECT y ..)` is only TRUE if no y is NULL, nor x, unless there is no y at all.
+    """
+    if clause.compared is None:
+        return clause.on
+    column, value = clause.compared
+    column = column if "." in column else f"`{stream}`.{column}"
+    equal = f"{column} = ({value})"
+    if clause.kind == "anti":
+        equal = f"({equal} OR {column} IS NULL OR ({value}) IS NULL)"
+    return f"{equal} AND ({clause.on})" if clause.on else equal
 
 
 def _clauses(text: str, tokens: Sequence[Token]) -> dict[str, list[Token]]:
@@ -180,12 +225,14 @@ def _stream(text: str, tokens: Sequence[Token], streams: Mapping[str, object]) -
         problem = "A subquery can't be a stream: make it a frame, and give it a name in streams."
         raise SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)
     key, rest = _named(text, tokens[0], streams), tokens[1:]
-    _refuse_joins(text, rest)
+    for token in (t for _, t in outside(rest) if t.text.upper() in ("ON", "USING") and t.token_type not in QUOTED):
+        problem = f"{token.text.upper()} follows a JOIN; put conditions on streams that commas separate into WHERE."
+        raise SqlError(problem, text, token.start, token.end + 1)
     kinds = [token.token_type for token in rest]
     opened = kinds.index(TokenType.L_BRACKET) if TokenType.L_BRACKET in kinds else len(rest)
     closed = len(rest) - (kinds[::-1].index(TokenType.R_BRACKET) if TokenType.R_BRACKET in kinds else 0)
-    inside, outside = rest[opened:closed], (rest[:opened], rest[closed:])
-    aliases = [alias for part in outside for alias in _aliases(text, rest, part)]
+    inside, beside = rest[opened:closed], (rest[:opened], rest[closed:])
+    aliases = [alias for part in beside for alias in _aliases(text, rest, part)]
     if len(aliases) > 1:
         problem = f"{key} has two aliases, {aliases[0]} and {aliases[1]}; leave one of them out."
         raise SqlError(problem, text, rest[0].start, rest[-1].end + 1)
@@ -237,26 +284,6 @@ def _named(text: str, token: Token, streams: Mapping[str, object]) -> str:
     raise SqlError(problem, text, token.start, token.end + 1)
 
 
-JOINS = ("NATURAL", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "OUTER", "SEMI", "ANTI", "JOIN", "ON", "USING")
-
-
-def _refuse_joins(text: str, tokens: Sequence[Token]) -> None:
-    """Refuse what is written as JOIN."""
-    depth, found = 0, list[Token]()
-    for token in tokens:
-        depth += (token.token_type in OPEN) - (token.token_type in CLOSE)
-        if depth == 0 and token.text.upper() in JOINS and token.token_type not in QUOTED:
-            found.append(token)
-        elif found:
-            break
-    words = " ".join(token.text.upper() for token in found)
-    if found:
-        outer = any(word in words for word in ("LEFT", "RIGHT", "FULL", "SEMI", "ANTI"))
-        problem = f"{words}: separate the streams by commas, and put the join condition into WHERE"
-        problem += "; optional streams follow with LEFT [SEMI | ANTI] JOIN .. ON ..." if outer else "."
-        raise SqlError(problem, text, found[0].start, found[-1].end + 1)
-
-
 def _is_name(token: Token) -> bool:
     """Tell whether a token can name a stream; a name in backticks may be a word that windows begin with."""
     if token.token_type in {*QUOTED, TokenType.ALIAS}:
@@ -266,6 +293,10 @@ def _is_name(token: Token) -> bool:
 
 def _bracketed(text: str, name: str, tokens: Sequence[Token]) -> SourceStream:
     """Parse what stands in a stream's brackets: its window, and promises, with commas between them."""
+    if tokens[-1].token_type is not TokenType.R_BRACKET:
+        raise SqlError(
+            "This bracket is not closed; write ] after the window.", text, tokens[0].start, tokens[0].end + 1
+        )
     if len(tokens) == 2:
         raise _bad_window(text, tokens)
     parts = _commas(text, tokens[1:-1], "Something is missing between two commas.")
@@ -287,7 +318,7 @@ def _window(text: str, tokens: Sequence[Token], inside: Sequence[Token]) -> tupl
     current = ""
     for token in inside:
         word = token.text.upper()
-        if word in WINDOW:
+        if word in (*WINDOW, *FORM) and not (current == "WATTR" and not parts[current]):
             if word in parts:
                 raise _bad_window(text, tokens)
             current = word
@@ -303,18 +334,34 @@ def _window(text: str, tokens: Sequence[Token], inside: Sequence[Token]) -> tupl
             return Count(int(words["ROWS"])), time
         if set(words) == {"WATTR"} and time:
             return Window(), time
-        if "RANGE" in words and "ROWS" not in words:
-            size = microseconds(words["RANGE"], "RANGE", 1)
-            window = Hopping(size, microseconds(words["SLIDE"], "SLIDE", 1)) if "SLIDE" in words else Sliding(size)
+        if "RANGE" in words and "ROWS" not in words and (window := _by_time(words)) is not None:
             return window, time
     except DefinitionError as error:
         raise SqlError(str(error), text, tokens[0].start, tokens[-1].end + 1) from None
     raise _bad_window(text, tokens)
 
 
+FORM = ("TUMBLING", "CLOSED")
+"""The words that say of which form a window by time is."""
+
+
+def _by_time(words: Mapping[str, str]) -> Window | None:
+    """Return a window by time; None if its words don't go together."""
+    size, closed = words["RANGE"], words.get("CLOSED", "RIGHT").lower()
+    if words.get("TUMBLING") == "" and not words.keys() & {"SLIDE", "CLOSED"}:
+        return tumbling(size)
+    if "TUMBLING" in words or closed not in ("left", "right"):
+        return None
+    if "SLIDE" in words:
+        step = microseconds(words["SLIDE"], "SLIDE", 1)
+        return Hopping(microseconds(size, "RANGE", 1), step, "left" if closed == "left" else "right")
+    return None if "CLOSED" in words else Sliding(microseconds(size, "RANGE", 1))
+
+
 def _bad_window(text: str, tokens: Sequence[Token]) -> SqlError:
     problem = (
-        "A window is [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 20 SECONDS] or [ROWS 100], optionally with WATTR "
-        "column; promises may follow, each after a comma, such as [ROWS 100, KEY (id)]."
+        "A window is [RANGE 10 SECONDS], [RANGE 10 MINUTES TUMBLING], [RANGE 1 MINUTE SLIDE 20 SECONDS [CLOSED LEFT]] "
+        "or [ROWS 100], optionally with WATTR column; promises may follow, each after a comma, such as "
+        "[ROWS 100, KEY (id)]."
     )
     return SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)

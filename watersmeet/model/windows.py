@@ -9,14 +9,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from watersmeet.errors import DefinitionError
 from watersmeet.model.arguments import is_whole, take_plain
-from watersmeet.model.duration import microseconds, seconds
+from watersmeet.model.duration import microseconds, seconds, spelled
 
 Times = NDArray[np.int64]
 
@@ -75,18 +75,31 @@ class Window:
         return None
 
     @property
+    def bound(self) -> int | None:
+        """The same as people write it: ten minutes, whether a tuple is admitted at that age (`<=`) or not (`<`)."""
+        return self.span
+
+    @property
     def rows(self) -> int | None:
         """How many rows a count window holds; None for other windows."""
         return None
 
     def describe(self) -> str:
-        """Return the window in words, as `explain` and the checkpoint's description show it."""
+        """Return the window in words, for people."""
+        return self.notation
+
+    @property
+    def notation(self) -> str:
+        """The window as the checkpoint's description has it, to the microsecond; `described` reads it back."""
         return "unbounded"
 
 
 @dataclass(frozen=True, slots=True)
 class Sliding(Window):
-    """A sliding window: T - ts < size, strictly."""
+    """A sliding window: T - ts < size, strictly.
+
+    Times are whole microseconds, so that a bound which is itself admitted is a size of one microsecond more.
+    """
 
     size: int
 
@@ -107,30 +120,69 @@ class Sliding(Window):
         """See Window."""
         return self.size
 
+    @property
+    def bound(self) -> int:
+        """See Window."""
+        return self.size - self.inclusive
+
+    @property
+    def inclusive(self) -> bool:
+        """Whether the bound is itself admitted: nobody writes a window of ten minutes and a microsecond."""
+        return self.size % 1000 == 1
+
     def describe(self) -> str:
+        """See Window."""
+        return f"sliding {spelled(self.bound)}{', inclusive' if self.inclusive else ''}"
+
+    @property
+    def notation(self) -> str:
         """See Window."""
         return f"sliding {seconds(self.size)}"
 
 
+Closed = Literal["left", "right"]
+"""Which end belongs to a window that begins at regular times: `[start, end)` or `(start, end]`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hopping(Window):
-    """A hopping window: some k has k*step < ts <= T <= k*step + size, since the epoch, UTC."""
+    """Windows of one size that begin at every step since the epoch, UTC; tuples are admitted that share one with T.
+
+    Closed on the right, some k has k*step < ts <= T <= k*step + size; on the left, k*step <= ts <= T < k*step + size.
+    """
 
     size: int
     step: int
+    closed: Closed = "right"
 
     def __post_init__(self) -> None:
         if self.size <= 0 or self.step <= 0:
             raise DefinitionError("A hopping window needs a size and a step longer than zero.")
+        if not isinstance(self.closed, str) or self.closed not in get_args(Closed):
+            raise DefinitionError(
+                f"closed={self.closed!r}: a window is closed on the 'left', [start, end), or on the 'right', "
+                "(start, end]."
+            )
+
+    @property
+    def _first(self) -> int:
+        """The first microsecond of a window, counted from its start."""
+        return 0 if self.closed == "left" else 1
+
+    @property
+    def _last(self) -> int:
+        """The last one."""
+        return self.size - 1 + self._first
 
     def deadline(self, ts: Times) -> Times:
         """See Window: the end of the latest window that holds ts, or of the one before the gap ts lies in."""
-        return saturated(lambda ts: (ts - 1) // self.step * self.step + self.size, ts, self.step + self.size)
+        reach = self.step + self.size
+        return saturated(lambda ts: (ts - self._first) // self.step * self.step + self._last, ts, reach)
 
     def earliest(self, high: Times) -> Times:
         """See Window."""
         reach = self.step + self.size
-        return saturated(lambda high: -((self.size - high) // self.step) * self.step + 1, high, reach)
+        return saturated(lambda high: -((self._last - high) // self.step) * self.step + self._first, high, reach)
 
     def admits(self, ts: Times) -> NDArray[np.bool_]:
         """See Window; a step longer than the size leaves gaps, and a tuple in a gap joins nothing."""
@@ -143,7 +195,18 @@ class Hopping(Window):
 
     def describe(self) -> str:
         """See Window."""
-        return f"hopping {seconds(self.size)} every {seconds(self.step)}"
+        return self._written(spelled)
+
+    @property
+    def notation(self) -> str:
+        """See Window."""
+        return self._written(seconds)
+
+    def _written(self, duration: Callable[[int], str]) -> str:
+        if self.closed == "left" and self.size == self.step:
+            return f"tumbling {duration(self.size)}"
+        closed = ", closed left" if self.closed == "left" else ""
+        return f"hopping {duration(self.size)} every {duration(self.step)}{closed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +225,8 @@ class Count(Window):
         """See Window."""
         return self.size
 
-    def describe(self) -> str:
+    @property
+    def notation(self) -> str:
         """See Window."""
         return f"last {self.size} rows"
 
@@ -179,17 +243,34 @@ def count(rows: int) -> Count:
     return Count(rows)
 
 
-def hopping(size: str | timedelta, step: str | timedelta) -> Hopping:
+def hopping(size: str | timedelta, step: str | timedelta, closed: Closed = "right") -> Hopping:
     """Return windows of `size` that start every `step` since the epoch; tuples join if they share one.
 
+    Args:
+        size: How long each window is.
+        step: How long after one the next begins.
+        closed: Which end belongs to a window: `"right"` for `(start, end]`, `"left"` for `[start, end)`, as Spark and
+            Flink have it.
+
     >>> hopping("60 seconds", "20 seconds").describe()
-    'hopping 60 s every 20 s'
+    'hopping 1 minute every 20 seconds'
     """
-    return Hopping(microseconds(size, "size of a hopping window", 1), microseconds(step, "step of a hopping window", 1))
+    length = microseconds(size, "size of a hopping window", 1)
+    return Hopping(length, microseconds(step, "step of a hopping window", 1), closed)
+
+
+def tumbling(size: str | timedelta) -> Hopping:
+    """Return windows `[start, end)` of `size`, one after the other since the epoch, as Spark's `window` cuts time.
+
+    >>> tumbling("600 seconds").describe()
+    'tumbling 10 minutes'
+    """
+    length = microseconds(size, "size of a tumbling window", 1)
+    return Hopping(length, length, "left")
 
 
 def described(text: str) -> Window | None:
-    """Return the window that `describe` put in words; None if it is none of those known here.
+    """Return the window of a notation; None if it is none of those known here.
 
     >>> described("hopping 60 s every 2.5 s") == hopping("60 seconds", "2500 ms"), described("a whim")
     (True, None)
@@ -199,9 +280,11 @@ def described(text: str) -> Window | None:
         "unbounded": Window,
         r"last (\d+) rows": lambda rows: Count(int(rows)),
         f"sliding {length}": lambda size: Sliding(microseconds(size)),
-        f"hopping {length} every {length}": lambda size, step: Hopping(microseconds(size), microseconds(step)),
+        f"hopping {length} every {length}": hopping,
+        f"hopping {length} every {length}, closed (left)": hopping,
+        f"tumbling {length}": tumbling,
     }
     for pattern, make in kinds.items():
-        if found := re.fullmatch(pattern, text):
-            return make(*found.groups())
+        if match := re.fullmatch(pattern, text):
+            return make(*match.groups())
     return None

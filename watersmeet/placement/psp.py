@@ -34,6 +34,7 @@ from watersmeet.placement.ring import (
     resized,
     staying,
 )
+from watersmeet.show import counted
 from watersmeet.state.view import LONGEST_SLICE, MARGIN, Ints, StateView, StreamView
 
 SLICES_PER_NODE = 4
@@ -87,7 +88,9 @@ class PSP(Priced):
         """Return why not, if lengths were given for another number of streams."""
         if not isinstance(self.lengths, tuple) or len(self.lengths) == len(state.streams):
             return None
-        return f"PSP has {len(self.lengths)} ring lengths for {len(state.streams)} streams; give one for each."
+        tables = sum(stream.table for stream in state.streams)
+        members = counted(len(state.streams) - tables, tables)
+        return f"PSP has {len(self.lengths)} ring lengths for {members}; give one for each."
 
     def describe(self) -> str:
         """Return the strategy with what else was given of the ring."""

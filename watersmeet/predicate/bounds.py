@@ -108,6 +108,12 @@ def bounds_of(node: SqlNode, translator: Translator) -> tuple[Bound, ...]:
     return tuple(made for made in (guarded(bound, operations) for bound in bounds) if made is not None)
 
 
+def upper_end(node: SqlNode, translator: Translator) -> tuple[str, frozenset[Column]] | None:
+    """A number in DOUBLE that a node is never above, and the columns it reads; None if there is none."""
+    value = _Search(translator).value(node)
+    return None if value is None else (_upper(value), value.columns)
+
+
 def _bound(column: Column, interval: Interval) -> Bound | None:
     ends = [end for end in (interval.low, interval.high) if end is not None]
     columns = frozenset[Column]().union(*(end.columns for end in ends))

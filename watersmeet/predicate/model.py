@@ -1,15 +1,17 @@
 """The parts a `where` is made of, once parsed: conjuncts, their columns, calls and bounds."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from watersmeet.predicate.terms import Comparison
+    from watersmeet.predicate.terms import Comparison, Term
 
+Relation = Literal["", "<", "<=", ">", ">=", "=", "<>", "<=>", "BETWEEN"]
+"""How a conjunct relates the values that it compares; empty where it is no single comparison."""
 Form = Literal["array", "pair", "matrix"]
 
 
@@ -88,7 +90,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation that raises beyond the width of its type.
+    """An operation that raises beyond the width of its type, or beyond which a bound doesn't hold.
 
     Attributes:
         sign: One of + - * abs, or `is` for its only part as it is.
@@ -123,6 +125,8 @@ class Bound:
         high: Likewise, the upper bound.
         columns: The columns that `low` and `high` read.
         operations: What in the conjunct may overflow; the operands read other streams, or are `column` itself.
+        conditional: Whether rows beyond the limits of `operations` may satisfy the conjunct outside of it: then it
+            serves to look up rows, whose values are known, and says nothing of those to come.
     """
 
     column: Column
@@ -130,6 +134,7 @@ class Bound:
     high: str | None
     columns: tuple[Column, ...]
     operations: tuple[Operation, ...] = ()
+    conditional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +166,18 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """That the event time of one stream's member is at most so many microseconds later than that of another's.
+
+    Fewer than none say that it is earlier by at least as many.
+    """
+
+    later: int
+    earlier: int
+    micros: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fixed:
     """That a column has one value in every result.
 
@@ -173,6 +190,42 @@ class Fixed:
     column: Column
     value: Any
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A value that a conjunct compares.
+
+    Attributes:
+        text: As the user wrote it.
+        columns: The columns it reads; empty for a constant.
+        sql: The DuckDB expression of it; None if the last bits are Java's own, or Spark has to compute it.
+        term: In the former case the term that it is.
+        is_column: Whether it is nothing but a column, perhaps one that Spark computes.
+        is_duration: Whether it is a number of microseconds that stands for a duration.
+        unsure: A DuckDB condition; where it is TRUE, the value of `sql` can't be trusted.
+    """
+
+    text: str
+    columns: tuple[Column, ...]
+    sql: str | None
+    term: "Term | None" = None
+    is_column: bool = False
+    is_duration: bool = False
+    unsure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparing:
+    """What a conjunct compares, for people.
+
+    Attributes:
+        relation: How it relates the values: the first to the second, or BETWEEN the two others.
+        values: The values; where there is no one relation, those that can be computed.
+    """
+
+    relation: Relation = ""
+    values: tuple[Compared, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +248,9 @@ class Conjunct:
             Spark decides the closest.
         why: Why DuckDB can't answer, for people; empty if it can.
         clause: Which of the conditions it is, in written order.
+        on: Streams that must be present though it may not name them: those whose ON it stands in.
+        gaps: How far apart it lets event times be.
+        comparing: What it compares, for people.
     """
 
     text: str
@@ -210,11 +266,28 @@ class Conjunct:
     near: "tuple[Comparison, ...]" = ()
     why: str = ""
     clause: int = 0
+    on: tuple[int, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    comparing: Comparing = Comparing()
 
     @property
     def streams(self) -> frozenset[int]:
         """The streams that must be present before the conjunct can be evaluated."""
-        return frozenset(column.stream for column in self.columns)
+        return frozenset((*self.on, *(column.stream for column in self.columns)))
+
+    def after_on(self, streams: Collection[int]) -> "Conjunct":
+        """Return it as a condition on partners: it is asked of combinations that have tuples of some streams alone.
+
+        [!] So what it says of one stream, or of none, keeps no tuple out of the join.
+        """
+        if self.streams.issuperset(streams):
+            return self
+        return replace(self, on=tuple(sorted(streams)), fixed=None)
+
+    @property
+    def lasting_bounds(self) -> tuple[Bound, ...]:
+        """The bounds that hold for every row, whatever its values."""
+        return tuple(bound for bound in self.bounds if not bound.conditional)
 
     @property
     def is_call(self) -> bool:

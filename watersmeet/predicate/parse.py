@@ -6,9 +6,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.predicate.bounds import bounds_of
+from watersmeet.predicate.compared import comparing
 from watersmeet.predicate.conditions import flat
 from watersmeet.predicate.constants import fixed_by
 from watersmeet.predicate.expr import Refusal
+from watersmeet.predicate.great_circles import great_circle_bounds_of
 from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Order, PythonPredicate
 from watersmeet.predicate.scope import Scope
@@ -59,7 +61,9 @@ def conjunct(translator: Translator, node: SqlNode, text: str) -> Conjunct:
     near = comparison_of(node, translator)
     if near is not None:
         columns = frozenset[Column]().union(*(comparison.columns for comparison in near))
-        return Conjunct(text, None, tuple(sorted(columns)), near=near)
+        bounds = great_circle_bounds_of(node, translator)
+        compared = comparing(node, translator, near=near)
+        return Conjunct(text, None, tuple(sorted(columns)), bounds=bounds, near=near, comparing=compared)
     made = translator.boolean(node)
     calls = tuple(translator.calls[first:])
     return Conjunct(
@@ -73,6 +77,7 @@ def conjunct(translator: Translator, node: SqlNode, text: str) -> Conjunct:
         orders=tuple(_orders(node.unnest(), translator)),
         fixed=fixed_by(node.unnest(), translator, text),
         unsure=made.unsure,
+        comparing=comparing(node, translator, calls),
     )
 
 

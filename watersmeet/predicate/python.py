@@ -94,7 +94,7 @@ def checked(predicates: Any) -> tuple[PythonPredicate, ...]:
     if isinstance(predicates, str) or not isinstance(predicates, Collection | Iterator):
         own = predicates.name if isinstance(predicates, PythonPredicate) else getattr(predicates, "__name__", "similar")
         shown = f"[{own}]" if isinstance(own, str) and own.isidentifier() else "{'near': lambda x, ys: ...}"
-        raise DefinitionError(f"predicates={predicates!r}: it is a list of predicates; write predicates={shown}.")
+        raise DefinitionError(f"predicates={predicates!r} must be a list or a dict; write predicates={shown}.")
     if isinstance(predicates, Mapping):
         return tuple(_named(name, one) for name, one in predicates.items())
     found = tuple(map(_listed, predicates))

@@ -79,7 +79,8 @@ class Scope:
             )
             raise Refusal(f"{self.streams[stream].name}.{name} is ambiguous: {how}.")
         if not found:
-            raise Refusal(f"Stream {self.streams[stream].name} has no column {name}; it has {listed(name, names)}.")
+            what = "Table" if TABLE_TIME in names else "Stream"
+            raise Refusal(f"{what} {self.streams[stream].name} has no column {name}; it has {listed(name, names)}.")
         return Column(stream, found[0])
 
     def _bare(self, path: Sequence[str]) -> Column:

@@ -25,7 +25,10 @@ class Name(exp.Column):
 
 
 class Known(exp.Column):
-    """A column that was looked up already; its `predicate.expr.Expr` is `meta["expr"]`."""
+    """A column that was looked up already; its `predicate.expr.Expr` is `meta["expr"]`.
+
+    Of one that Spark computes, `meta["meaning"]()` is the node of what it holds.
+    """
 
     arg_types = {"this": True}  # noqa: RUF012
 
@@ -66,6 +69,9 @@ class Reading(Protocol):
 
     def span(self, node: SqlNode) -> tuple[int, int]:
         """Where the node stands."""
+
+    def written(self, node: SqlNode) -> tuple[int, int]:
+        """Likewise, with its parentheses closed."""
 
     def error(self, problem: str, node: SqlNode | None) -> SqlError:
         """The error that underlines the node, or the whole text."""
@@ -128,6 +134,10 @@ class Source:
         if isinstance(node, exp.Anonymous) and not node.expressions and opening is not None:
             end = opening.end + 1
         return self._closed(start, end)
+
+    def written(self, node: SqlNode) -> tuple[int, int]:
+        """Where the node stands, its parentheses closed, as they always are here."""
+        return self.span(node)
 
     def arguments(self, call: exp.Anonymous) -> list[str]:
         """The arguments of a call as they were written: what stands between its parentheses and commas."""

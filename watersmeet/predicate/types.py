@@ -5,6 +5,8 @@ from typing import Literal
 
 import pyarrow as pa
 
+from watersmeet.predicate.type_names import spark_name
+
 Kind = Literal[
     "void", "boolean", "byte", "short", "int", "long", "float", "double", "decimal", "string", "binary",
     "date", "timestamp", "timestamp_ntz", "day_time", "year_month", "array", "struct", "unsupported",
@@ -85,7 +87,7 @@ def from_arrow(arrow: pa.DataType) -> Type:
         return Type("array", element=from_arrow(arrow.value_type), name=f"array<{from_arrow(arrow.value_type)}>")
     if pa.types.is_struct(arrow):
         return Type("struct", fields=tuple((field.name, from_arrow(field.type)) for field in arrow))
-    return Type("unsupported", name=str(arrow))
+    return Type("unsupported", name=spark_name(arrow))
 
 
 def integer_range(kind: Kind) -> tuple[int, int]:

@@ -94,8 +94,12 @@ class Closings:
                 if limit.stream != stream and self._query.type_of(limit) == self._query.type_of(frontier.column):
                     exact.add(text)
                     yield Limited(stream, (text,), frontier, limit, strict)
+            for limit, micros, text in self._near(frontier) if frontier.by_time else ():
+                if text not in exact:
+                    exact.add(text)
+                    yield Limited(stream, (text,), replace(frontier, moved=-micros), limit, strict=False)
             for conjunct in self._query.conjuncts:
-                for bound in conjunct.bounds if conjunct.text not in exact else ():
+                for bound in conjunct.lasting_bounds if conjunct.text not in exact else ():
                     end = bound.low if frontier.falling else bound.high
                     # A condition over the stream alone is bound by no member.
                     if bound.column == frontier.column and end is not None and columns_of([bound]):
@@ -110,6 +114,20 @@ class Closings:
                     yield limit, order.strict, conjunct.text
         for equal, text in self._equal.others(frontier.column):
             yield equal, False, text
+
+    def _near(self, frontier: Frontier) -> Iterator[tuple[Column, int, str]]:
+        """Yield the event times that a stream's own is at most so many microseconds later than.
+
+        [!] A condition that may raise denies nothing before it has been asked.
+        """
+        for conjunct in self._query.conjuncts:
+            calm = not conjunct.raises and not self._query.fallible.intersection(conjunct.columns)
+            for gap in conjunct.gaps if calm else ():
+                if gap.later == frontier.column.stream and frontier.column.field == self._time(gap.later):
+                    yield Column(gap.earlier, self._time(gap.earlier)), gap.micros, conjunct.text
+
+    def _time(self, stream: int) -> int:
+        return self._query.streams[stream].time
 
     def _marked(self, stream: int, joined: Collection[int]) -> Iterator[Way]:
         """Yield the ways that rest on marks: each column of the promise is pinned, or lies in an interval."""
@@ -154,7 +172,7 @@ class Closings:
                 if mine == column and limit.stream != column.stream and self._query.type_of(limit) == kind
             ]
             if not found and computable(kind):
-                bounds = [bound for bound in conjunct.bounds if bound.column == column]
+                bounds = [bound for bound in conjunct.lasting_bounds if bound.column == column]
                 found += [Computed(b, upper, kind) for b in bounds if (b.high if upper else b.low) is not None]
             yield from ((end, conjunct.text) for end in found if all(read.stream in joined for read in end.reads))
 

@@ -6,6 +6,7 @@ from watersmeet.kernel.ranges import columns_of
 from watersmeet.model.metadata import ForeignKey, Inherited, Ordered, Promise, Speaking
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
+from watersmeet.predicate.type_names import spark_name
 from watersmeet.retention.closing import Closings
 from watersmeet.retention.denied import fields_of, ranges_of
 from watersmeet.retention.superseded import is_keyed, superseding
@@ -105,7 +106,7 @@ class Outlook:
             column for column in columns if isinstance(promise, Ordered) or not self._closings.limits(column, promise)
         ]
         names = " and ".join(self._query.name_of(column) for column in free)
-        kinds = " and ".join(dict.fromkeys(str(self._query.type_of(column)) for column in free))
+        kinds = " and ".join(dict.fromkeys(spark_name(self._query.type_of(column)) for column in free))
         how = "bounds" if isinstance(promise, Ordered) else "equates"
         nor = "" if isinstance(promise, Ordered) else ", and with no constant"
         nor += ", nor does it bound it" if any(ranges_of(promise)) else ""
@@ -142,7 +143,7 @@ class Outlook:
     def _banded(self, stream: int) -> Iterator[tuple[str, str]]:
         """Yield the columns that are kept near what a stream has, and how they would have to move."""
         others = [conjunct for conjunct in self._query.conjuncts if conjunct.equality is None and not conjunct.orders]
-        for bound in (bound for conjunct in others for bound in conjunct.bounds):
+        for bound in (bound for conjunct in others for bound in conjunct.lasting_bounds):
             if {column.stream for column in columns_of([bound])} == {stream}:
                 moves = ["rises"] * (bound.high is not None) + ["falls"] * (bound.low is not None)
                 yield self._query.name_of(bound.column), " or ".join(moves)

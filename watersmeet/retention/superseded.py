@@ -52,9 +52,9 @@ def superseded(
         settled: The closing mark before the batch; None for minus infinity.
     """
     rows: dict[str, Ints] = {}
-    own, mark = {chunk.id for chunk in mine}, first_open(query, settled)
-    if mark is None:
+    if settled is None:
         return rows
+    own, mark = {chunk.id for chunk in mine}, first_open(query, settled)
     for stream, columns in superseding(query).items():
         before = [chunk for chunk in chunks if chunk.stream == stream and chunk.low < mark]
         if not any(chunk.id in own for chunk in before):

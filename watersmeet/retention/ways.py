@@ -79,6 +79,11 @@ class Frontier:
     source: Source | None = None
     moved: int = 0
 
+    @property
+    def by_time(self) -> bool:
+        """Whether it is that of the event time itself, which the watermark moves."""
+        return self.source is None and not self.moved
+
     def value(self, denied: Denied) -> pa.Scalar | None:
         """Return the frontier; None before there is one."""
         found = denied.times.get(self.column.stream) if self.source is None else denied.frontiers.get(self.source)

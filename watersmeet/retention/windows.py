@@ -34,21 +34,29 @@ def _marks(now: Moment) -> list[int | None]:
 
     A tuple of an optional stream decides on combinations that are not closed.
     """
-    earliest = first_open(now.query, now.settled)
-    return [earliest if at in now.query.optional else now.settled for at in range(len(now.query.streams))]
+    if now.settled is None or not now.query.optional:
+        return [now.settled] * len(now.query.streams)
+    marks = [_side_marks(side, now.settled) for side in now.query.sides]
+    return [min(mark) for mark in zip(*marks, strict=True)]
 
 
-def first_open(query: Query, settled: int | None) -> int | None:
-    """Return the time before which no combination lies that is not closed; None for minus infinity.
+def _side_marks(query: Query, settled: int) -> list[int]:
+    """Return the marks for the combinations of a join's required streams."""
+    earliest = first_open(query, settled)
+    return [earliest if at in query.optional else settled for at in range(len(query.streams))]
+
+
+def first_open(query: Query, settled: int) -> int:
+    """Return the time before which no combination of the required streams lies that is not closed.
 
     They are no earlier than the latest of their members, each of which still has to expire. Those that are closed at
     their own time are no earlier than the closing mark.
 
     Args:
         query: The join.
-        settled: The closing mark; None for minus infinity.
+        settled: The closing mark.
     """
-    if settled is None or not query.optional or query.closes_at_its_time:
+    if not query.optional or query.closes_at_its_time:
         return settled
     windows = [query.streams[at].window for at in query.members]
     return max(int(window.earliest(np.array([settled]))[0]) for window in windows)

@@ -22,11 +22,12 @@ def _lines(tree: JoinTree, state: Manifest, first: str, rest: str, name: str) ->
         name: What its results are called where they go.
     """
     yield f"{first}{name}: join{_did(state)}"
-    streams = tree.operator.query.streams
+    query = tree.operator.query
+    streams = query.streams
     for at, stream in enumerate(streams):
         last = at == len(streams) - 1
         branch, beside = ("└─ ", "   ") if last else ("├─ ", "│  ")
-        window = stream.window.describe()
+        window = query.kind_of(at) if stream.table else stream.window.describe()
         if at in tree.inner:
             child = tree.inner[at]
             own = state.inner.get(at) or child.start()

@@ -93,7 +93,7 @@ class Runtime(ABC):
         return None
 
     def intend(self, action: Intend) -> None:
-        """Write down what a round is about to pay."""
+        """Write down what a round is about to do."""
         rounds.intend(self.store, action.round)
 
     def sweep(self, action: Sweep) -> None:

@@ -7,6 +7,9 @@ this one: see `watersmeet.runtime.enact`.
 Between batches there may be rounds, which bring no rows and pay what is owed. Both are numbered in one sequence, no
 number twice: sinks see these numbers, of which the source of the batches knows nothing.
 
+The last of all may be a final round: no more rows will come, so that it closes everything and leaves no state. It can't
+be taken back: batches that bring rows are refused from then on.
+
 Files for output folders are made ready before the manifest, which names them, and appear after it. A replay after a
 crash finds either no manifest of its batch, and does everything again (chunk names are new, no file has appeared), or
 the manifest: then it delivers what is left of the files that it names, and returns.
@@ -16,14 +19,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from watersmeet.engine.lateness import LATE_SHARE, late_rows
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.warnings import Notice, news
-from watersmeet.errors import StateError
+from watersmeet.errors import AFRESH, StateError
 from watersmeet.runtime.timing import late_or_not, latency, timed
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spilling import Spilling
 from watersmeet.state import history, rounds
 from watersmeet.state import manifest as manifests
+from watersmeet.state.choice import Choice
 from watersmeet.state.delivery import Delivery
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.rounds import Round
@@ -45,12 +50,14 @@ class Offered:
         at: When, by the driver's clock, in seconds since the epoch.
         now: The moment by which event times are believed, in microseconds; None to believe them all.
         input: What identifies its input.
+        rows: Whether it brings rows; asked for only where everything has been closed for good.
     """
 
     batch: int
     at: float = 0.0
     now: int | None = None
     input: str = ""
+    rows: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +68,13 @@ class Lulled:
         at: When, by the driver's clock, in seconds since the epoch.
         all: Whether all that is owed is to be paid.
         seconds: About how long it may take otherwise; None for as long as a batch.
+        final: Whether no more rows will come: all that is owed is paid and, once nothing is, everything closed.
     """
 
     at: float = 0.0
     all: bool = False
     seconds: float | None = None
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +146,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Intend:
-    """Write down what a round is about to pay, before it does anything."""
+    """Write down what a round is about to do, before it does anything."""
 
     round: Round
 
@@ -245,6 +254,8 @@ class Protocol:
         fresh: Whether no batch was offered yet.
         spilling: What decides on work that is put off, if some may be.
         begun: A round that was begun and cut; it comes before anything else.
+        name: What the user calls the query, for `progress`; None if it has no name.
+        late_share: The share of a stream's rows from which on late ones are warned of.
     """
 
     tree: JoinTree
@@ -255,6 +266,8 @@ class Protocol:
     fresh: bool = True
     spilling: Spilling | None = None
     begun: Round | None = None
+    name: str | None = None
+    late_share: float = LATE_SHARE
     _withdrawn: bool = False
     _delivered: int = -1
     _garbage: frozenset[str] = frozenset()
@@ -265,7 +278,8 @@ class Protocol:
         """Take in what happened; return what to do, in this order.
 
         Raises:
-            StateError: If a node did not report, or another run has done the batch.
+            StateError: If a node did not report, another run has done the batch, or it brings rows for a join that was
+                closed for good.
         """
         match event:
             case Opened():
@@ -287,6 +301,8 @@ class Protocol:
     def _offered(self, offer: Offered) -> list[Action]:
         if self.begun is not None:
             raise StateError("A round that was begun must be finished before the next batch.")
+        if self.state.final and offer.rows and offer.batch != self.state.offered:
+            raise StateError(closed_for_good(self.tree.operator.store.root))
         clear = self._clear()
         if offer.batch == self.state.offered:
             return clear
@@ -297,19 +313,21 @@ class Protocol:
         known = self.begun is not None
         round = self.begun or self._round(lull)
         if round is None:
-            return self._undelivered()
+            return self._clear() if self.state.final else self._undelivered()
         clear = self._clear()
         self.begun, self._withdrawn = round, self._withdrawn and not known  # what was cut may have left something
-        plans = self.tree.plan(self.tree.decided(self.state, round.choices), None, round=True)
+        decided = self.tree.decided(self.state, round.choices)
+        plans = self.tree.plan(decided, None, round=True, final=round.final)
         self._doing = _Doing(round.batch, lull, plans)
         return [*clear, Intend(round), Run(plans)]  # [!] again, if it was begun: writing it down may have failed
 
     def _round(self, lull: Lulled) -> Round | None:
-        """Return the round that is worth while now, if any."""
-        if self.spilling is None:
-            return None
-        choices = self.spilling.round(self.tree, self.state, lull.all, lull.seconds)
-        return Round(self.state.batch + 1, choices) if choices else None
+        """Return the round that is worth while now, if any; the final one comes when nothing is owed."""
+        choices: Mapping[str, Choice] = {}
+        if self.spilling is not None:
+            choices = self.spilling.round(self.tree, self.state, lull.all or lull.final, lull.seconds)
+        final = lull.final and not choices and not self.state.final
+        return Round(self.state.batch + 1, choices, final) if choices or final else None
 
     def _clear(self) -> list[Action]:
         """Return how to finish the batch before, and to remove what the one to come can't need.
@@ -356,7 +374,8 @@ class Protocol:
         after, late = late_or_not(self.tree, self.state, doing.after, self.due if offered else None, took)
         if self.spilling is not None:
             after = self.spilling.decided(self.tree, after, took, doing.event.at, not offered)
-        found = [*self.tree.notices(after), *_growing(after)]
+        late_streams = late_rows([*self.history, after.progress], self.late_share)
+        found = [*self.tree.notices(after), *late_streams, *_growing(after)]
         new, self._warned = news(found, self._warned)
         progress = {
             **after.progress,
@@ -364,7 +383,10 @@ class Protocol:
             "latencyMs": latency([read for job in doing.ran.jobs.values() for read in job.read], published.host),
             "strategy": self.tree.operator.strategy.describe(),
             "exchange": self.exchange,
+            "name": self.name,
+            "lateWarning": self.late_share,
             "round": not offered,
+            "final": after.final,
             "triggerMs": None if self.due is None else 1000 * self.due,
             "warnings": [notice.says for notice in found],
             "hints": [hint for hint in after.progress["hints"] if hint not in self._hinted],
@@ -391,12 +413,27 @@ class Protocol:
         self._garbage |= frozenset[str]().union(*written) - after.files
         self.state = after
         self.history = [*self.history, after.progress][-history.HISTORY :]
-        return self._undelivered()
+        if not after.final:
+            return self._undelivered()
+        garbage, self._garbage = self._garbage, frozenset()  # nothing will begin that could remove it
+        return [*self._undelivered(), *([Remove(garbage)] if garbage else [])]
 
     def _under_way(self) -> _Doing:
         if self._doing is None:
             raise StateError("There is no batch under way.")
         return self._doing
+
+
+def closed_for_good(root: str) -> str:
+    """Return why a join takes no more rows.
+
+    Args:
+        root: Where its state was kept.
+    """
+    return (
+        f"The checkpoint at {root} was closed for good with option('final', True) and takes no more rows; those that "
+        f"came after it were not joined: to join them, {AFRESH}."
+    )
 
 
 def _growing(state: Manifest) -> list[Notice]:

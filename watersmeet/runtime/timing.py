@@ -1,11 +1,12 @@
 """What `progress` tells of a batch as a whole: how long its steps took, how fresh results are, whether it is late."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from watersmeet.adapt.controller import OVERDUE
 from watersmeet.adapt.overload import overload
+from watersmeet.engine.delays import quantile
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.show import moment
 from watersmeet.state.manifest import Manifest
@@ -30,25 +31,35 @@ def timed(offered: float, began: float, ran: float, published: float) -> dict[st
 
 
 def latency(read: Iterable[tuple[float, int]], now: float) -> dict[str, float]:
-    """Return percentiles of the time from a tuple's arrival in the engine to its results' commit.
+    """Return percentiles of the time from when a task read a tuple to when its results were in the sink.
+
+    How long it waited in the source before is not in it: see docs/latency.md.
 
     Args:
-        read: When blocks of tuples arrived, and how many tuples.
+        read: When blocks of tuples were read, and how many tuples.
         now: When the results were there.
 
     >>> latency([(10.0, 90), (12.0, 10)], now=13.0)
     {'p50': 3000.0, 'p95': 3000.0, 'p99': 3000.0}
     """
-    waited = sorted((now - moment, rows) for moment, rows in read)
-    total, shown = sum(rows for _, rows in waited), {}
-    for name, share in PERCENTILES:
-        seen = 0
-        for seconds, rows in waited:
-            seen += rows
-            if seen >= share * total:
-                shown[name] = round(1000 * seconds, 1)
-                break
-    return shown
+    waited = [(now - moment, rows) for moment, rows in read]
+    shares = ((name, quantile(waited, share)) for name, share in PERCENTILES)
+    return {name: round(1000 * seconds, 1) for name, seconds in shares if seconds is not None}
+
+
+def freshness(progress: Mapping[str, Any]) -> list[str]:
+    """Return in a line how long the last batch took, and how long its rows; nothing before the first.
+
+    >>> freshness({"batchId": 7, "durationMs": {"total": 320.0}, "latencyMs": {"p50": 250.4, "p99": 300.0}})
+    ['batch 7 took 320 ms; latency from reading a row to its results in the sink: 250 ms, for 99 % at most 300 ms']
+    """
+    took, waited = progress.get("durationMs"), progress.get("latencyMs")
+    if not took or not waited:
+        return []
+    return [
+        f"batch {progress['batchId']} took {took['total']:.0f} ms; latency from reading a row to its results in the "
+        f"sink: {waited['p50']:.0f} ms, for 99 % at most {waited['p99']:.0f} ms"
+    ]
 
 
 def late_or_not(

@@ -135,19 +135,20 @@ class JoinTree:
         for at, child in self.inner.items():
             yield from child.states(state.inner.get(at) or child.start())
 
-    def plan(self, before: Manifest, now: int | None, round: bool = False) -> dict[str, BatchPlan]:
+    def plan(self, before: Manifest, now: int | None, round: bool = False, final: bool = False) -> dict[str, BatchPlan]:
         """Return the plan of each join's part of the next batch, by path: inner joins before those that read them.
 
         Args:
             before: The state.
             now: The driver's clock, in microseconds; None for a batch in which every event time is believed.
             round: Whether it brings no rows, and only pays what is owed.
+            final: Whether no more rows will come, so that everything is closed.
         """
         outer = {
             child.path: tree.operator.query.streams[at] for tree in self.walk() for at, child in tree.inner.items()
         }
         planned = {
-            tree.path: replace(tree.operator.plan(part, now, round), path=tree.path, traces=tree.traces)
+            tree.path: replace(tree.operator.plan(part, now, round, final), path=tree.path, traces=tree.traces)
             for tree, part in self.states(before)
         }
         planned |= {path: replace(planned[path], hands=stream.inherits) for path, stream in outer.items()}

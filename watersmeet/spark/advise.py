@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,13 +19,15 @@ from watersmeet.adapt.advice import Advice, advice, check_streams
 from watersmeet.adapt.auto import Auto
 from watersmeet.adapt.forecast import Sample, Settings
 from watersmeet.cost.equations import Goal
+from watersmeet.cost.pace import BatchWork, pace
+from watersmeet.engine.feedback import batch_work
 from watersmeet.engine.operator import Operator
 from watersmeet.errors import DefinitionError
 from watersmeet.exchange.tasks import STREAM
 from watersmeet.model.duration import microseconds
 from watersmeet.model.query import Query
 from watersmeet.ordering import Ordering
-from watersmeet.placement import Central, Strategy
+from watersmeet.placement import Central
 from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.protocol import Commit, Offered, Protocol, Publish, Published, Ran, Run
 from watersmeet.runtime.tree import Job, JoinTree
@@ -43,6 +45,8 @@ FIRST, LARGEST, LONG = 64, 8, 1.0
 
 So a costly predicate shows itself early, and a cheap join is measured on batches whose own cost is a small part.
 """
+MOST_TABLE_ROWS = 200_000
+"""Of a larger table some rows are taken, each with the same chance."""
 QUIET = 2.0
 """Seconds after which it says how far it has come."""
 STRATEGY = Central()
@@ -54,14 +58,15 @@ def advise(
     rates: Mapping[str, float] | None = None,
     *,
     max_nodes: int = 16,
-    goal: Goal = "latency",
+    goal: Goal | None = None,
     every: str = "1 second",
     slots: int | None = None,
     bandwidth: float | None = None,
 ) -> Advice:
     """Predict what a join takes, now and at 2, 5 and 10 times the rate, and recommend a strategy and a number of nodes.
 
-    The join is run over a sample of its streams, in this process, for some ten seconds.
+    The join is run over a sample of its streams, in this process, for some ten seconds. What is recommended are the
+    fewest nodes that keep up; given `strategy=advice.strategy`, the join chooses them itself.
 
     Args:
         join: The join; it is not started.
@@ -69,99 +74,134 @@ def advise(
             Of a streaming input it is else what its source holds now.
         rates: Tuples a second of streams whose rate differs from the sample's.
         max_nodes: How many nodes there may be.
-        goal: `latency` for the shortest batches, `throughput` for the least work of the busiest node, as for `Auto`.
+        goal: None for the fewest nodes that keep up; `latency` for the shortest batches, `throughput` for the least
+            work of the busiest node, as for `Auto`.
         every: The time from one batch to the next.
         slots: How many tasks run at once; by default each node has a core of its own.
-        bandwidth: The bytes a second that the network brings to a node; longer rings than it can feed aren't
-            recommended, and the advice says so.
+        bandwidth: The bytes a second that the network brings to a node, by default those that the join's own `Auto`
+            was told; longer rings than it can feed aren't recommended, and the advice says so.
 
     Raises:
         DefinitionError: If a stream has no rows, its sample lacks a column, or a setting is none.
     """
     if not isinstance(join, Join):
         raise DefinitionError(f"wm.advise takes a join made by wm.join or wm.sql; got {type(join).__name__}.")
-    names = [stream.name for stream in join.query.streams]
-    tables = [stream.name for stream in join.query.streams if stream.table]
-    if tables:
-        raise DefinitionError(
-            f"wm.advise can't sample a table, '{tables[0]}': leave it out of the join that it looks at."
-        )
     samples, rates = {} if samples is None else samples, {} if rates is None else rates
-    check_streams("samples", samples, names)
-    check_streams("rates", rates, names)
+    check_streams("samples", samples, [stream.name for stream in join.query.streams])
+    check_streams("rates", rates, [stream.name for stream in join.query.streams if not stream.table])
+    own = join.strategy if isinstance(join.strategy, Auto) else None
+    asked = own or Auto()
     settings = Settings(
         max_nodes,
         goal,
         microseconds(every, "every") / 1e6,
         inf if slots is None else slots,
-        bandwidth=inf if bandwidth is None else bandwidth,
+        bandwidth=asked.bandwidth if bandwidth is None else bandwidth,
         rates=rates,
-        **_asked(join.strategy),
+        among=asked.among,
+        weights=asked.weights,
     )
     rows = sample_rows(join, samples_of(join, samples))
     with TemporaryDirectory(prefix="watersmeet-") as folder:
-        return advice(measure(join.query, join.ordering, rows, Store(folder)), settings)
-
-
-def _asked(strategy: Strategy) -> dict[str, Any]:
-    """Return what a join asks of Auto, if that is its strategy: what is recommended is what it would choose."""
-    return {"among": strategy.among, "weights": strategy.weights} if isinstance(strategy, Auto) else {}
+        return advice(measure(join.query, join.ordering, rows, Store(folder)), settings, own)
 
 
 # -- the sample
 
 
-def sample_rows(join: Join, frames: Sequence[DataFrame]) -> pa.Table:
-    """Return the earliest rows of all streams together, by event time, as a batch brings them.
+class TableRows(NamedTuple):
+    """Rows of a table, as a batch brings them: all of them, or so many of a large one that some are tried.
+
+    Attributes:
+        rows: The rows.
+        size: How many the table has.
+    """
+
+    rows: pa.Table
+    size: int
+
+
+class SampleRows(NamedTuple):
+    """What a join is run over.
+
+    Attributes:
+        rows: The earliest rows of all streams, by event time.
+        tables: The rows of its tables, by position.
+    """
+
+    rows: pa.Table
+    tables: Mapping[int, TableRows]
+
+
+def sample_rows(join: Join, frames: Sequence[DataFrame]) -> SampleRows:
+    """Return the earliest rows of all streams together, by event time, and the rows of tables, as a batch brings them.
 
     Raises:
-        DefinitionError: If a stream has no rows, or none in the stretch of time that is read.
+        DefinitionError: If a stream has no rows, or none in the stretch of time that is read, or a table has none.
     """
     query, computed = join.query, join.computed()
     widths = [_width(query, at, frame, computed[at]) for at, frame in enumerate(frames)]
     moment = F.coalesce(*(F.col(f"s{at}_{stream.time}") for at, stream in enumerate(query.streams)))
     most = min(MOST_ROWS, int(MOST_BYTES // max(widths)))
-    rows = union(query, frames, False, computed).where(moment.isNotNull()).orderBy(moment).limit(most).toArrow()
+    moving = [None if query.streams[at].table else frame for at, frame in enumerate(frames)]
+    rows = union(query, moving, False, computed).where(moment.isNotNull()).orderBy(moment).limit(most).toArrow()
     there = set(pc.unique(rows.column(STREAM)).to_pylist())
-    absent = [stream.name for at, stream in enumerate(query.streams) if at not in there]
+    absent = [stream.name for at, stream in enumerate(query.streams) if at not in there and not stream.table]
     if absent:
         raise DefinitionError(
             f"No rows of stream '{absent[0]}' are among the first {rows.num_rows:,} of all samples by event time: "
             "give samples that cover the same period."
         )
-    return rows
+    tables = [at for at, stream in enumerate(query.streams) if stream.table]
+    read = {at: _table_rows(query, at, frames[at], computed[at], widths[at]) for at in tables}
+    return SampleRows(_nullable(rows), {at: TableRows(_nullable(table), size) for at, (table, size) in read.items()})
+
+
+def _nullable(rows: pa.Table) -> pa.Table:
+    """Return rows whose columns may all be NULL, so that those of streams and tables make one batch."""
+    return rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))
+
+
+def _table_rows(query: Query, at: int, frame: DataFrame, computed: Computing, width: float) -> TableRows:
+    """Return the rows of a table, each with the same chance if there are too many."""
+    size, most = frame.count(), min(MOST_TABLE_ROWS, int(MOST_BYTES // width))
+    rows = tagged(query, at, frame if size <= most else frame.sample(fraction=most / size, seed=0), False, computed)
+    return TableRows(rows.toArrow(), size)
 
 
 def _width(query: Query, at: int, frame: DataFrame, computed: Computing) -> float:
     """Return the bytes of a stream's row."""
     rows = tagged(query, at, frame, False, computed).limit(PEEK).toArrow()
     if not rows.num_rows:
-        raise DefinitionError(f"The sample of stream '{query.streams[at].name}' has no rows.")
+        stream = query.streams[at]
+        raise DefinitionError(f"The sample of {stream.what} '{stream.name}' has no rows.")
     return max(1.0, float(rows.nbytes / rows.num_rows))
 
 
 # -- the run
 
 
-def measure(query: Query, ordering: Ordering, rows: pa.Table, store: Store) -> Sample:
+def measure(query: Query, ordering: Ordering, sample: SampleRows, store: Store) -> Sample:
     """Run a join over rows in the order of their time, batch by batch, and return what it measured.
 
     Args:
         query: The join.
         ordering: In which order streams are probed.
-        rows: The rows, as `sample_rows` gives them.
+        sample: The rows, as `sample_rows` gives them.
         store: An empty store.
 
     Raises:
         DefinitionError: If all are of one moment.
     """
+    rows = sample.rows
     times = pc.coalesce(*(rows.column(f"s{at}_{stream.time}") for at, stream in enumerate(query.streams)))
     micros = times.cast(pa.int64()).to_numpy()
     operator = Operator(query, STRATEGY, store, uuid.uuid4().hex, ordering)  # [!] what is cached outlives the store
-    protocol, trial, first, end = Protocol(JoinTree(operator), operator.start()), Trial(store, rows), 0, 0
+    protocol, trial, first, end = Protocol(JoinTree(operator), operator.start()), Trial(store, rows, []), 0, 0
     predicates: dict[str, Counter[str]] = defaultdict(Counter)
     for first, end in cuts(rows.num_rows, time.perf_counter):
-        trial.rows = rows.slice(first, end - first)
+        read = [table.rows for at, table in sample.tables.items() if not first or query.streams[at].refreshed]
+        trial.rows = pa.concat_tables([*read, rows.slice(first, end - first)])
         trial.offer(protocol, Offered(protocol.state.batch + 1))
         for name, cost in protocol.state.progress["predicates"].items():
             predicates[name].update(cost)
@@ -169,7 +209,14 @@ def measure(query: Query, ordering: Ordering, rows: pa.Table, store: Store) -> S
     if last == begin:
         raise DefinitionError("All sampled rows have the same event time; give samples that span several seconds.")
     return Sample(
-        operator.view(protocol.state), end, (last - begin) / 1e6, (middle - begin) / 1e6, predicates, query.counted
+        operator.view(protocol.state),
+        end,
+        seconds=(last - begin) / 1e6,
+        filled=(middle - begin) / 1e6,
+        predicates=predicates,
+        counted=query.counted,
+        pace=pace(trial.batches),
+        tables={at: table.size for at, table in sample.tables.items()},
     )
 
 
@@ -194,14 +241,17 @@ class Trial(Runtime):
     Attributes:
         store: Where state is kept meanwhile.
         rows: The rows of the batch that is offered.
+        batches: What each batch did.
     """
 
     store: Store
     rows: pa.Table
+    batches: list[BatchWork]
 
     def run(self, action: Run) -> Ran:
         """Run the one join there is; what Spark would have to decide is left undecided."""
         done = {path: Job(driver.run_rows(self.rows, plan)) for path, plan in action.plans.items()}
+        self.batches += [batch_work(job.reports, self.rows.num_rows) for job in done.values()]
         self.store.remove(file for job in done.values() for report in job.reports for file in report.pending)
         return Ran(done)
 

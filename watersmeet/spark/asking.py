@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from watersmeet.state.manifest import Manifest
 from watersmeet.why.answer import Answer
 from watersmeet.why.ask import Query, answered
 from watersmeet.why.asked import Values, asked, chosen
-from watersmeet.why.judged import Decide
+from watersmeet.why.judged import Compute, Decide
 from watersmeet.why.kept import Kept, read, within
 from watersmeet.why.outputs import Outputs, Path, Sink, shown_by
 from watersmeet.why.written import Written, write
@@ -43,9 +43,10 @@ def why_running(join: "Join", runner: "BatchRunner", given: Mapping[str, Values]
     outputs = outputs_of(part, runner, results=path == "j")
 
     def answer(state: Manifest | None) -> Answer:
-        kept = Kept(part.query, runner.store, within(state or runner.tree.start(), path))
+        side = part.query.left_from({one.stream for one in question})
+        kept = Kept(side, runner.store, within(state or runner.tree.start(), path))
         history = list(runner.protocol.history)
-        return answered(Query(kept, duck, time.perf_counter, outputs, history, decider(part)), question)
+        return answered(Query(kept, duck, time.perf_counter, outputs, history, decider(part), computer(part)), question)
 
     return read(runner.store, answer)
 
@@ -93,6 +94,18 @@ def decider(join: "Join") -> Decide:
         return found
 
     return decide
+
+
+def computer(join: "Join") -> Compute:
+    """Return what lets Spark compute the values that a conjunct of a join compares."""
+
+    def compute(conjunct: Conjunct, columns: Mapping[str, pa.Array]) -> Sequence[pa.Array]:
+        try:
+            return join.compared(conjunct, pa.table(dict(columns)))
+        except PySparkException:  # the conjunct itself says so
+            return ()
+
+    return compute
 
 
 def write_down(join: "Join", runner: "BatchRunner") -> None:

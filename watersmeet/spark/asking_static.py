@@ -1,5 +1,6 @@
 """`join.why` on static frames: the tuples are looked up in the frames themselves, so that everything can be told."""
 
+import re
 import shutil
 import tempfile
 import time
@@ -30,7 +31,7 @@ from watersmeet.kernel.hop import Hops
 from watersmeet.kernel.partials import references
 from watersmeet.kernel.table import ChunkTable, Target
 from watersmeet.predicate.model import Column
-from watersmeet.spark.asking import decider
+from watersmeet.spark.asking import computer, decider
 from watersmeet.spark.asking_optional import PRINT, Beside, printed
 from watersmeet.spark.catalyst import said
 from watersmeet.spark.frames import quoted, tagged
@@ -65,7 +66,8 @@ def why_static(join: "Join", given: Mapping[str, Values]) -> Answer:
     duck = Duck(join.query.dialect)
     question = asked(join.query, given, duck)
     with _folder() as folder:
-        return answered(Frames(join, folder, duck, question), question)
+        side = join.query.left_from({one.stream for one in question})
+        return answered(Frames(replace(join, query=side), folder, duck, question), question)
 
 
 @contextmanager
@@ -112,7 +114,7 @@ class Frames(Ground):
         targets = [Target(at, chunk) for at, chunk in enumerate(self._chunks)]
         table = ChunkTable(self._plan.store, query, targets)
         hops = Hops(query, table, self.duck, AnswerCache(), time.perf_counter, Anywhere(), "why")
-        return Judged(query, hops, self._voice, partial(_as_of, self.join), decider(self.join))
+        return Judged(query, hops, self._voice, partial(_as_of, self.join), decider(self.join), computer(self.join))
 
     @property
     def optional(self) -> Beside:
@@ -166,11 +168,22 @@ class Frames(Ground):
             failed = test.failed is not None and block.column(f"s{stream}_{test.failed}")[0].as_py()
             if not holds and not failed:
                 word = "NULL" if holds is None else "FALSE"
-                return f"`{spec.hidden[test.holds - len(spec.schema)].text}` is {word}"
+                text = spec.hidden[test.holds - len(spec.schema)].text
+                return f"`{text}` is {word}{self._read_by(text, stream, block)}"
         for column in query.required[stream]:
             if not block.column(column.name)[0].is_valid:
                 return f"{query.name_of(column)} is NULL, and an equality asks for it"
         return "it lies in a gap between windows"
+
+    def _read_by(self, text: str, stream: int, block: pa.RecordBatch) -> str:
+        """Return the columns of a tuple that a condition names, with their values."""
+        spec = self.join.query.streams[stream]
+        names = {f"{spec.name}.{name}": at for at, name in enumerate(spec.schema.names)}
+        named = {
+            n: at for n, at in names.items() if re.search(rf"(?<![\w.]){re.escape(n)}(?![\w.])", text, re.IGNORECASE)
+        }
+        told = self._voice.row({name: block.column(f"s{stream}_{at}") for name, at in named.items()})
+        return f" ({told})" if told else ""
 
     def completed(self, seen: Sequence[Seen], missing: Sequence[int]) -> Completed:
         """See Ground; the join itself is computed, of the rows that are asked about."""

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.cost.parameters import Parameters, measured
+from watersmeet.engine.lateness import LATE_SHARE
 from watersmeet.engine.owing import reaches
 from watersmeet.engine.progress import readable
 from watersmeet.errors import PredicateError, StateError, WatersmeetError
@@ -38,6 +39,7 @@ from watersmeet.runtime.protocol import (
     Warn,
     Withdraw,
 )
+from watersmeet.runtime.timing import freshness
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.spark import observed
 from watersmeet.spark.catalyst import said
@@ -60,6 +62,8 @@ from watersmeet.state.store import Store
 
 WAITED = 0.1
 """Seconds between two looks at whether a batch that was cut is done."""
+CLOSED = "closed for good: all results are out, no state is left, and no more rows are taken"
+"""How a join is shown after its final round."""
 DATA_ERROR = r"SQLSTATE: (22|38|39|P0)|PythonException|Python worker"
 """How errors look that come of the data, or of functions of the user's."""
 
@@ -110,6 +114,7 @@ class BatchRunner(Runtime):
         after: Called at each step of the protocol with its name; tests cut the run there.
         error: Why the query failed, as people are told it.
         spilling: What decides on work that is put off, if some may be.
+        final: Whether everything is closed for good once the input has ended.
         observed: Whether Spark's own progress is to carry the figures of batches.
         cut: Whether a batch may have reached the sink that is not committed: it must come before any round.
         closed: Whether no more batches are to begin.
@@ -117,6 +122,8 @@ class BatchRunner(Runtime):
         times: When the last batch began, and when it ended, by a clock of this process; None before it did.
         _writing: Whether results have been handed to the sink: what raises then is not the input.
         active: Tells whether Spark still runs batches; not once the query is being stopped.
+        name: What the user calls the query, if anything.
+        late_share: See `Protocol`.
     """
 
     frames: FrameTree
@@ -125,10 +132,13 @@ class BatchRunner(Runtime):
     outputs: Outputs
     exchange: str
     due: float | None = None
+    name: str | None = None
+    late_share: float = LATE_SHARE
     clock: Clock = field(default_factory=Clock)
     after: Callable[[str], None] = lambda step: None
     error: BaseException | None = None
     spilling: Spilling | None = None
+    final: bool = False
     observed: bool = False
     times: tuple[float | None, float | None] = (None, None)
     active: Callable[[], bool] = lambda: True
@@ -155,12 +165,19 @@ class BatchRunner(Runtime):
         state = found or self.tree.start()
         decides = self.spilling or Paying()
         self.protocol = Protocol(self.tree, state, told, self.exchange, self.due, spilling=decides)
+        self.protocol.name, self.protocol.late_share = self.name, self.late_share
         self.protocol.begun = rounds.intended(self.store, state.batch + 1)
         # [!] What Spark has begun may have reached the sink, under the number that a round would take.
         self.cut = self.protocol.begun is None and self.checkpoint.offsets.of(state.offered + 1) is not None
-        if self.spilling is not None or state.is_cold:
+        if self.has_rounds:
             _ = self._nothing  # in a session as it is now, like that of Spark's batches
         self.offer(self.protocol, Opened())
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether there may be rounds beside the batches."""
+        protocol = self.protocol
+        return self.spilling is not None or self.final or protocol.begun is not None or protocol.state.is_cold
 
     def prepare(self, schemas: Sequence[tuple[str, pa.Schema]]) -> None:
         """Make the output folders, for readers who come before the first rows.
@@ -177,7 +194,8 @@ class BatchRunner(Runtime):
         shown = [explain(op.query, op.strategy, op.ordering, own, op.host) for op, own in parts]
         hints = [f"hint: {hint}" for progress in self.protocol.history for hint in progress.get("hints", ())]
         told = state.progress.get("spilling")
-        return "\n".join([*drawn(self.tree, state), *shown, *hints, *(lines(told) if told else ())])
+        closed, last = [CLOSED] if state.final else [], freshness(state.progress)
+        return "\n".join([*closed, *drawn(self.tree, state), *shown, *hints, *last, *(lines(told) if told else ())])
 
     def parameters(self) -> Parameters:
         """Return what the last batches measured, as the cost model takes it."""
@@ -199,8 +217,9 @@ class BatchRunner(Runtime):
                 if self.protocol.begun is not None:
                     self._round(Lulled(began))
                 self._batch = calm(batch)
-                now = int(self.clock.latest() * 1e6)
-                self.offer(self.protocol, Offered(number, began, now, self.checkpoint.offsets.of(number) or ""))
+                now, offsets = int(self.clock.latest() * 1e6), self.checkpoint.offsets.of(number) or ""
+                rows = not self.protocol.state.final or not batch.isEmpty()
+                self.offer(self.protocol, Offered(number, began, now, offsets, rows))
                 self.cut = False
                 if self.observed:
                     zoned = self.tree.operator.query.streams[0].time_type.tz is not None
@@ -240,12 +259,13 @@ class BatchRunner(Runtime):
 
     # -- called between batches
 
-    def round(self, seconds: float | None = None, all: bool = False) -> bool:
-        """Pay what is owed, without new rows; return whether there was something to pay, and it could be paid now.
+    def round(self, seconds: float | None = None, all: bool = False, final: bool = False) -> bool:
+        """Run a round, without new rows; return whether there was something to do, and it could be done now.
 
         Args:
-            seconds: About how long it may take.
+            seconds: About how long it may take to pay what is owed.
             all: Whether all is to be paid, however long it takes.
+            final: Whether everything is closed for good, once all is paid.
 
         Raises:
             WatersmeetError: If it could not be done; it is then done before the next batch.
@@ -256,7 +276,7 @@ class BatchRunner(Runtime):
                 return False
             before = self.protocol.state.batch
             try:
-                self._round(Lulled(self.clock(), all, seconds))
+                self._round(Lulled(self.clock(), all, seconds, final))
             except Exception as error:
                 raise self._said(error, before + 1) from None
             return self.protocol.state.batch > before
@@ -276,10 +296,23 @@ class BatchRunner(Runtime):
         while self.round(all=True):
             pass
         if self.owes and (self.cut or self.error is not None):
-            why = f" ({str(self.error).rstrip('.')})" if isinstance(self.error, WatersmeetError) else ""
-            raise StateError(
-                f"The last batch was cut short{why}, and comes first: start the query again to pay what is owed."
-            )
+            raise self._cut_short("pay what is owed")
+
+    def finish(self) -> None:
+        """Pay all that is owed and close everything for good; nothing to do where that has been done.
+
+        Raises:
+            WatersmeetError: If it could not be done; the next start does it.
+        """
+        while self.round(final=True):
+            pass
+        if not self.protocol.state.final:
+            raise self._cut_short("close it for good")
+
+    def _cut_short(self, purpose: str) -> StateError:
+        """Return that a batch which was cut must come first."""
+        why = f" ({str(self.error).rstrip('.')})" if isinstance(self.error, WatersmeetError) else ""
+        return StateError(f"The last batch was cut short{why}, and comes first: start the query again to {purpose}.")
 
     def _check_between(self) -> None:
         """Refuse to pay from within a batch, whose turn it is.
@@ -337,7 +370,7 @@ class BatchRunner(Runtime):
     # -- asked for by the protocol
 
     def intend(self, action: Intend) -> None:
-        """Write down what a round is about to pay, unless another run has the store by now."""
+        """Write down what a round is about to do, unless another run has the store by now."""
         self.checkpoint.lease.check()
         super().intend(action)
 

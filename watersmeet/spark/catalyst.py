@@ -56,6 +56,9 @@ class Part:
         return [str(name) for name in items(self.handle.nameParts())]
 
 
+QUOTES = "'\"`"
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep PySpark from logging errors of Spark's, with stacks of frames, that are told as a sentence."""
@@ -81,7 +84,9 @@ def parse(spark: SparkSession, text: str) -> Part:
     except RecursionError:
         raise SqlError("This is nested too deeply.", text, 0, len(text)) from None
     if made.kind == "Alias":
-        raise SqlError("The expression ends too early, or has a name.", text, 0, len(text))
+        last = re.search(r"\S+\s*$", text)  # `a.x < b.x AND` is to Spark a condition that is called AND
+        problem = "The expression ends too early, or has a name; complete it, or leave the name out."
+        raise SqlError(problem, text, last.start() if last else 0, len(text.rstrip()))
     return made
 
 
@@ -93,6 +98,8 @@ def syntax_error(text: str, error: Exception) -> SqlError:
     start = sum(len(line) + 1 for line in text.split("\n")[: int(place[1]) - 1]) + int(place[2])
     if start >= len(text.rstrip()):
         return SqlError("The expression ends too early.", text, max(0, len(text.rstrip()) - 1), len(text.rstrip()))
+    if text[start] in QUOTES:
+        return SqlError(f"The quote {text[start]} is not closed.", text, start, len(text))
     return SqlError(f"Spark can't read this: {said(error)}.", text, start, start + 1)
 
 

@@ -41,8 +41,8 @@ def _sampled(join: Join, samples: Mapping[str, DataFrame]) -> Iterator[Finding]:
             column = sample_of(join, at, samples[stream.name]).select(quoted(stream.schema.field(stream.time).name))
             times = column.limit(MOST_ROWS).toArrow().column(0).drop_null()
             yield from disordered(stream, times.cast(pa.int64()).to_numpy().astype(np.int64))
-    tables = any(stream.table for stream in join.query.streams)
-    if tables or not join.query.predicates or set(samples) < {stream.name for stream in join.query.streams}:
+    sampled = {stream.name for stream in join.query.streams if not stream.table}
+    if not join.query.predicates or not sampled <= set(samples):
         return
     rows = sample_rows(join, samples_of(join, samples))
     with TemporaryDirectory(prefix="watersmeet-") as folder:

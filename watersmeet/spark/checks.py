@@ -11,6 +11,8 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, get_args
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.errors import DefinitionError
@@ -151,6 +153,20 @@ def trigger(given: Mapping[str, object]) -> None:
         raise DefinitionError(f"trigger({name}={value!r}): it is True, or left out.")
 
 
+def final(given: str, trigger: Mapping[str, object]) -> bool:
+    """Return whether everything is closed for good at the end; refused where a query may leave rows unread.
+
+    [!] Not even `once` reads all there is: after a crash it repeats the batch that was cut, and nothing else.
+    """
+    wanted = switch("final", given)
+    if wanted and not trigger.get("availableNow"):
+        raise DefinitionError(
+            "option('final', True) needs trigger(availableNow=True), which reads all there is and then ends; stop a "
+            "query that runs on, and start it once more with both."
+        )
+    return wanted
+
+
 def text(what: str, given: object, example: str) -> None:
     """Refuse what is no string, or an empty one."""
     if not isinstance(given, str) or not given:
@@ -175,6 +191,17 @@ def whole(what: str, given: str) -> int:
     if not given.isdecimal():
         raise DefinitionError(f"option('{what}', '{given}') must be a whole number, 0 or more.")
     return int(given)
+
+
+def share(what: str, given: str) -> float:
+    """Return the share that an option holds, from 0 to 1."""
+    try:
+        number = float(given)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise DefinitionError(f"option('{what}', '{given}') must be a share from 0 to 1, such as 0.05.")
+    return number
 
 
 def switch(name: str, given: str) -> bool:
@@ -339,3 +366,24 @@ def _of_failed(text: str) -> str:
     named = [line for line in lines if "PYTHON_VERSION_MISMATCH" in line or "ModuleNotFoundError" in line]
     said = [line for line in named or lines if line and not line.startswith("at ")]
     return f"can't run Python tasks: {said[0] if said else 'it gave no reason'}"
+
+
+def known_format(spark: SparkSession, source: str) -> None:
+    """Refuse a format that Spark doesn't find: it would do so after the first batch.
+
+    Raises:
+        DefinitionError: If there is none of that name.
+    """
+    jvm: Any = spark._jvm
+    try:
+        jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(
+            source, spark._jsparkSession.sessionState().conf()
+        )
+    except (Py4JError, PySparkException) as error:
+        if "DATA_SOURCE_NOT_" not in str(error):
+            return
+        known = ("parquet", "json", "csv", "orc", "delta", "console", "memory", "noop", "kafka", "jdbc")
+        raise DefinitionError(
+            f"format('{source}') is unknown to this session: use a format that Spark can write, or add its package "
+            f"when you start it.{meant(source, known)}"
+        ) from None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import Any, Protocol
 
 from pyspark.errors import AnalysisException
@@ -54,6 +55,10 @@ class Text:
     def span(self, node: SqlNode) -> tuple[int, int]:
         """Where a node stands."""
         return node.meta["start"], node.meta["end"]
+
+    def written(self, node: SqlNode) -> tuple[int, int]:
+        """Where a node stands, with its parentheses."""
+        return self._closed(*self.span(node))
 
     def arguments(self, call: exp.Anonymous) -> list[str]:
         """The arguments of a call as they were written."""
@@ -129,7 +134,7 @@ class Converter:
     def node(self, part: Part) -> SqlNode:
         """Return a part as a node."""
         found = self._known(part)
-        made = self._made(part) if found is None else expressed(found)
+        made = self._made(part) if found is None else expressed(found, partial(self._made, part))
         made.meta["start"], made.meta["end"] = part.span
         return made
 
@@ -221,10 +226,12 @@ def _negated(kind: type[SqlNode], child: SqlNode) -> SqlNode:
     return kind(this=child)
 
 
-def expressed(found: Expr) -> SqlNode:
-    """Return what is known already as a node."""
+def expressed(found: Expr, meaning: Callable[[], SqlNode] | None = None) -> SqlNode:
+    """Return what is known already as a node; `meaning` returns what it is made of."""
     made = (Known if found.columns else Constant)(this="known")
     made.meta["expr"] = found
+    if meaning is not None and found.columns:
+        made.meta["meaning"] = meaning
     return made
 
 

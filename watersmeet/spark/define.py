@@ -1,12 +1,11 @@
-"""`wm.join` and `wm.sql`: from streams and text to a checked join."""
+"""`wm.join`: from streams and conditions to a checked join."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -15,26 +14,26 @@ from watersmeet.engine.plan import start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.model.asof import AsOf, within_tolerance
 from watersmeet.model.metadata import Inherited
-from watersmeet.model.outer import check_outer, check_shown, hows, windowed
-from watersmeet.model.query import RESULT_TIME, Nested, Output, Query, StreamSpec
-from watersmeet.model.statement import SourceStream, Statement, parse_statement
-from watersmeet.model.windows import Window
+from watersmeet.model.outer import check_outer, check_shown, hows, partners_asked, windowed
+from watersmeet.model.query import RESULT_TIME, DelayFrom, Nested, Output, Query, StreamSpec
+from watersmeet.model.reach import reaches, window_of
 from watersmeet.ordering import ordering
 from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.python import Predicates, checked
 from watersmeet.predicate.scope import TABLE_TIME
 from watersmeet.retention.propagation import inherited, without_useless
+from watersmeet.show import with_article
 from watersmeet.spark import checks
 from watersmeet.spark.dialect import dialect_of
 from watersmeet.spark.frames import Told, quoted
 from watersmeet.spark.identity import ID
 from watersmeet.spark.join import Join
 from watersmeet.spark.promises import Resolver
-from watersmeet.spark.select import Selection, check, check_untrusted, parse_select
+from watersmeet.spark.select import KEPT, Selected, Selection, check, check_untrusted, parse_select
 from watersmeet.spark.select_columns import check_select, read_columns
 from watersmeet.spark.spill import check_spill, weighted
-from watersmeet.spark.stream import Part, Stream, check_name, check_text, stream, timed
-from watersmeet.spark.where import Where, clauses_of, read_where
+from watersmeet.spark.stream import Part, Stream, check_text, timed
+from watersmeet.spark.where import Asked, Where, read_where
 from watersmeet.spilling import Spill
 
 
@@ -51,6 +50,7 @@ def join(
     identity: bool = False,
     untrusted: bool = False,
     how: Mapping[str, str | AsOf] | None = None,
+    on: Mapping[str, str | Column] | None = None,
 ) -> Join:
     """Join streams under any predicate.
 
@@ -75,33 +75,90 @@ def join(
         untrusted: Whether `where` and `select` come from people, who may not do what the program may: then they hold
             only Spark's own functions that compute and nothing else. See docs/semantics.md.
         how: The optional streams, by name: `"left"` if results have NULL where there is no partner, `"semi"` if there
-            must be one, `"anti"` if there must be none, `"asof"` or `wm.asof(...)` if only the newest partner counts
-            that is no later. Conditions that name such a stream say what its partners are. See docs/outer-joins.md.
+            must be one, `"anti"` if there must be none, `"full"`, of two streams, if both have NULL where there is no
+            partner, `"asof"` or `wm.asof(...)` if only the newest partner counts that is no later. Conditions that name
+            such a stream say what its partners are. See docs/outer-joins.md.
+        on: For optional streams, by name, conditions that say what their partners are, whatever they name, as after
+            ON in SQL: `on={"b": "b.id = a.id AND a.total > 5"}`. Conditions in `where` that name the stream are
+            then refused.
 
     Raises:
         DefinitionError: If the join can't be; SQL errors underline the span.
     """
+    options = JoinOptions(predicates, strategy, order, purge_every, remember, spill, identity, untrusted)
+    return define(streams, Conditions(where, on, how), select, options)
+
+
+@dataclass(frozen=True)
+class JoinOptions:
+    """What `wm.join` and `wm.sql` take alike; see `join`."""
+
+    predicates: Predicates = ()
+    strategy: Strategy | None = None
+    order: str = "given"
+    purge_every: int = 1
+    remember: str | timedelta | None = None
+    spill: Spill | None = None
+    identity: bool = False
+    untrusted: bool = False
+
+    @property
+    def inside(self) -> "JoinOptions":
+        """The same for a join within another: the outermost says what is put off, and shows ids."""
+        return replace(self, spill=None, identity=False)
+
+
+class Conditions(NamedTuple):
+    """What a join asks of its streams; see `join`.
+
+    Attributes:
+        where: What is asked of all combinations.
+        on: What is asked of partners, by optional stream.
+        how: The optional streams.
+        filter: What is asked of results, their optional streams included; None for nothing.
+    """
+
+    where: str | Column | None = None
+    on: Mapping[str, str | Column] | None = None
+    how: Mapping[str, str | AsOf] | None = None
+    filter: str | None = None
+
+
+def define(
+    streams: Sequence[Stream],
+    conditions: Conditions,
+    select: str | Sequence[str | Column] | None,
+    options: JoinOptions,
+) -> Join:
+    """Define a join; see `join`."""
     for odd in (one for one in streams if not isinstance(one, Stream)):
-        raise DefinitionError(f"wm.join takes streams made by wm.stream(...); got {type(odd).__name__}.")
+        several = isinstance(odd, list | tuple)
+        hint = "write wm.join(*streams)" if several else "wrap it, as in wm.stream('a', frame, time='ts')"
+        kind = with_article(type(odd).__name__)
+        raise DefinitionError(f"wm.join takes streams made by wm.stream(...) and wm.table(...), not {kind}; {hint}.")
+    where = conditions.where
     if not isinstance(where, Column):
         check_text("where", where, "a.x < b.y", "combine conditions with AND, and columns with &")
     columns = check_select(select)
-    called = checked(predicates)
+    called, strategy, identity, spill = checked(options.predicates), options.strategy, options.identity, options.spill
     if strategy is not None and not isinstance(strategy, Strategy):
-        raise DefinitionError(f"strategy={strategy!r}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
-    purge_every, untrusted = checks.purge_every(purge_every), checks.truth("untrusted", untrusted)
-    remembered = checks.remember(remember)
+        shown = f"wm.{strategy.__name__}, without ()" if isinstance(strategy, type) else repr(strategy)
+        raise DefinitionError(f"strategy={shown}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
+    purge_every, untrusted = checks.purge_every(options.purge_every), checks.truth("untrusted", options.untrusted)
+    remembered = checks.remember(options.remember)
     parts = tuple(timed([one._ws_part for one in streams]))
     frames = tuple(None if isinstance(part.frame, Join) else part.frame for part in parts)
     inner = {at: part.frame for at, part in enumerate(parts) if isinstance(part.frame, Join)}
-    optional = hows(how, specs := _specs(parts))
-    specs = within_tolerance(specs, how)
-    query = Query(specs, how=optional)
+    optional = hows(conditions.how, specs := _specs(parts))
+    specs = within_tolerance(specs, conditions.how)
+    query = Query(specs, how=optional, filter=conditions.filter or "")
+    asked = Asked(where, partners_asked(conditions.on, query), query.is_full)
     draft = Join(query, frames, PSP(1), inner=inner)
     dialect = dialect_of(draft.spark)
-    if untrusted and (columns is not None or isinstance(where, Column)):
-        raise DefinitionError("untrusted=True is for text that people wrote: give where and select as strings.")
-    read = read_where(draft.spark, where, specs, draft.kinds, called, dialect, untrusted, frames)
+    if untrusted and (columns is not None or any(isinstance(part, Column) for part, _ in asked.parts)):
+        raise DefinitionError("untrusted=True is for text that people wrote: give where, on and select as strings.")
+    read = read_where(draft.spark, asked, specs, draft.kinds, called, dialect, untrusted, frames)
+    _check_on(read, asked, query)
     outputs, computed, shown = _outputs(select if columns is None else columns, draft, untrusted, identity)
     identity = checks.identity(identity, select, computed is not None and computed.identity)
     promised, told = _promised(_with_hidden(specs, read), parts, draft.kinds)
@@ -117,16 +174,29 @@ def join(
         read.careful,
         read.flags,
         how=optional,
+        filter=query.filter,
     )
     whole = _delayed(windowed(given), parts)
     check_outer(whole, streaming=any(part.streaming for part in parts), spilling=spill is not None)
     full = weighted(without_useless(whole), spill)
-    chosen = _checked(strategy or Auto(), full)
-    made = Join(
-        full, frames, chosen, ordering(order), computed, inner, read, told, purge_every, remembered, spill, identity
-    )
+    chosen, sequence = _checked(strategy or Auto(), full), ordering(options.order)
+    made = Join(full, frames, chosen, sequence, computed, inner, read, told, purge_every, remembered, spill, identity)
     check_spill(made)
     return made
+
+
+def _check_on(read: Where, asked: Asked, query: Query) -> None:
+    """Check that what `where` asks says nothing of streams whose partners are described apart.
+
+    Raises:
+        DefinitionError: If it does: in SQL that would be a condition on results.
+    """
+    for named, partners in zip(read.reads, read.partners, strict=True):
+        for name in (query.streams[at].name for at in sorted(named) if at in asked.on and not partners):
+            raise DefinitionError(
+                f"WHERE names '{name}', whose matches are described apart: put all conditions on it after ON, or into "
+                f"on={{'{name}': ...}}."
+            )
 
 
 def _with_hidden(specs: Sequence[StreamSpec], read: Where) -> tuple[StreamSpec, ...]:
@@ -151,8 +221,13 @@ def _promised(
 
 
 def _inherited(given: Part) -> Iterator[Inherited]:
-    """Return what a stream that is a join promises by the punctuations of its own streams."""
-    return inherited(given.frame.query, given.frame.shows) if isinstance(given.frame, Join) else iter(())
+    """Return what a stream that is a join promises by the punctuations of its own streams.
+
+    [!] Nothing where its results wait for partners: they may come after the punctuation.
+    """
+    if not isinstance(given.frame, Join) or given.frame.query.waits:
+        return iter(())
+    return inherited(given.frame.query, given.frame.shows)
 
 
 def _checked(strategy: Strategy, query: Query) -> Strategy:
@@ -177,7 +252,7 @@ def _specs(streams: Sequence[Part]) -> tuple[StreamSpec, ...]:
             given.window,
             given.delay or 0,
             given.idle,
-            nested=Nested(given.frame.times(given.time), given.delay is not None)
+            nested=Nested(given.frame.times(given.time), given.delay is not None, given.frame.query.waits)
             if isinstance(given.frame, Join)
             else None,
             ahead=None if isinstance(given.frame, Join) else given.ahead,
@@ -189,12 +264,21 @@ def _specs(streams: Sequence[Part]) -> tuple[StreamSpec, ...]:
 
 
 def _delayed(query: Query, streams: Sequence[Part]) -> Query:
-    """Return a join with the delays that streams have by default: its largest time window, whoever wrote that."""
-    default = max((spec.window.span for spec in query.streams if spec.window.span is not None), default=0)
-    specs = (
-        replace(spec, delay=default) if given.delay is None else spec
-        for spec, given in zip(query.streams, streams, strict=True)
-    )
+    """Return a join with the delays that streams have by default: their watermark's, or what windows or conditions say.
+
+    Conditions on event times count where there are no windows by time: both say how far apart tuples may be.
+    """
+    spans = [span for spec in query.streams if (span := spec.window.bound) is not None]
+    timed = [at for at, spec in enumerate(query.streams) if not spec.table]
+    bounds = [window_of(micros).bound for micros in reaches(query, timed).values()]
+    default = max(spans) if spans else max(bounds, default=0)
+    source: DelayFrom = "windows" if spans else "conditions"
+    specs = list(query.streams)
+    for at, given in enumerate(streams):
+        if given.delay is None and given.watermark is None:
+            specs[at] = replace(specs[at], delay=default, delay_from=source)
+        elif given.delay is None and given.watermark is not None:
+            specs[at] = replace(specs[at], delay=given.watermark, delay_from="watermark")
     return replace(query, streams=tuple(specs))
 
 
@@ -207,17 +291,13 @@ def _outputs(
         shown = [stream for at, stream in enumerate(join.query.streams) if at not in join.query.hides]
         columns = [(stream.name, stream.schema.names) for stream in shown]
         checks.alike(columns, "results show every column: rename one, or say what to show with select='...'")
-        if not any(stream.table for stream in shown):
+        if not any(stream.table for stream in shown) and not join.query.filter:
             return (), None, ""
         select = _shown(join.query, identity)
-    if isinstance(select, str):
-        parsed = parse_select(select, join.query, join.spark, untrusted)
-    else:
-        named = zip((stream.name for stream in join.query.streams), join.frames, strict=True)
-        parsed = read_columns(select, join.query, join.spark, dict(named), ours)
+    parsed = _parsed(select, join, untrusted, ours)
     check_shown(join.query, parsed.computed.columns)
     text = parsed.computed.text
-    if parsed.plain is not None:
+    if parsed.plain is not None and not parsed.computed.filters:
         return parsed.plain, None, text
     outputs = tuple(Output(column.name, column) for column in parsed.computed.columns or (RESULT_TIME,))
     trial = replace(join, query=replace(join.query, outputs=outputs), identity=parsed.computed.identity)
@@ -228,134 +308,38 @@ def _outputs(
     return outputs, parsed.computed, text
 
 
+def _parsed(select: Any, join: Join, untrusted: bool, ours: bool) -> Selected:
+    """Return a SELECT list, read; what is asked of results is one more item of it."""
+    condition = join.query.filter
+    if isinstance(select, str):
+        text = f"{select}, ({condition}) AS {KEPT}" if condition else select
+        parsed = parse_select(text, join.query, join.spark, untrusted)
+    else:
+        columns = [*select, F.expr(condition).alias(KEPT)] if condition else select
+        named = zip((stream.name for stream in join.query.streams), join.frames, strict=True)
+        parsed = read_columns(columns, join.query, join.spark, dict(named), ours)
+    return replace(parsed, computed=replace(parsed.computed, filters=True)) if condition else parsed
+
+
 def _shown(query: Query, identity: bool) -> list[Column]:
     """Return one struct column per stream, and `_time`, where tables have a column that nobody is to see."""
-    shown = []
-    for at, spec in enumerate(query.streams):
-        columns = {name: F.col(f"{quoted(spec.name)}.{quoted(name)}") for name in spec.schema.names}
-        struct = F.struct(*(column for name, column in columns.items() if name != TABLE_TIME))
-        if at in query.optional:  # a stream that a result lacks has no time
-            struct = F.when(columns[spec.schema.names[spec.time]].isNotNull(), struct)
-        shown += [] if at in query.hides else [struct.alias(spec.name)]
+    shown = [
+        struct_of(spec.name, spec.schema.names, at in query.lacking, spec.schema.names[spec.time])
+        for at, spec in enumerate(query.streams)
+        if at not in query.hides
+    ]
     return [*shown, F.col("_time"), *([F.col(ID)] if identity is True else [])]
 
 
-def sql(
-    text: str,
-    streams: Mapping[str, DataFrame | Stream],
-    *,
-    time: str | None = None,
-    delay: str | timedelta | None = None,
-    ahead: str | timedelta | None = "1 day",
-    predicates: Predicates = (),
-    strategy: Strategy | None = None,
-    order: str = "given",
-    purge_every: int = 1,
-    remember: str | timedelta | None = None,
-    spill: Spill | None = None,
-    identity: bool = False,
-    untrusted: bool = False,
-) -> Join:
-    """Join streams as text: `SELECT a.id, b.id AS other FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y`.
+def struct_of(stream: str, names: Sequence[str], lacking: bool, time: str) -> Column:
+    """Return the tuple of a stream as a struct column of that name.
 
     Args:
-        text: The statement. Windows are `[RANGE size]`, `[RANGE size SLIDE step]`, `[ROWS n]`, or none for unbounded;
-            `WATTR column` inside a window names the stream's time column. A stream may have an alias, before its
-            window or behind it, such as `orders [ROWS 100] AS o`, and with two aliases it is two streams. Promises may
-            follow a window, each after a comma, such as
-            `[KEY (id), ORDERED BY seq SLACK 100, PUNCTUATED BY is_end ON auction]`; see docs/metadata.md. Optional
-            streams follow with `LEFT [SEMI | ANTI] JOIN c [RANGE size] ON condition`, or are asked for in WHERE with
-            `[NOT] EXISTS (SELECT 1 FROM c [RANGE size] WHERE condition)`; see docs/outer-joins.md.
-        streams: The frames, by the names the statement uses; a static one to look rows up in is a `wm.table`.
-        time: The time column of streams without WATTR.
-        delay: See `wm.stream`.
-        ahead: See `wm.stream`.
-        predicates: See `wm.join`.
-        strategy: See `wm.join`.
-        order: See `wm.join`.
-        purge_every: See `wm.join`.
-        remember: See `wm.join`.
-        spill: See `wm.join`.
-        identity: See `wm.join`; for `SELECT *`.
-        untrusted: Whether the text comes from people; see `wm.join`.
-
-    Raises:
-        SqlError: If the statement can't be parsed; the span is underlined.
-        DefinitionError: If the join can't be.
+        stream: The stream.
+        names: Its columns.
+        lacking: Whether results may lack it: then its time is NULL.
+        time: Its time column.
     """
-    if text is None or not isinstance(streams, Mapping):
-        what = f"text={text!r}" if text is None else f"streams={type(streams).__name__}"
-        raise DefinitionError(
-            f"{what}: wm.sql takes a string and a dict of frames: wm.sql('SELECT ..', {{'a': a, 'b': b}})."
-        )
-    check_text("text", text, "SELECT a.id FROM a [RANGE 10 SECONDS], b [ROWS 100] WHERE a.x < b.y")
-    check_text("time", time, "ts")
-    statement = parse_statement(text, streams)
-    made = []
-    for source in statement.streams:
-        given, column = streams[source.key], source.time or time
-        if isinstance(given, Stream):
-            made.append(_table(source, given))
-            continue
-        if column is None:
-            raise DefinitionError(f"Stream '{source.name}' has no time column: pass time='...' or write WATTR.")
-        options: dict[str, Any] = {"time": column, "window": source.window, "delay": delay, "ahead": ahead}
-        options |= {"punctuations": source.punctuations, "constraints": source.constraints}
-        made.append(stream(source.name, given, **options))
-    if len(made) == 1 and re.search(r"\(\s*SELECT\b", statement.condition or "", re.IGNORECASE):
-        raise DefinitionError(
-            "A subquery in WHERE must be EXISTS (SELECT ..) or NOT EXISTS (SELECT ..), as a condition of its own and "
-            "not in parentheses; write NOT IN (SELECT ..) as NOT EXISTS."
-        )
-    joined = join(
-        *made,
-        where=statement.condition,
-        select=statement.select,
-        predicates=predicates,
-        strategy=strategy,
-        order=order,
-        purge_every=purge_every,
-        remember=remember,
-        spill=spill,
-        identity=identity,
-        untrusted=untrusted,
-        how={name: kind for name, (kind, _) in statement.optional.items()},
-    )
-    _check_clauses(joined, statement)
-    return joined
-
-
-def _table(source: SourceStream, given: Stream) -> Stream:
-    """Return a table under the name that a statement gives it.
-
-    Raises:
-        DefinitionError: If it is no table, or the statement gives it a window, a time or promises.
-    """
-    if not given._ws_part.table:
-        raise DefinitionError(
-            f"Stream '{source.name}': wm.sql takes frames and wm.table(...); the statement says what wm.stream would."
-        )
-    if source != SourceStream(source.name, Window(), None, alias_of=source.alias_of):
-        raise DefinitionError(f"Table '{source.name}' has no times: write {source.key} without brackets after FROM.")
-    check_name(source.name)
-    return Stream(replace(given._ws_part, name=source.name))
-
-
-def _check_clauses(join: Join, statement: Statement) -> None:
-    """Check that WHERE speaks of required streams alone, and each ON of its own stream.
-
-    Raises:
-        DefinitionError: If one doesn't: SQL means something else by it than a join does.
-    """
-    query, reads = join.query, iter(join.where.reads)
-    for clause in clauses_of(join.spark, statement.where) if statement.optional else ():
-        for name in (query.streams[at].name for at in sorted(next(reads)) if at in query.optional):
-            raise DefinitionError(
-                f"WHERE {clause}: {name} is optional, so put conditions on it after ON; for results without a "
-                f"partner, write LEFT ANTI JOIN {name} or NOT EXISTS."
-            )
-    for name, (_, on) in statement.optional.items():
-        for clause in clauses_of(join.spark, on):
-            read = next(reads)  # [!] a constant says the same wherever it stands
-            if read and not any(query.streams[at].name == name for at in read):
-                raise DefinitionError(f"The condition {clause} says nothing of {name}: put it into WHERE.")
+    columns = {name: F.col(f"{quoted(stream)}.{quoted(name)}") for name in names}
+    struct = F.struct(*(column for name, column in columns.items() if name != TABLE_TIME))
+    return (F.when(columns[time].isNotNull(), struct) if lacking else struct).alias(stream)

@@ -35,8 +35,8 @@ def run(batch: DataFrame, plan: BatchPlan) -> list[TaskReport] | None:
 
     Nodes are what they are elsewhere: owners of chunks. Only who does their work differs.
     """
-    most = limit(plan)
-    if plan.seconds >= limits().driver_seconds or most < 1:
+    most, closed = limit(plan), sum(chunk.rows for chunk in plan.chunks) if plan.final else 0
+    if plan.seconds >= limits().driver_seconds or most <= closed:
         return None
     rows = fetch(batch, most)
     return None if rows is None else run_rows(rows, plan)

@@ -16,6 +16,7 @@ from watersmeet.exchange.tasks import CONTENT, STREAM, TRACED
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column as ColumnOf
 from watersmeet.predicate.scope import OURS, TABLE_TIME, same
+from watersmeet.show import with_article
 from watersmeet.spark.content import content_hash
 from watersmeet.spark.versions import to_arrow_schema
 from watersmeet.state.traces import TRACE_TYPE
@@ -24,6 +25,8 @@ STORABLE = (
     T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DecimalType,
     T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType,
 )  # fmt: skip
+TIMES_OF_DAY = "spark.sql.timeType.enabled"
+"""Spark's setting that turns the type TIME on."""
 TRACE_KIND = from_arrow_type(TRACE_TYPE)
 """The type of traces in Spark's terms."""
 
@@ -75,11 +78,28 @@ def check_frame(what: str, frame: Any) -> DataFrame:
         raise DefinitionError(f"{what} needs a Spark DataFrame, static or streaming; got {_kind(frame)}.")
     if any(same(name, TABLE_TIME) for name in frame.columns):
         raise DefinitionError(f"{what} has a column {TABLE_TIME}: that name is reserved; rename the column.")
+    _check_times_of_day(what, frame)
     return frame
 
 
+def _check_times_of_day(what: str, frame: DataFrame) -> None:
+    """Refuse columns of type TIME where Spark has them turned off, as by default: it would fail on them at the start.
+
+    Raises:
+        DefinitionError: If there is one.
+    """
+    timed = [field.name for field in frame.schema if "time(" in field.dataType.simpleString()]
+    if timed and frame.sparkSession.conf.get(TIMES_OF_DAY, "false") != "true":
+        raise DefinitionError(
+            f"{what} has a column '{timed[0]}' of type TIME, which this session's Spark has turned off: "
+            f"spark.conf.set('{TIMES_OF_DAY}', 'true') before the frame is made, or drop the column."
+        )
+
+
 def _kind(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    """Return what a value is; where there are several of one name, such as pandas' DataFrame, with its module."""
+    kind = type(value)
+    return with_article(kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}")
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:

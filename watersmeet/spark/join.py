@@ -1,6 +1,7 @@
 """A join of Spark frames, as users hold it: what it looks like, how it runs, how its results are read."""
 
 import atexit
+import logging
 import shutil
 import tempfile
 import uuid
@@ -8,6 +9,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
@@ -22,6 +24,7 @@ from watersmeet.engine.plan import start, view
 from watersmeet.errors import DefinitionError
 from watersmeet.exchange.stages import told
 from watersmeet.explain import explain
+from watersmeet.model.continued import continued, kept_delays
 from watersmeet.model.query import OWN_TIME, RESULT_TIME, Output, Query, Tracing
 from watersmeet.model.windows import Window
 from watersmeet.ordering import Given, Ordering
@@ -180,7 +183,8 @@ class Join:
         if column is None or column == RESULT_TIME:
             return None if column is None else OWN_TIME
         window = self.query.streams[column.stream].window
-        return window if self.query.is_time(column) and window.span is not None else None
+        known = self.query.is_time(column) and column.stream in self.query.members and not self.query.is_full
+        return window if known and window.span is not None else None
 
     @property
     def _sources(self) -> Mapping[str, Column]:
@@ -221,6 +225,20 @@ class Join:
         made = FrameTree(query, frames, *how, self.told, self.purge_every, self.remember, spill)
         known = {at: frame for at in tables if (frame := self.frames[at]) is not None}
         return replace(made, tables=known, columns=self._columns)
+
+    def continued(self, stored: Mapping[str, Any]) -> "Join":
+        """Return the join as it goes on from a checkpoint, inner joins included; say which delays that keeps.
+
+        Args:
+            stored: The description in the checkpoint; empty if there is none yet.
+        """
+        query = continued(self.query, stored)
+        for sentence in kept_delays(self.query, query):
+            logging.getLogger("watersmeet").warning(sentence)
+        names = {at: f"join '{self.query.streams[at].name}'" for at in self.inner}
+        inner = {at: join.continued(stored.get(names[at], {})) for at, join in self.inner.items()}
+        same = query is self.query and all(join is self.inner[at] for at, join in inner.items())
+        return self if same else replace(self, query=query, inner=inner)
 
     @cached_property
     def _columns(self) -> dict[int, Columns]:
@@ -347,11 +365,21 @@ class Join:
 
     def answer(self, conjunct: Conjunct, combination: pa.Table) -> bool | None:
         """Return what Spark answers a conjunct for one combination: its columns, and what its predicates say."""
-        frame = self.spark.createDataFrame(combination, spark_schema(combination.schema))
-        frame = frame.select(*self._read_by([conjunct]))
+        frame = self._combination(conjunct, combination)
         answer = frame.select(self.where.conditions[conjunct.clause].cast("boolean")).first()
         assert answer is not None
         return answer[0]  # type: ignore[no-any-return]
+
+    def compared(self, conjunct: Conjunct, combination: pa.Table) -> list[pa.Array]:
+        """Return the values that a conjunct which is left to Spark compares, likewise."""
+        sides = self.where.sides[conjunct.clause]
+        named = [side.alias(f"c{at}") for at, side in enumerate(sides)]
+        found = self._combination(conjunct, combination).select(*named).toArrow()
+        return [column.combine_chunks() for column in found.columns]
+
+    def _combination(self, conjunct: Conjunct, combination: pa.Table) -> DataFrame:
+        frame = self.spark.createDataFrame(combination, spark_schema(combination.schema))
+        return frame.select(*self._read_by([conjunct]))
 
     def _selected(self, frame: DataFrame, *beside: str) -> DataFrame:
         """Compute a SELECT list of expressions over flat results; some columns beside them come first."""
@@ -386,7 +414,7 @@ class Join:
         columns = enumerate(stream.schema.names)
         fields = [self._column(whole.getField(name), Column(position, at), name) for at, name in columns]
         made = F.struct(*fields)
-        if position in self.query.optional:  # [!] a struct of NULLs is not NULL
+        if position in self.query.lacking:  # [!] a struct of NULLs is not NULL
             made = F.when(whole.isNotNull(), made)
         return made.alias(stream.name)
 

@@ -5,14 +5,12 @@ time. It may be taken over once it has ended, once its process is known to be go
 long as the next one watched it: no clock of another host is believed. Who lost its lease must not publish any more.
 """
 
-import os
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from watersmeet.errors import StateError
@@ -20,6 +18,7 @@ from watersmeet.state.claim import one_folder
 from watersmeet.state.leases import ENDINGS, FOLDER, highest, number_of, path_of
 from watersmeet.state.leases import EXPIRES as EXPIRES
 from watersmeet.state.leases import holder as holder_of
+from watersmeet.state.processes import host_id, is_running, this_process
 from watersmeet.state.sealed import seal
 from watersmeet.state.store import Store
 
@@ -62,7 +61,9 @@ class Lease:
             raise
 
     def _taken(self) -> bool:
-        taken = self.store.publish(path_of(self.number), seal(_self() | {"token": self._token, "at": self.store.root}))
+        taken = self.store.publish(
+            path_of(self.number), seal(this_process() | {"token": self._token, "at": self.store.root})
+        )
         # [!] Its number may have been given, and forgotten, since it was the next one: the last one has the lease.
         if not taken or not self.held():
             del _mine[self._token]
@@ -159,37 +160,15 @@ def _is_gone(store: Store, holder: Mapping[str, Any]) -> bool:
     """Tell whether a lease's holder is known to be gone."""
     if holder and not one_folder(holder["at"], store.root):  # it came with a copy of the checkpoint
         return True
-    if _host() is None or holder.get("host") != _host():
-        return False
     if _is_here(holder):
         lease = _mine.get(holder["token"])
         return lease is None or not lease._is_needed()
-    return bool(_born(holder["pid"]) != holder["born"])
+    return is_running(holder) is False
 
 
 def _is_here(holder: Mapping[str, Any]) -> bool:
     """Tell whether a lease's holder is this very process."""
-    return _host() is not None and _self().items() <= holder.items()
-
-
-def _self() -> dict[str, Any]:
-    return {"host": _host(), "name": os.uname().nodename, "pid": os.getpid(), "born": _born(os.getpid())}
-
-
-def _host() -> str | None:
-    """Return what tells apart the hosts, and the containers, whose processes have numbers of their own."""
-    try:
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return None
-
-
-def _born(pid: int) -> str | None:
-    """Return when a process of this host was started: numbers of processes are given again."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return None
+    return host_id() is not None and this_process().items() <= holder.items()
 
 
 def _said(store: Store, number: int) -> str:

@@ -1,4 +1,7 @@
-"""Lulls: while no batch is under way, what is owed is paid in rounds; and before a query ends that ends by itself."""
+"""Lulls: while no batch is under way, what is owed is paid in rounds.
+
+So it is before a query ends that ends by itself; if it is to be closed for good, the final round follows.
+"""
 
 import logging
 import threading
@@ -6,9 +9,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from watersmeet.errors import WatersmeetError
+from watersmeet.errors import StateError, WatersmeetError
 from watersmeet.spark.batch import BatchRunner
 
 LOOKED = 0.05
@@ -27,7 +32,7 @@ class Lulls(threading.Thread):
     Args:
         query: The query.
         runner: What runs its batches, and rounds.
-        ends: Whether the query ends by itself; then all that is owed is paid first.
+        ends: Whether the query ends by itself; then all that is owed is paid first, and closed what is to be.
     """
 
     def __init__(self, query: StreamingQuery, runner: BatchRunner, ends: bool) -> None:
@@ -46,12 +51,28 @@ class Lulls(threading.Thread):
         """Look for lulls until the query is over."""
         while not self._stopped.wait(LOOKED):
             if not self._query.isActive:
-                if self.ends and self._query.exception() is None and self._runner.error is None:
-                    self._try(partial(self._runner.settle, lambda: False))
+                if self.ends and self._query.exception() is None:
+                    self._try(self._end)
                 return
             seconds = self._slack()
             if seconds >= LEAST and self._runner.protocol.state.batch != self._vain:
                 self._try(partial(self._pay, seconds))
+
+    def _end(self) -> None:
+        """Pay all that is owed; if that is asked for, close everything for good.
+
+        Raises:
+            StateError: If it can't be closed, since there may be rows left to read.
+        """
+        if not self._runner.final:
+            if self._runner.error is None:
+                self._runner.settle(lambda: False)
+        elif has_read_everything(self._query):
+            self._runner.finish()
+        else:
+            raise StateError(
+                "The query was stopped before it had read all there is, and was not closed: start it again to go on."
+            )
 
     def _pay(self, seconds: float) -> None:
         """Run a round; where there is nothing to pay, there won't be before the next batch."""
@@ -80,3 +101,14 @@ class Lulls(threading.Thread):
             self.error = error
             logging.getLogger("watersmeet").warning("A round was not written: %s", error)
             self._stopped.wait(1.0)
+
+
+def has_read_everything(query: StreamingQuery) -> bool:
+    """Tell whether a query with availableNow has ended because there was nothing left to read.
+
+    [!] One that is stopped, as by `spark.streams`, ends as quietly: its status and its exception are the same.
+    """
+    try:
+        return bool(query._jsq.streamingQuery().noNewData())
+    except (Py4JError, PySparkException, OSError):  # Spark is gone
+        return False

@@ -24,6 +24,7 @@ from watersmeet.predicate.scope import same
 from watersmeet.retention.frontier import slack_of
 from watersmeet.spark.columns import Columns, compared_as
 from watersmeet.spark.frames import Told, check_frame, column_name, is_odd
+from watersmeet.spark.upstream import check_upstream
 
 Given = TypeVar("Given", bound=Constraint | Punctuations)
 
@@ -50,7 +51,9 @@ def declared(stream: str, constraints: object, punctuations: object) -> Declared
         DefinitionError: If it is something else.
     """
     if isinstance(constraints, Constraint | str) or not isinstance(constraints, Sequence):
-        raise DefinitionError(f"Stream '{stream}': constraints is a list, such as [wm.key('id')]; got {constraints!r}.")
+        raise DefinitionError(
+            f"Stream '{stream}': constraints must be a list, such as [wm.key('id')]; got {constraints!r}."
+        )
     for given in constraints:
         if not isinstance(given, Constraint):
             raise DefinitionError(
@@ -62,7 +65,7 @@ def declared(stream: str, constraints: object, punctuations: object) -> Declared
     for said in found:
         if not isinstance(said, Punctuations):
             raise DefinitionError(
-                f"Stream '{stream}': {said!r} says nothing of punctuations; use wm.punctuations(flag=..., on=...)."
+                f"Stream '{stream}': punctuations={said!r} must be made by wm.punctuations(flag=..., on=...)."
             )
     return Declared(tuple(constraints), tuple(found))
 
@@ -221,6 +224,7 @@ class Resolver:
                 f"{owner}: the stream is {kinds[0]} and their frame is {kinds[1]}; read both with spark.readStream, or "
                 "both with spark.read."
             )
+        check_upstream(f"{owner}: their frame", frame)
         columns = Columns(owner, frame.schema)
         time = columns.type_of(columns.at(said, str(said.time)))
         if not isinstance(time, T.TimestampType | T.TimestampNTZType) or compared_as(time) != spec.time_type:

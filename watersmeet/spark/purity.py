@@ -166,5 +166,10 @@ def analysis_error(text: Text, error: AnalysisException, predicates: Sequence[Py
         near = get_close_matches(name.lower(), [predicate.name for predicate in predicates], n=3)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         problem = f"There is no function {name}; {hint}a Python predicate must be listed in predicates=[...]"
+    if "time/session window expressions" in problem:
+        problem = (
+            "window(..) can't be compared between streams; give both window=wm.tumbling('10 minutes') instead, or "
+            "compare floor(unix_seconds(ts) / 600)"
+        )
     places = places_of(error)
     return SqlError(f"{problem}.", text.text, *text.placed(places[0] if places else None))

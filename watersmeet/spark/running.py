@@ -46,9 +46,7 @@ class JoinQuery:
 
     def __init__(self, query: StreamingQuery, join: "Join", runner: BatchRunner, ends: bool = False) -> None:
         self._query, self._join, self._runner = query, join, runner
-        self._lulls = (
-            Lulls(query, runner, ends) if runner.spilling is not None or runner.protocol.state.is_cold else None
-        )
+        self._lulls = Lulls(query, runner, ends) if runner.has_rounds else None
         self._settling = False
         runner.checkpoint.lease.needed = lambda: self.isActive
         runner.active = lambda: query.isActive
@@ -63,7 +61,7 @@ class JoinQuery:
 
     @property
     def isActive(self) -> bool:
-        """Whether the query goes on, be it only to pay what is owed."""
+        """Whether the query goes on, be it only to pay what is owed or to close everything for good."""
         return self._is_run() or self._settling or (self._lulls is not None and self._lulls.is_alive())
 
     def _is_run(self) -> bool:
@@ -98,7 +96,8 @@ class JoinQuery:
     def __repr__(self) -> str:
         name = f"'{self.name}'" if self.name else f"id {self.id}"
         last = "".join(_told(self._readable(told)) for told in self._runner.protocol.history[-1:]) or "no batch yet"
-        return f"JoinQuery({name}, {'running' if self.isActive else 'stopped'}; {last})"
+        ended = "closed for good" if self._runner.protocol.state.final else "stopped"
+        return f"JoinQuery({name}, {'running' if self.isActive else ended}; {last})"
 
     def _repr_html_(self) -> str:
         protocol, holder = self._runner.protocol, Holder(ended=not self.isActive)
@@ -194,6 +193,8 @@ class JoinQuery:
         try:
             yield
         except StreamingQueryException as error:
+            if self._lulls is not None:
+                self._lulls.end()  # [!] until it notices by itself, the checkpoint would not be free
             if not isinstance(self._runner.error, Stopped):
                 told = self._ours(error) or error
                 raise told from told.__cause__

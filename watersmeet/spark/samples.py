@@ -9,8 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from watersmeet.errors import DefinitionError
+from watersmeet.predicate.scope import TABLE_TIME
 from watersmeet.spark.frames import check_frame, quoted
 from watersmeet.spark.join import Join
+from watersmeet.spark.stream import table_time
 
 MOST_ROWS, MOST_BYTES = 50_000, 256 << 20
 """As much of a sample is read."""
@@ -37,9 +39,10 @@ def samples_of(join: Join, given: Mapping[str, Given]) -> list[DataFrame]:
 def sample_of(join: Join, at: int, given: Given | None) -> DataFrame:
     """Return a static frame for one stream; see `samples_of`."""
     stream, own = join.query.streams[at], join.frames[at]
-    what = f"The sample of stream '{stream.name}'"
+    what = f"The sample of {stream.what} '{stream.name}'"
+    kind = T.StructType([field for field in join.kinds[at] if field.name != TABLE_TIME])
     if isinstance(given, str | os.PathLike):
-        frame = read(join.spark, os.fspath(given), join.kinds[at], what)
+        frame = read(join.spark, os.fspath(given), kind, what)
     elif given is not None:
         frame = check_frame(what, given)
     elif own is None:
@@ -51,9 +54,11 @@ def sample_of(join: Join, at: int, given: Given | None) -> DataFrame:
         frame = drawn(stream.name, own, stream.schema.names[stream.time]) if own.isStreaming else own
     if frame.isStreaming:
         raise DefinitionError(f"{what} is streaming; give a static frame, or none to read the stream's own source.")
-    missing = [column for column in stream.schema.names if column not in frame.columns]
+    missing = [column for column in kind.names if column not in frame.columns]
     if missing:
-        raise DefinitionError(f"{what} has no column '{missing[0]}', which the stream has.")
+        raise DefinitionError(f"{what} has no column '{missing[0]}', which the {stream.what} has.")
+    if stream.table and TABLE_TIME not in frame.columns:
+        frame = frame.withColumn(TABLE_TIME, table_time(join.kinds[at][TABLE_TIME].dataType))
     return frame.select(*(frame[quoted(column)] for column in stream.schema.names))
 
 

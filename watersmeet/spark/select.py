@@ -17,7 +17,7 @@ from watersmeet.errors import SqlError
 from watersmeet.model.query import RESULT_TIME, Output, Query
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.scope import TABLE_TIME, Scope, same
+from watersmeet.predicate.scope import OURS, TABLE_TIME, Scope, same
 from watersmeet.spark import untrusted
 from watersmeet.spark.catalyst import Builder, Part, items, kind_of, part_of, places_of, quiet, said
 from watersmeet.spark.frames import quoted
@@ -38,6 +38,8 @@ REFUSED = {
     "select the columns it reads, and compute it over the join's output",
     "Generate": "turns one row into several; select the column itself, and explode it in the join's output",
 }
+KEPT = f"{OURS}kept"
+"""The item of a list that says of each result whether it is one; no output column may be called so."""
 OTHERWISE = "can't be computed row by row; select the columns it reads, and compute it over the join's output"
 
 
@@ -51,6 +53,7 @@ class Selection:
         columns: Every column it reads.
         identity: Whether it reads the results' `_id`.
         sources: The output columns that are nothing but a column, by their names in small letters.
+        filters: Whether its last item, `KEPT`, is no output column but says which results there are.
     """
 
     source: Rewritten
@@ -58,6 +61,7 @@ class Selection:
     columns: tuple[Column, ...]
     identity: bool
     sources: Mapping[str, Column]
+    filters: bool = False
 
     @property
     def text(self) -> str:
@@ -71,6 +75,10 @@ class Selection:
             frame: The frame.
             *beside: Other columns of it, which come first.
         """
+        computed = self._computed(frame, *beside)
+        return computed.where(KEPT).drop(KEPT) if self.filters else computed
+
+    def _computed(self, frame: DataFrame, *beside: str) -> DataFrame:
         if not beside:
             return _over(self.plan, frame)
         builder, jvm = Builder(frame.sparkSession), frame.sparkSession._jvm
@@ -210,6 +218,8 @@ def _not_a_list(text: str, error: ParseException) -> SqlError:
         return SqlError("select: this is not a SELECT list.", text, 0, len(text))
     lines = (PREFIX + text).split("\n")
     at = sum(len(before) + 1 for before in lines[: line.get() - 1]) + column.get() - len(PREFIX)
+    if text.rstrip().endswith(",") and at >= len(text.rstrip()) - 1:
+        return SqlError("select: a column is missing after the last comma.", text, *_within(text, at, at + 1))
     return SqlError("select: this is not a SELECT list.", text, *_within(text, at, at + 1))
 
 

@@ -10,6 +10,7 @@ from watersmeet.errors import DefinitionError
 from watersmeet.model.metadata import Clustered, ForeignKey, Key, Ordered, Punctuated
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
+from watersmeet.predicate.type_names import spark_name
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.spilling import Spill
 
@@ -49,7 +50,7 @@ def weighted(query: Query, spill: Spill | None) -> Query:
         column = Column(position, names.index(name.lower()))
         if not _is_number(query.type_of(column)):
             raise DefinitionError(
-                f"Spill(weight={spill.weight!r}): the column is {query.type_of(column)}, not a number."
+                f"Spill(weight={spill.weight!r}): the column is {spark_name(query.type_of(column))}, not a number."
             )
         return replace(query, weight=column)
     known = ", ".join(f"'{spec.name}'" for spec in query.streams)

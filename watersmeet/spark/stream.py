@@ -3,21 +3,24 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from warnings import warn
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from watersmeet.errors import DefinitionError
+from watersmeet.errors import DefinitionError, DefinitionWarning
 from watersmeet.model.declared import Constraint, Punctuations
 from watersmeet.model.duration import microseconds
 from watersmeet.model.windows import BEFORE_ALL, Sliding, Window
 from watersmeet.predicate.scope import OURS, TABLE_TIME, listed, same
-from watersmeet.show import with_article
+from watersmeet.show import short, with_article
 from watersmeet.spark.frames import arrow_schema, check_frame, quoted
 from watersmeet.spark.identity import ID
 from watersmeet.spark.join import Join
 from watersmeet.spark.promises import Declared, declared
+from watersmeet.spark.upstream import check_upstream
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,12 @@ class Part:
     declared: Declared
     table: bool = False
     refresh: bool = False
+    watermark: int | None = None
+
+    @property
+    def session(self) -> SparkSession:
+        """The session of its frame."""
+        return self.frame.spark if isinstance(self.frame, Join) else self.frame.sparkSession
 
     @property
     def streaming(self) -> bool:
@@ -60,13 +69,12 @@ class Stream:
             DefinitionError: If the stream has no such column.
         """
         part = self._ws_part
+        what = f"{'Table' if part.table else 'Stream'} '{part.name}'"
         if not isinstance(name, str):
-            raise DefinitionError(f"Stream '{part.name}': {name!r} is not the name of a column, such as 'id'.")
+            raise DefinitionError(f"{what}: {name!r} is not the name of a column, such as 'id'.")
         whole = any(same(name, known) for known in part.schema.names)
         if not whole and not any(same(name.partition(".")[0], known) for known in part.schema.names):
-            raise DefinitionError(
-                f"Stream '{part.name}' has no column '{name}'; it has {listed(name, part.schema.names)}."
-            )
+            raise DefinitionError(f"{what} has no column '{name}'; it has {listed(name, part.schema.names)}.")
         return F.col(f"{quoted(part.name)}.{quoted(name) if whole else name}")
 
     def __getattr__(self, name: str) -> Column:
@@ -101,9 +109,11 @@ def stream(
         name: Its name in `where`, `select` and the results.
         frame: A streaming frame of any source, a static one, or a join, whose results are then the tuples.
         time: The event-time column: timestamp or timestamp_ntz; of a join by default its results' `_time`.
-        window: A duration for a sliding window, `wm.count(n)`, `wm.hopping(size, step)`, or None for unbounded.
-        delay: How far out of order its tuples may come; by default as far as the join's largest time window. Of a join
-            that is known, unless `time` is some other column than `_time` or a member's event time.
+        window: A duration for a sliding window, `wm.tumbling(size)`, `wm.hopping(size, step)`, `wm.count(n)`, or None
+            for unbounded.
+        delay: How far out of order its tuples may come; by default what the frame's `withWatermark` says of the time
+            column, or else as far as the join's largest time window or, without windows, as conditions on event times
+            reach. Of a join that is known, unless `time` is some other column than `_time` or a member's event time.
         idle: After what silence the stream no longer holds the watermark; by default never.
         ahead: How far an event time may lie ahead of the clock and of all streams of the join; a row beyond is
             rejected. None for no limit. Results of a join and static frames have none.
@@ -117,17 +127,13 @@ def stream(
     if not isinstance(time, str):
         raise DefinitionError(f"Stream '{name}': time={time!r} is not the name of a column, such as time='ts'.")
     if isinstance(frame, Join) and any(part.isStreaming for _, part in frame.leaves):
-        if frame.query.optional:
-            raise DefinitionError(
-                f"Stream '{name}': a join with how= can't be a stream of another join, since its results without a "
-                "partner come too late for it; write them to a table or topic, and read that."
-            )
         frame = frame.with_time()
         schema = frame.schema
     else:
         if isinstance(frame, Join):
             frame = (frame.with_time() if time.lower() == "_time" else frame).toDF()
         frame = check_frame(f"Stream '{name}'", frame)
+        check_upstream(f"Stream '{name}'", frame)
         schema = arrow_schema(frame)
     column = _time_column(name, schema.names, time)
     if isinstance(frame, Join) and delay is None and frame.times(column) is None:
@@ -146,8 +152,28 @@ def stream(
         None if idle is None else microseconds(idle, f"idle timeout of stream '{name}'"),
         None if ahead is None else microseconds(ahead, f"ahead of stream '{name}'"),
         declared(name, constraints, punctuations),
+        watermark=None if isinstance(frame, Join) else _watermark(name, frame, column, delay is not None),
     )
     return Stream(part)
+
+
+def _watermark(stream: str, frame: DataFrame, time: str, delayed: bool) -> int | None:
+    """Return the delay of the watermark that a frame has on its time column, in microseconds; None if it has none."""
+    marked = {field.name: int(field.metadata[WATERMARK]) for field in frame.schema if WATERMARK in field.metadata}
+    if time in marked:
+        return marked[time] * 1000
+    for other in marked if not delayed else ():
+        warn(
+            f"Stream '{stream}': its frame has a watermark on '{other}', and its time is '{time}', so that the "
+            f"watermark's delay is not used: give delay='...', or time='{other}'.",
+            DefinitionWarning,
+            stacklevel=3,
+        )
+    return None
+
+
+WATERMARK = "spark.watermarkDelayMs"
+"""Where Spark notes what `withWatermark` says of a column."""
 
 
 def table(name: str, frame: DataFrame, *, refresh: bool = False) -> Stream:
@@ -183,9 +209,14 @@ def timed(streams: Sequence[Part]) -> list[Part]:
     """Return the streams of a join, tables among them with a time before all others, of the type that streams have."""
     first = next((given for given in streams if not given.table), None)
     column = None if first is None else first.schema.field(first.time)
-    kind = "timestamp_ntz" if column is not None and getattr(column.type, "tz", "UTC") is None else "timestamp"
-    moment = F.timestamp_micros(F.lit(BEFORE_ALL)).cast(kind)
+    ntz = column is not None and getattr(column.type, "tz", "UTC") is None
+    moment = table_time(T.TimestampNTZType() if ntz else T.TimestampType())
     return [_timed(given, moment) if given.table else given for given in streams]
+
+
+def table_time(kind: T.DataType) -> Column:
+    """Return the time of a table's rows: before all others."""
+    return F.timestamp_micros(F.lit(BEFORE_ALL)).cast(kind)
 
 
 def _timed(given: Part, moment: Column) -> Part:
@@ -200,7 +231,11 @@ def check_name(name: object) -> None:
     Raises:
         DefinitionError: If it can't be one.
     """
-    if not isinstance(name, str) or not name.isidentifier():
+    if not isinstance(name, str):
+        raise DefinitionError(
+            f"{short(name)} can't name a stream: its name comes first, as in wm.stream('a', frame, ...)."
+        )
+    if not name.isidentifier():
         raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")
     if name.lower() in ("_time", ID) or name.lower().startswith(OURS):
         raise DefinitionError(f"'{name}' can't name a stream: that name is reserved; use another.")

@@ -5,8 +5,8 @@ streams goes to DuckDB where that answers as Spark does; everything else Spark d
 other conjuncts let pass.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -19,9 +19,10 @@ from pyspark.sql import types as T
 
 from watersmeet.errors import SqlError
 from watersmeet.model.query import StreamSpec, Test
+from watersmeet.predicate.compared import comparing
 from watersmeet.predicate.constants import fixed_by
 from watersmeet.predicate.expr import Expr, Refusal, fail
-from watersmeet.predicate.model import Column, Conjunct, Dialect, Fixed, PythonPredicate
+from watersmeet.predicate.model import Column, Comparing, Conjunct, Dialect, Fixed, Gap, PythonPredicate
 from watersmeet.predicate.parse import conjunct
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import SqlNode
@@ -33,12 +34,17 @@ from watersmeet.spark.catalyst import Builder, Part, items, parse, quiet, said
 from watersmeet.spark.convert import Converter, Text, Unplaced
 from watersmeet.spark.doubts import warn_of_casts
 from watersmeet.spark.frames import hidden_name
+from watersmeet.spark.gaps import Gaps
 from watersmeet.spark.hoist import Computed, Hoist, collation
 from watersmeet.spark.names import Names
 from watersmeet.spark.sizes import Sizes
 from watersmeet.spark.untrusted import check as check_untrusted
 from watersmeet.spark.untrusted import check_plan
 from watersmeet.spark.written import Written
+
+COMPARISONS = frozenset({
+    "EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "EqualNullSafe",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,10 @@ class Where:
         computed: For each stream its hidden columns.
         tests: For each stream the conjuncts that its tuples are tested by when they come in.
         conditions: Each conjunct as Spark decides it, in written order, over the streams as struct columns.
+        sides: Of each that is left to Spark the values that it compares, likewise.
         meaning: The whole as Spark reads it, whatever its text leaves to the session's settings.
         reads: For each conjunct, in written order, the streams that it names.
+        partners: For each the streams whose partners it is about, whether it names them or not.
         text: The whole as people read it.
     """
 
@@ -63,8 +71,10 @@ class Where:
     computed: tuple[tuple[Computed, ...], ...] = ()
     tests: tuple[tuple[Test, ...], ...] = ()
     conditions: tuple[SparkColumn, ...] = ()
+    sides: tuple[tuple[SparkColumn, ...], ...] = ()
     meaning: str = ""
     reads: tuple[frozenset[int], ...] = ()
+    partners: tuple[tuple[int, ...], ...] = ()
     text: str = ""
 
     def decide(self, frame: DataFrame, clauses: Sequence[int]) -> DataFrame:
@@ -84,9 +94,31 @@ class Where:
         return frame.select("*", *tried).where(F.when(reduce(SparkColumn.__or__, denied), False).otherwise(all_hold))
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a join asks of combinations, as the user wrote it.
+
+    Attributes:
+        where: The condition, as text or as a column; None for every combination.
+        on: What is asked of the partners of optional streams, by position.
+        full: Whether it is a full join: then all of it is asked of partners.
+    """
+
+    where: str | SparkColumn | None = None
+    on: Mapping[int, str | SparkColumn] = field(default_factory=dict)
+    full: bool = False
+
+    @property
+    def parts(self) -> list[tuple[str | SparkColumn, tuple[int, ...]]]:
+        """The conditions, each with the streams whose partners it is about; none if it is about all combinations."""
+        both = (0, 1) if self.full else None
+        own = [] if self.where is None else [(self.where, both or ())]
+        return own + [(condition, both or (at,)) for at, condition in self.on.items()]
+
+
 def read_where(
     spark: SparkSession,
-    given: str | SparkColumn | None,
+    asked: Asked,
     streams: Sequence[StreamSpec],
     kinds: Sequence[T.StructType],
     predicates: Sequence[PythonPredicate],
@@ -98,7 +130,7 @@ def read_where(
 
     Args:
         spark: The session, whose parser, settings and functions give the text its meaning.
-        given: The condition, as text or as a column; None for every combination.
+        asked: The conditions.
         streams: The join's streams.
         kinds: Their columns in Spark's terms.
         predicates: The Python predicates it may call.
@@ -109,24 +141,53 @@ def read_where(
     Raises:
         SqlError: If it is no condition, or one that must not be; the place is underlined.
     """
-    if given is None:
+    parts = asked.parts
+    if not parts:
         return Where(computed=((),) * len(streams), tests=((),) * len(streams))
-    if isinstance(given, str):
-        if not given.strip():
+    for text in (part for part, _ in parts if isinstance(part, str)):
+        if not text.strip():
             problem = "where: the condition is empty; leave where out for every combination in the windows."
-            raise SqlError(problem, given, 0, 1)
-        purity.refuse_variables(given)
-        read = parse(spark, given), Text(given)
-    else:
-        named = dict(zip((stream.name for stream in streams), frames, strict=True))
-        tree, text = Written(spark, named).condition(given)
-        read = tree, Unplaced(text)
+            raise SqlError(problem, text, 0, 1)
+        purity.refuse_variables(text)
+    written = Written(spark, dict(zip((stream.name for stream in streams), frames, strict=True)))
+    read = _read_text(spark, parts) or _read_columns(written, parts)
     return _Reader(spark, read, streams, kinds, predicates, dialect, untrusted).where()
 
 
-def clauses_of(spark: SparkSession, text: str | None) -> list[str]:
-    """Return the conjuncts of a condition that was read before, in written order."""
-    return [Text(text).of(part) for part in _flat(parse(spark, text))] if text else []
+@dataclass(frozen=True)
+class _Read:
+    """Conditions, joined by AND.
+
+    Attributes:
+        tree: As Spark read them.
+        text: As the user wrote them.
+        partners: For each conjunct, in written order, the streams whose partners it is about.
+    """
+
+    tree: Part
+    text: Text
+    partners: tuple[tuple[int, ...], ...]
+
+
+def _read_text(spark: SparkSession, parts: Sequence[tuple[str | SparkColumn, tuple[int, ...]]]) -> _Read | None:
+    """Return what conditions come to that are all texts; None if one is a column."""
+    texts = [text for text, _ in parts if isinstance(text, str)]
+    if len(texts) < len(parts):
+        return None
+    ended = [f"{text}\n" if "--" in text else text for text in texts]  # what follows is no part of a comment
+    whole = texts[0] if len(texts) == 1 else " AND ".join(f"({text})" for text in ended)
+    trees = [parse(spark, text) for text in texts]
+    partners = tuple(of for tree, (_, of) in zip(trees, parts, strict=True) for _ in conjuncts_of(tree))
+    return _Read(trees[0] if len(trees) == 1 else parse(spark, whole), Text(whole), partners)
+
+
+def _read_columns(written: Written, parts: Sequence[tuple[str | SparkColumn, tuple[int, ...]]]) -> _Read:
+    """Return what conditions come to of which some are columns."""
+    columns = [F.expr(part) if isinstance(part, str) else part for part, _ in parts]
+    tree, text = written.condition(reduce(SparkColumn.__and__, columns))
+    counts = [len(conjuncts_of(written.condition(column)[0])) for column in columns]
+    partners = tuple(of for count, (_, of) in zip(counts, parts, strict=True) for _ in range(count))
+    return _Read(tree, Unplaced(text), partners)
 
 
 class _Reader:
@@ -135,14 +196,15 @@ class _Reader:
     def __init__(
         self,
         spark: SparkSession,
-        read: tuple[Part, Text],
+        read: _Read,
         streams: Sequence[StreamSpec],
         kinds: Sequence[T.StructType],
         predicates: Sequence[PythonPredicate],
         dialect: Dialect,
         untrusted: bool,
     ) -> None:
-        self._spark, self._streams, (self._tree, self._text) = spark, streams, read
+        self._spark, self._streams, self._tree, self._text = spark, streams, read.tree, read.text
+        self._partners = read.partners
         self._predicates, self._dialect, self._untrusted = predicates, dialect, untrusted
         self._scope = Scope([(stream.name, stream.schema) for stream in streams], _collated(kinds))
         self._padded = _padded(kinds)
@@ -160,9 +222,10 @@ class _Reader:
 
     def where(self) -> Where:
         """Return what became of it."""
-        clauses = _flat(self._tree)
+        clauses = conjuncts_of(self._tree)
         self._analyse(clauses)
-        made = [self._clause(part).numbered(at) for at, part in enumerate(clauses)]
+        named = enumerate(zip(clauses, self._partners, strict=True))
+        made = [self._clause(part, of).placed(at, self._gaps[at]) for at, (part, of) in named]
         tests = [found for found in made if isinstance(found, _Tested)]
         flags = tuple(made.flag.column for stream in self._hoist.computed for made in stream if made.flag is not None)
         return Where(
@@ -172,8 +235,10 @@ class _Reader:
             tuple(map(tuple, self._hoist.computed)),
             tuple(tuple(t.test for t in tests if t.stream == at) for at in range(len(self._streams))),
             tuple(self._condition(part, found) for part, found in zip(clauses, made, strict=True)),
+            tuple(self._sides(part) if found.opaque else () for part, found in zip(clauses, made, strict=True)),
             str(self._tree.handle.sql()),
             tuple(map(self._names.streams, clauses)),
+            self._partners,
             self._text.text,
         )
 
@@ -197,6 +262,8 @@ class _Reader:
             check_plan(plan, lambda problem: self._text.error(problem, None))
         self._sizes.analysed(plan)
         read = [node for shown in items(plan.expressions()) for node in items(shown.children())]
+        gaps = Gaps(self._spark, self._streams, self._dialect)
+        self._gaps = [gaps.of(node) for node, _ in zip(read, clauses, strict=False)]
         written = [(self._text.of(part), part, node) for part, node in zip(clauses, read, strict=False)]
         warn_of_casts(self._spark, written, self._dialect)
 
@@ -208,13 +275,19 @@ class _Reader:
 
     # -- conjuncts
 
-    def _clause(self, part: Part) -> "_Made":
+    def _clause(self, part: Part, partners: Collection[int]) -> "_Made":
+        """Return what becomes of a conjunct.
+
+        [!] One that is about the partners of streams which it doesn't name is no test: a tuple that fails it has no
+        partners, and may be a result for that.
+        """
         self._hoist.prepare(part)
         text, found = self._text.of(part), self._hoist.hidden.get(part)
-        if found is not None and self._streams[found.column.stream].window.rows is None:
+        whole = self._names.streams(part).issuperset(partners)
+        if found is not None and whole and self._streams[found.column.stream].window.rows is None:
             return _Tested.of(found, text, self._fixed(part, text))
         calm = replace(self._carried(part, text, careful=False), fixed=self._fixed(part, text))
-        return _Made((calm,), (self._carried(part, text, careful=True),))
+        return _Made((calm.after_on(partners),), (self._carried(part, text, careful=True).after_on(partners),))
 
     def _fixed(self, part: Part, text: str) -> Fixed | None:
         """Return the column that a conjunct gives one value.
@@ -245,7 +318,12 @@ class _Reader:
             except Refusal as refusal:
                 raise self._text.error(refusal.problem, call) from None
         columns = self._left(part) | {c for call in translator.calls for a in call.arguments for c in a.columns}
-        return Conjunct(text, None, tuple(sorted(columns)), tuple(translator.calls), why=why)
+        calls, read = tuple(translator.calls), tuple(sorted(columns))
+        try:
+            compared = comparing(self._node(part), translator, calls, left=read)
+        except Refusal:  # of a type that only Spark knows
+            compared = Comparing()
+        return Conjunct(text, None, read, calls, why=why, comparing=compared)
 
     def _left(self, part: Part) -> set[Column]:
         """Return the columns that Spark reads to decide a part, but for those that Python predicates do."""
@@ -265,6 +343,14 @@ class _Reader:
         if isinstance(made, _Tested):
             return self._hoist.hidden[part].checked(F.lit(True))
         return self._hoist.decided(part, self._answer)
+
+    def _sides(self, part: Part) -> tuple[SparkColumn, ...]:
+        """Return the values that a comparison compares, as Spark computes them."""
+        if part.kind == "Not":
+            return self._sides(part.children[0])
+        between = part.kind == "UnresolvedFunction" and [name.lower() for name in part.names] == ["between"]
+        compared = part.children if between or part.kind in COMPARISONS else ()
+        return tuple(self._hoist.decided(side, self._answer) for side in compared)
 
     def _answer(self, call: Part) -> SparkColumn:
         """Return the answer of a Python predicate as Spark reads it."""
@@ -304,9 +390,15 @@ class _Made:
     calm: tuple[Conjunct, ...]
     careful: tuple[Conjunct, ...]
 
-    def numbered(self, clause: int) -> "_Made":
-        """Return the same with the number of the conjunct."""
-        calm, careful = (tuple(replace(c, clause=clause) for c in found) for found in (self.calm, self.careful))
+    @property
+    def opaque(self) -> bool:
+        """Whether it is left to Spark."""
+        return any(conjunct.opaque for conjunct in self.calm)
+
+    def placed(self, clause: int, gaps: tuple[Gap, ...]) -> "_Made":
+        """Return the same with the number of the conjunct, and how far apart it lets event times be."""
+        both = (self.calm, self.careful)
+        calm, careful = (tuple(replace(c, clause=clause, gaps=gaps) for c in found) for found in both)
         return replace(self, calm=calm, careful=careful)
 
 
@@ -352,6 +444,6 @@ _LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark notes that a text has a length."""
 
 
-def _flat(part: Part) -> list[Part]:
-    """Return the conjuncts, in written order."""
-    return [inner for child in part.children for inner in _flat(child)] if part.kind == "And" else [part]
+def conjuncts_of(part: Part) -> list[Part]:
+    """Return the conjuncts of a condition, in written order."""
+    return [inner for child in part.children for inner in conjuncts_of(child)] if part.kind == "And" else [part]

@@ -12,10 +12,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watersmeet.adapt.findings import defined
+from watersmeet.engine.lateness import LATE_SHARE
 from watersmeet.engine.sides import SIDES
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.model.duration import microseconds
 from watersmeet.model.size import bytes_of
+from watersmeet.runtime.protocol import closed_for_good
 from watersmeet.spark import checks, observed, tables
 from watersmeet.spark.asking import write_down
 from watersmeet.spark.batch import BatchRunner, Checkpoint, description, what
@@ -25,6 +27,7 @@ from watersmeet.spark.files import Folder
 from watersmeet.spark.frames import host, is_local
 from watersmeet.spark.lease import take
 from watersmeet.spark.offsets import Offsets
+from watersmeet.spark.options import OWN_OPTIONS
 from watersmeet.spark.outputs import Outputs
 from watersmeet.spark.paths import Place, absolute, place, reached, text_of
 from watersmeet.spark.running import JoinQuery
@@ -35,16 +38,12 @@ from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.workers import save_space
 from watersmeet.spilling import Controller
 from watersmeet.state import manifest as manifests
-from watersmeet.state.claim import claim
+from watersmeet.state.claim import claim, described
 from watersmeet.state.store import Store
 
 if TYPE_CHECKING:
     from watersmeet.spark.join import Join
 
-OWN_OPTIONS = {
-    *("checkpointLocation", "path", "exchange", "durable", "samples", "nearMisses", "openBytes"),
-    *(f"{kind}Path" for kind in SIDES),
-}
 Consume = Callable[[DataFrame, int], None]
 
 
@@ -71,7 +70,7 @@ class JoinWriter:
         return replace(self, _format=source.lower())
 
     def option(self, key: str, value: Any) -> "JoinWriter":
-        """Set an option: one of `OWN_OPTIONS`, or the format's own."""
+        """Set an option: one of the writer's own, which docs/reference.md lists, or one of the format's."""
         checks.text("option", key, "checkpointLocation")
         return self.options(**{key: value})
 
@@ -173,6 +172,8 @@ class JoinWriter:
         samples = checks.samples(self._options.get("samples"), join.stream_columns)
         near_misses = checks.whole("nearMisses", self._options.get("nearMisses", "0"))
         durable = checks.switch("durable", self._options.get("durable", "true"))
+        late_share = checks.share("lateWarning", self._options.get("lateWarning", str(LATE_SHARE)))
+        final = checks.final(self._options.get("final", "false"), self._trigger)
         opened = bytes_of(self._options["openBytes"], "option 'openBytes'") if "openBytes" in self._options else 0
         sink, sides = self._sink(), self._sides()
         kept = location.inside("watersmeet")
@@ -180,7 +181,9 @@ class JoinWriter:
         store, offsets = Store(kept.arrow, durable, opened), Offsets(Store(location.arrow))
         left = manifests.last(store)
         offsets.check_done(None if left is None else left.offered)
-        tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
+        ends = any(self._trigger.get(name) for name in ("availableNow", "once"))
+        if left is not None and left.final and not ends:
+            raise StateError(closed_for_good(store.root))
         with checks.writable(location.spark):
             store.check()
             save_space(spark)
@@ -188,6 +191,8 @@ class JoinWriter:
             lease = take(store)
         try:
             warm_up(spark, chosen)
+            join = join.continued(described(store))
+            tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
             name, run = claim(store, description(tree), sink.output, sink.layout), uuid.uuid4().hex[:12]
             outputs = Outputs(
                 sink.written_by(name, run, durable),
@@ -196,8 +201,17 @@ class JoinWriter:
             )
             where, told = host(spark, shared=chosen != "shuffle"), (bool(sides), samples, near_misses)
             joins = tree.operators(store, run, where, *told)
+            checkpoint = Checkpoint(kept, name, store, lease, offsets)
             runner = BatchRunner(
-                tree, joins, Checkpoint(kept, name, store, lease, offsets), outputs, chosen, self._due()
+                tree,
+                joins,
+                checkpoint,
+                outputs,
+                chosen,
+                self._due(),
+                name=self._name,
+                late_share=late_share,
+                final=final,
             )
             if tree.spill is not None:
                 slots = joins.operator.host.slots or 1
@@ -210,7 +224,6 @@ class JoinWriter:
             rows = tree.input(bool(sides))
             rows = observed.observing(rows) if runner.observed else rows
             query = self._stream(rows, location).foreachBatch(runner).start()
-            ends = any(self._trigger.get(name) for name in ("availableNow", "once"))
             return JoinQuery(query, join, runner, ends)
         except BaseException:
             lease.end()
@@ -275,6 +288,8 @@ class JoinWriter:
             check_jars(self.join.spark)
             path = absolute(self.join.spark, self._path())
             return DeltaSink(self.join.spark, path, self._sink_options(), self._partitions)
+        if self._format not in _CONSUMERS:
+            checks.known_format(self.join.spark, self._format)
         return FrameSink(_CONSUMERS.get(self._format, JoinWriter._save)(self))
 
     def _into_table(self, name: str) -> Sink:

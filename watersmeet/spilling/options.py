@@ -51,7 +51,7 @@ class Spill:
     def __post_init__(self) -> None:
         take_plain(self)
         if self.memory is None and self.within is None:
-            raise DefinitionError("Spill: give memory='2 GB', within='1 second' or both; without, nothing is put off.")
+            raise DefinitionError("Spill: give memory='2 GB', within='1 second' or both, or nothing is put off.")
         _ = self.memory_bytes, self.disk_bytes, self.seconds, self.interval_us, self.oldest_us
         if self.within is not None and not self.seconds:
             raise DefinitionError(

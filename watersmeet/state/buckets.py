@@ -27,7 +27,7 @@ def hashes(values: pa.Array) -> NDArray[np.uint64]:
         return _text_hashes(values)
     as_numbers = numbers(values)
     # One bit pattern for all that Spark calls equal: -0.0 is 0.0, and NaN is NaN.
-    bits = np.where(np.isnan(as_numbers), np.nan, as_numbers + 0.0).view(np.uint64)
+    bits = (np.where(np.isnan(as_numbers), np.nan, as_numbers) + 0.0).view(np.uint64)
     return _mixed(bits)
 
 

@@ -55,6 +55,18 @@ def claim(store: Store, description: Mapping[str, Any], output: str | None = Non
     return str(found["name"])
 
 
+def described(store: Store) -> Mapping[str, Any]:
+    """Return the description of the query that a store belongs to; empty if it belongs to none yet.
+
+    Raises:
+        StateError: If it is damaged.
+    """
+    data = store.read(DESCRIPTION)
+    found = unseal(data, f"The description of the query, {store.root}/{DESCRIPTION},") if data else {}
+    description: Mapping[str, Any] = found.get("query", {})
+    return description
+
+
 def _write(store: Store, document: Mapping[str, Any]) -> bytes:
     data = seal(document)
     store.overwrite(DESCRIPTION, data)

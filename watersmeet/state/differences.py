@@ -6,6 +6,7 @@ from typing import Any
 
 from watersmeet.errors import SqlError
 from watersmeet.predicate.source import Source
+from watersmeet.predicate.type_names import spark_column
 
 SHORT = 60
 """Texts of up to so many characters are shown as they are."""
@@ -25,6 +26,8 @@ def differences(theirs: Mapping[str, Any], mine: Mapping[str, Any], where: str =
     changed = [key for key in {**theirs, **mine} if theirs.get(key) != mine.get(key)]
     for key in changed:
         old, new = theirs.get(key), mine.get(key)
+        names = _named(key, old), _named(key, new)
+        old, new = names if names[0] != names[1] else (old, new)  # Arrow has several types for one of Spark's
         if key == READ and "where" in changed:  # the same, told twice
             continue
         if isinstance(old, Mapping) and isinstance(new, Mapping) and key.startswith("join "):
@@ -43,6 +46,12 @@ def _difference(key: str, old: Any, new: Any) -> str:
     if isinstance(old, Sequence) and isinstance(new, Sequence):
         return _of_lists(old, new) or f"has the same in another order: {shown[1]}"
     return f"was {shown[0]} and is now {shown[1]}"
+
+
+def _named(key: str, part: Any) -> Any:
+    """Return a part with the types of its columns as people know them; the description has Arrow's names."""
+    typed = key.startswith(("columns of ", "computed of ")) and isinstance(part, Sequence)
+    return [spark_column(column) for column in part] if typed else part
 
 
 def _of_lists(old: Sequence[Any], new: Sequence[Any]) -> str:

@@ -38,3 +38,9 @@ def holder(store: Store, number: int) -> Mapping[str, Any]:
         found: dict[str, Any] = unseal(store.read(path_of(number)) or b"", "")
         return found
     return {}
+
+
+def renewed(store: Store, number: int) -> float | None:
+    """Return when a lease was last renewed, or else taken, by the clock of the store's files; None if nobody knows."""
+    times = (store.modified(path_of(number, ending)) for ending in ("renewed", "json"))
+    return next((time for time in times if time is not None), None)

@@ -69,6 +69,7 @@ class Manifest:
         settled: The time before which no result can lie that is still to come; None for minus infinity.
         offered: The number by which its source knows the last batch that brought rows.
         deliveries: The files that appear in output folders once the manifest is written.
+        final: Whether it is closed for good: no state is left, and no row is taken any more.
         inner: The state of the joins that are streams of this one, by position; one file holds them all, so that
             they are committed together.
     """
@@ -88,6 +89,7 @@ class Manifest:
     settled: int | None = None
     offered: int = -1
     deliveries: tuple[Delivery, ...] = ()
+    final: bool = False
 
     @property
     def files(self) -> frozenset[str]:
@@ -167,6 +169,7 @@ def _body(manifest: Manifest, before: Manifest) -> dict[str, Any]:
         "ledger": manifest.ledger.to_json(),
         "settled": manifest.settled,
         "offered": manifest.offered,
+        "final": manifest.final,
         "promises": [[promised.to_json() for promised in stream] for stream in manifest.promises],
         "learned": manifest.learned.to_json(),
         "progress": manifest.progress,
@@ -290,6 +293,7 @@ def _manifest(body: Mapping[str, Any], before: Manifest | None) -> Manifest:
         ledger=Ledger.from_json(body["ledger"]),
         settled=body["settled"],
         offered=body["offered"],
+        final=body.get("final", False),
         promises=tuple(tuple(map(Promised.from_json, stream)) for stream in body["promises"]),
         learned=Learned.from_json(body["learned"]),
         progress=body["progress"],

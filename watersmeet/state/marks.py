@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from watersmeet.errors import AFRESH, DefinitionError, StateError
 from watersmeet.limits import limits
+from watersmeet.predicate.type_names import spark_name
 from watersmeet.state.spans import (
     ALWAYS,
     Ints,
@@ -61,8 +62,8 @@ class Shape:
         for kind in self.types:
             if exact_type(kind) is None:
                 raise DefinitionError(
-                    f"No marks can be made of a column of type {kind}; booleans, whole and real numbers, decimals, "
-                    "texts, binaries, dates and timestamps in microseconds can be marked."
+                    f"No marks can be made of a column of type {spark_name(kind)}; booleans, whole and real numbers, "
+                    "decimals, texts, binaries, dates and timestamps in microseconds can be marked."
                 )
 
     @property
@@ -405,4 +406,4 @@ def _pairs(begin: Ints, counts: Ints) -> Iterator[tuple[Ints, Ints]]:
 
 
 def _listed(types: Sequence[pa.DataType]) -> str:
-    return ", ".join(map(str, types))
+    return ", ".join(map(spark_name, types))

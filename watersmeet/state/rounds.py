@@ -1,4 +1,4 @@
-"""What a round is about to pay, written down before it does anything: it is finished before any other batch.
+"""What a round is about to do, written down before it does anything: it is finished before any other batch.
 
 [!] A sink may have seen some of a round that was cut; whatever comes under its number next must be the same.
 """
@@ -20,10 +20,12 @@ class Round:
     Attributes:
         batch: Its number among the batches.
         choices: What each join pays, by path.
+        final: Whether it closes everything for good.
     """
 
     batch: int
     choices: Mapping[str, Choice]
+    final: bool = False
 
 
 def path_of(batch: int) -> str:
@@ -32,9 +34,9 @@ def path_of(batch: int) -> str:
 
 
 def intend(store: Store, round: Round) -> None:
-    """Write down what a round is about to pay."""
+    """Write down what a round is about to do."""
     choices = {path: choice.to_json() for path, choice in round.choices.items()}
-    store.publish(path_of(round.batch), seal({"batch": round.batch, "choices": choices}))
+    store.publish(path_of(round.batch), seal({"batch": round.batch, "choices": choices, "final": round.final}))
 
 
 def intended(store: Store, batch: int) -> Round | None:
@@ -47,4 +49,5 @@ def intended(store: Store, batch: int) -> Round | None:
     if not data:
         return None
     body = unseal(data, f"What round {batch} under {store.root} pays")
-    return Round(batch, {path: Choice.from_json(plain) for path, plain in body["choices"].items()})
+    choices = {path: Choice.from_json(plain) for path, plain in body["choices"].items()}
+    return Round(batch, choices, body.get("final", False))

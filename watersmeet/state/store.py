@@ -127,6 +127,17 @@ class Store:
         except FileNotFoundError:
             return None
 
+    def modified(self, path: str) -> float | None:
+        """Return when a file was written, in seconds since the epoch by its file system's clock; None without one."""
+        if self.local is None:
+            system, full = self.remote(path)
+            written = system.get_file_info(full).mtime_ns
+            return None if written is None else float(written / 1e9)
+        try:
+            return os.stat(Path(self.local, path)).st_mtime
+        except FileNotFoundError:
+            return None
+
     def names(self, folder: str) -> list[str]:
         """List the files below a folder, for the sweep only: state is never found by listing."""
         if self.local is None:

@@ -39,6 +39,7 @@ class StreamView:
         advance: How far event time advanced in the last batch.
         window: How far a result's time may lie behind a tuple's, in microseconds; None if time sets no limit.
         rate: Tuples a second of event time, smoothed over the batches so far.
+        table: Whether it is a table, whose rows are looked up and probe nothing.
     """
 
     span: int | None
@@ -47,6 +48,7 @@ class StreamView:
     advance: int = 0
     window: int | None = None
     rate: float = 0.0
+    table: bool = False
 
     @property
     def slice(self) -> int:

@@ -42,7 +42,7 @@ class AsOf:
     left: bool = False
 
 
-How = Literal["left", "semi", "anti"] | AsOf
+How = Literal["left", "semi", "anti", "full"] | AsOf
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,14 @@ class Count:
 
 @dataclass(frozen=True)
 class Hopping:
-    """Admits a tuple at T when some whole number k has `k*step < ts <= T <= k*step + size`."""
+    """Admits a tuple at T when some whole number k has `k*step < ts <= T <= k*step + size`.
+
+    Closed on the left, windows are `[start, end)` instead: `k*step <= ts <= T < k*step + size`.
+    """
 
     size: int
     step: int
+    closed: Literal["left", "right"] = "right"
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,8 @@ def join(
         where: The predicate over one row per stream, by stream name; neither False nor None (NULL) is a match.
         idle: The streams that are idle when the join watermark of a batch is computed, by batch.
         clock: What the clock shows when a batch begins, by batch; without it no event time is too far ahead.
-        how: What is asked of streams that are optional, by name; `where` then sees the rows of the others alone.
+        how: What is asked of streams that are optional, by name; `where` then sees the rows of the others alone. In a
+            full join there are two streams, and each has results of its own where it has no partner.
         on: For each optional stream the predicate over the rows of the others and its own.
         ended: Whether nothing more will come, so that every combination is closed.
     """
@@ -355,6 +360,9 @@ class _Join:
             case Count(rows):
                 arrived = bisect_right(self.ranks[i], last)
                 return arrived - member.ordinal <= rows
+            case Hopping(size, step, "left"):
+                k = member.ts // step  # the last window that starts at ts or before: all others end earlier
+                return k * step <= member.ts <= time < k * step + size
             case Hopping(size, step):
                 k = (member.ts - 1) // step  # the last window that starts before ts: all others end earlier
                 return k * step < member.ts <= time <= k * step + size
@@ -412,10 +420,10 @@ class _Outer:
         on: Mapping[str, Predicate],
         ended: bool,
     ) -> None:
-        self.names = [stream.name for stream in streams]
+        self.streams, self.names = streams, [stream.name for stream in streams]
         self.required = [stream for stream in streams if stream.name not in how]
         self.optional = [stream for stream in streams if stream.name in how]
-        self.members, self.watermark = intake.members, intake.watermark
+        self.intake, self.members, self.watermark = intake, intake.members, intake.watermark
         self.how, self.on, self.ended = how, on, ended
 
     def results(self, where: Predicate) -> Iterator[tuple[tuple[Any, ...], int]]:
@@ -428,17 +436,29 @@ class _Outer:
                 found = by_name | {s.name: p for s, p in zip(self.optional, partners, strict=True) if p is not None}
                 ids = tuple(found[name].row["id"] if name in found else None for name in self.names)
                 yield ids, max(member.ts for member in found.values())
+        if "full" in self.how.values():
+            yield from self.mirrored().unmatched()
+
+    def mirrored(self) -> _Outer:
+        """A full join seen from its other stream, for which the required one is optional."""
+        (one,), (other,) = self.required, self.optional
+        return _Outer(self.streams, self.intake, {one.name: "left"}, {one.name: self.on[other.name]}, self.ended)
+
+    def unmatched(self) -> Iterator[tuple[tuple[Any, ...], int]]:
+        """The results that have no tuple of the optional stream."""
+        missing = self.names.index(self.optional[0].name)
+        return ((ids, time) for ids, time in self.results(lambda rows: True) if ids[missing] is None)
 
     def decided(self, by_name: Mapping[str, Member]) -> bool:
-        """Whether results of a combination can be told: of a single left or semi stream any partner will do."""
-        alone = len(self.optional) == 1 and self.how[self.optional[0].name] in ("left", "semi")
+        """Whether results of a combination can be told: of a single left, semi or full stream any partner does."""
+        alone = len(self.optional) == 1 and self.how[self.optional[0].name] in ("left", "semi", "full")
         return self.closed(by_name) or (alone and bool(self.partners(self.optional[0], by_name)))
 
     def shown(self, stream: Stream, by_name: Mapping[str, Member]) -> Sequence[Member | None]:
         """What results have of an optional stream, one after the other."""
         partners = self.partners(stream, by_name)
         match self.how[stream.name]:
-            case "left":
+            case "left" | "full":
                 return partners or [None]
             case "semi":
                 return [None] if partners else []

@@ -100,7 +100,8 @@ class Run(Runtime):
         """Run one batch of (stream, row), those of inner joins by path; commit through the stored manifest."""
         protocol = self._begun(strategy, exchange, ordering)
         self._arrivals = {**(within or {}), protocol.tree.path: arrivals}
-        self._done(protocol, Offered(protocol.state.offered + 1, (now or 0) / 1e6, now))
+        rows = any(self._arrivals.values())
+        self._done(protocol, Offered(protocol.state.offered + 1, (now or 0) / 1e6, now, rows=rows))
 
     def lull(
         self, strategy: Strategy, exchange: str = "local", ordering: Ordering = GIVEN, all: bool = False, now: int = 0
@@ -109,6 +110,13 @@ class Run(Runtime):
         protocol = self._begun(strategy, exchange, ordering)
         self._arrivals = {}
         return self._done(protocol, Lulled(now / 1e6, all))
+
+    def finish(self, strategy: Strategy, exchange: str = "local", ordering: Ordering = GIVEN) -> bool:
+        """Close everything for good, once all that is owed is paid; return whether that was still to be done."""
+        self._arrivals, rounds = {}, 0
+        while self._done(self._begun(strategy, exchange, ordering), Lulled(final=True)):
+            rounds += 1
+        return rounds > 0
 
     def _begun(self, strategy: Strategy, exchange: str, ordering: Ordering) -> Protocol:
         """Return the protocol, at the state that the store holds."""

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 
@@ -84,7 +84,7 @@ def _window(dice: random.Random) -> oracle.Window:
     kinds: list[oracle.Window] = [
         oracle.Sliding(dice.randint(1, 20)),
         oracle.Count(dice.randint(1, 8)),
-        oracle.Hopping(dice.randint(1, 20), dice.randint(1, 10)),
+        oracle.Hopping(dice.randint(1, 20), dice.randint(1, 10), dice.choice(get_args(windows.Closed))),
         oracle.Unbounded(),
     ]
     return dice.choices(kinds, [4, 1, 1, 1])[0]
@@ -124,7 +124,7 @@ def _of_engine(window: oracle.Window) -> windows.Window:
             return windows.Sliding(size)
         case oracle.Count(rows):
             return windows.Count(rows)
-        case oracle.Hopping(size, step):
-            return windows.Hopping(size, step)
+        case oracle.Hopping(size, step, closed):
+            return windows.Hopping(size, step, closed)
         case oracle.Unbounded():
             return windows.Window()

@@ -13,7 +13,7 @@ from watersmeet.kernel.hop import Hops
 from watersmeet.kernel.steps import step
 from watersmeet.why.answer import Answer, Batches
 from watersmeet.why.asked import Asked, listed
-from watersmeet.why.judged import Decide, Judged, Seen, block_of, longer
+from watersmeet.why.judged import Compute, Decide, Judged, Seen, block_of, longer
 from watersmeet.why.kept import Anywhere, Kept
 from watersmeet.why.lookup import Lookup
 from watersmeet.why.outer import OuterVerdicts
@@ -39,6 +39,8 @@ def answered(ground: Ground, asked: Sequence[Asked]) -> Answer:
     chosen = list(islice(product(*shown), MOST_COMBINATIONS + 1))
     if len(chosen) > MOST_COMBINATIONS:
         notes.append(f"There are more combinations; these are the first {MOST_COMBINATIONS}.")
+    if ground.judged.query.filter:
+        notes.append(f"Of the results, Spark keeps those with {ground.judged.query.filter}: not looked at here.")
     verdicts = OuterVerdicts(ground, asked) if ground.judged.query.optional else Verdicts(ground, asked)
     combinations = [verdicts.of(members) for members in chosen[:MOST_COMBINATIONS]]
     return Answer(tuple(found for some in shown for found, _ in some), tuple(combinations), tuple(notes))
@@ -55,6 +57,7 @@ class Query(Ground):
         outputs: What it has put out.
         history: The progress of its batches, the last ones.
         decide: Lets Spark decide what only Spark can; None where there is none.
+        compute: Lets Spark compute what only Spark can; None where there is none.
     """
 
     kept: Kept
@@ -63,13 +66,14 @@ class Query(Ground):
     outputs: Outputs = field(default_factory=Outputs)
     history: Sequence[Mapping[str, Any]] = ()
     decide: Decide | None = None
+    compute: Compute | None = None
 
     @cached_property
     def judged(self) -> Judged:
         """See Ground."""
         query = self.kept.decided
         hops = Hops(query, self.kept.table, self.duck, AnswerCache(), self.clock, Anywhere(), "why")
-        return Judged(query, hops, Voice(self.kept.query, self.duck), self.kept.as_of, self.decide)
+        return Judged(query, hops, Voice(self.kept.query, self.duck), self.kept.as_of, self.decide, self.compute)
 
     @property
     def optional(self) -> Stored:

@@ -13,6 +13,7 @@ from sqlglot import exp
 from watersmeet.errors import DefinitionError
 from watersmeet.kernel.duck import Duck
 from watersmeet.model.query import Query, StreamSpec
+from watersmeet.predicate.type_names import spark_name
 from watersmeet.why.answer import shown_value
 from watersmeet.why.values import converted, is_comparable, same
 
@@ -143,7 +144,7 @@ def _field(spec: StreamSpec, name: str) -> int:
     same = [at for at, known in enumerate(spec.schema.names) if known in own and known.lower() == str(name).lower()]
     exact = [at for at in same if spec.schema.names[at] == name] or same
     if len(exact) != 1:
-        raise DefinitionError(f"Stream '{spec.name}' has no column '{name}'; it has {listed(own)}.")
+        raise DefinitionError(f"{spec.what.capitalize()} '{spec.name}' has no column '{name}'; it has {listed(own)}.")
     return exact[0]
 
 
@@ -161,9 +162,9 @@ def _typed(spec: StreamSpec, field: int, value: Any, duck: Duck) -> pa.Scalar:
     kind, column = spec.schema.field(field).type, f"{spec.name}.{spec.schema.field(field).name}"
     if value is not None and not is_comparable(kind):
         raise DefinitionError(
-            f"{column} is of type {kind}, and maps can't be compared; name the tuple by other columns."
+            f"{column} is of type {spark_name(kind)}, and maps can't be compared; name the tuple by other columns."
         )
     try:
         return converted(value, kind, duck)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
-        raise DefinitionError(f"{column} is of type {kind}, and {value!r} is no such value.") from None
+        raise DefinitionError(f"{column} is of type {spark_name(kind)}, and {value!r} is no such value.") from None

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import PredicateError
+from watersmeet.kernel.compared import Side, is_telling, sides_of
 from watersmeet.kernel.hop import Hops
 from watersmeet.kernel.partials import Partials
 from watersmeet.kernel.route import NOWHERE
@@ -14,7 +15,8 @@ from watersmeet.kernel.steps import Step
 from watersmeet.kernel.truth import truth
 from watersmeet.model.query import Query
 from watersmeet.model.windows import FOREVER, Count, Hopping, Sliding
-from watersmeet.predicate.model import Conjunct
+from watersmeet.predicate.model import Column, Conjunct
+from watersmeet.show import abbreviated
 from watersmeet.why.answer import Batches, Check, Holds
 from watersmeet.why.voice import Voice, lasting, plain_values
 
@@ -22,8 +24,12 @@ Decide = Callable[[Conjunct, Mapping[str, pa.Array]], bool | None]
 """Lets Spark answer a conjunct for one combination: its columns by generated names, and what its predicates say.
 
 Raises a PredicateError if the conjunct does."""
+Compute = Callable[[Conjunct, Mapping[str, pa.Array]], Sequence[pa.Array]]
+"""Lets Spark compute what a conjunct compares that is left to it, likewise; nothing where that raises."""
 MOST_DECIDED = 20
 """So many combinations that are found beside those asked about are decided by Spark, one by one."""
+LONG = 80
+"""A conjunct that is longer than this is abbreviated in a sentence."""
 LAST = 1 << 40
 """A batch after all others: what has its number may ask for everything."""
 
@@ -63,6 +69,7 @@ class Judged:
         voice: Finds the words.
         as_of: Says what had come when.
         decide: Lets Spark decide; None where there is no Spark.
+        compute: Lets Spark compute values; None where there is no Spark.
     """
 
     query: Query
@@ -70,6 +77,7 @@ class Judged:
     voice: Voice
     as_of: AsOf
     decide: Decide | None = None
+    compute: Compute | None = None
 
     def tests(self, members: Sequence[Seen]) -> Iterator[Check]:
         """Yield the tests that tuples of different streams can be put to, perhaps not of all."""
@@ -145,16 +153,14 @@ class Judged:
             return Check(name, "window", "TRUE", f"{stream.name} is in its window", times)
         age = f"{stream.name} is {lasting(last.ts - member.ts)} older than {self.query.streams[last.stream].name}"
         match window:
-            case Sliding(size):
-                over = last.ts - member.ts - size
+            case Sliding():
+                over = last.ts - member.ts - window.bound
                 much = f"{lasting(over)} too old" if over else "at exactly that age it is out"
-                says = f"{age}, and its window is {lasting(size)}: {much}"
-            case Hopping(size, step):
-                over = last.ts - deadline
-                says = (
-                    f"{age}, and the last window of {lasting(size)} every {lasting(step)} that holds it ended "
-                    f"{lasting(over)} earlier"
-                )
+                says = f"{age}, and its window is {lasting(window.bound)}: {much}"
+            case Hopping(size, step, closed):
+                over = last.ts - deadline - (closed == "left")  # such a window ends right after its last moment
+                when = f"{lasting(over)} earlier" if over else "at exactly that time"
+                says = f"{age}, and the last window of {lasting(size)} every {lasting(step)} that holds it ended {when}"
             case _:
                 raise AssertionError(window)
         return Check(name, "window", "FALSE", says, times | {"by": over})
@@ -178,17 +184,39 @@ class Judged:
     # -- conjuncts
 
     def _conjunct(self, conjunct: Conjunct, block: Partials) -> Check:
-        own = [column for column in conjunct.columns if column not in self.query.flags]
-        columns = {column: block.column(column, self.hops.by.reader.table.gather) for column in own}
-        values = plain_values(self.query, columns)
+        raised = ""
         try:
-            holds = self._holds(conjunct, block)
+            holds, sides = self._holds(conjunct, block), self._sides(conjunct, block)
         except PredicateError as error:
-            return Check(conjunct.text, "conjunct", "raises", f"{str(error).rstrip('.')}; it stops the query", values)
-        told = f" ({self.voice.values(columns)})" if columns else ""
-        if holds == "unknown":
-            return Check(conjunct.text, "conjunct", holds, f"`{conjunct.text}` can't be answered here{told}", values)
-        return Check(conjunct.text, "conjunct", holds, f"`{conjunct.text}` is {holds}{told}", values)
+            raised = f"{str(error).rstrip('.')}; it stops the query"
+            holds, sides = "raises", sides_of(self.hops.by.comparisons, conjunct, block)
+        columns = {c: block.column(c, self.hops.by.reader.table.gather) for c in self._shown(conjunct, sides)}
+        computed = [side for side in sides if side.knows(0) and is_telling(self.query, side.compared)]
+        values = {side.compared.text: side.plain(0) for side in computed} | plain_values(self.query, columns)
+        answer = "can't be answered here" if holds == "unknown" else f"is {holds}"
+        told = self.voice.compared(conjunct.comparing, sides, columns)
+        says = raised or f"`{abbreviated(conjunct.text, LONG)}` {answer}{told}"
+        return Check(conjunct.text, "conjunct", holds, says, values)
+
+    def _sides(self, conjunct: Conjunct, block: Partials) -> list[Side]:
+        """Return what a conjunct compares, as Spark computes it where it must."""
+        compared = conjunct.comparing.values
+        if self.compute is None or self._lacks(conjunct) or all(value.sql or value.term for value in compared):
+            return sides_of(self.hops.by.comparisons, conjunct, block)
+        values = self.compute(conjunct, self._read(conjunct, block))
+        return [Side(*side, np.zeros(len(block))) for side in zip(compared, values, strict=False)]
+
+    def _read(self, conjunct: Conjunct, block: Partials) -> dict[str, pa.Array]:
+        """Return what Spark needs for a conjunct: its columns, and what its predicates say."""
+        columns = self.hops.by.reader.read(block, conjunct.columns)
+        return columns | {call.name: self.hops.by.sql.asker.booleans(block, call) for call in conjunct.calls}
+
+    def _shown(self, conjunct: Conjunct, sides: Sequence[Side]) -> list[Column]:
+        """Return the columns that are shown beside what a conjunct compares: not what Spark computes on the way."""
+        named = [column for column in conjunct.columns if self.query.is_named(column)]
+        compared = {column for side in sides for column in side.compared.columns}
+        left = [c for c in conjunct.columns if c not in named and c not in compared and c not in self.query.flags]
+        return named + left
 
     def _holds(self, conjunct: Conjunct, block: Partials) -> Holds:
         if self._lacks(conjunct):
@@ -198,9 +226,7 @@ class Judged:
             return found
         if self.decide is None:
             return "unknown"
-        columns = self.hops.by.reader.read(block, conjunct.columns)
-        answers = {call.name: self.hops.by.sql.asker.booleans(block, call) for call in conjunct.calls}
-        decided = self.decide(conjunct, columns | answers)
+        decided = self.decide(conjunct, self._read(conjunct, block))
         return "NULL" if decided is None else "TRUE" if decided else "FALSE"
 
 

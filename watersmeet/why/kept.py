@@ -147,9 +147,8 @@ class Kept:
         streams, and what was not stored matches nothing.
         """
         kept: NDArray[np.bool_] = self.query.streams[stream].window.earliest(times) >= self.first[stream]
-        mark = first_open(self.query, self.state.settled)
-        if mark is not None and stream in superseding(self.query):
-            kept &= times >= mark
+        if self.state.settled is not None and stream in superseding(self.query):
+            kept &= times >= first_open(self.query, self.state.settled)
         return kept | self.is_whole(stream)
 
     def is_whole(self, stream: int) -> bool:

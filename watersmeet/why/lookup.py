@@ -140,6 +140,9 @@ class Lookup:
         """Yield what may have become of a tuple that came and is no longer stored."""
         query, state = self.kept.query, self.kept.state
         spec = query.streams[asked.stream]
+        if state.final:
+            yield "The query was closed for good, and no state is left of it."
+            return
         mark = state.settled if query.optional else state.watermark
         if spec.refreshed:
             yield "The table is read for each batch, and none of it is kept."

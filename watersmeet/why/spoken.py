@@ -141,11 +141,11 @@ def surveyed(survey: Survey, number: int, missing: Sequence[str], members: Seque
 
 
 def likely(query: Query) -> Iterator[str]:
-    """Yield why a tuple of the only required stream most likely gave no result; nothing if each gives one."""
+    """Yield why a tuple of the only required stream that is not there gave no result; nothing if each gives one."""
     partners = {"anti": "a partner", "semi": "no partner", "asof": "no partner"}
     had = [f"{partners[how]} in {query.streams[at].name}" for at, how in query.optional.items() if how in partners]
     if had:
-        yield f"If it came and was taken, it most likely had {' or '.join(had)}."
+        yield f"Either it never arrived or, if it came and was taken, it most likely had {' or '.join(had)}."
 
 
 def _give(survey: Survey) -> str:

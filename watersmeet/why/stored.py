@@ -41,7 +41,8 @@ def why(checkpoint: str, given: Mapping[str, Values], clock: Callable[[], float]
     def answer(state: Manifest | None) -> Answer:
         if state is None:
             raise StateError(f"The query of {checkpoint} has not run a batch yet.")
-        kept, told = Kept(query, store, within(state, path)), history.load(store, state.batch)
+        side = query.left_from({one.stream for one in question})
+        kept, told = Kept(side, store, within(state, path)), history.load(store, state.batch)
         return answered(Query(kept, duck, clock, outputs, told), question)
 
     return read(store, answer)

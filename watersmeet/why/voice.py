@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from watersmeet.kernel.compared import Side, plain_text, sentence, texts_of
 from watersmeet.kernel.duck import Duck
 from watersmeet.model.duration import roughly, spelled
 from watersmeet.model.query import Query
-from watersmeet.predicate.model import Column
+from watersmeet.predicate.model import Column, Compared, Comparing
 from watersmeet.show import plain
 from watersmeet.why.answer import Batches, shown_value
 
@@ -45,9 +46,19 @@ class Voice:
             return re.sub(r"[+-]\d\d(:\d\d)*$", "", text) if values.type.tz is not None else text
         return shown_value(plain(values, 0))
 
-    def values(self, columns: Mapping[Column, pa.Array]) -> str:
-        """Return columns of a combination with their values."""
-        return ", ".join(f"{self.query.name_of(c)} = {self.value(found)}" for c, found in columns.items())
+    def compared(self, comparing: Comparing, sides: Sequence[Side], columns: Mapping[Column, pa.Array]) -> str:
+        """Return what a conjunct compares, and columns beside it, as the end of a sentence."""
+        texts = texts_of(sides, 0, self._compared)
+        names = {self.query.name_of(column): values for column, values in columns.items()}
+        says = sentence(comparing, texts, [*names])
+        known = {side.compared.text for side in sides} if says else set[str]()
+        named = {} if says or not texts else {s.compared.text: t for s, t in zip(sides, texts, strict=True)}
+        named |= {name: self.value(values) for name, values in names.items() if name not in known}
+        beside = ", ".join(f"{name} = {value}" for name, value in named.items())
+        return f"{f': {says}' if says else ''}{f' ({beside})' if beside else ''}"
+
+    def _compared(self, compared: Compared, values: pa.Array) -> str:
+        return plain_text(compared, values) if compared.is_duration else self.value(values)
 
     def row(self, values: Mapping[str, pa.Array]) -> str:
         """Return the first columns of a tuple with their values."""

@@ -29,6 +29,7 @@ _KINDS: dict[str, Any] = {
         *(metadata.Punctuated, metadata.Inherited),
         *(predicates.Column, predicates.Conjunct, predicates.Call, predicates.Argument, predicates.Bound),
         *(predicates.Operand, predicates.Operation, predicates.Hidden, predicates.Order, predicates.Fixed),
+        *(predicates.Gap, predicates.Compared, predicates.Comparing),
         *(predicates.Dialect, terms.Leaf, terms.Apply, terms.Vector, terms.Text, terms.Comparison, Sink),
     )
 }

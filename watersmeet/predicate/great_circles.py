@@ -1,0 +1,267 @@
+"""Access paths of great-circle distances: two places are no farther apart in latitude than on the great circle.
+
+Recognised are the haversine, `asin(sqrt(h))` or `atan2(sqrt(h), sqrt(1 - h))` with h = sin²(Δφ / 2) + cos φ · cos φ' ·
+sin²(Δλ / 2), and the spherical law of cosines, `acos(sin φ · sin φ' + cos φ · cos φ' · cos Δλ)`: in any order, with
+squares, angles and constant factors written in any way. Longitudes don't matter here: whatever they are, sin² is not
+negative, and no cosine is above 1.
+
+[!] That holds for latitudes alone. Beyond the poles a cosine is negative, and places of different latitudes may be one:
+the bound names this as an operation that must stay within its limit, so that the kernel looks nothing up where a value
+lies beyond. A column that holds the sine of a latitude has no such limit.
+
+How much computed distances are off follows from how they are computed. The argument of `asin`² or `acos` may be off by
+some 1e-15, which makes 5e-8 of an angle of 0; all else is relative. The angle is widened by more than either.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite, pi
+
+from sqlglot import exp
+
+from watersmeet.predicate.bounds import SIDES, upper_end
+from watersmeet.predicate.formulas import Formulas, Linear, Product
+from watersmeet.predicate.model import Bound, Column, Operand, Operation
+from watersmeet.predicate.source import SqlNode
+from watersmeet.predicate.terms import VECTORS
+from watersmeet.predicate.translate import Translator
+
+WIDER, MARGIN = 1 + 1e-6, 4e-7
+"""The angle is widened by this factor, which covers differences of floats, and then by this much, in radians."""
+FARTHEST = 2.0
+"""Beyond this angle, in radians, errors grow and little is left out: there is no bound."""
+POLE = pi / 2
+ROUNDED = 1 + 2.0**-50
+"""What the pole in degrees may be off by; the cosine there is not less than the error that is allowed for."""
+NOT: dict[type[SqlNode], type[SqlNode]] = {exp.LT: exp.GTE, exp.LTE: exp.GT, exp.GT: exp.LTE, exp.GTE: exp.LT}
+"""What NOT makes of a comparison."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latitude:
+    """A latitude as a stored column tells it.
+
+    Attributes:
+        column: The column.
+        scale: What it is multiplied by to give radians; None if it holds the sine.
+        limit: How large its values may be.
+    """
+
+    column: Column
+    scale: float | None
+    limit: float = inf
+
+    @property
+    def radians(self) -> str:
+        """The latitude in radians, as DuckDB computes it."""
+        if self.scale is None:
+            return f"asin(greatest({_real(-1.0)}, least({_real(1.0)}, {self.column.name})))"
+        return f"({_as_double(self.column)} * {_real(self.scale)})"
+
+    def at(self, radians: str) -> str:
+        """The column's value at a latitude."""
+        if self.scale is None:
+            return f"sin(greatest({_real(-POLE)}, least({_real(POLE)}, {radians})))"
+        return f"({radians} / {_real(self.scale)})"
+
+    @property
+    def guard(self) -> tuple[Operation, ...]:
+        """What must stay within a limit."""
+        if self.scale is None:
+            return ()
+        return (Operation("is", (Operand(_as_double(self.column), (self.column,)),), self.limit),)
+
+
+@dataclass(frozen=True, slots=True)
+class Circle:
+    """A distance on a great circle.
+
+    Attributes:
+        latitudes: The latitudes of its two places.
+        angle: The angle, in radians, that makes a distance of 1.
+    """
+
+    latitudes: tuple[Latitude, Latitude]
+    angle: float
+
+    def bounds(self, limit: str, read: frozenset[Column]) -> Iterator[Bound]:
+        """The bounds that follow from a limit: DuckDB's expression, and the columns that it reads."""
+        angle = f"({limit} * {_real(self.angle * WIDER)} + {_real(MARGIN)})"
+        guard = tuple(operation for latitude in self.latitudes for operation in latitude.guard)
+        for here, there in (self.latitudes, self.latitudes[::-1]):
+            columns = read | {there.column}
+            if here.column.stream not in {column.stream for column in columns}:
+                ends = [here.at(f"({there.radians} {sign} {angle})") for sign in "-+"]
+                low, high = (
+                    f"(CASE WHEN {angle} <= {_real(FARTHEST)} THEN {end} ELSE CAST('{other}' AS DOUBLE) END)"
+                    for end, other in zip(ends, ("-inf", "nan"), strict=True)
+                )
+                yield Bound(here.column, low, high, tuple(sorted(columns)), guard, conditional=bool(guard))
+
+
+def great_circle_bounds_of(node: SqlNode, translator: Translator) -> tuple[Bound, ...]:
+    """The bounds that a limit of a great-circle distance offers, one for each stream's latitude."""
+    reader = _Reader(translator)
+    if not reader.is_calm(node):
+        return ()
+    found = list[Bound]()
+    for distance, limit in _limits(node.unnest()):
+        circle, end = reader.circle(distance), upper_end(limit, translator)
+        found += circle.bounds(*end) if circle is not None and end is not None else ()
+    return tuple(found)
+
+
+def _limits(node: SqlNode) -> Iterator[tuple[SqlNode, SqlNode]]:
+    """What a condition limits from above, each with its limit."""
+    kind = type(node)
+    if isinstance(node, exp.Not) and type(node.this.unnest()) in NOT:
+        node = node.this.unnest()
+        kind = NOT[type(node)]
+    if isinstance(node, exp.Between):
+        yield node.this, node.args["high"]
+    elif kind in SIDES:
+        has_low, has_high = SIDES[kind]
+        left, right = node.this, node.args["expression"]
+        yield from [(left, right)] * has_high + [(right, left)] * has_low
+
+
+class _Reader(Formulas):
+    """Reads distances in the tree of one conjunct."""
+
+    def is_calm(self, node: SqlNode) -> bool:
+        """Whether nothing in a comparison can raise: a row that is left out never does."""
+        return all(self._is_calm(part) for part in node.walk())
+
+    def _is_calm(self, part: SqlNode) -> bool:
+        if isinstance(part, exp.Div) and not self.number(part.expression):
+            return False
+        if isinstance(part, exp.Anonymous) and part.name.lower() in VECTORS:
+            return False
+        made = self.expr(part)
+        return made is None or not made.raises
+
+    def circle(self, distance: SqlNode) -> Circle | None:
+        """The great circle whose length a node is."""
+        scaled = self.scaled(distance)
+        if scaled is None or scaled[0] <= 0:
+            return None
+        factor, core = scaled
+        if (square := self._haversine(core)) is not None:
+            found, angle = self._by_haversine(square), 2 / factor
+        elif (cosine := self.argument(core, "acos")) is not None:
+            found, angle = self._by_cosines(cosine), 1 / factor
+        else:
+            return None
+        return Circle(found, angle) if found is not None and isfinite(angle) else None
+
+    def _haversine(self, core: SqlNode) -> SqlNode | None:
+        """The h of half an angle, `asin(sqrt(h))` or `atan2(sqrt(h), sqrt(1 - h))`."""
+        sine, tangent = self.argument(core, "asin"), self.arguments(core, "atan2")
+        if sine is not None:
+            return self.argument(sine, "sqrt")
+        if len(tangent) != 2:
+            return None
+        one, rest = (self.argument(side, "sqrt") for side in tangent)
+        rest = None if rest is None else self.seen(rest)
+        if one is None or not isinstance(rest, exp.Sub) or self.number(rest.this) != 1:
+            return None
+        return one if self.key(one) == self.key(rest.expression) else None
+
+    def _by_haversine(self, node: SqlNode) -> tuple[Latitude, Latitude] | None:
+        """The latitudes of `sin²(Δφ / 2) + …` where what is added is not negative within limits of latitudes."""
+        summands = [self.product(part) for part in self.summands(node)]
+        halves = [half for product in summands if product and (half := self._half(product)) is not None]
+        if len(halves) != 1 or len(summands) != 2:
+            return None
+        half, terms = halves[0], self.linear(halves[0]) or {}
+        factor = max(terms.values(), default=0.0)
+        if len(terms) != 2 or sum(terms.values()) != 0 or factor <= 0:
+            return None
+        steepest = dict.fromkeys(terms, 2 * factor)
+        for product in summands:
+            if product is None or (self._half(product) is None and not self._is_positive(product, steepest)):
+                return None
+        return self._pair([self._stored(leaf, 2 * factor, steepest) for leaf in half.find_all(exp.Column)])
+
+    def _half(self, product: Product) -> SqlNode | None:
+        """The angle whose sine is squared, if a product is nothing else."""
+        if product.constant != 1 or len(product.factors) != 2 or len({*map(self.key, product.factors)}) != 1:
+            return None
+        return self.argument(product.factors[0], "sin")
+
+    def _is_positive(self, product: Product, steepest: Linear) -> bool:
+        """Whether a product can't be negative: squares, and cosines of the latitudes, whose factors are noted."""
+        count = Counter(map(self.key, product.factors))
+        single = [factor for factor in product.factors if count[self.key(factor)] % 2]
+        for factor in single:
+            cosine = self.argument(factor, "cos")
+            terms = (None if cosine is None else self.linear(cosine)) or {}
+            if len(terms) != 1 or not terms.keys() <= steepest.keys():
+                return False
+            for key, scale in terms.items():
+                steepest[key] = max(steepest[key], abs(scale))
+        return product.constant >= 0
+
+    def _by_cosines(self, node: SqlNode) -> tuple[Latitude, Latitude] | None:
+        """The latitudes of `sin φ · sin φ' + cos φ · cos φ' · cos(…)`."""
+        summands = [self.product(part) for part in self.summands(node)]
+        products = [product for product in summands if product is not None and product.constant == 1]
+        products.sort(key=lambda product: len(product.factors))
+        if len(summands) != 2 or [len(product.factors) for product in products] != [2, 3]:
+            return None
+        sines = [(factor, self._angle(factor, "sin")) for factor in products[0].factors]
+        cosines = [self._angle(factor, "cos") for factor in products[1].factors]
+        left = [self.argument(factor, "cos") for factor in products[1].factors]
+        for _, angle in sines:
+            if angle is None or angle not in cosines:
+                return None
+            left.pop(cosines.index(angle))
+            cosines.remove(angle)
+        return self._pair([self._of_sine(factor, angle) for factor, angle in sines]) if left[0] is not None else None
+
+    def _angle(self, factor: SqlNode, function: str) -> tuple[str, float] | None:
+        """The only value, and what it is multiplied by, that a function is taken of."""
+        argument = self.argument(factor, function)
+        terms = None if argument is None else self.linear(argument)
+        return next(iter(terms.items())) if terms is not None and len(terms) == 1 else None
+
+    def _of_sine(self, factor: SqlNode, angle: tuple[str, float] | None) -> Latitude | None:
+        column = self.column(factor)
+        if column is not None:
+            return Latitude(column, None)
+        leaves = list(factor.find_all(exp.Column))
+        return self._stored(leaves[0], angle[1], dict([angle])) if angle is not None and len(leaves) == 1 else None
+
+    def _stored(self, leaf: SqlNode, scale: float, steepest: Linear) -> Latitude | None:
+        """The latitude that a stored column tells.
+
+        Args:
+            leaf: The column.
+            scale: What makes radians of the value that the column is, or is a multiple of.
+            steepest: By value the largest factor with which a cosine is taken of it.
+        """
+        column, terms = self.column(leaf), self.linear(leaf)
+        if column is None or terms is None or len(terms) != 1:
+            return None
+        ((key, times),) = terms.items()
+        if times <= 0 or scale <= 0 or key not in steepest:
+            return None
+        return Latitude(column, scale / times, POLE / steepest[key] * times * ROUNDED)
+
+    def _pair(self, found: Sequence[Latitude | None]) -> tuple[Latitude, Latitude] | None:
+        """Two latitudes of two streams."""
+        known = list(dict.fromkeys(latitude for latitude in found if latitude is not None))
+        if len(known) != 2 or None in found or known[0].column.stream == known[1].column.stream:
+            return None
+        return known[0], known[1]
+
+
+def _as_double(column: Column) -> str:
+    return f"CAST({column.name} AS DOUBLE)"
+
+
+def _real(value: float) -> str:
+    return f"CAST({value!r} AS DOUBLE)"
