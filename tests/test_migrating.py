@@ -75,6 +75,16 @@ def test_a_join_closed_for_good_gives_what_spark_gives_for_static_frames(
     assert counted(closed) == counted(theirs.selectExpr("i.id", "c.id AS click"))
 
 
+def test_spark_gives_the_same_full_join(names: dict[str, Any]) -> None:
+    i, c = names["static"]["impressions"], names["static"]["clicks"]
+    theirs = i.alias("i").join(c.alias("c"), expr(names["clicked"]), "fullOuter").selectExpr("i.id", "c.id AS click")
+    assert counted(names["both"].toDF()) == counted(theirs)
+
+
+def test_spark_gives_the_same_windows(names: dict[str, Any]) -> None:
+    assert counted(names["windowed"]) == counted(names["tumbling"].toDF())
+
+
 def test_flink_gives_the_same(names: dict[str, Any]) -> None:
     tables = {name: names[name] for name in ("orders", "shipments")}
     assert counted(names["shipped"].toDF()) == in_duckdb(sql_of_page("FROM orders o, shipments s"), **tables)
@@ -84,6 +94,14 @@ def test_pathway_gives_the_same(names: dict[str, Any]) -> None:
     left, right = names["t1"].collect(), names["t2"].collect()
     wanted = Counter((a.k, a.t, b.t) for a in left for b in right if a.k == b.k and a.t - 2 <= b.t <= a.t + 1)
     assert counted(names["near"].toDF()) == wanted
+
+
+def test_duckdb_and_pandas_give_the_same_as_of(names: dict[str, Any]) -> None:
+    found = counted(names["priced"].toDF())
+    tables = {name: names[name] for name in ("trades", "quotes")}
+    assert found == in_duckdb(sql_of_page("ASOF LEFT JOIN"), **tables)
+    merged = names["merged"][["id", "price", "bid"]].astype(object)
+    assert found == Counter(merged.where(merged.notna(), None).itertuples(index=False, name=None))
 
 
 def test_nexmark_gives_the_same(names: dict[str, Any]) -> None:

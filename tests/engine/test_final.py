@@ -18,6 +18,7 @@ from tests.engine.test_optional import (
     join_within,
     plain_case,
     run_case,
+    steady,
     step_within,
 )
 from tests.retention.test_corners import run_of, step, unneeded
@@ -38,6 +39,9 @@ from watersmeet.testing.run import Run
 
 OPEN = [[("a", 1, 1.0, "p"), ("a", 2, 1.0, "q"), ("b", 3, 1.0, "q")], [("a", 7, 1.0, "p"), ("b", 7, 1.0, "q")]]
 """Nothing of it is closed by the watermark."""
+PARTLY = plain_case("left", [[("a", t, 1.0, "p") for t in (1, 1, 2, 2)], [(n, 13, 1.0, n) for n in "ab"]])
+PARTLY |= {"limits": [{"many_slices": 0}] * 2}
+"""Tuples that the watermark closes stay in chunks with others that it does not."""
 
 
 def assert_closed(run: Run) -> None:
@@ -51,9 +55,10 @@ def assert_closed(run: Run) -> None:
 
 
 @search(25)
-@given(case=st.one_of(cases(), cases_with_tables()))
+@given(case=st.one_of(cases(), cases_with_tables(), steady()))
 @example(plain_case("left", [*TWINS, []], twins=True))
 @example(plain_case("anti", OPEN))
+@example(PARTLY)
 def test_everything_is_closed_by_the_final_round(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
         run, wanted = run_case(case, folder, final=True)

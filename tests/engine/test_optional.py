@@ -382,22 +382,6 @@ def test_a_condition_over_the_only_required_stream_may_raise(tmp_path: Path, how
         raising(text, tmp_path / "raising", how, rows)
 
 
-def test_a_condition_that_may_overflow_for_some_tuples_finds_each_partner_once(tmp_path: Path) -> None:
-    """Tuples for which its range can't be relied upon probe the same chunks apart from the others."""
-    schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("n", pa.int64())])
-    streams = tuple(StreamSpec(name, schema, 1, windows.Sliding(9), 0) for name in "abc")
-    text = "abs(a.n - b.n) < 5 AND a.n = c.n"
-    conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
-    run = Run(Query(streams, conjuncts, text, how=("inner", "left", "left")), Store(str(tmp_path)))
-    rows = [(0, {"id": n, "ts": 1, "n": 3 - 2**63 if n % 2 else n}) for n in range(20)]
-    rows += [(1, {"id": 100 + n, "ts": 1, "n": n}) for n in range(-50, 0)]
-    run.step(PSP(1), rows)
-    run.step(PSP(1), [(at, {"id": 999, "ts": 90, "n": 5000}) for at in range(3)])
-    met = {(a, 100 + n) for a in range(0, 20, 2) for n in range(-50, 0) if a - n < 5}
-    alone = {(a, None) for a in range(20)} - {(a, None) for a, _ in met}
-    assert run.results == {((a, b, None), 1): 1 for a, b in met | alone}
-
-
 @st.composite
 def nested_cases(draw: st.DrawFn) -> dict[str, Any]:
     """A join with an optional stream that is a stream of another; rows are no more out of order than delays allow."""
@@ -472,3 +456,19 @@ def wanted_of_nested(case: dict[str, Any]) -> Counter[Any]:
         return oracle.join([ab, c], every, met).results
     how = {name: kind for name, kind in zip(("ab", "c"), case["outer"], strict=True) if kind != "inner"}
     return oracle.join([ab, c], every, lambda rows: True, how=how, on=dict.fromkeys(how, met), ended=True).results
+
+
+def test_a_condition_that_may_overflow_for_some_tuples_finds_each_partner_once(tmp_path: Path) -> None:
+    """Tuples for which its range can't be relied upon probe the same chunks apart from the others."""
+    schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("n", pa.int64())])
+    streams = tuple(StreamSpec(name, schema, 1, windows.Sliding(9), 0) for name in "abc")
+    text = "abs(a.n - b.n) < 5 AND a.n = c.n"
+    conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
+    run = Run(Query(streams, conjuncts, text, how=("inner", "left", "left")), Store(str(tmp_path)))
+    rows = [(0, {"id": n, "ts": 1, "n": 3 - 2**63 if n % 2 else n}) for n in range(20)]
+    rows += [(1, {"id": 100 + n, "ts": 1, "n": n}) for n in range(-50, 0)]
+    run.step(PSP(1), rows)
+    run.step(PSP(1), [(at, {"id": 999, "ts": 90, "n": 5000}) for at in range(3)])
+    met = {(a, 100 + n) for a in range(0, 20, 2) for n in range(-50, 0) if a - n < 5}
+    alone = {(a, None) for a in range(20)} - {(a, None) for a, _ in met}
+    assert run.results == {((a, b, None), 1): 1 for a, b in met | alone}

@@ -79,7 +79,10 @@ def test_as_of_joins_say_what_they_keep() -> None:
     by_key = windowed(query(how=("inner", "asof"), windows=(Window(), Window())))
     assert [*Outlook(by_key).growing()] == []
     told = explain(by_key, Central(), Given())
-    assert ", as of: the newest partner no later, without one there is no result" in told
+    assert (
+        "  b: unbounded on ts, delay 0 seconds, as of: the newest partner no later, without one there is no result"
+        in told
+    )
     assert "    a tuple goes once a newer one with the same b.id stands in for it" in told
     assert "  a tuple of a that the watermark passes: a\n  which is the newest partner in b?\n" in told
     assert by_key.description()["how"] == {"b": "asof"}

@@ -170,10 +170,7 @@ def test_a_jvm_that_has_ended_is_told_in_a_sentence() -> None:
             raise ConnectionRefusedError(111, "Connection refused")
 
     lease = SimpleNamespace(end=lambda: None)
-    protocol = SimpleNamespace(state=SimpleNamespace(is_cold=False))
-    runner: Any = SimpleNamespace(
-        checkpoint=SimpleNamespace(lease=lease), spilling=None, protocol=protocol, active=None, error=None
-    )
+    runner: Any = SimpleNamespace(checkpoint=SimpleNamespace(lease=lease), has_rounds=False, active=None, error=None)
     ended: Any = Ended()
     query = JoinQuery(ended, SimpleNamespace(), runner)  # type: ignore[arg-type]
     assert not query.isActive and "Spark is gone" in str(query.exception())

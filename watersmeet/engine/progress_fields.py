@@ -51,7 +51,9 @@ FIELDS: Mapping[str, str] = {
     "streams.<stream>.stateRows": "rows kept, each counted once",
     "streams.<stream>.latest": "the latest event time so far; None before the first",
     "streams.<stream>.watermark": "the stream's own watermark; None before its first row",
-    "streams.<stream>.neededDelayMs": "the delay that would have kept its late rows; None without late rows",
+    "streams.<stream>.neededDelayMs": "the delay that would have kept its late rows; empty if none would",
+    "streams.<stream>.neededDelayMs.p99": "the delay that would have kept 99 % of them",
+    "streams.<stream>.neededDelayMs.max": "the delay that would have kept all of them",
     # -- the watermark
     "watermark": "the join's watermark after the batch; None until every stream has had a row",
     "settled": "up to where tuples may leave: the watermark, unless something is owed",

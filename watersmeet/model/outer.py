@@ -156,7 +156,7 @@ def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
             f"Table '{stream.name}' has no times, so that its rows without a match would have none: make it 'left', or "
             "join it with Spark first."
         )
-    for side in query.sides if streaming else ():
+    for side in query.sides if streaming and not query.closes_at_its_time else ():
         _check_window(side)
     _check_conjuncts(query)
 
