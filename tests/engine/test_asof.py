@@ -13,8 +13,9 @@ import pytest
 from hypothesis import example, given
 
 from tests.budget import search
+from tests.engine import test_optional
 from tests.engine.extremes import EXTREMES
-from tests.engine.test_engine import ENGINE_WINDOW, ORDERINGS, SCHEMA, near, strategies_of
+from tests.engine.test_engine import ORDERINGS, SCHEMA, strategies_of
 from tests.engine.test_optional import CONDITIONS, conditions_of, with_tables
 from watersmeet.engine.asof import Newest
 from watersmeet.engine.operator import Operator
@@ -23,7 +24,7 @@ from watersmeet.errors import PredicateError
 from watersmeet.limits import limited
 from watersmeet.model import windows
 from watersmeet.model.asof import AsOf, within_tolerance
-from watersmeet.model.outer import check_outer, hows, windowed
+from watersmeet.model.outer import check_outer, windowed
 from watersmeet.model.query import Query, StreamSpec
 from watersmeet.placement import PSP, Hash
 from watersmeet.predicate.model import Column, Conjunct, Dialect
@@ -89,19 +90,15 @@ def cases(draw: st.DrawFn, condition: Any = any_condition) -> dict[str, Any]:
 
 def query_of(case: dict[str, Any]) -> Query:
     """Return the join as a user's definition becomes one: tolerances and as-of streams give windows."""
-    streams = tuple(
-        StreamSpec(s.name, SCHEMA, 1, ENGINE_WINDOW[type(s.window)](s.window), s.delay, table=s.table)
-        for s in case["streams"]
-    )
-    text = " AND ".join(text.format(other, name) for name, (other, text) in case["ties"].items() if text)
-    conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (near,), Dialect())
     how: dict[str, Any] = {
         name: AsOf(kind.tolerance, kind.left) if isinstance(kind, oracle.AsOf) else kind
         for name, kind in case["how"].items()
     }
-    made = Query(within_tolerance(streams, how), conjuncts, text, (), (near,), how=hows(how, streams))
-    check_outer(windowed(made), streaming=True, spilling=False)
-    return windowed(made)
+    kinds = {name: kind.kind if isinstance(kind, AsOf) else kind for name, kind in how.items()}
+    plain = test_optional.query_of(case | {"how": kinds})
+    made = windowed(replace(plain, streams=within_tolerance(plain.streams, how)))
+    check_outer(made, streaming=True, spilling=False)
+    return made
 
 
 def rows_of(case: dict[str, Any]) -> list[list[tuple[int, dict[str, Any]]]]:

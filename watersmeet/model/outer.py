@@ -163,7 +163,8 @@ def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
 
 def _check_window(query: Query) -> None:
     """Check that a window says when a combination can have no more partners."""
-    if all(query.streams[at].window.span is None for at in query.members):
+    endless = all(query.streams[at].window.span is None for at in query.members)
+    if endless and not query.closes_at_its_time:
         names = " or ".join(f"'{query.streams[at].name}'" for at in query.members if not query.streams[at].table)
         raise DefinitionError(
             f"Without a window on {names} a partner may come at any time, and nothing could be said to have none: "

@@ -36,7 +36,8 @@ def superseding(query: Query) -> dict[int, tuple[Column, ...]]:
 def is_keyed(query: Query, stream: int) -> bool:
     """Tell whether tuples are superseded key by key: nothing but equalities says which of them are alike."""
     telling = [conjunct for conjunct in _naming(query, stream) if not _always(query, stream, conjunct)]
-    return stream in superseding(query) and all(conjunct.equality is not None for conjunct in telling)
+    read = [conjunct for conjunct in telling if any(column.stream == stream for column in conjunct.columns)]
+    return stream in superseding(query) and all(conjunct.equality is not None for conjunct in read)
 
 
 def superseded(
