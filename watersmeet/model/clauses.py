@@ -114,7 +114,7 @@ def split_subqueries(text: str, tokens: Sequence[Token]) -> tuple[str | None, li
             others[-1] += part  # what stands together stays together, as it is written
         else:
             others.append([])
-            clauses.append(_asked(text, part, at))
+            clauses.append(_parse_subquery(text, part, at))
     return " AND ".join(_text(text, part) for part in others if part) or None, clauses
 
 
@@ -146,7 +146,7 @@ def _subquery(tokens: Sequence[Token]) -> int | None:
     return None
 
 
-def _asked(text: str, tokens: list[Token], at: int) -> Clause:
+def _parse_subquery(text: str, tokens: list[Token], at: int) -> Clause:
     """Return what a condition asks that is a subquery from `at` on."""
     word, negated = _word(tokens[at]), at > 0 and _word(tokens[at - 1]) == "NOT"
     operand, subquery = tokens[: at - negated], tokens[at + 1 :]

@@ -33,7 +33,7 @@ from watersmeet.spark.select import KEPT, Selected, Selection, check, check_untr
 from watersmeet.spark.select_columns import check_select, read_columns
 from watersmeet.spark.spill import check_spill, weighted
 from watersmeet.spark.stream import Part, Stream, check_text, timed
-from watersmeet.spark.where import Asked, Where, read_where
+from watersmeet.spark.where import Criteria, Where, read_where
 from watersmeet.spilling import Spill
 
 
@@ -155,13 +155,13 @@ def define(
     optional = hows(conditions.how, specs := _specs(parts))
     specs = within_tolerance(specs, conditions.how)
     query = Query(specs, how=optional, filter=conditions.filter or "")
-    asked = Asked(where, partners_asked(conditions.on, query), query.is_full)
+    criteria = Criteria(where, partners_asked(conditions.on, query), query.is_full)
     draft = Join(query, frames, PSP(1), inner=inner)
     dialect = dialect_of(draft.spark)
-    if untrusted and (columns is not None or any(isinstance(part, Column) for part, _ in asked.parts)):
+    if untrusted and (columns is not None or any(isinstance(part, Column) for part, _ in criteria.parts)):
         raise DefinitionError("untrusted=True is for text that people wrote: give where, on and select as strings.")
-    read = read_where(draft.spark, asked, specs, draft.kinds, called, dialect, untrusted, frames)
-    _check_on(read, asked, query)
+    read = read_where(draft.spark, criteria, specs, draft.kinds, called, dialect, untrusted, frames)
+    _check_on(read, criteria, query)
     outputs, computed, shown = _outputs(select if columns is None else columns, draft, untrusted, identity)
     identity = checks.identity(identity, select, computed is not None and computed.identity)
     promised, told = _promised(_with_hidden(specs, read), parts, draft.kinds)
@@ -199,14 +199,14 @@ def _check_condition(name: str, condition: object) -> None:
     check_text(f"on={{{name!r}: ...}}", condition, "b.id = a.id", "combine conditions with AND, and columns with &")
 
 
-def _check_on(read: Where, asked: Asked, query: Query) -> None:
+def _check_on(read: Where, criteria: Criteria, query: Query) -> None:
     """Check that what `where` asks says nothing of streams whose partners are described apart.
 
     Raises:
         DefinitionError: If it does: in SQL that would be a condition on results.
     """
     for named, partners in zip(read.reads, read.partners, strict=True):
-        for name in (query.streams[at].name for at in sorted(named) if at in asked.on and not partners):
+        for name in (query.streams[at].name for at in sorted(named) if at in criteria.on and not partners):
             raise DefinitionError(
                 f"WHERE names '{name}', whose matches are described apart: put all conditions on it after ON, or into "
                 f"on={{'{name}': ...}}."

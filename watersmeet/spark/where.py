@@ -95,7 +95,7 @@ class Where:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Criteria:
     """What a join asks of combinations, as the user wrote it.
 
     Attributes:
@@ -118,7 +118,7 @@ class Asked:
 
 def read_where(
     spark: SparkSession,
-    asked: Asked,
+    criteria: Criteria,
     streams: Sequence[StreamSpec],
     kinds: Sequence[T.StructType],
     predicates: Sequence[PythonPredicate],
@@ -130,7 +130,7 @@ def read_where(
 
     Args:
         spark: The session, whose parser, settings and functions give the text its meaning.
-        asked: The conditions.
+        criteria: The conditions.
         streams: The join's streams.
         kinds: Their columns in Spark's terms.
         predicates: The Python predicates it may call.
@@ -141,7 +141,7 @@ def read_where(
     Raises:
         SqlError: If it is no condition, or one that must not be; the place is underlined.
     """
-    parts = asked.parts
+    parts = criteria.parts
     if not parts:
         return Where(computed=((),) * len(streams), tests=((),) * len(streams))
     for text in (part for part, _ in parts if isinstance(part, str)):
