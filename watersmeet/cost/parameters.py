@@ -207,7 +207,7 @@ def measured(state: StateView, master: int | None = None) -> Parameters:
         windows=tuple(_seconds(stream.window) for stream in state.streams),
         orders=tuple(tuple(at for at in range(len(rows)) if at != origin) for origin in range(len(rows))),
         selectivities=((1.0,) * (len(rows) - 1),) * len(rows),
-        kept=tuple(_kept(state, at, held) if begun else RATE * UNLIMITED for at, held in enumerate(rows)),
+        kept=tuple(_rows_kept(state, at, held) if begun else RATE * UNLIMITED for at, held in enumerate(rows)),
         spans=tuple(_seconds(stream.span) for stream in state.streams),
         pair_seconds=_pair_seconds(state),
         row_seconds=0.0 if machine.shared else ROW_SECONDS if machine.row_seconds is None else machine.row_seconds,
@@ -231,7 +231,7 @@ def _rate(stream: StreamView, now: int | None) -> float:
     return 0.0 if silent else stream.rate or float(stream.rows)
 
 
-def _kept(state: StateView, stream: int, rows: float) -> float:
+def _rows_kept(state: StateView, stream: int, rows: float) -> float:
     """Return how many tuples there are of a stream: of a table that is read for each batch, those that probes met."""
     if rows or not state.streams[stream].table:
         return float(rows)

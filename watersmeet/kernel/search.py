@@ -48,7 +48,7 @@ class Search:
     ) -> Iterator[Partials]:
         """Yield what the partial results of a block may become; see `Hops.hop`."""
         for probe in self.probes(self.sought(block, step), node):
-            yield from self._found(probe, tails)
+            yield from self._matches(probe, tails)
 
     def sought(self, block: Partials, step: Step) -> Sought:
         """Return what a block looks for in the stream of its next hop."""
@@ -85,7 +85,7 @@ class Search:
         pieces = self.reader.pieces(block, columns) if bounds else ()
         return together([ranges(self.duck, self.reader.read(p, columns), bounds, len(p)) for _, p in pieces])
 
-    def _found(self, probe: Probe, tails: Tails | None) -> Iterator[Partials]:
+    def _matches(self, probe: Probe, tails: Tails | None) -> Iterator[Partials]:
         """Yield the candidates of one probe, or of its tails."""
         times = admitted_times(probe)
         by_time = time_path(probe.rows, *times)
