@@ -40,11 +40,11 @@ from watersmeet.runtime.protocol import (
 from watersmeet.runtime.timing import freshness, latency, timed
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spilling.base import Plan, Spilling
-from watersmeet.state import manifest as manifests
 from watersmeet.state import rounds
 from watersmeet.state.choice import Choice
 from watersmeet.state.chunk import WHOLE, Chunk, Place
 from watersmeet.state.delivery import Delivery
+from watersmeet.state.generations import Fence
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.rounds import Round
 from watersmeet.state.store import Store
@@ -139,9 +139,10 @@ def test_only_the_first_batch_sweeps_and_withdraws_and_files_live_for_one_more_b
 
 def test_a_batch_that_has_its_manifest_is_done_at_once_and_the_next_one_withdraws() -> None:
     tree = alone()
-    found = Manifest(7, tree.start().streams, {"c": chunk("c", 0, 5)}, digest="seven", offered=7)
-    protocol = Protocol(tree, found)
-    assert protocol.handle(Offered(7)) == [Sweep(frozenset({"chunks/c"}) | manifests.chain(7))]
+    known = {"digest": "seven", "offered": 7, "chain": ("six", "seven")}
+    found = Manifest(7, tree.start().streams, {"c": chunk("c", 0, 5)}, **known)
+    protocol = Protocol(tree, found, generation=3)
+    assert protocol.handle(Offered(7)) == [Sweep(frozenset({"chunks/c", "six", "seven", Fence(3, 8).path}))]
     assert protocol.state is found and protocol.history == []
     asked = through(protocol, 8, report())
     assert kinds(asked) == [Run, Withdraw, Publish, Commit] and asked[1] == Withdraw(8)
@@ -277,11 +278,12 @@ class Once(Always):
 
 def test_a_start_after_the_final_round_sweeps_and_refuses_rows_but_not_a_batch_without_any() -> None:
     tree = alone()
-    closed = Manifest(7, tree.start().streams, digest="seven", offered=6, final=True, deliveries=FILES)
+    last = Manifest(7, tree.start().streams, digest="seven", offered=6, chain=("seven",))
+    closed = replace(last, final=True, deliveries=FILES)
     protocol = Protocol(tree, closed)
     with pytest.raises(StateError, match="The checkpoint at nowhere was closed for good"):
         protocol.handle(Offered(7))
-    needed = manifests.chain(7)
+    needed = frozenset({"seven"})
     assert protocol.handle(Lulled(final=True)) == [Deliver(7, FILES), Sweep(needed)]
     protocol.handle(Delivered(7))
     assert protocol.handle(Offered(6)) == [], "Spark's own commit was lost: this batch is in"

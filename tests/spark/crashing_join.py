@@ -1,15 +1,20 @@
 """A join as a program of its own, to be killed: reads a case, writes one output per format, says each step it takes.
 
-Run as `python -m tests.spark.crashing_join FOLDER SPEC`, where SPEC is JSON: formats, nodes (0 for Central, -1 for
-what dice choose before each batch, -2 for Auto), exchange, master, die ([step, how often it is seen before the program
-exits there] or null), expires (seconds until a lease may be taken over), skew (seconds that the clock is wrong by),
-full (how many files may be written until the disk is full), at (the URL of a folder for the checkpoints and outputs, by
-default the same folder), settings (more of Spark's), spill (what the hot state may take, with which policy, or null).
+Run as `python -m tests.spark.crashing_join FOLDER SPEC`, where SPEC is JSON: formats, nodes (0 for Central, -1 for what
+dice choose before each batch, -2 for Auto), exchange, master, die ([step, how often it is seen before the program exits
+there] or null), pause (the same, but it is suspended there), expires (seconds until a lease may be taken over), skew
+(seconds that the clock is wrong by), full (how many files may be written until the disk is full), at (the URL of a
+folder for the checkpoints and outputs, by default the same folder), settings (more of Spark's), spill (what the hot
+state may take, with which policy, or null).
+
+The steps are those of `BatchRunner.after`, and `publishing`: the lease was looked at, and a manifest is about to be
+written.
 """
 
 import errno
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +30,7 @@ from tests.spark.harness import Case, cuts, frames, join_of
 from watersmeet.spark import lease
 from watersmeet.spark.batch import BatchRunner
 from watersmeet.spark.running import JoinQuery
+from watersmeet.state import manifest as manifests
 from watersmeet.state.store import Store
 from watersmeet.testing.oracle import Count, Sliding, Stream
 
@@ -63,6 +69,11 @@ def leave(step: str) -> None:
     os._exit(9)
 
 
+def pause(step: str) -> None:
+    """Suspend the program until it is told to go on."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 class Steps:
     """Says each step of the batch protocol, and stops at the one asked for."""
 
@@ -86,6 +97,15 @@ class Steps:
             claim(runner)
 
         return watched
+
+    def before(self, step: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what acts as `act` does, after a step."""
+
+        def acted(*arguments: Any) -> Any:
+            self(step)
+            return act(*arguments)
+
+        return acted
 
 
 def arrange(spec: dict[str, Any]) -> None:
@@ -120,7 +140,9 @@ def main(folder: Path, spec: dict[str, Any]) -> None:
 def run(folder: Path, spec: dict[str, Any]) -> None:
     """Run the join to its end, or to where it is to die."""
     arrange(spec)
-    BatchRunner.open = Steps(spec.get("die")).watching(BatchRunner.open)  # type: ignore[method-assign,assignment]
+    steps = Steps(spec["pause"], pause) if "pause" in spec else Steps(spec.get("die"))
+    BatchRunner.open = steps.watching(BatchRunner.open)  # type: ignore[method-assign,assignment]
+    manifests.publish = steps.before("publishing", manifests.publish)
     spark = session(spec.get("master", "local[2]"), folder, settings=spec.get("settings", {}))
     queries = started(spark, folder, spec)
     print("started", flush=True)

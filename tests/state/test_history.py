@@ -16,7 +16,7 @@ def diary(store: Store, batches: int) -> None:
         history.keep(store, batch, told)
         published = manifests.publish(store, last.follow(progress={"batchId": batch}), last)
         assert published is not None
-        store.remove(manifests.superseded(batch) | history.kept(last.batch) - history.kept(batch))
+        store.remove({*last.chain} - {*published.chain} | history.kept(last.batch) - history.kept(batch))
         last, told = published, [*told, published.progress]
 
 

@@ -155,14 +155,11 @@ def test_newest(tmp_path: Path) -> None:
 
 def test_a_snapshot_makes_the_manifests_before_it_needless(tmp_path: Path) -> None:
     store, last = Store(str(tmp_path)), SNAPSHOT_EVERY + 2
-    wanted = chain(store, last + 1)[-1]
-    assert manifests.superseded(SNAPSHOT_EVERY - 1) == frozenset()
-    store.remove(manifests.superseded(SNAPSHOT_EVERY))
-    kept = frozenset(store.names("manifests"))
-    assert kept == manifests.chain(last) == frozenset(map(manifests.path_of, (last - 2, last - 1, last)))
-    found = manifests.load(store, last)
-    assert found == wanted
-    assert manifests.chain(-1) == frozenset()
+    made = chain(store, last + 1)
+    assert made[SNAPSHOT_EVERY - 1].chain == tuple(map(manifests.path_of, range(SNAPSHOT_EVERY)))
+    assert made[-1].chain == tuple(map(manifests.path_of, (last - 2, last - 1, last)))
+    store.remove(name for name in store.names("manifests") if name not in made[-1].chain)
+    assert manifests.load(store, last) == made[-1]
 
 
 def test_a_chunk_travels_whole() -> None:

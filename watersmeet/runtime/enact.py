@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 
 from watersmeet.engine.fuse import RESULTS
+from watersmeet.errors import StateError
 from watersmeet.runtime.protocol import (
     Action,
     Commit,
@@ -22,16 +23,17 @@ from watersmeet.runtime.protocol import (
     Retract,
     Run,
     Sweep,
+    TakeOver,
     Warn,
     Withdraw,
 )
-from watersmeet.state import history, rounds
+from watersmeet.state import generations, history, rounds
 from watersmeet.state import manifest as manifests
 from watersmeet.state.chunk import CHUNKS
 from watersmeet.state.promised import MARKS
 from watersmeet.state.store import Store
 
-FOLDERS = (CHUNKS, MARKS, RESULTS, "sides", manifests.FOLDER, history.FOLDER, rounds.FOLDER)
+FOLDERS = (CHUNKS, MARKS, RESULTS, "sides", manifests.FOLDER, history.FOLDER, rounds.FOLDER, generations.FENCES)
 """The folders of a store that a run may leave files in which nobody needs."""
 
 
@@ -51,6 +53,8 @@ class Runtime(ABC):
     def enact(self, action: Action) -> Event | None:
         """Do what an action says; return the event that it leads to."""
         match action:
+            case TakeOver():
+                self.take_over(action)
             case Intend():
                 self.intend(action)
             case Run():
@@ -82,24 +86,54 @@ class Runtime(ABC):
     def publish(self, action: Publish) -> Published:
         """Hand the results of a batch over."""
 
+    # -- whose the store is
+
+    def check_lease(self) -> None:
+        """Raise a StateError if the store is no longer this run's; one that shares it with no other keeps it."""
+        return None
+
+    def take_over(self, action: TakeOver) -> None:
+        """Fence off the runs before; an intent of theirs is written anew, before the fence makes it void."""
+        if action.round is not None:
+            rounds.intend(self.store, action.round, action.fence.generation)
+        action.fence.publish(self.store)
+        self.check_lease()
+
+    # -- what concerns the store
+
     def commit(self, action: Commit) -> manifests.Manifest | None:
-        """Write a manifest; return None, changing nothing, if its batch has one."""
+        """Write a manifest; return None, changing nothing, if its batch has one or the store is another run's.
+
+        Raises:
+            StateError: If the store became another run's meanwhile. [!] Whether the manifest counts is then for that
+                run to say: nothing may be delivered, and nothing taken back.
+        """
+        try:
+            self.check_lease()
+        except StateError:
+            return None
         history.keep(self.store, action.manifest.batch, action.told)
         self.store.sync(action.manifest.files - action.before.files)
-        return manifests.publish(self.store, action.manifest, action.before)
+        manifest = manifests.publish(self.store, action.manifest, action.before, action.generation)
+        self.check_lease()
+        return manifest
+
+    def intend(self, action: Intend) -> None:
+        """Write down what a round is about to do."""
+        self.check_lease()
+        rounds.intend(self.store, action.round, action.generation)
+
+    def sweep(self, action: Sweep) -> None:
+        """Remove what earlier runs left."""
+        names = [name for folder in FOLDERS for name in self.store.names(folder) if name not in action.needed]
+        self.check_lease()  # [!] after the look: a later run's files are not among these
+        self.store.remove(names)
+
+    # -- what concerns the sink
 
     def deliver(self, action: Deliver) -> None:
         """Let files appear; who publishes without deliveries has none."""
         return None
-
-    def intend(self, action: Intend) -> None:
-        """Write down what a round is about to do."""
-        rounds.intend(self.store, action.round)
-
-    def sweep(self, action: Sweep) -> None:
-        """Remove what earlier runs left."""
-        for folder in FOLDERS:
-            self.store.remove(name for name in self.store.names(folder) if name not in action.needed)
 
     def withdraw(self, action: Withdraw) -> None:
         """Remove from the sink what earlier runs left; where nobody else writes to it there is nothing."""

@@ -13,6 +13,8 @@ be taken back: batches that bring rows are refused from then on.
 Files for output folders are made ready before the manifest, which names them, and appear after it. A replay after a
 crash finds either no manifest of its batch, and does everything again (chunk names are new, no file has appeared), or
 the manifest: then it delivers what is left of the files that it names, and returns.
+
+Each start fences off the runs before it, which may only be suspended: see `watersmeet.state.generations`.
 """
 
 from collections.abc import Mapping
@@ -27,9 +29,9 @@ from watersmeet.runtime.timing import late_or_not, latency, timed
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spilling import Spilling
 from watersmeet.state import history, rounds
-from watersmeet.state import manifest as manifests
 from watersmeet.state.choice import Choice
 from watersmeet.state.delivery import Delivery
+from watersmeet.state.generations import Fence
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.rounds import Round
 
@@ -131,6 +133,19 @@ Event = Opened | Offered | Lulled | Ran | Published | Committed | Delivered
 
 
 @dataclass(frozen=True, slots=True)
+class TakeOver:
+    """Void what earlier runs publish from now on, before anything else is changed.
+
+    Attributes:
+        fence: From which batch on.
+        round: A round that was begun, which stays what it is.
+    """
+
+    fence: Fence
+    round: Round | None
+
+
+@dataclass(frozen=True, slots=True)
 class Sweep:
     """Remove what earlier runs left in the store, but for the files that are needed."""
 
@@ -149,6 +164,7 @@ class Intend:
     """Write down what a round is about to do, before it does anything."""
 
     round: Round
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +212,13 @@ class Commit:
         manifest: The state after the batch.
         before: The state that it builds on.
         told: The progress of the batches before it.
+        generation: The number of the lease under which it is written.
     """
 
     manifest: Manifest
     before: Manifest
     told: tuple[Mapping[str, Any], ...]
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +243,7 @@ class Warn:
     says: str
 
 
-Action = Sweep | Remove | Intend | Run | Withdraw | Publish | Commit | Deliver | Retract | Warn
+Action = TakeOver | Sweep | Remove | Intend | Run | Withdraw | Publish | Commit | Deliver | Retract | Warn
 
 # -- the machine
 
@@ -256,6 +274,7 @@ class Protocol:
         begun: A round that was begun and cut; it comes before anything else.
         name: What the user calls the query, for `progress`; None if it has no name.
         late_share: The share of a stream's rows from which on late ones are warned of.
+        generation: The number of the lease that it runs under; 0 without one.
     """
 
     tree: JoinTree
@@ -268,6 +287,7 @@ class Protocol:
     begun: Round | None = None
     name: str | None = None
     late_share: float = LATE_SHARE
+    generation: int = 0
     _withdrawn: bool = False
     _delivered: int = -1
     _garbage: frozenset[str] = frozenset()
@@ -283,7 +303,7 @@ class Protocol:
         """
         match event:
             case Opened():
-                return self._undelivered()
+                return [*self._take_over(), *self._undelivered()]
             case Offered():
                 return self._offered(event)
             case Lulled():
@@ -297,6 +317,15 @@ class Protocol:
             case Delivered():
                 self._delivered = event.batch
                 return []
+
+    @property
+    def _fence(self) -> Fence:
+        """The fence of this start, as long as it has committed nothing."""
+        return Fence(self.generation, self.state.batch + 1)
+
+    def _take_over(self) -> list[Action]:
+        """Return how to fence off the runs before; without a lease there are none."""
+        return [TakeOver(self._fence, self.begun)] if self.generation else []
 
     def _offered(self, offer: Offered) -> list[Action]:
         if self.begun is not None:
@@ -319,7 +348,8 @@ class Protocol:
         decided = self.tree.decided(self.state, round.choices)
         plans = self.tree.plan(decided, None, round=True, final=round.final)
         self._doing = _Doing(round.batch, lull, plans)
-        return [*clear, Intend(round), Run(plans)]  # [!] again, if it was begun: writing it down may have failed
+        # [!] Written down again, if it was begun: that may have failed.
+        return [*clear, Intend(round, self.generation), Run(plans)]
 
     def _round(self, lull: Lulled) -> Round | None:
         """Return the round that is worth while now, if any; the final one comes when nothing is owed."""
@@ -340,8 +370,10 @@ class Protocol:
             return [*left, Remove(garbage)] if garbage else left
         self.fresh = False
         live = self.state
-        needed = live.files | manifests.chain(live.batch) | history.kept(live.batch)
-        return [*left, Sweep(needed if self.begun is None else needed | {rounds.path_of(self.begun.batch)})]
+        needed = live.files | {*live.chain} | history.kept(live.batch)
+        needed |= {self._fence.path} if self.generation else frozenset()
+        needed |= {rounds.path_of(self.begun.batch, self.generation)} if self.begun is not None else frozenset()
+        return [*left, Sweep(needed)]
 
     @property
     def undelivered(self) -> bool:
@@ -393,7 +425,7 @@ class Protocol:
         }
         manifest = replace(after, progress=progress, deliveries=published.deliveries)
         warnings = [Warn(says) for says in (*late, *(notice.says for notice in new))]
-        return [*warnings, Commit(manifest, self.state, tuple(self.history))]
+        return [*warnings, Commit(manifest, self.state, tuple(self.history), self.generation)]
 
     @property
     def _hinted(self) -> set[str]:
@@ -406,9 +438,9 @@ class Protocol:
         if after is None:
             return [Retract(batch)]
         # Still needed if Spark's own commit gets lost; gone once the next batch starts.
-        self._garbage = before.files - after.files | manifests.superseded(batch)
+        self._garbage = before.files - after.files | {*before.chain} - {*after.chain}
         self._garbage |= history.kept(before.batch) - history.kept(batch)
-        self._garbage |= {rounds.path_of(batch)} if isinstance(doing.event, Lulled) else frozenset()
+        self._garbage |= {rounds.path_of(batch, self.generation)} if isinstance(doing.event, Lulled) else frozenset()
         written = (job.kept for job in ran.jobs.values()) if ran is not None else ()
         self._garbage |= frozenset[str]().union(*written) - after.files
         self.state = after

@@ -25,7 +25,6 @@ from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.protocol import (
     Commit,
     Deliver,
-    Intend,
     Lulled,
     Offered,
     Opened,
@@ -35,7 +34,6 @@ from watersmeet.runtime.protocol import (
     Ran,
     Retract,
     Run,
-    Sweep,
     Warn,
     Withdraw,
 )
@@ -166,6 +164,7 @@ class BatchRunner(Runtime):
         decides = self.spilling or Paying()
         self.protocol = Protocol(self.tree, state, told, self.exchange, self.due, spilling=decides)
         self.protocol.name, self.protocol.late_share = self.name, self.late_share
+        self.protocol.generation = self.checkpoint.lease.number
         self.protocol.begun = rounds.intended(self.store, state.batch + 1)
         # [!] What Spark has begun may have reached the sink, under the number that a round would take.
         self.cut = self.protocol.begun is None and self.checkpoint.offsets.of(state.offered + 1) is not None
@@ -353,7 +352,7 @@ class BatchRunner(Runtime):
         if isinstance(error, WatersmeetError):
             return error
         try:
-            self.checkpoint.lease.check()
+            self.check_lease()
         except StateError as lost:
             return lost
         except OSError:  # where not even the lease can be looked at, the error itself says why
@@ -369,15 +368,9 @@ class BatchRunner(Runtime):
 
     # -- asked for by the protocol
 
-    def intend(self, action: Intend) -> None:
-        """Write down what a round is about to do, unless another run has the store by now."""
+    def check_lease(self) -> None:
+        """See Runtime."""
         self.checkpoint.lease.check()
-        super().intend(action)
-
-    def sweep(self, action: Sweep) -> None:
-        """Remove what earlier runs left, unless another run has the store by now."""
-        self.checkpoint.lease.check()
-        super().sweep(action)
 
     def run(self, action: Run) -> Ran:
         """Run the jobs of a batch on Spark."""
@@ -394,12 +387,11 @@ class BatchRunner(Runtime):
 
     def withdraw(self, action: Withdraw) -> None:
         """Remove from sink and side outputs what earlier runs left."""
-        self.checkpoint.lease.check()
-        self.outputs.withdraw(action.first)
+        self.outputs.withdraw(action.first, self.check_lease)
 
     def publish(self, action: Publish) -> Published:
         """Write results to the sink, or make them ready, as are rows for the side outputs."""
-        self.checkpoint.lease.check()
+        self.check_lease()
         self.cut = self.protocol.begun is None
         jobs, place = self._jobs(), self.checkpoint.place
         read = partial(jobs.read, self.frames, action.files, action.batch)
@@ -418,7 +410,7 @@ class BatchRunner(Runtime):
 
     def commit(self, action: Commit) -> Manifest | None:
         """Write the manifest, if the store is still this run's."""
-        published = super().commit(action) if self.checkpoint.lease.held() else None
+        published = super().commit(action)
         if published is not None:
             decision = published.progress.get("spilling", {}).get("decision")
             if decision is not None:
@@ -433,7 +425,7 @@ class BatchRunner(Runtime):
             StateError: That it is so.
         """
         self.outputs.retract(action.batch)
-        self.checkpoint.lease.check()
+        self.check_lease()
         raise StateError(f"Another run has committed batch {action.batch} at {self.store.root}; stop that one.")
 
     def warn(self, action: Warn) -> None:

@@ -1,7 +1,7 @@
 """Delta as a sink: each batch is one transaction, which Delta knows by the checkpoint's name and the batch's number."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,7 +51,7 @@ class DeltaSink(Sink):
         writer.partitionBy(*self.partition_by).save(self.path)
         return ()
 
-    def restarted(self, batch: int) -> None:
+    def restarted(self, batch: int, check: Callable[[], None]) -> None:
         """Refuse a table that is ahead of the checkpoint: Delta would pass over new results under old numbers.
 
         Raises:

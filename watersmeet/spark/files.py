@@ -3,7 +3,7 @@
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -101,18 +101,27 @@ class Folder:
 
     # -- after a restart, or a loss of the checkpoint
 
-    def withdraw(self, first: int) -> None:
+    def withdraw(self, first: int, check: Callable[[], None]) -> None:
         """Remove whatever earlier runs left behind of a batch and of those after it.
 
         Files that are made ready count, and where an older copy of the checkpoint was restored, those that had appeared
         since it was made: they will be written again.
+
+        Args:
+            first: The batch.
+            check: Raises if another run has taken over, whose files must stay.
         """
         system, base = _opened(self.place)
-        for path in list(_files(system, base)):
-            batch = self._batch_of(PurePosixPath(path).name)
-            if (batch is not None and batch >= first) or f"/{STAGING}/{self.owner}-" in path:
-                with suppress(FileNotFoundError):
-                    system.delete_file(path)
+        paths = [path for path in _files(system, base) if self._is_left(path, first)]
+        check()  # [!] after the look: a later run's files are not among these
+        for path in paths:
+            with suppress(FileNotFoundError):
+                system.delete_file(path)
+
+    def _is_left(self, path: str, first: int) -> bool:
+        """Tell whether a file holds, or was to hold, results of a batch from the first on."""
+        batch = self._batch_of(PurePosixPath(path).name)
+        return (batch is not None and batch >= first) or f"/{STAGING}/{self.owner}-" in path
 
     def retract(self, batch: int) -> None:
         """Remove what this very run has made ready here of a batch, which another run has done meanwhile."""

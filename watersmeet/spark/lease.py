@@ -15,6 +15,7 @@ from typing import Any
 
 from watersmeet.errors import StateError
 from watersmeet.state.claim import one_folder
+from watersmeet.state.generations import last_fence
 from watersmeet.state.leases import ENDINGS, FOLDER, highest, number_of, path_of
 from watersmeet.state.leases import EXPIRES as EXPIRES
 from watersmeet.state.leases import holder as holder_of
@@ -134,7 +135,8 @@ def take(store: Store) -> Lease:
                 f"The checkpoint at {store.root} is in use by {_said(store, number)}; stop that query first, or use "
                 "another checkpointLocation."
             )
-        lease = Lease(store, number + 1)
+        # [!] What fences are counted by never begins anew, also where the files of leases were removed.
+        lease = Lease(store, max(number, last_fence(store).generation) + 1)
         if lease.take():
             return lease
     raise StateError(

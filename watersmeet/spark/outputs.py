@@ -1,7 +1,7 @@
 """Where a batch's rows go: results to the sink, rows that are not joined to side outputs."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -86,11 +86,11 @@ class Outputs:
                 return folder.inside(name) if name else folder
         return Folder(Place(*delivery.folder), delivery.output)
 
-    def withdraw(self, first: int) -> None:
-        """Remove what earlier runs left of a batch and of those after it."""
-        self.sink.restarted(first)
+    def withdraw(self, first: int, check: Callable[[], None]) -> None:
+        """Remove what earlier runs left of a batch and of those after it; see `Folder.withdraw`."""
+        self.sink.restarted(first, check)
         for folder in self.sides.values():
-            folder.withdraw(first)
+            folder.withdraw(first, check)
 
     def retract(self, batch: int) -> None:
         """Remove what this run has made ready of a batch which another has done."""

@@ -77,8 +77,13 @@ class Sink(ABC):
         """Called when what was made ready has appeared; called again after a crash."""
         return None
 
-    def restarted(self, batch: int) -> None:
-        """Called before the first batch of a run; a checkpoint that was restored may have written it and more."""
+    def restarted(self, batch: int, check: Callable[[], None]) -> None:
+        """Called before the first batch of a run; a checkpoint that was restored may have written it and more.
+
+        Args:
+            batch: The batch.
+            check: Raises if another run has taken over, whose results must stay.
+        """
         return None
 
     def retract(self, batch: int) -> None:
@@ -156,9 +161,9 @@ class FileSink(Sink):
         local = self.folder.place.is_local and results.store.is_local
         return self.format == "parquet" and results.plain and local and not (self.partition_by or self.options)
 
-    def restarted(self, batch: int) -> None:
+    def restarted(self, batch: int, check: Callable[[], None]) -> None:
         """See Sink."""
-        self.folder.withdraw(batch)
+        self.folder.withdraw(batch, check)
 
     def retract(self, batch: int) -> None:
         """See Sink."""

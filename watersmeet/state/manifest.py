@@ -2,15 +2,16 @@
 
 Written once per batch, when its results are ready: files that it names are then delivered. Most manifests are deltas on
 the one before; every so often one is a snapshot, so that a commit does not grow with the number of chunks and a restart
-reads few files. Each holds a digest of the one before: files of different histories are never taken for one.
+reads few files. Each holds a digest of the one before: files of different histories are never taken for one. Which ones
+count, where several runs have written some: see `generations`.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from watersmeet.errors import AFRESH, StateError
+from watersmeet.state import generations
 from watersmeet.state.chunk import CHUNKS, Chunk
 from watersmeet.state.delivery import Delivery
 from watersmeet.state.learned import Learned
@@ -70,6 +71,7 @@ class Manifest:
         offered: The number by which its source knows the last batch that brought rows.
         deliveries: The files that appear in output folders once the manifest is written.
         final: Whether it is closed for good: no state is left, and no row is taken any more.
+        chain: The manifest files that it consists of, back to the last snapshot; empty as long as it has none.
         inner: The state of the joins that are streams of this one, by position; one file holds them all, so that
             they are committed together.
     """
@@ -90,6 +92,7 @@ class Manifest:
     offered: int = -1
     deliveries: tuple[Delivery, ...] = ()
     final: bool = False
+    chain: tuple[str, ...] = ()
 
     @property
     def files(self) -> frozenset[str]:
@@ -108,19 +111,14 @@ class Manifest:
         return replace(self, batch=self.batch + 1, digest="", **changes)
 
 
-def path_of(batch: int) -> str:
-    """Return where the manifest of a batch stands."""
-    return f"{FOLDER}/{batch:012d}.json"
+def path_of(batch: int, generation: int = 0) -> str:
+    """Return where the manifest of a batch stands that was written under a lease."""
+    return generations.path_of(FOLDER, batch, generation)
 
 
 def newest(store: Store) -> int | None:
-    """Return the last batch that has a manifest, or None.
-
-    The one place where a listing is believed: a run that starts must notice that state is further than Spark is.
-    """
-    found = (re.fullmatch(rf"{FOLDER}/(\d{{12}})\.json", name) for name in store.names(FOLDER))
-    batches = sorted((int(match[1]) for match in found if match), reverse=True)
-    return next((batch for batch in batches if store.read(path_of(batch)) != b""), None)  # empty: never published
+    """Return the last batch that has a manifest, or None."""
+    return _newest(store, generations.standing(store, FOLDER))
 
 
 def last(store: Store) -> Manifest | None:
@@ -129,28 +127,27 @@ def last(store: Store) -> Manifest | None:
     Raises:
         StateError: If it, or one that it builds on, is damaged or gone.
     """
-    batch = newest(store)
-    return None if batch is None else load(store, batch)
+    standing = generations.standing(store, FOLDER)  # [!] once: what is the newest may change meanwhile
+    batch = _newest(store, standing)
+    return None if batch is None else _load(store, standing, batch)
+
+
+def _newest(store: Store, standing: dict[int, str]) -> int | None:
+    """Return the last batch of those that have files; an empty one was never published."""
+    return next((batch for batch in reversed(standing) if store.read(standing[batch]) != b""), None)
 
 
 def _is_snapshot(batch: int) -> bool:
     return batch % SNAPSHOT_EVERY == 0
 
 
-def chain(batch: int) -> frozenset[str]:
-    """Return the files that the manifest of a batch consists of: itself and all back to the last snapshot."""
-    return frozenset(map(path_of, range(batch - batch % SNAPSHOT_EVERY, batch + 1))) if batch >= 0 else frozenset()
-
-
-def superseded(batch: int) -> frozenset[str]:
-    """Return the files that are needless once the manifest of a batch is written: those before a snapshot."""
-    return chain(batch - 1) if _is_snapshot(batch) else frozenset()
-
-
-def publish(store: Store, manifest: Manifest, before: Manifest) -> Manifest | None:
-    """Write a manifest and return it; None, and nothing is written, if there is one for its batch already."""
-    data = seal(_body(manifest, before) | _of_whole(manifest, before))
-    return replace(manifest, digest=digest(data)) if store.publish(path_of(manifest.batch), data) else None
+def publish(store: Store, manifest: Manifest, before: Manifest, generation: int = 0) -> Manifest | None:
+    """Write a manifest and return it; None, and nothing is written, if this generation has one for its batch."""
+    data, path = seal(_body(manifest, before) | _of_whole(manifest, before)), path_of(manifest.batch, generation)
+    if not store.publish(path, data):
+        return None
+    chain = (path,) if _is_snapshot(manifest.batch) else (*before.chain, path)
+    return replace(manifest, digest=digest(data), chain=chain)
 
 
 def _of_whole(manifest: Manifest, before: Manifest) -> dict[str, Any]:
@@ -201,35 +198,43 @@ def load(store: Store, batch: int) -> Manifest | None:
     Raises:
         StateError: If it, or one that it builds on, is damaged or gone.
     """
-    last = _read(store, batch)
+    return _load(store, generations.standing(store, FOLDER), batch)
+
+
+def _load(store: Store, standing: Mapping[int, str], batch: int) -> Manifest | None:
+    """See `load`; of the manifests that count."""
+    last = _read(store, standing, batch)
     if last is None:
         return None
     files = [last]
     while "chunks" not in files[-1].body:
-        files.append(_read_before(store, files[-1], batch))
+        files.append(_read_before(store, standing, files[-1], batch))
     manifest: Manifest | None = None
     for file in reversed(files):
         manifest = replace(_manifest(file.body, manifest), input=file.body["input"], digest=file.digest)
     deliveries = tuple(map(Delivery.from_json, last.body["deliveries"]))
-    return manifest and replace(manifest, deliveries=deliveries)
+    return manifest and replace(manifest, deliveries=deliveries, chain=tuple(file.path for file in reversed(files)))
 
 
 def told(store: Store, batch: int) -> list[Mapping[str, Any]]:
     """Return the progress of the batches since the last snapshot, up to one that was loaded."""
-    files = (_read(store, at) for at in range(batch - batch % SNAPSHOT_EVERY, batch + 1))
+    standing = generations.standing(store, FOLDER)
+    files = (_read(store, standing, at) for at in range(batch - batch % SNAPSHOT_EVERY, batch + 1))
     return [file.body["progress"] for file in files if file is not None and file.body["progress"]]
 
 
 class _File(NamedTuple):
-    """A manifest's file: what it holds, and its digest."""
+    """A manifest's file: where it stands, what it holds, and its digest."""
 
+    path: str
     body: dict[str, Any]
     digest: str
 
 
-def _read(store: Store, batch: int) -> _File | None:
-    data = store.read(path_of(batch))
-    if data is None:
+def _read(store: Store, standing: Mapping[int, str], batch: int) -> _File | None:
+    path = standing.get(batch)
+    data = None if path is None else store.read(path)
+    if path is None or data is None:
         return None
     body = unseal(data, f"The manifest of batch {batch} under {store.root}")
     if body["batch"] != batch:
@@ -237,13 +242,13 @@ def _read(store: Store, batch: int) -> _File | None:
             f"The manifest of batch {batch} under {store.root} belongs to batch {body['batch']}; restore it or "
             f"{AFRESH}."
         )
-    return _File(body, digest(data))
+    return _File(path, body, digest(data))
 
 
-def _read_before(store: Store, file: _File, last: int) -> _File:
+def _read_before(store: Store, standing: Mapping[int, str], file: _File, last: int) -> _File:
     """Return the file that another one builds on, on the way back from the last."""
     batch = file.body["batch"] - 1
-    found = _read(store, batch)
+    found = _read(store, standing, batch)
     if found is None:
         raise StateError(
             f"The manifest of batch {batch} under {store.root} is missing, and batch {last} builds on it; restore it "

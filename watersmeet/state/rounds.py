@@ -1,11 +1,13 @@
 """What a round is about to do, written down before it does anything: it is finished before any other batch.
 
-[!] A sink may have seen some of a round that was cut; whatever comes under its number next must be the same.
+[!] A sink may have seen some of a round that was cut; whatever comes under its number next must be the same. Which
+intent counts, where several runs have written some: see `generations`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from watersmeet.state import generations
 from watersmeet.state.choice import Choice
 from watersmeet.state.sealed import seal, unseal
 from watersmeet.state.store import Store
@@ -28,15 +30,16 @@ class Round:
     final: bool = False
 
 
-def path_of(batch: int) -> str:
-    """Return where the intent of a round lies."""
-    return f"{FOLDER}/{batch:012d}.json"
+def path_of(batch: int, generation: int = 0) -> str:
+    """Return where the intent of a round lies that was written under a lease."""
+    return generations.path_of(FOLDER, batch, generation)
 
 
-def intend(store: Store, round: Round) -> None:
+def intend(store: Store, round: Round, generation: int = 0) -> None:
     """Write down what a round is about to do."""
     choices = {path: choice.to_json() for path, choice in round.choices.items()}
-    store.publish(path_of(round.batch), seal({"batch": round.batch, "choices": choices, "final": round.final}))
+    body = {"batch": round.batch, "choices": choices, "final": round.final}
+    store.publish(path_of(round.batch, generation), seal(body))
 
 
 def intended(store: Store, batch: int) -> Round | None:
@@ -45,7 +48,8 @@ def intended(store: Store, batch: int) -> Round | None:
     Raises:
         StateError: If its file is damaged.
     """
-    data = store.read(path_of(batch))
+    path = generations.standing(store, FOLDER).get(batch)
+    data = store.read(path) if path else None
     if not data:
         return None
     body = unseal(data, f"What round {batch} under {store.root} pays")
