@@ -8,7 +8,7 @@ it must not fail.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -147,7 +147,7 @@ class Driver(TreeRun):
 
     drivers: Drivers = field(default_factory=lambda: Drivers(Random(), 1.0))
     folder: Folder = field(default_factory=lambda: Folder(Place("", ""), "path"))
-    rows: list[Mapping[str, Any]] = field(default_factory=list)
+    rows: Sequence[Mapping[str, Any]] = field(default_factory=list)
     number: int = 0
 
     @property
@@ -244,9 +244,7 @@ class Case:
         store = SharedStore(str(self.root / "store"), drivers=drivers)
         folder = Folder(Place(out, out), "path")
         rows = [given(self.shape, rows) for rows in self.batches]
-        return Driver(
-            queries.pop("j"), store, inner=queries, spilling=dice, drivers=drivers, folder=folder, rows=rows
-        )
+        return Driver(queries.pop("j"), store, inner=queries, spilling=dice, drivers=drivers, folder=folder, rows=rows)
 
     def begin(self) -> None:
         """Begin another driver."""

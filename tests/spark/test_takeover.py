@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.spark.harness import write
 pytestmark = pytest.mark.spark
 
 STEPS = ("publishing", "sink", "reports", "job", "manifest", "delivery")
-HOW = {"nodes": 2, "exchange": "driver", "formats": ["parquet"], "expires": 2.0}
+HOW: dict[str, Any] = {"nodes": 2, "exchange": "driver", "formats": ["parquet"], "expires": 2.0}
 
 
 def is_suspended(pid: int) -> bool:
