@@ -8,7 +8,7 @@ it must not fail.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -167,7 +167,7 @@ class Driver(TreeRun):
         self.number = max(leases.highest(self.store), last_fence(self.store).generation) + 1
         while not self.store.publish(leases.path_of(self.number), b"{}"):
             self.number += 1
-        self.folder = self.folder.written_by("owner", f"run{self.number}", durable=False)
+        self.folder = self.folder.written_by("owner", f"run{self.number}", self.store.durable)
         state = manifests.last(self.store)
         number = 0 if state is None else state.batch + 1
         tree = self._tree("j", STRATEGIES[number % 3], GIVEN)
@@ -176,14 +176,18 @@ class Driver(TreeRun):
         self.offer(protocol, Opened())
         return protocol
 
-    def work(self, protocol: Protocol, lulls: Callable[[], bool]) -> None:
-        """Run batches, and rounds among them; the first batch may be one that Spark does not know to be done."""
+    def work(self, protocol: Protocol, lulls: Callable[[], bool]) -> Iterator[int]:
+        """Run batches, and rounds after them; yield the batches that are done.
+
+        The first one may be one that Spark does not know to be done.
+        """
         if protocol.begun is not None:
             self._arrivals = {}
             self.offer(protocol, Lulled())
         for batch in range(max(0, protocol.state.offered), len(self.rows)):
             self._arrivals = self.rows[batch]
             self.offer(protocol, Offered(batch))
+            yield batch
             while lulls():
                 self._arrivals = {}
                 self.offer(protocol, Lulled(seconds=1.0))
@@ -239,9 +243,9 @@ class Case:
         for folder in ("store", "out"):
             (self.root / folder).mkdir()
 
-    def driver(self, drivers: Drivers, dice: Dice) -> Driver:
+    def driver(self, drivers: Drivers, dice: Dice, durable: bool = False) -> Driver:
         queries, out = self.setting.queries(), str(self.root / "out")
-        store = SharedStore(str(self.root / "store"), drivers=drivers)
+        store = SharedStore(str(self.root / "store"), durable, drivers=drivers)
         folder = Folder(Place(out, out), "path")
         rows = [given(self.shape, rows) for rows in self.batches]
         return Driver(queries.pop("j"), store, inner=queries, spilling=dice, drivers=drivers, folder=folder, rows=rows)
@@ -256,7 +260,8 @@ class Case:
 
     def run(self, driver: Driver) -> None:
         try:
-            driver.work(driver.start(), lambda: self.rng.random() < 0.4)
+            for _ in driver.work(driver.start(), lambda: self.rng.random() < 0.4):
+                pass
         except BaseException as error:
             if driver.is_last():
                 self.failures.append(error)
@@ -265,7 +270,8 @@ class Case:
         """Start the query once more, alone, and run it to its end."""
         driver = self.driver(Drivers(Random(0), calm=1.0), Dice(cool=0.0))
         protocol = driver.start()
-        driver.work(protocol, lambda: False)
+        for _ in driver.work(protocol, lambda: False):
+            pass
         driver.settle(protocol)
         return driver
 

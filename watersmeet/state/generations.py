@@ -7,8 +7,8 @@ written without a lease.
 
 [!] No step compares and sets at once. A publisher looks at the lease *after* its file is there, a start lists files
 *after* it took the lease: one of the two sees the other. Whoever sees a later lease delivers nothing and removes
-nothing, since the later run may or may not have counted its file. A start looks at the lease again after its fence, so
-a fence that comes too late belongs to a run that publishes nothing.
+nothing, since the later run may or may not have counted its file. A start looks at the
+lease again before it delivers or removes anything.
 """
 
 import re
