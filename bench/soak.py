@@ -1,7 +1,9 @@
 """Thousands of micro-batches in one process: what grows? Memory, files, descriptors, mappings, time a batch.
 
-`python bench/soak.py [--batches 5000] [--exchange driver]`: flat from batch 500 on means that a line fitted through the
-samples rises by at most 2 % in 1,000 batches.
+`python bench/soak.py [--batches 5000] [--exchange driver] [--all spill]`: flat from batch 500 on means that a line
+fitted through the samples rises by at most 2 % in 1,000 batches. With `--all` it is a join of a join and a stream, with
+keys that are remembered, a Python predicate, ids, near-misses, side outputs, files in folders, and either spilling or
+a left join and a table, which don't go together; at the end the results are compared with DuckDB's.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import duckdb
 import matplotlib
 
 matplotlib.use("Agg")
@@ -40,6 +44,10 @@ EVERY = 25
 """Batches between two samples."""
 ROWS = 20
 """Of each stream in a batch."""
+REPEATS = {"a": 97, "b": 97, "c": 89}
+"""After how many rows the values of a stream come again."""
+MOST = 1_000_000
+"""Of the rows of a stream that results are compared for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +67,81 @@ class Sample:
     checkpoint_kb: float
 
 
+def stream(spark: SparkSession, name: str, **more: Any) -> wm.Stream:
+    rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 1)
+    frame = rate.option("advanceMillisPerBatch", 1000).option("startTimestamp", 1_700_000_000_000).load()
+    frame = frame.selectExpr("value AS id", "timestamp AS ts", f"cast(value % {REPEATS[name]} AS double) AS x")
+    return wm.stream(name, frame, time="ts", window="10 seconds", delay="1 second", **more)
+
+
 def start(spark: SparkSession, folder: Path, exchange: str) -> JoinQuery:
-    streams = []
-    for name in "ab":
-        rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 1)
-        frame = rate.option("advanceMillisPerBatch", 1000).option("startTimestamp", 1_700_000_000_000).load()
-        frame = frame.selectExpr("value AS id", "timestamp AS ts", "cast(value % 97 AS double) AS x")
-        streams.append(wm.stream(name, frame, time="ts", window="10 seconds", delay="1 second"))
+    streams = [stream(spark, "a"), stream(spark, "b")]
     join = wm.join(*streams, where="abs(a.x - b.x) < 1", select="a.id AS a, b.id AS b", strategy=wm.PSP(nodes=2))
-    writer = join.writeStream.format("noop").option("checkpointLocation", str(folder)).option("exchange", exchange)
-    return writer.start()
+    writer = join.writeStream.format("noop").option("checkpointLocation", str(folder / "state"))
+    return writer.option("exchange", exchange).start()
+
+
+def start_all(spark: SparkSession, folder: Path, exchange: str, more: str) -> JoinQuery:
+    """Start a join that uses as many features as go together."""
+    zones = spark.range(97).selectExpr("cast(id AS double) AS x", "id AS number")
+    tables, where, options = [wm.table("zones", zones)], "ab.x = zones.x AND ", dict[str, Any](how={"c": "left"})
+    if more == "spill":
+        spill = wm.Spill(memory="20 KB", policy="synchronized", oldest="30 seconds")
+        tables, where, options = [], "", {"spill": spill}
+    inner = wm.join(
+        stream(spark, "a"),
+        stream(spark, "b"),
+        where="abs(a.x - b.x) < 1",
+        select="a.id AS a, b.id AS b, a.x AS x, a.ts AS at, _time AS ts",
+    )
+    join = wm.join(
+        wm.stream("ab", inner, time="ts", window="10 seconds"),
+        stream(spark, "c", constraints=[wm.key("id")]),
+        *tables,
+        where=f"{where}ab.x <= c.x AND near(ab.x, c.x)",
+        select="ab.a, ab.b, c.id AS c, cast(ab.x % 5 AS int) AS zone, _time, _id",
+        predicates={"near": lambda x, ys: ys < x + 2},
+        remember="10 minutes",
+        strategy=wm.PSP(nodes=2),
+        **options,
+    )
+    writer = join.writeStream.format("parquet").partitionBy("zone").option("checkpointLocation", str(folder / "state"))
+    for kind in ("late", "rejected", "denied"):
+        writer = writer.option(f"{kind}Path", str(folder / kind))
+    return writer.option("nearMisses", 3).option("exchange", exchange).start(str(folder / "out"))
+
+
+def compare(folder: Path, last: datetime, more: str) -> bool:
+    """Compare the results of times up to one with DuckDB's, and count ids that come twice."""
+    kind = "LEFT" if more == "left" else "INNER"
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for name, repeats in REPEATS.items():
+            connection.execute(
+                f"CREATE VIEW {name} AS SELECT i AS id, (i % {repeats})::DOUBLE AS x, "
+                f"make_timestamptz(1700000000000000 + 1000000 * (i // {ROWS})) AS ts FROM range({MOST}) r(i)"
+            )
+        connection.execute(
+            "CREATE VIEW ab AS SELECT a.id AS a, b.id AS b, a.x, greatest(a.ts, b.ts) AS ts FROM a JOIN b "
+            "ON a.x = b.x AND abs(epoch_us(a.ts) - epoch_us(b.ts)) < 10000000"
+        )
+        connection.execute(
+            "CREATE VIEW wanted AS SELECT a, b, c.id AS c, greatest(ab.ts, c.ts) AS _time "
+            f"FROM ab {kind} JOIN c "
+            "ON ab.x <= c.x AND c.x < ab.x + 2 AND abs(epoch_us(ab.ts) - epoch_us(c.ts)) < 10000000"
+        )
+        connection.execute(f"CREATE VIEW results AS FROM read_parquet('{folder}/out/*/*.parquet')")
+        until = f"_time < '{last.isoformat()}'"
+        one, other = (f"SELECT a, b, c, _time FROM {name} WHERE {until}" for name in ("wanted", "results"))
+        counts = {
+            "wanted": f"SELECT count(*) FROM ({one})",
+            "lost": f"SELECT count(*) FROM ({one} EXCEPT ALL {other})",
+            "too many": f"SELECT count(*) FROM ({other} EXCEPT ALL {one})",
+            "ids twice": "SELECT count(*) - count(DISTINCT _id) FROM results",
+        }
+        figures = {name: connection.sql(query).fetchall()[0][0] for name, query in counts.items()}
+    console.print(f"results up to {last}: {figures}")
+    return figures["wanted"] > 0 and not any(figures[name] for name in ("lost", "too many", "ids twice"))
 
 
 def sample(batch: int, folder: Path, took: float, heap: float) -> Sample:
@@ -177,18 +250,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=5000)
     parser.add_argument("--exchange", default="driver")
+    parser.add_argument("--all", choices=["spill", "left"], help="use as many features as go together")
     options = parser.parse_args()
     # The heap has one size from the start: what grows then is more than room that was not used yet.
     spark = session({"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-Xms1g -XX:+AlwaysPreTouch"})
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as name:
         folder = Path(name)
-        query = start(spark, folder, options.exchange)
+        how = (spark, folder, options.exchange)
+        query = start_all(*how, options.all) if options.all else start(*how)
         samples = watch(spark, query, folder, options.batches)
         if not query.isActive:
             query.awaitTermination()
-        query.stop()
-        report(samples, options.exchange)
+        query.stop(settle=True)
+        report(samples, "-".join(filter(None, [options.exchange, options.all])))
+        last = datetime.fromisoformat(query.progress[-1]["watermark"]) - timedelta(seconds=60)
+        exact = not options.all or compare(folder, last, options.all)
     spark.stop()
+    if not exact:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,9 @@ from watersmeet.spark.files import Folder
 from watersmeet.spark.paths import Place
 from watersmeet.state import leases, rounds
 from watersmeet.state import manifest as manifests
+from watersmeet.state.choice import Choice
 from watersmeet.state.generations import Fence, last_fence
+from watersmeet.state.rounds import Round
 from watersmeet.state.store import Store
 from watersmeet.testing.dice import Dice
 
@@ -325,3 +327,19 @@ def test_what_a_suspended_driver_publishes_behind_a_fence_does_not_count(tmp_pat
     state = manifests.last(store)
     assert state is not None and state.offered == BATCHES - 1
     assert late.chain[-1] not in store.names(manifests.FOLDER), "what did not count is swept"
+
+
+def test_a_round_that_was_begun_stays_begun_and_one_that_is_intended_too_late_does_not_count(tmp_path: Path) -> None:
+    """[!] A sink may have seen some of the one, and a batch of another driver under the number of the other."""
+    case = Case(ONE, tmp_path, 0)
+    alone = Drivers(Random(0), calm=1.0)
+    first, second, third = (case.driver(alone, Dice(cool=0.0)) for _ in range(3))
+    first.start()
+    store = Store(str(tmp_path / "store"))
+    begun = Round(0, {"j": Choice()})
+    rounds.intend(store, begun, first.number)
+    assert second.start().begun == begun, "it is found"
+    assert third.start().begun == begun, "and still is, though the second fence has made the first one's file void"
+    store.remove([rounds.path_of(0, third.number)])
+    rounds.intend(store, begun, second.number)
+    assert rounds.intended(store, 0) is None, "the third driver may run a batch under that number"
