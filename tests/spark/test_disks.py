@@ -83,6 +83,34 @@ def test_a_full_disk_under_one_of_sparks_logs(spark: SparkSession, tmp_path: Pat
     assert results(tmp_path, "ab") == expected(WIDE).results
 
 
+@pytest.mark.parametrize("before", one_in(2, [2, 0]))
+def test_a_read_only_output(spark: SparkSession, tmp_path: Path, disk: Disk, before: int) -> None:
+    """It becomes so after some batches, or is from the first start on."""
+    disk.change("size=64m")
+    (tmp_path / "out").symlink_to(disk.folder)
+
+    def go_on() -> None:
+        run(join_of(WIDE, frames(spark, tmp_path / "in", "ab")).writeStream, tmp_path, "driver")
+
+    if before:
+        write(tmp_path / "in", WIDE.batches[:before])
+        go_on()
+    write(tmp_path / "in", WIDE.batches[before:])
+    disk.change("ro")
+    if before:
+        with pytest.raises(
+            wm.StateError, match=r"^Batch 2 is safe, but its files could not be .*: Read-only file .*; st"
+        ):
+            go_on()
+    with pytest.raises(
+        wm.StateError, match=r"^The query was not started: Read-only file system .*; start it again once"
+    ):
+        go_on()
+    disk.change("rw")
+    go_on()
+    assert results(tmp_path, "ab") == expected(WIDE).results
+
+
 @pytest.mark.slow
 def test_a_checkpoint_that_became_read_only(spark: SparkSession, tmp_path: Path, disk: Disk) -> None:
     disk.change("size=64m")
