@@ -18,6 +18,8 @@ FULL = r"No space left on device|Disk quota exceeded"
 READ_ONLY = r"Read-only file system|Permission denied"
 CONCURRENT = r"Concurrent update to the log|Multiple streaming queries are concurrently using"
 """What Spark says once another run has written the file of a log that it was about to write."""
+UNREADABLE = r"end-of-input|[Ll]og file"
+"""What it says of a file of its own that it can't read."""
 LAST = 2
 """How many of the last files of each log are looked at."""
 
@@ -44,7 +46,7 @@ def _sentence(error: Exception, text: str, checkpoint: Store, lease: Lease) -> s
         return f"Another run has taken over the checkpoint at {root}, and written to Spark's part; this one stops here."
     if "MISSING_METADATA_FILE" in text:
         return f"Spark's file metadata under {root} is missing; {_remedy('metadata')}."
-    if path := next(_cut_short(checkpoint), None):
+    if re.search(UNREADABLE, text) and (path := next(_cut_short(checkpoint), None)):
         how = "is empty or cut short, as a loss of power may leave it"
         return f"Spark's file {path} under {root} {how}; {_remedy(path)}."
     if "LOCATION_NOT_EMPTY" in text and (path := in_the_way(checkpoint)):
@@ -52,7 +54,7 @@ def _sentence(error: Exception, text: str, checkpoint: Store, lease: Lease) -> s
     if why := misfit(error):
         return f"Spark could not read new tuples: {why}."
     says = re.sub(r"^Query \[.*?\] terminated with exception: ", "", said(error))
-    return f"Spark ended the query: {says}; start it again once that is fixed."
+    return f"Spark raised an error: {says}; start the query again once that is fixed."
 
 
 def _remedy(path: str) -> str:
@@ -91,6 +93,7 @@ def _is_whole(data: bytes) -> bool:
     line = data.strip(b"\0").decode(errors="replace").rpartition("\n")[2]
     begun = re.search(r"[{\[].*", line)
     try:
-        return bool(line) and (begun is None or json.loads(begun[0]) is not None)
+        json.loads(begun[0] if begun else "0")
     except ValueError:
         return False
+    return bool(line)

@@ -197,11 +197,11 @@ class JoinWriter:
         try:
             warm_up(spark, chosen)
             before = described(store)
-            if before:  # else they are no join's
-                clear(offsets.checkpoint)
             join = join.continued(before)
             tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
             name, run = claim(store, description(tree), sink.output, sink.layout), uuid.uuid4().hex[:12]
+            if before:  # else Spark's logs are no join's
+                clear(offsets.checkpoint)
             outputs = Outputs(
                 sink.written_by(name, run, durable),
                 join.plain,
