@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,11 @@ class Disk:
         folder.mkdir()
         self._mount("-t", "tmpfs", "-o", "size=128k", "tmpfs")
 
+    def fill(self) -> None:
+        with suppress(OSError), open(self.folder / "fill", "wb", buffering=0) as file:
+            while True:
+                file.write(b"?" * 4096)
+
     def change(self, options: str) -> None:
         self._mount("-o", f"remount,{options}")
 
@@ -52,10 +58,56 @@ def test_a_full_disk(spark: SparkSession, tmp_path: Path, disk: Disk, small: str
     write(tmp_path / "in", WIDE.batches)
     (tmp_path / ("out" if small == "sink" else "checkpoint")).symlink_to(disk.folder)
     joined = join_of(WIDE, frames(spark, tmp_path / "in", "ab"))
-    with pytest.raises(Exception, match="No space left"):
+    with pytest.raises(wm.StateError, match=r"No space left on device[^\n]*\.$"):
         run(joined.writeStream, tmp_path, exchange)
     disk.change("size=64m")
     run(joined.writeStream, tmp_path, exchange)
+    assert results(tmp_path, "ab") == expected(WIDE).results
+
+
+@pytest.mark.parametrize("log", one_in(4, ["offsets", "commits", "sources/0", "."]))
+def test_a_full_disk_under_one_of_sparks_logs(spark: SparkSession, tmp_path: Path, disk: Disk, log: str) -> None:
+    """The join's own part is elsewhere, so that it is Spark which has no space."""
+    (tmp_path / "checkpoint").mkdir() if log != "." else (tmp_path / "checkpoint").symlink_to(disk.folder)
+    for folder, where in [("watersmeet", tmp_path / "store"), *([(log, disk.folder / "log")] if log != "." else [])]:
+        where.mkdir()
+        (tmp_path / "checkpoint" / folder).parent.mkdir(exist_ok=True)
+        (tmp_path / "checkpoint" / folder).symlink_to(where)
+    disk.fill()
+    write(tmp_path / "in", WIDE.batches)
+    joined = join_of(WIDE, frames(spark, tmp_path / "in", "ab"))
+    with pytest.raises(wm.StateError, match=r"^No space left on device for Spark's part of .*; nothing is lost: free"):
+        run(joined.writeStream, tmp_path, "driver")
+    disk.change("size=64m")
+    run(joined.writeStream, tmp_path, "driver")
+    assert results(tmp_path, "ab") == expected(WIDE).results
+
+
+@pytest.mark.parametrize("before", one_in(2, [2, 0]))
+def test_a_read_only_output(spark: SparkSession, tmp_path: Path, disk: Disk, before: int) -> None:
+    """It becomes so after some batches, or is from the first start on."""
+    disk.change("size=64m")
+    (tmp_path / "out").symlink_to(disk.folder)
+
+    def go_on() -> None:
+        run(join_of(WIDE, frames(spark, tmp_path / "in", "ab")).writeStream, tmp_path, "driver")
+
+    if before:
+        write(tmp_path / "in", WIDE.batches[:before])
+        go_on()
+    write(tmp_path / "in", WIDE.batches[before:])
+    disk.change("ro")
+    if before:
+        with pytest.raises(
+            wm.StateError, match=r"^Batch 2 is safe, but its files could not be .*: Read-only file .*; st"
+        ):
+            go_on()
+    with pytest.raises(
+        wm.StateError, match=r"^The query was not started: Read-only file system .*; start it again once"
+    ):
+        go_on()
+    disk.change("rw")
+    go_on()
     assert results(tmp_path, "ab") == expected(WIDE).results
 
 

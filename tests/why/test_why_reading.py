@@ -1,5 +1,6 @@
 """What is asked, what is written down for the command line, and state that changes while it is read."""
 
+import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -19,6 +20,7 @@ from watersmeet.model.windows import Count, Hopping, Sliding
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect, Hidden
 from watersmeet.predicate.parse import parse_where
+from watersmeet.state.claim import claim
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import Store
 from watersmeet.testing.run import Run
@@ -181,9 +183,23 @@ def test_a_join_is_written_down_and_read_back(tmp_path: Path) -> None:
     assert written(store)["j"].outputs.shows[Column(1, 0)] == ("b", "id")
     with pytest.raises(TypeError, match="is no part of a join"):
         write(store, {"j": Written(replace(query, tracing=Manifest(0, ())), outputs)})  # type: ignore[arg-type]
-    (tmp_path / "why.json").write_bytes(b"nonsense")
-    with pytest.raises(StateError, match=r"why\.json, is damaged"):
-        written(store)
+    whole = (tmp_path / "why.json").read_bytes()
+    for damage in (b"nonsense", whole[:-1], whole[:40], b"{}"):
+        (tmp_path / "why.json").write_bytes(damage)
+        with pytest.raises(StateError, match=r"why\.json, is damaged.*; start the query once, which writes it anew\.$"):
+            written(store)
+
+
+def test_what_another_checkpoint_wrote_down_is_not_answered_from(tmp_path: Path) -> None:
+    query, stores = query_of(), [Store(str(tmp_path / name)) for name in "xy"]
+    for store in stores:
+        write(store, {"j": Written(query, Outputs(claim(store, query.description())))})
+    assert written(stores[0])["j"].query == query
+    shutil.copy(tmp_path / "y" / "why.json", tmp_path / "x" / "why.json")
+    with pytest.raises(StateError, match=r"why\.json, is another checkpoint's; start the query once, which writes it"):
+        written(stores[0])
+    shutil.copytree(tmp_path / "y", tmp_path / "moved")
+    assert written(Store(str(tmp_path / "moved")))["j"].query == query
 
 
 def test_a_checkpoint_without_a_batch(tmp_path: Path) -> None:

@@ -64,9 +64,8 @@ def outputs_of(join: "Join", runner: "BatchRunner", results: bool) -> Outputs:
     names = [stream.name for stream in join.query.streams]
     folders = {kind: {name: folder.inside(name).place.arrow for name in names} for kind, folder in sides.items()}
     files = sink if isinstance(sink, FileSink) and results else None
-    owner = next((folder.owner for folder in (*sides.values(), *([files.folder] if files else []))), "")
     found = Sink(files.folder.place.arrow, files.format) if files else None
-    return Outputs(owner, folders, found, shown(join))
+    return Outputs(runner.checkpoint.name, folders, found, shown(join))
 
 
 def shown(join: "Join") -> Mapping[Column, Path]:

@@ -64,6 +64,8 @@ CLOSED = "closed for good: all results are out, no state is left, and no more ro
 """How a join is shown after its final round."""
 DATA_ERROR = r"SQLSTATE: (22|38|39|P0)|PythonException|Python worker"
 """How errors look that come of the data, or of functions of the user's."""
+DISK_ERROR = r"No space left on device|Disk quota exceeded|Read-only file system"
+"""How errors of a disk look, in a task's as well."""
 
 
 class Interrupted(Exception):
@@ -357,7 +359,7 @@ class BatchRunner(Runtime):
             return lost
         except OSError:  # where not even the lease can be looked at, the error itself says why
             pass
-        if not self._writing and isinstance(error, PySparkException) and re.search(DATA_ERROR, str(error)):
+        if not self._writing and isinstance(error, PySparkException) and is_data_error(str(error)):
             return PredicateError(f"Spark raised an error while reading new tuples: {said(error)}.")
         says = f"Batch {number} was not written"
         if self.protocol.undelivered:
@@ -437,6 +439,11 @@ def calm(batch: DataFrame) -> DataFrame:
     """Return a batch whose session does not change plans while they run."""
     batch.sparkSession.conf.set("spark.sql.adaptive.enabled", "false")
     return batch
+
+
+def is_data_error(text: str) -> bool:
+    """Tell whether an error comes of the data, or of functions of the user's; a task that has no space looks alike."""
+    return bool(re.search(DATA_ERROR, text)) and not re.search(DISK_ERROR, text)
 
 
 def what(error: BaseException) -> str:

@@ -1,6 +1,5 @@
 """The handle of a running join: Spark's own, with progress, answers and errors in one sentence."""
 
-import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,11 +16,11 @@ from watersmeet.dashboard.recorded import Holder, Recorded
 from watersmeet.engine.progress import readable
 from watersmeet.errors import PredicateError, StateError, WatersmeetError
 from watersmeet.spark.asking import given_by, why_running
-from watersmeet.spark.batch import DATA_ERROR, WAITED, BatchRunner, description
+from watersmeet.spark.batch import WAITED, BatchRunner, description, is_data_error
 from watersmeet.spark.catalyst import said
+from watersmeet.spark.failures import failure
 from watersmeet.spark.lease import Stopped
 from watersmeet.spark.lulls import Lulls
-from watersmeet.spark.versions import misfit
 from watersmeet.why.answer import Answer
 from watersmeet.why.asked import Values
 
@@ -48,6 +47,7 @@ class JoinQuery:
         self._query, self._join, self._runner = query, join, runner
         self._lulls = Lulls(query, runner, ends) if runner.has_rounds else None
         self._settling = False
+        self._failure: WatersmeetError | None = None
         runner.checkpoint.lease.needed = lambda: self.isActive
         runner.active = lambda: query.isActive
         if self._lulls is not None:
@@ -196,7 +196,7 @@ class JoinQuery:
             if self._lulls is not None:
                 self._lulls.end()  # [!] until it notices by itself, the checkpoint would not be free
             if not isinstance(self._runner.error, Stopped):
-                told = self._ours(error) or error
+                told = self._ours(error)
                 raise told from told.__cause__
         except GONE:
             raise StateError(NO_SPARK) from None
@@ -214,13 +214,16 @@ class JoinQuery:
             return self._lulls.error
         if error is None or isinstance(self._runner.error, Stopped):
             return None
-        return self._ours(error) or error
+        return self._ours(error)
 
-    def _ours(self, error: BaseException) -> WatersmeetError | None:
+    def _ours(self, error: Exception) -> WatersmeetError:
         """Return an error of ours; what data or a function of the user's make of a condition at intake is one, too."""
         if isinstance(self._runner.error, WatersmeetError):
             return self._runner.error
-        if self._runner.error is None and isinstance(error, PySparkException) and re.search(DATA_ERROR, str(error)):
+        if self._runner.error is None and isinstance(error, PySparkException) and is_data_error(str(error)):
             return PredicateError(f"Spark raised an error while reading new tuples: {said(error)}.")
-        why = misfit(error)
-        return None if why is None else StateError(f"Spark could not read new tuples: {why}.")
+        if self._failure is None:
+            checkpoint = self._runner.checkpoint
+            self._failure = failure(error, checkpoint.offsets.checkpoint, checkpoint.lease)
+            self._failure.__cause__ = error
+        return self._failure

@@ -8,7 +8,10 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import SparkRuntimeException
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watersmeet.adapt.findings import defined
@@ -23,9 +26,11 @@ from watersmeet.spark.asking import write_down
 from watersmeet.spark.batch import BatchRunner, Checkpoint, description, what
 from watersmeet.spark.delta import DeltaSink, check_jars
 from watersmeet.spark.exchange import warm_up
+from watersmeet.spark.failures import failure
 from watersmeet.spark.files import Folder
 from watersmeet.spark.frames import host, is_local
 from watersmeet.spark.lease import take
+from watersmeet.spark.leftovers import clear
 from watersmeet.spark.offsets import Offsets
 from watersmeet.spark.options import OWN_OPTIONS
 from watersmeet.spark.outputs import Outputs
@@ -191,9 +196,12 @@ class JoinWriter:
             lease = take(store)
         try:
             warm_up(spark, chosen)
-            join = join.continued(described(store))
+            before = described(store)
+            join = join.continued(before)
             tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
             name, run = claim(store, description(tree), sink.output, sink.layout), uuid.uuid4().hex[:12]
+            if before:  # else Spark's logs are no join's
+                clear(offsets.checkpoint)
             outputs = Outputs(
                 sink.written_by(name, run, durable),
                 join.plain,
@@ -223,11 +231,21 @@ class JoinWriter:
             runner.observed = observed.is_listened(spark)
             rows = tree.input(bool(sides))
             rows = observed.observing(rows) if runner.observed else rows
-            query = self._stream(rows, location).foreachBatch(runner).start()
-            return JoinQuery(query, join, runner, ends)
+            return JoinQuery(self._begin(rows, location, runner), join, runner, ends)
         except BaseException:
             lease.end()
             raise
+
+    def _begin(self, rows: DataFrame, location: Place, runner: BatchRunner) -> StreamingQuery:
+        """Start Spark's query.
+
+        Raises:
+            StateError: If Spark can't read or write its part of the checkpoint.
+        """
+        try:
+            return self._stream(rows, location).foreachBatch(runner).start()
+        except (Py4JJavaError, SparkRuntimeException) as error:
+            raise failure(error, runner.checkpoint.offsets.checkpoint, runner.checkpoint.lease) from error
 
     def _outputs(self, sink: Sink, sides: Mapping[str, Folder]) -> Iterator[tuple[str, str]]:
         """Yield each folder that files are put in, with what it is for."""

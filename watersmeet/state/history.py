@@ -36,19 +36,33 @@ def keep(store: Store, batch: int, progress: Sequence[Progress]) -> None:
 
 def kept(batch: int) -> frozenset[str]:
     """Return the blocks that belong to the manifest of a batch; older ones are no longer told."""
+    return frozenset(map(path_of, _starts(batch)))
+
+
+def _starts(batch: int) -> range:
+    """Return the batches with which the blocks begin that are told with a batch."""
     end = batch - batch % manifests.SNAPSHOT_EVERY
     start = max(0, end - HISTORY) // manifests.SNAPSHOT_EVERY * manifests.SNAPSHOT_EVERY
-    return frozenset(map(path_of, range(start, end, manifests.SNAPSHOT_EVERY)))
+    return range(start, end, manifests.SNAPSHOT_EVERY)
 
 
 def load(store: Store, batch: int) -> list[Progress]:
-    """Return the progress of the last batches up to one, oldest first; what is damaged or gone is left out.
+    """Return the progress of the last batches up to one, oldest first; what is damaged, gone or another's is left out.
 
     Nothing is computed from it: a query need not stop for a page of its diary.
     """
-    found: list[Progress] = []
-    for path in sorted(kept(batch)):
-        data = store.read(path)
-        with suppress(StateError):
-            found += [] if data is None else unseal(data, path)
-    return [*found, *manifests.told(store, batch)][-HISTORY:]
+    latest = manifests.told(store, batch)
+    streams = {name for progress in latest for name in progress.get("streams", ())}
+    blocks = (_block(store, start) for start in _starts(batch))
+    own = (one for block in blocks for one in block if not streams or streams.issuperset(one.get("streams", ())))
+    return [*own, *latest][-HISTORY:]
+
+
+def _block(store: Store, start: int) -> list[Progress]:
+    """Return the progress in a block; nothing if it can't be read, or is of other batches."""
+    with suppress(StateError, OSError):
+        data = store.read(path_of(start))
+        block: list[Progress] = [] if data is None else unseal(data, path_of(start))
+        if all(one.get("batchId") in range(start, start + manifests.SNAPSHOT_EVERY) for one in block):
+            return block
+    return []

@@ -27,19 +27,20 @@ def seal(body: Any) -> bytes:
     return f"watersmeet {FORMAT} {digest(text)}\n".encode() + text
 
 
-def unseal(data: bytes, what: str) -> Any:
+def unseal(data: bytes, what: str, remedy: str = _WAY_OUT) -> Any:
     """Return the document that a file holds.
 
     Args:
         data: The file's bytes.
         what: What it is and where, as a sentence begins.
+        remedy: What to do if it is damaged.
 
     Raises:
         StateError: If it is damaged, or was written by another version.
     """
     head, _, text = data.partition(b"\n")
     if head.startswith(b"{"):  # as all were until format 3
-        raise StateError(f"{what} is damaged, or an earlier version of Watersmeet wrote it; {_WAY_OUT}.")
+        raise StateError(f"{what} is damaged, or an earlier version of Watersmeet wrote it; {remedy}.")
     known = _HEAD.fullmatch(head)
     if known and int(known[1]) != FORMAT:
         raise StateError(
@@ -47,5 +48,5 @@ def unseal(data: bytes, what: str) -> Any:
             f"continue with the version that wrote it, or {AFRESH}."
         )
     if not known or known[2].decode() != digest(text):
-        raise StateError(f"{what} is damaged; {_WAY_OUT}.")
+        raise StateError(f"{what} is damaged; {remedy}.")
     return json.loads(text)

@@ -15,6 +15,7 @@ from watersmeet.model.query import Query
 from watersmeet.predicate import model as predicates
 from watersmeet.predicate import terms
 from watersmeet.predicate.model import Column
+from watersmeet.state.claim import DESCRIPTION
 from watersmeet.state.sealed import seal, unseal
 from watersmeet.state.store import Store
 from watersmeet.why.outputs import Outputs, Sink
@@ -68,7 +69,7 @@ def written(store: Store) -> dict[str, Written]:
     """Return the joins of a tree, by where they stand in it.
 
     Raises:
-        StateError: If there are none, or what stands there is damaged.
+        StateError: If there are none, or what stands there is damaged, or another checkpoint's.
     """
     data = store.read(FILE)
     if not data:
@@ -76,8 +77,19 @@ def written(store: Store) -> dict[str, Written]:
             f"There is no {FILE} under {store.root}: it is not the checkpoint of a join, or one that an earlier "
             "version started last; start the query once."
         )
-    found = unseal(data, f"The description of the join, {store.root}/{FILE},")
+    what, remedy = f"The description of the join, {store.root}/{FILE},", "start the query once, which writes it anew"
+    found = unseal(data, what, remedy)
+    if (name := _name_of(store)) and not {part["owner"] for part in found.values()} <= {"", name}:
+        raise StateError(f"{what} is another checkpoint's; {remedy}.")
     return {path: Written(_made(part["query"]), _outputs(part)) for path, part in found.items()}
+
+
+def _name_of(store: Store) -> str:
+    """Return the name of a store; empty if it has none, or nobody can read it."""
+    try:
+        return str(unseal(store.read(DESCRIPTION) or b"", "")["name"])
+    except StateError:
+        return ""
 
 
 def _outputs(part: Mapping[str, Any]) -> Outputs:
