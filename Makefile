@@ -83,7 +83,7 @@ test-versions: java $(SPARKS:%=.venv-%/.installed)  ## the Spark tests on older 
 fuzz: setup  ## random joins for SECONDS=600 seconds, against brute force and Spark; SEED=n begins there
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(FUZZ)
 
-chaos: setup  ## kills, damage and neighbours for SECONDS=900 seconds; SEED=n runs that round
+chaos: setup  ## joins of all kinds with kills, damage and neighbours for SECONDS=900 seconds; SEED=n runs that round
 	$(BIN)/python -m tests.chaos --seconds $(if $(filter file,$(origin SECONDS)),900,$(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 bench: setup  ## every bench, with tables, CSV and PNG under bench/results/

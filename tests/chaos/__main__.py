@@ -1,56 +1,99 @@
-"""`python -m tests.chaos --seconds 900`: a join and its mishaps; what comes out is exact, or refused in a sentence."""
+"""`python -m tests.chaos --seconds 900`: joins and their mishaps; what comes out is exact, or refused in a sentence."""
 
 import argparse
+import os
 import random
+import shutil
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.chaos.mishaps import MISHAPS
-from tests.chaos.round import Round, Wrong
+from pyspark.sql import SparkSession
+
+from tests.chaos import program
+from tests.chaos.mishaps import MISHAPS, PROCESSES, RENUMBERED, Mishap
+from tests.chaos.round import Round, Tally, Wrong
+from tests.spark.crashing_join import session
+
+ENDS = ("exact", "refused", "stopped")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run rounds of mishaps; 1 if one of them went wrong."""
+    """Run rounds of mishaps; 1 if one of them went wrong, or a kind of mishap never hit anything."""
     parser = argparse.ArgumentParser("python -m tests.chaos", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="how long to go on")
     parser.add_argument("--seed", type=int, help="run the round of this seed only")
     parser.add_argument("--only", default="", help=f"mishaps to choose from: {', '.join(MISHAPS)}")
     options = parser.parse_args(arguments)
-    chosen = [name for name in options.only.split(",") if name] or list(MISHAPS)
+    names = [name for name in options.only.split(",") if name] or list(MISHAPS)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**9)
-    end, counts, wrong = time.monotonic() + options.seconds, Counter[str](), list[int]()
-    while time.monotonic() < end:
-        if not _round(seed, chosen, counts):
-            wrong.append(seed)
-        if options.seed is not None:
-            break
-        seed += 1
-    print("\n" + ", ".join(f"{count} {what}" for what, count in sorted(counts.items())))
+    tallies, joins, wrong, end = dict[str, Tally](), Counter[str](), list[int](), time.monotonic() + options.seconds
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    program.arrange()
+    with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
+        spark = session("local[2]", Path(folder))
+        while time.monotonic() < end:
+            if not _round(spark, seed, names, tallies, joins):
+                wrong.append(seed)
+            if options.seed is not None:
+                break
+            seed += 1
+        spark.stop()
+    print(table(tallies))
+    print(f"{joins.total()} rounds: " + ", ".join(f"{count} {kind}" for kind, count in sorted(joins.items())))
+    idle = [] if options.seed is not None else missed(tallies)
+    if idle:
+        print(f"These mishaps never hit anything: {', '.join(idle)}.")
     if wrong:
         print(f"{len(wrong)} rounds went wrong: run again with --seed {' or '.join(map(str, wrong))}")
-    return 1 if wrong else 0
+    return 1 if wrong or idle else 0
 
 
-def _round(seed: int, chosen: list[str], counts: Counter[str]) -> bool:
-    with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
-        going = Round(Path(folder), random.Random(seed))
-        try:
-            going.play([MISHAPS[going.rng.choice(chosen)] for _ in range(going.rng.randint(2, 5))])
-        except Wrong as error:
-            print(f"seed {seed}: WRONG: {error}\n  " + "\n  ".join(going.story), flush=True)
-        except Exception:
-            print(f"seed {seed}: BROKEN\n{traceback.format_exc()}\n  " + "\n  ".join(going.story), flush=True)
-        else:
-            print(f"seed {seed}: exact after " + "; ".join(going.story), flush=True)
-            counts.update(going.counts)
-            counts["rounds exact"] += 1
-            return True
-        counts["rounds wrong"] += 1
+def table(tallies: Mapping[str, Tally]) -> str:
+    """Return what each kind of mishap came to, as text."""
+    rows: list[tuple[str, ...]] = [("mishap", "rounds", "hits", *ENDS)]
+    for name, tally in sorted(tallies.items()):
+        rows.append((name, *map(str, (tally.rounds, tally.hits, *(tally.ends[end] for end in ENDS)))))
+    return "\n".join(f"{row[0]:18}" + "".join(f"{cell:>9}" for cell in row[1:]) for row in rows)
+
+
+def missed(tallies: Mapping[str, Tally]) -> list[str]:
+    """Return the kinds of mishaps that were tried and hit nothing."""
+    return sorted(name for name, tally in tallies.items() if not tally.hits)
+
+
+def _mishaps(round: Round, names: Sequence[str]) -> list[Mishap]:
+    """Throw what happens in a round: one to three mishaps, those in processes of their own less often."""
+    fitting = [name for name in names if round.sink != "upsert" or name not in RENUMBERED] or ["cut"]
+    weights = [1 if name in PROCESSES else 2 for name in fitting]
+    return [MISHAPS[name] for name in round.rng.choices(fitting, weights, k=round.rng.randint(1, 3))]
+
+
+def _round(
+    spark: SparkSession, seed: int, names: Sequence[str], tallies: dict[str, Tally], joins: Counter[str]
+) -> bool:
+    folder, began = Path(tempfile.mkdtemp(prefix="chaos-")), time.monotonic()
+    round = Round(spark, folder, seed, tallies)
+    title = f"seed {seed}: {round.subject.kind} into {round.sink}{', closed for good' * round.final}"
+    joins[round.subject.kind] += 1
+    try:
+        round.play(_mishaps(round, names))
+    except Exception as error:
+        why = f"WRONG: {error}" if isinstance(error, Wrong) else f"BROKEN\n{traceback.format_exc()}"
+        print(f"{title}: {why}\n  " + "\n  ".join(round.story) + f"\n  files: {folder}", flush=True)
+        for query in spark.streams.active:
+            query.stop()
         return False
+    shutil.rmtree(folder, ignore_errors=True)
+    print(
+        f"{title}: {round.results} results, exact in {time.monotonic() - began:.0f} s after " + "; ".join(round.story),
+        flush=True,
+    )
+    return True
 
 
 if __name__ == "__main__":

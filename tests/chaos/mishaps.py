@@ -1,80 +1,78 @@
-"""What may happen to a join, its files, its clock and its neighbours."""
+"""What may happen to a join, its files, its processes, its clock and its neighbours; each counts what it really hit."""
 
+import errno
 import os
 import shutil
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import psutil
+
+from tests.chaos import program
+from tests.chaos.program import Steps
 from tests.chaos.round import STEPS, Round, Wrong
 from tests.spark import processes
+from watersmeet.spark.running import JoinQuery
+from watersmeet.state import manifest as manifests
+from watersmeet.state.store import Store
 
-REFUSALS = ("restore it or start a new checkpoint", "restore both or start a new checkpoint", "is in use by")
 SKEWS = (-3600, -86400, 3600, 86400 * 365)
+DAEMON, EXECUTOR = "pyspark.daemon", "CoarseGrainedExecutorBackend"
+CLUSTER = "local-cluster[2,1,1024]"
+DIED = "a Python worker or an executor died"
+
+# -- in this process
 
 
 def cut(round: Round) -> None:
-    """The driver exits at a step."""
-    round.run(die=[round.rng.choice(STEPS), round.rng.randint(1, 2)])
+    """The driver ends at a step, by an exception."""
+    round.hit(round.cut().hit)
 
 
-def kill(round: Round) -> None:
-    """The driver, its JVM and its workers are killed at some moment."""
-    with processes.program(round.folder, **round.spec()) as process:
-        _wait_for(round, process, "started", "step")
-        time.sleep(round.rng.random() * 3)
+def dying(round: Round) -> None:
+    """The Python worker that reads new rows kills itself: the batch's job is run again."""
+    armed = round.folder / "armed"
+    armed.touch()
+    said = round.run()
+    round.hit(not armed.exists())
+    armed.unlink(missing_ok=True)
+    if said != "done":
+        raise Wrong(said)
 
 
 def worker(round: Round) -> None:
-    """Python workers are killed while the program runs."""
-    _struck(round, "pyspark.daemon", exchange=round.rng.choice(["local", "shuffle"]))
-
-
-def executor(round: Round) -> None:
-    """Executors are killed while the program runs on a cluster."""
-    _struck(round, "CoarseGrainedExecutorBackend", master="local-cluster[2,1,1024]")
-
-
-def pause(round: Round) -> None:
-    """The driver stands still until another has taken over; then it wakes up."""
-    with processes.program(round.folder, **round.spec()) as process:
-        _wait_for(round, process, *(f"step {step}" for step in round.rng.sample(STEPS, 2)))
-        os.killpg(process.pid, signal.SIGSTOP)
-        try:
-            round.run(die=[round.rng.choice(STEPS), 1] if round.rng.random() < 0.5 else None)
-        finally:
-            os.killpg(process.pid, signal.SIGCONT)
-        said = list(processes.lines(process))
-        round.heard(said[-1] if said else "done")  # what it said before it stood still was read
-
-
-def neighbour(round: Round) -> None:
-    """Two drivers start at once."""
-    with (
-        processes.program(round.folder, **round.spec()) as first,
-        processes.program(round.folder, **round.spec()) as second,
-    ):
-        for process in (first, second):
-            said = list(processes.lines(process))
-            round.heard(said[-1] if said else "nothing")
+    """Python workers are killed while batches run, one at a time."""
+    steps = Steps(say=lambda step: round.hit(round.rng.random() < 0.7 and strike(os.getpid(), DAEMON)))
+    said = round.run(steps, exchange=round.rng.choice(["local", "shuffle"]))
+    if said != "done" and DIED not in said:
+        raise Wrong(said)
 
 
 def flip(round: Round) -> None:
     """A bit changes in a file of the store, or in what Spark wrote down of the input of a batch that is done."""
-    done = [round.checkpoint / "offsets" / path.name for path in (round.checkpoint / "commits").glob("[0-9]*")]
-    kept = [*round.store.rglob("*"), *sorted(done)[-1:]]
+    done = round.checkpoint / "offsets" / str(round.batch())
+    live = manifests.last(Store(str(round.store)))
+    needed = [round.store / path for path in live.files] if live else []
+    needed += [round.store / "query.json", *sorted(round.store.glob("manifests/*.json"))[-1:], done]
+    kept = needed if round.rng.random() < 0.75 else [*round.store.rglob("*"), done]
     files = [path for path in sorted(kept) if path.is_file() and path.stat().st_size]
-    kinds = sorted({(path.parent.name, path.suffix) for path in files})
-    kind = round.rng.choice(kinds)
+    kind = round.rng.choice(sorted({(path.parent.name, path.suffix) for path in files}))
     path = round.rng.choice([path for path in files if (path.parent.name, path.suffix) == kind])
     whole = path.read_bytes()
     data = bytearray(whole)
     data[round.rng.randrange(len(data))] ^= 1 << round.rng.randrange(8)
     path.write_bytes(data)
     round.story.append(f"  in {path.relative_to(round.checkpoint)}")
-    if round.run().startswith("refused"):
+    os.utime(path, (0, time.time()))
+    said = round.run()
+    round.hit(said != "done" or (path.exists() and path.stat().st_atime > 0))  # it was read
+    if said != "done":
         path.write_bytes(whole)
 
 
@@ -85,7 +83,9 @@ def lose(round: Round) -> None:
     whole = path.read_bytes()
     path.unlink()
     round.story.append(f"  {path.relative_to(round.store)}")
-    if round.run().startswith("refused"):
+    said = round.run()
+    round.hit(said != "done")
+    if said != "done":
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(whole)
 
@@ -97,16 +97,49 @@ def strays(round: Round) -> None:
             path = round.store / folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"{}")
-    cut(round)
+            round.hit()
+    round.cut()
 
 
 def backup(round: Round) -> None:
     """An older copy of the checkpoint is restored."""
     copy = round.folder / "copy"
     shutil.copytree(round.checkpoint, copy)
-    cut(round)
-    shutil.rmtree(round.checkpoint)
+    _go_on(round)
+    _restore(round, copy)
+
+
+def backup_under_load(round: Round) -> None:
+    """The same while more input arrives, also during the start that follows."""
+    copy = round.folder / "copy"
+    shutil.copytree(round.checkpoint, copy)
+    _go_on(round)
+    feeding = threading.Timer(0.2, round.feed, [1])
+    feeding.start()
+    _restore(round, copy)
+    try:
+        if round.run() != "done":
+            raise Wrong(round.story[-1])
+    finally:
+        feeding.join()
+
+
+def torn_backup(round: Round) -> None:
+    """A copy that was made while the query ran is restored: it may be of several moments."""
+    copy = round.folder / "copy"
+    copied = threading.Thread(target=_copy, args=(round.checkpoint, copy))
+    steps = Steps(say=lambda step: copied.start() if copied.ident is None else None)
+    round.run(steps)
+    copied.join()
+    whole = round.folder / "whole"
+    round.checkpoint.rename(whole)
     copy.rename(round.checkpoint)
+    round.hit()
+    if round.run() == "done":
+        shutil.rmtree(whole)
+    else:  # of several moments, and refused
+        shutil.rmtree(round.checkpoint)
+        whole.rename(round.checkpoint)
 
 
 def mixed(round: Round) -> None:
@@ -119,56 +152,179 @@ def mixed(round: Round) -> None:
     for log in ("offsets", "commits"):
         for path in (round.checkpoint / log).glob(f"*{last}*"):
             path.unlink()
+    round.hit()
     round.feed(1)
-    said = round.run()
-    if said.startswith("refused"):
-        round.refused(said, *REFUSALS)
+    if round.run() == "done":
+        shutil.rmtree(copy)
+    else:
         shutil.rmtree(round.checkpoint)
         copy.rename(round.checkpoint)
-    else:
-        shutil.rmtree(copy)
 
 
 def clock(round: Round) -> None:
-    """The clock is wrong, or jumps."""
-    round.run(skew=round.rng.choice(SKEWS), die=[round.rng.choice(STEPS), 2])
+    """The clock jumps back and forth while batches run."""
+    now, skew = time.time, [0.0]
+
+    def jump(step: str) -> None:
+        skew[0] = float(round.rng.choice([0, *SKEWS]))
+        round.hit(skew[0] != 0)
+
+    with mock.patch.object(time, "time", lambda: now() + skew[0]):
+        said = round.run(Steps(say=jump))
+    if said != "done":
+        raise Wrong(said)
 
 
 def full(round: Round) -> None:
-    """The disk is full when something is to be written."""
-    said = round.run(full=round.rng.randint(1, 12))
+    """The disk is full when the driver is to write something."""
+    left, put = [round.rng.randint(1, 12)], Store.write
+
+    def fill(store: Store, path: str, data: Any) -> None:
+        left[0] -= not path.startswith("leases/")
+        if left[0] < 0:
+            round.hit()
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        put(store, path, data)
+
+    with mock.patch.object(Store, "write", fill):
+        said = round.run(exchange="driver")
     if said != "done" and "No space left" not in said:
         raise Wrong(said)
 
 
-def _wait_for(round: Round, process: "processes.Program", *sayings: str) -> None:
+def five(round: Round) -> None:
+    """Five queries run in one process, and one of them fails."""
+    specs = [round.spec(label=label) for label in ("main", "second", "third", "fourth", "fifth")]
+    victim = round.rng.randrange(5)
+    steps = [Steps((round.rng.choice(STEPS), 1) if at == victim else None) for at in range(5)]
+    queries: dict[int, JoinQuery] = {}
+
+    def begin(at: int) -> None:
+        with suppress(Exception):  # what it says follows when it is waited for
+            queries[at] = program.begun(round.spark, round.folder, specs[at], steps[at])
+
+    for at in range(5):
+        begin(at)
+    for at in range(5):
+        said = round.heard(program.outcome(lambda at=at: queries[at], steps[at]))  # type: ignore[misc]
+        if at != victim and said != "done":
+            raise Wrong(f"{specs[at].label}: {said}")
+    round.hit(steps[victim].hit)
+    if round.run(label=specs[victim].label) != "done":
+        raise Wrong(f"{specs[victim].label}: {round.story[-1]}")
+    for spec in specs[1:]:
+        round.compare(spec)
+        shutil.rmtree(round.folder / f"checkpoint-{spec.label}")
+        shutil.rmtree(round.folder / f"out-{spec.label}", ignore_errors=True)
+        (round.folder / f"{spec.label}.db").unlink(missing_ok=True)
+
+
+# -- in processes of their own
+
+
+def kill(round: Round) -> None:
+    """The driver, its JVM and its workers are killed at some moment."""
+    with round.process() as process:
+        _wait_for(process, "started", "step")
+        time.sleep(round.rng.random() * 3)
+        round.hit(process.poll() is None)
+
+
+def pause(round: Round) -> None:
+    """The driver stands still until another has taken over; then it wakes up."""
+    with round.process() as process:
+        _wait_for(process, *(f"step {step}" for step in round.rng.sample(STEPS, 2)))
+        os.killpg(process.pid, signal.SIGSTOP)
+        try:
+            steps = Steps((round.rng.choice(STEPS), 1) if round.rng.random() < 0.5 else None)
+            said = round.run(steps)
+            asleep = process.poll() is None and psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
+            round.hit(asleep and (steps.hit or said == "done"))
+        finally:
+            os.killpg(process.pid, signal.SIGCONT)
+        left = list(processes.lines(process))
+        round.heard(left[-1] if left else "done")  # what it said before it stood still was read
+
+
+def neighbour(round: Round) -> None:
+    """Two drivers are at work at once."""
+    with round.process() as process:
+        _wait_for(process, "started")
+        said = list[str]()
+
+        def wait(step: str) -> None:  # the other must come while this one is at work
+            if not said:
+                said.append(round.last(process))
+
+        own = round.run(Steps(say=wait))
+        wait("done")
+    round.hit("is in use by" in own or "is in use by" in said[0])
+
+
+def cluster(round: Round) -> None:
+    """Executors and Python workers are killed while the join runs on a cluster of processes."""
+    with round.process(master=CLUSTER, exchange=round.rng.choice(["local", "shuffle"])) as process:
+        said = ""
+        for said in processes.lines(process):
+            if said.startswith("step") and round.rng.random() < 0.5:
+                round.hit(strike(process.pid, round.rng.choice([DAEMON, EXECUTOR])))
+    round.heard(said)
+
+
+def _wait_for(process: "processes.Program", *sayings: str) -> None:
     for said in processes.lines(process):
         if said.startswith(sayings):
             return
 
 
-def _struck(round: Round, victim: str, **changes: Any) -> None:
-    """Run the program to its end, and kill a process of its now and then: one that has this word in its command."""
-    with processes.program(round.folder, **round.spec(**changes)) as process:
-        said = ""
-        for said in processes.lines(process):
-            if said.startswith(("started", "step")) and round.rng.random() < 0.5:
-                _kill_one(process.pid, victim)
-    round.heard(said)
+def strike(program: int, word: str) -> bool:
+    """Kill a process below another that has a word in its command; return whether there was one.
+
+    [!] PySpark's daemon makes a group and its workers are its children: only their descent tells whose they are.
+    """
+    for process in _below(program):
+        with suppress(psutil.Error):
+            if word in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
+                process.kill()
+                return True
+    return False
 
 
-def _kill_one(group: int, victim: str) -> None:
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (path / "cmdline").read_bytes()
-            if victim.encode() in command and os.getpgid(int(path.name)) == group:
-                os.kill(int(path.name), signal.SIGKILL)
-                return
-        except (OSError, ProcessLookupError):
-            continue
+def _below(program: int) -> Iterator[psutil.Process]:
+    """Yield the processes that descend from one, the youngest first: workers before the daemon that made them."""
+    with suppress(psutil.Error):
+        yield from reversed(psutil.Process(program).children(recursive=True))
 
 
-MISHAPS: dict[str, Callable[[Round], None]] = {
-    made.__name__: made
-    for made in (cut, kill, worker, executor, pause, neighbour, flip, lose, strays, backup, mixed, clock, full)
-}
+def _copy(checkpoint: Path, copy: Path) -> None:
+    """Copy what is there; files may come and go meanwhile."""
+    with suppress(shutil.Error):
+        shutil.copytree(checkpoint, copy)
+
+
+def _go_on(round: Round) -> None:
+    """Run the join into its second batch from here, or to its end."""
+    round.feed(1)
+    round.run(Steps((round.rng.choice(STEPS), 2)))
+
+
+def _restore(round: Round, copy: Path) -> None:
+    """Put a copy in the place of the checkpoint."""
+    newer = round.batch()
+    shutil.rmtree(round.checkpoint)
+    copy.rename(round.checkpoint)
+    round.hit(round.batch() < newer)
+
+
+Mishap = Callable[[Round], None]
+MISHAPS: dict[str, Mishap] = {
+    mishap.__name__: mishap
+    for mishap in (
+        cut, dying, worker, flip, lose, strays, backup, backup_under_load, torn_backup, mixed, clock, full, five,
+        kill, pause, neighbour, cluster,
+    )
+}  # fmt: skip
+PROCESSES = frozenset({"kill", "pause", "neighbour", "cluster"})
+"""Those that start processes, which takes long."""
+RENUMBERED = frozenset({"backup", "backup_under_load", "torn_backup", "mixed"})
+"""Those after which results may come again in other batches, with other ids."""

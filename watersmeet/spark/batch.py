@@ -51,6 +51,7 @@ from watersmeet.spark.paths import Place
 from watersmeet.spark.sinks import Results
 from watersmeet.spark.tree import FrameTree
 from watersmeet.spark.versions import misfit
+from watersmeet.spark.workers import is_death
 from watersmeet.spilling import Paying, Spilling
 from watersmeet.spilling.told import lines
 from watersmeet.state import history, rounds
@@ -359,7 +360,7 @@ class BatchRunner(Runtime):
             return lost
         except OSError:  # where not even the lease can be looked at, the error itself says why
             pass
-        if not self._writing and isinstance(error, PySparkException) and is_data_error(str(error)):
+        if isinstance(error, PySparkException) and self._is_of_data(error):
             return PredicateError(f"Spark raised an error while reading new tuples: {said(error)}.")
         says = f"Batch {number} was not written"
         if self.protocol.undelivered:
@@ -367,6 +368,10 @@ class BatchRunner(Runtime):
         told = StateError(f"{says}: {what(error)}; start the query again once that is fixed.")
         told.__cause__ = error
         return told
+
+    def _is_of_data(self, error: PySparkException) -> bool:
+        """Tell whether an error comes of the data, or of a function of the user's that raised, as tuples were read."""
+        return not self._writing and not is_death(error) and is_data_error(str(error))
 
     # -- asked for by the protocol
 

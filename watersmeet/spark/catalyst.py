@@ -16,6 +16,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, SparkSession
 
 from watersmeet.errors import SqlError
+from watersmeet.spark.workers import DIED, is_death
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +106,8 @@ def syntax_error(text: str, error: Exception) -> SqlError:
 
 def said(error: Exception) -> str:
     """Return the sentence of an error of Spark's, without its code, its class and the JVM's and Python's frames."""
+    if is_death(error):
+        return DIED
     lines = [line.strip() for line in str(error).strip().splitlines()]
     if lines and lines[0].startswith("An error occurred while calling"):  # py4j's; what the JVM says follows
         lines = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")][-1:] or lines

@@ -67,6 +67,10 @@ class Folder:
             moves.append((f"{staged}/{inside}", str(inside.parent / name)))
         return self._delivery(moves, store)
 
+    def discard(self, staged: str, store: Place) -> None:
+        """Remove a staging folder in which nothing was made ready."""
+        _remove_folders(_opened(self.place if is_staged(staged) else store), [staged])
+
     def given(self, files: Sequence[str], store: Place, batch: int) -> Delivery:
         """Return the delivery of finished files of the store."""
         names = (f"{self._name(batch, at)}{PurePosixPath(file).suffix}" for at, file in enumerate(files))

@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from watersmeet.engine import tallies
+from watersmeet.engine.fuse import RESULTS
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
 from watersmeet.errors import PredicateError
@@ -21,8 +22,13 @@ from watersmeet.spark.naming import named
 from watersmeet.spark.paths import Place
 from watersmeet.spark.tasks import on_spark
 from watersmeet.spark.tree import FrameTree
+from watersmeet.spark.workers import is_death, survive
+from watersmeet.state.chunk import CHUNKS
+from watersmeet.state.promised import MARKS
 
 TRIES = 4
+DECIDED = "decided"
+"""In the names of files of results that Spark decided."""
 CANNOT_ROLL_BACK = "A shuffle map stage with indeterminate output was failed and retried"
 
 
@@ -75,7 +81,8 @@ class Jobs:
         streams = [stream.name for stream in plan.query.streams]
         joined, hops = f"batch {plan.batch}, join of {', '.join(streams)}", len(streams) - 1
         with named(self.batch.sparkSession, f"{joined}: intake and {hops} {'hop' if hops == 1 else 'hops'}"):
-            reports = self._exchanged(rows, hearing(plan, {at: done[child.path] for at, child in node.inner.items()}))
+            heard = hearing(plan, {at: done[child.path] for at, child in node.inner.items()})
+            reports = survive(lambda: self._exchanged(rows, heard), lambda: _clear(plan, ""))
         with named(self.batch.sparkSession, f"{joined}: conditions left to Spark"):
             self._decide(node, plan, reports)
         return Job(reports, self.clock() - began)
@@ -104,14 +111,28 @@ class Jobs:
         files = [file for report in reports for file in report.pending]
         if not files:
             return
-        keep = on_spark(decided(plan.store, node.query, f"{plan.name}-decided"))
+        keep = on_spark(decided(plan.store, node.query, f"{plan.name}-{DECIDED}"))
+        undecided = node.decide(self.batch, [place.spark for place in self.places(files)])
+        bodies = undecided.mapInArrow(keep, spark_schema(REPORT)).select("body")
         try:
             with quiet():
-                undecided = node.decide(self.batch, [place.spark for place in self.places(files)])
-                found = outcome(row.body for row in undecided.mapInArrow(keep, spark_schema(REPORT)).collect())
+                found = outcome(row.body for row in survive(bodies.collect, lambda: _clear(plan, DECIDED)))
         except (PySparkException, Py4JError) as error:
+            if is_death(error):
+                raise
             raise PredicateError(f"`where` raised {said(error)}; the batch was not written.") from None
         reports[0].rows += sum(rows for rows, _, _ in found)
         reports[0].files += [file for _, written, _ in found for file in written]
         tallies.decided(plan, reports, [codes for _, _, codes in found])
         plan.store.remove(files)
+
+
+def _clear(plan: BatchPlan, part: str) -> None:
+    """Remove what tasks of a job that was given up have written; what those still at work write, the next start does.
+
+    Args:
+        plan: The plan of the join's batch.
+        part: How the names of the job's files go on after the plan's.
+    """
+    names = (name for folder in (CHUNKS, MARKS, RESULTS, "sides") for name in plan.store.names(folder))
+    plan.store.remove([name for name in names if name.partition("/")[2].startswith(f"{plan.name}-{part}")])

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from watersmeet.spark.files import Folder
 from watersmeet.spark.frames import quoted
 from watersmeet.spark.paths import Place
+from watersmeet.spark.workers import is_death, survive
 from watersmeet.state.delivery import Delivery
 
 SUMMARY = "_common_metadata"
@@ -145,7 +146,7 @@ class FileSink(Sink):
             return ()
         if self._takes_over(results):
             return (self.folder.given(results.files, results.store, results.batch),)
-        return (self._written(results.read(), results, self.partition_by),)
+        return (survive(lambda: self._written(results.read(), results, self.partition_by)),)
 
     def _written(self, frame: DataFrame, results: Results, partition_by: Sequence[str] = ()) -> Delivery:
         """Write rows where they are made ready."""
@@ -153,7 +154,12 @@ class FileSink(Sink):
         writer = frame.write.format(self.format).options(**self.options)
         if partition_by:
             writer = writer.partitionBy(*partition_by)
-        writer.save(self.folder.staged_at(staged, results.store).spark)
+        try:
+            writer.save(self.folder.staged_at(staged, results.store).spark)
+        except Exception as error:
+            if is_death(error):
+                self.folder.discard(staged, results.store)
+            raise
         return self.folder.ready(staged, results.store, results.batch, FILE_FORMATS[self.format])
 
     def _takes_over(self, results: Results) -> bool:
