@@ -35,7 +35,7 @@ def why(checkpoint: str, given: Mapping[str, Values], clock: Callable[[], float]
         raise DefinitionError(f"Name a tuple to ask about, such as --{first.name} {first.schema.names[0]}=VALUE.")
     path = chosen({at: join.query for at, join in joins.items()}, given)
     query, outputs = joins[path].query, joins[path].outputs
-    duck = Duck(query.dialect)
+    duck = Duck(query.dialect, guarded=True)
     question = asked(query, given, duck)
 
     def answer(state: Manifest | None) -> Answer:
