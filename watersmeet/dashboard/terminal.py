@@ -82,8 +82,8 @@ def spark(series: Series, width: int = SPARK) -> str:
     '▁▅ █'
     """
     shown = series[-width:]
-    top = max((value for value in shown if value is not None), default=0) or 1
-    return "".join(" " if value is None else TICKS[round(value / top * (len(TICKS) - 1))] for value in shown)
+    top = max((value for value in shown if value is not None and value > 0), default=1)
+    return "".join(" " if value is None else TICKS[max(0, round(value / top * (len(TICKS) - 1)))] for value in shown)
 
 
 def _figures(figures: Sequence[Figure]) -> RenderableType:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from watersmeet.errors import StateError
+from watersmeet.state import documents
 from watersmeet.state import manifest as manifests
 from watersmeet.state.sealed import seal, unseal
 from watersmeet.state.store import Store
@@ -50,5 +51,5 @@ def load(store: Store, batch: int) -> list[Progress]:
     for path in sorted(kept(batch)):
         data = store.read(path)
         with suppress(StateError):
-            found += [] if data is None else unseal(data, path)
+            found += [] if data is None else unseal(data, path, documents.Block)
     return [*found, *manifests.told(store, batch)][-HISTORY:]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from watersmeet.errors import AFRESH, StateError
+from watersmeet.state import documents
 from watersmeet.state.chunk import CHUNKS, Chunk
 from watersmeet.state.delivery import Delivery
 from watersmeet.state.learned import Learned
@@ -231,7 +232,7 @@ def _read(store: Store, batch: int) -> _File | None:
     data = store.read(path_of(batch))
     if data is None:
         return None
-    body = unseal(data, f"The manifest of batch {batch} under {store.root}")
+    body = unseal(data, f"The manifest of batch {batch} under {store.root}", documents.Manifest)
     if body["batch"] != batch:
         raise StateError(
             f"The manifest of batch {batch} under {store.root} belongs to batch {body['batch']}; restore it or "
