@@ -3,6 +3,7 @@
 import hmac
 import json
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -126,6 +127,11 @@ class PageServer(ThreadingHTTPServer):
     def __init__(self, looker: Looker, port: int) -> None:
         self.looker, self.token = looker, secrets.token_urlsafe(24)
         super().__init__((LOOPBACK, port), _Handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a browser that has gone meanwhile."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
     @property
     def address(self) -> str:

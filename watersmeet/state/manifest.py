@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from watersmeet.errors import AFRESH, StateError
 from watersmeet.state import documents
-from watersmeet.state.chunk import CHUNKS, Chunk
+from watersmeet.state.chunk import CHUNKS, Chunk, lies_in
 from watersmeet.state.delivery import Delivery
 from watersmeet.state.learned import Learned
 from watersmeet.state.promised import Promised, Promises
@@ -266,7 +266,7 @@ def _chunk(plain: Mapping[str, Any]) -> Chunk:
     """
     chunk = Chunk.from_json(plain)
     for file in chunk.files:
-        if not file.startswith(f"{CHUNKS}/") or not all(part.strip(".") for part in file.split("/")):
+        if not lies_in(file, CHUNKS):
             raise StateError(
                 f"A manifest names the state file {file!r}, which is not in the folder {CHUNKS}/ of its store; "
                 f"restore the manifest or {AFRESH}."
