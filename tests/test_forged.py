@@ -178,7 +178,13 @@ def check(folder: Path, capsys: pytest.CaptureFixture[str], every: int) -> None:
 def test_the_checkpoint_is_sound(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     watched, _, told, problem, page = run(folder, capsys)
     assert "Streams, last batch" in watched and "have joined" in told and not problem and "Streams" not in page
-    assert "Not looked at, since outside of the checkpoint" in told and "--read-outputs does" in told
+    unread = f"lie outside the checkpoint, in {folder}/late and {folder}/out: --read-outputs looks there.\n"
+    assert told.endswith(unread)
+
+
+def test_outputs_are_read_if_that_is_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["why", str(folder / "ck"), "--read-outputs", *ASKED]) == 0
+    assert "lie outside the checkpoint" not in capsys.readouterr().out
 
 
 def test_nothing_that_is_forged_does_harm(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -259,7 +259,7 @@ from watersmeet.state.processes import this_process
 from watersmeet.state.sealed import seal
 from watersmeet.state.store import Store
 store = Store(sys.argv[1])
-store.publish(leases.path_of(1), seal(this_process() | {"at": store.root}))
+store.publish(leases.path_of(1), seal(this_process() | {"at": store.root, "token": "x"}))
 print("taken", flush=True)
 sys.stdin.readline()
 """

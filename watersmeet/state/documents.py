@@ -53,12 +53,12 @@ class Claim(TypedDict):
 class Holder(TypedDict):
     """A lease: who has it, and the folder that it took."""
 
+    host: str | None
     name: str
     pid: Count
-    host: NotRequired[str | None]
-    born: NotRequired[str | None]
-    token: NotRequired[str]
-    at: NotRequired[str]
+    born: str | None
+    token: str
+    at: str
 
 
 # -- progress

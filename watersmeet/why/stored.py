@@ -63,4 +63,4 @@ def _why(store: Store, given: Mapping[str, Values], clock: Callable[[], float], 
 
 
 def _unread(folders: Sequence[str]) -> str:
-    return f"Not looked at, since outside of the checkpoint: {listed(folders)}; --read-outputs does."
+    return f"Results and side outputs lie outside the checkpoint, in {listed(folders)}: --read-outputs looks there."
