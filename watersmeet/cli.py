@@ -19,6 +19,7 @@ from watersmeet import __version__
 from watersmeet.cost.equations import Goal
 from watersmeet.errors import DefinitionError, WatersmeetError
 from watersmeet.serving import serve, watch
+from watersmeet.show import printable
 
 if TYPE_CHECKING:
     from watersmeet.spark.join import Join
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _bad(sentence: str) -> int:
-    print(f"watersmeet: {sentence}", file=sys.stderr)
+    print(f"watersmeet: {printable(sentence)}", file=sys.stderr)
     return 2
 
 
@@ -120,13 +121,15 @@ def _add_why(commands: Any) -> None:
     several = "Several columns of a tuple: --a id=17 --a zone=x, or --a \"id = 17 AND zone = 'x'\"."
     command = commands.add_parser("why", help=told, description=told, usage=usage, epilog=several, allow_abbrev=False)
     command.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
+    outputs = "look at results and side outputs as well, in the folders that the checkpoint names"
+    command.add_argument("--read-outputs", action="store_true", help=outputs)
     command.set_defaults(run=_why)
 
 
 def _why(given: argparse.Namespace, others: Sequence[str]) -> None:
     from watersmeet.why.stored import why
 
-    print(why(given.checkpoint, _asked(others), time.perf_counter))
+    print(printable(str(why(given.checkpoint, _asked(others), time.perf_counter, given.read_outputs))))
 
 
 def _asked(others: Sequence[str]) -> dict[str, dict[str, Any]]:

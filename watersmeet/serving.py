@@ -3,15 +3,17 @@
 import hmac
 import json
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 
 from watersmeet.dashboard.build import view
@@ -22,7 +24,9 @@ from watersmeet.dashboard.view import View
 from watersmeet.errors import DefinitionError, WatersmeetError
 from watersmeet.placement.options import check_above_zero
 from watersmeet.state.places import store_of
+from watersmeet.state.sealed import consistent
 
+Made = TypeVar("Made")
 LOOPBACK = "127.0.0.1"
 FRESH = 0.5
 """Seconds for which a view is shown again instead of made anew."""
@@ -48,12 +52,20 @@ class Looker:
         Raises:
             WatersmeetError: If there is nothing.
         """
-        with self._lock:
+        return self.draw(lambda view: view)
+
+    def draw(self, make: Callable[[View], Made]) -> Made:
+        """Return what is made of what there is to see now.
+
+        Raises:
+            WatersmeetError: If there is nothing, or no sense in it.
+        """
+        with consistent(self.reader.store.root), self._lock:
             now = time.monotonic()
             if self._last is None or now - self._last[0] > FRESH:
                 clock = time.time()
                 self._last = now, view(self.reader.read(now, clock), int(clock * 1e6))
-            return self._last[1]
+            return make(self._last[1])
 
 
 def watch(checkpoint: str, every: float = 1.0, once: bool = False, console: Console | None = None) -> None:
@@ -70,13 +82,17 @@ def watch(checkpoint: str, every: float = 1.0, once: bool = False, console: Cons
     """
     check_above_zero("every", every, LONGEST)
     looker, console = Looker(Reader(store_of(checkpoint))), console or Console()
+
+    def draw() -> RenderableType:
+        return looker.draw(lambda view: screen(view, console.width))
+
     if once or not console.is_terminal:
-        console.print(screen(looker.look(), console.width))
+        console.print(draw())
         return
-    with Live(screen(looker.look(), console.width), console=console, screen=True, auto_refresh=False) as live:
+    with Live(draw(), console=console, screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(every)
-            live.update(screen(looker.look(), console.width), refresh=True)
+            live.update(draw(), refresh=True)
 
 
 def serve(checkpoint: str, port: int = 0) -> "PageServer":
@@ -112,6 +128,11 @@ class PageServer(ThreadingHTTPServer):
         self.looker, self.token = looker, secrets.token_urlsafe(24)
         super().__init__((LOOPBACK, port), _Handler)
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a browser that has gone meanwhile."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
     @property
     def address(self) -> str:
         """Where the page is, with the token."""
@@ -127,7 +148,11 @@ class _Handler(BaseHTTPRequestHandler):
     server: PageServer
 
     def do_GET(self) -> None:
-        asked = urlsplit(self.path)
+        try:
+            asked = urlsplit(self.path)
+        except ValueError:  # such as http://[/
+            self._told(HTTPStatus.BAD_REQUEST, "The address can't be read: use the one that was printed.")
+            return
         token = parse_qs(asked.query).get("token", [""])[0]
         if not self.server.admits(self.headers.get("Host", ""), token):
             self._told(HTTPStatus.FORBIDDEN, "The token is missing or wrong: use the address that was printed.")
@@ -145,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def view(self) -> None:
         try:
-            self._send(HTTPStatus.OK, "application/json", answer(self.server.looker.look()))
+            self._send(HTTPStatus.OK, "application/json", self.server.looker.draw(answer))
         except (WatersmeetError, OSError) as error:
             self._told(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 

@@ -46,6 +46,15 @@ def short(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
+def printable(text: str, kept: str = "\n") -> str:
+    """Return a text that tells a terminal nothing, as what comes from data might: colours, titles, other letters.
+
+    >>> printable("a\\x1b[31m\\u202eb")
+    'a�[31m�b'
+    """
+    return "".join(one if one.isprintable() or one in kept else "\N{REPLACEMENT CHARACTER}" for one in text)
+
+
 def abbreviated(text: str, limit: int = 40) -> str:
     """Return an expression on one line; if it is long, without what stands inside its innermost parentheses.
 

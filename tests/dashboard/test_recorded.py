@@ -16,6 +16,8 @@ from watersmeet.state.processes import this_process
 from watersmeet.state.sealed import seal
 from watersmeet.state.store import Store
 
+MILL = {"host": None, "pid": 7, "name": "mill", "born": None, "token": "x"}
+
 
 def everything(folder: Path) -> dict[str, tuple[int, int]]:
     """All files and folders, with their times and sizes."""
@@ -68,7 +70,7 @@ def test_who_runs_it_and_for_how_long_nothing_was_heard(tmp_path: Path) -> None:
     recorded(tmp_path, batches=1)
     store, reader = Store(f"{tmp_path}/watersmeet"), Reader(store_of(str(tmp_path)))
     assert reader.read(0.0).holder.ended  # nobody ever took a lease
-    store.publish(leases.path_of(1), seal({"pid": 7, "name": "mill"}))
+    store.publish(leases.path_of(1), seal(MILL | {"at": store.root}))
     store.overwrite(leases.path_of(1, "renewed"), b"x")
     assert reader.read(10.0).holder.silent == 0
     holder = reader.read(31.0).holder
@@ -82,7 +84,7 @@ def test_who_runs_it_and_for_how_long_nothing_was_heard(tmp_path: Path) -> None:
 def test_the_age_of_a_lease_counts_at_the_first_look_only(tmp_path: Path) -> None:
     recorded(tmp_path, batches=1)
     store = Store(f"{tmp_path}/watersmeet")
-    store.publish(leases.path_of(1), seal({"pid": 7, "name": "mill"}))
+    store.publish(leases.path_of(1), seal(MILL | {"at": store.root}))
     os.utime(tmp_path / "watersmeet" / leases.path_of(1), (500, 500))
     assert Reader(store).read(0.0, 530.0).holder.silent == 30  # taken, and not yet renewed
     store.overwrite(leases.path_of(1, "renewed"), b"x")
@@ -100,11 +102,19 @@ def test_a_process_runs_the_folder_that_it_took_and_no_copy_of_it(tmp_path: Path
     recorded(tmp_path / "one", batches=1)
     store = Store(f"{tmp_path}/one/watersmeet")
     assert Reader(store).read(0.0).holder.running is None
-    store.publish(leases.path_of(1), seal(this_process() | {"at": store.root}))
+    store.publish(leases.path_of(1), seal(this_process() | {"at": store.root, "token": "x"}))
     assert Reader(store).read(0.0).holder.running is True
     (tmp_path / "link").symlink_to(tmp_path / "one")
     assert Reader(store_of(f"{tmp_path}/link")).read(0.0).holder.running is True
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     assert Reader(store_of(f"{tmp_path}/two")).read(0.0).holder.running is False
-    store.publish(leases.path_of(2), seal(this_process() | {"born": "0"}))
+    store.publish(leases.path_of(2), seal(this_process() | {"born": "0", "at": store.root, "token": "x"}))
     assert Reader(store).read(0.0).holder.running is False
+
+
+@pytest.mark.parametrize("forged", [{"pid": "../../tmp/x"}, {"pid": -1}, {"at": None}, {"token": 1}, {"name": ["x"]}])
+def test_a_lease_that_is_none_tells_of_nobody(tmp_path: Path, forged: dict[str, object]) -> None:
+    recorded(tmp_path, batches=1)
+    store = Store(f"{tmp_path}/watersmeet")
+    store.publish(leases.path_of(1), seal(this_process() | {"at": store.root, "token": "x"} | forged))
+    assert leases.holder(store, 1) == {} and Reader(store).read(0.0).holder.process == ""

@@ -223,6 +223,25 @@ def test_what_is_no_checkpoint_is_told_in_a_sentence(
     assert says in capsys.readouterr().err
 
 
+def test_an_address_that_is_none(server: PageServer, capfd: pytest.CaptureFixture[str]) -> None:
+    status, _, body = ask(server, "http://[/")
+    assert (status, json.loads(body)) == (400, {"error": "The address can't be read: use the one that was printed."})
+    assert not capfd.readouterr().err
+
+
+def test_a_browser_that_has_gone(server: PageServer, capfd: pytest.CaptureFixture[str]) -> None:
+    try:
+        raise ConnectionResetError
+    except ConnectionError:
+        server.handle_error(None, None)
+    assert not capfd.readouterr().err
+    try:
+        raise KeyError("a fault of ours")
+    except KeyError:
+        server.handle_error(None, None)
+    assert "a fault of ours" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("spelled", ["{}", "file:{}", "file://{}", "{}/"])
 def test_every_command_means_the_same_by_a_path(
     tmp_path: Path, spelled: str, capsys: pytest.CaptureFixture[str]
@@ -240,7 +259,7 @@ from watersmeet.state.processes import this_process
 from watersmeet.state.sealed import seal
 from watersmeet.state.store import Store
 store = Store(sys.argv[1])
-store.publish(leases.path_of(1), seal(this_process() | {"at": store.root}))
+store.publish(leases.path_of(1), seal(this_process() | {"at": store.root, "token": "x"}))
 print("taken", flush=True)
 sys.stdin.readline()
 """

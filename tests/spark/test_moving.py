@@ -111,14 +111,24 @@ def test_other_file_systems(source: Path, tmp_path: Path) -> None:
 def test_what_was_made_ready_in_a_folder_that_has_moved(tmp_path: Path) -> None:
     """[!] Whether the folder's path has changed, or all was moved together, no file is left behind."""
     for old, new in (("old", "new"), ("gone", "moved")):
-        here = tmp_path / (old if old == "old" else new) / STAGING / "b0"
+        here = tmp_path / (old if old == "old" else new) / STAGING / "owner-b0"
         here.mkdir(parents=True)
         (here / "p").write_text("p")
         (here / "_SUCCESS").write_text("")
         was, now = (Place(str(tmp_path / name), str(tmp_path / name)) for name in (old, new))
-        delivery = Delivery("path", (was.spark, was.arrow), ((f"{STAGING}/b0/p", "part-b0-x"),))
-        Folder(now, "path").deliver(delivery, Place(str(tmp_path), str(tmp_path)))
+        delivery = Delivery("path", (was.spark, was.arrow), ((f"{STAGING}/owner-b0/p", "part-b0-x"),))
+        Folder(now, "path", "owner").deliver(delivery, Place(str(tmp_path), str(tmp_path)))
         assert held(tmp_path / new) == {"part-b0-x": "p"} and not here.exists()
+
+
+def test_what_another_checkpoint_has_made_ready_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / STAGING / "other-b0").mkdir(parents=True)
+    (tmp_path / STAGING / "other-b0" / "p").write_text("p")
+    place = Place(str(tmp_path), str(tmp_path))
+    delivery = Delivery("path", (place.spark, place.arrow), ((f"{STAGING}/other-b0/p", "part-b0-x"),))
+    with pytest.raises(StateError, match="which another checkpoint has made ready; restore the manifest"):
+        Folder(place, "path", "owner").deliver(delivery, place)
+    assert held(tmp_path / STAGING / "other-b0") == {"p": "p"}
 
 
 def test_a_batch_that_another_run_has_done_is_taken_back(tmp_path: Path) -> None:

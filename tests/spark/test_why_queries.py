@@ -151,7 +151,7 @@ def test_the_command_line(query: JoinQuery, inputs: Path, capsys: pytest.Capture
     assert main(["why", checkpoint, "--a=id=3", "--b", "ts=2023-11-14 22:13:55"]) == 0
     told = capsys.readouterr().out
     assert "`alike(a.x, b.x)` can't be answered here" in told and "md5(a.k)" in told
-    assert main(["why", checkpoint, "--a", "id=3", "--b", "id=13"]) == 0
+    assert main(["why", checkpoint, "--read-outputs", "--a", "id=3", "--b", "id=13"]) == 0
     assert "They have joined: the output holds 1 result with both, put out in batch 1." in capsys.readouterr().out
     assert main(["why", checkpoint, "--a", "17"]) == 2
     assert "--a 17: write it like --STREAM COLUMN=VALUE, such as --a id=17." in capsys.readouterr().err

@@ -20,4 +20,4 @@ def page(nonce: str) -> bytes:
 
 def answer(view: View) -> bytes:
     """Return a view as the page asks for it."""
-    return json.dumps(view.plain()).encode()
+    return json.dumps(view.plain(), allow_nan=False).encode()

@@ -10,10 +10,9 @@ from typing import Any
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.state import history, leases
 from watersmeet.state import manifest as manifests
-from watersmeet.state.claim import DESCRIPTION, one_folder
+from watersmeet.state.claim import DESCRIPTION, described, one_folder
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.processes import is_running
-from watersmeet.state.sealed import unseal
 from watersmeet.state.store import Store
 
 TRIES = 3
@@ -81,14 +80,14 @@ class Reader:
         Raises:
             DefinitionError: If there is no checkpoint of a join.
         """
-        data = self.store.read(DESCRIPTION)
-        if not data:
+        if not self.store.read(DESCRIPTION):
             raise DefinitionError(
                 f"{self.store.root} has no {DESCRIPTION}: give the checkpointLocation of a join that has been started."
             )
-        query, holder, problem = {}, self._holder(now, clock), ""
+        query: Mapping[str, Any] = {}
+        holder, problem = self._holder(now, clock), ""
         try:
-            query = unseal(data, f"The description of the query, {self.store.root}/{DESCRIPTION},")["query"]
+            query = described(self.store)
             self._state = self._last()
         except StateError as error:
             self._state, problem = None, str(error)

@@ -24,9 +24,8 @@ from watersmeet.dashboard.view import (
     Table,
     View,
 )
+from watersmeet.show import printable
 
-_CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "\N{REPLACEMENT CHARACTER}")
-"""What a terminal would obey, in names and values that come from data."""
 STYLES: dict[Level, str] = {"": "", "good": "green", "watch": "yellow", "bad": "bold red", "off": "dim"}
 TICKS = "▁▂▃▄▅▆▇█"
 SHADES = " ░▒▓█"
@@ -68,7 +67,7 @@ def _parts(view: View, width: int) -> Iterator[RenderableType]:
 
 
 def _text(text: str, style: str = "") -> Text:
-    return Text(text.translate(_CONTROLS), style)
+    return Text(printable(text, ""), style)
 
 
 def _titled(title: str, *parts: RenderableType) -> RenderableType:
@@ -82,8 +81,8 @@ def spark(series: Series, width: int = SPARK) -> str:
     '▁▅ █'
     """
     shown = series[-width:]
-    top = max((value for value in shown if value is not None), default=0) or 1
-    return "".join(" " if value is None else TICKS[round(value / top * (len(TICKS) - 1))] for value in shown)
+    top = max((value for value in shown if value is not None and value > 0), default=1)
+    return "".join(" " if value is None else TICKS[max(0, round(value / top * (len(TICKS) - 1)))] for value in shown)
 
 
 def _figures(figures: Sequence[Figure]) -> RenderableType:

@@ -12,7 +12,7 @@ from watersmeet.kernel.steps import Hop
 from watersmeet.kernel.table import ChunkTable
 from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column, Compared, Conjunct
-from watersmeet.show import abbreviated, plain
+from watersmeet.show import abbreviated, plain, printable
 from watersmeet.state.rows import TIME
 
 Miss = dict[str, Any]
@@ -103,17 +103,14 @@ def nearly(test: Mapping[str, Any]) -> list[str]:
 
 
 def _line(text: str, miss: Miss) -> str:
-    compared = [f"{abbreviated(name)} = {_printable(value)}" for name, value in miss.items() if isinstance(value, str)]
+    compared = [
+        f"{abbreviated(name)} = {printable(value, '')}" for name, value in miss.items() if isinstance(value, str)
+    ]
     streams = {stream: part for stream, part in miss.items() if not isinstance(part, str)}
     values = [(stream, name, value) for stream, part in streams.items() for name, value in part.items()]
     read = [(stream, name, value) for stream, name, value in values if name.lower() in text.lower()]
-    columns = ", ".join(f"{_told(stream, name)} = {_printable(value)}" for stream, name, value in read or values)
+    columns = ", ".join(f"{_told(stream, name)} = {printable(value, '')}" for stream, name, value in read or values)
     return f"{', '.join(compared)} ({columns})" if compared and columns else columns or ", ".join(compared)
-
-
-def _printable(value: str) -> str:
-    """Return a value as one line that tells a terminal nothing."""
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in value)
 
 
 def _told(stream: str, name: str) -> str:

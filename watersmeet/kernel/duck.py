@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from weakref import WeakSet
@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.errors import PredicateError
+from watersmeet.errors import DefinitionError, PredicateError
+from watersmeet.kernel.guard import Guard
 from watersmeet.limits import limits
 from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Bound, Conjunct, Dialect
@@ -39,23 +40,45 @@ class Duck:
     Args:
         dialect: The session's settings.
         folder: Where DuckDB puts what it has no memory for, nobody else's; None for a folder of its choice.
+        guarded: Whether expressions and settings are somebody else's: each must be one that Watersmeet may have
+            written (`guard.py`), and nothing is put on disk.
+
+    Raises:
+        DefinitionError: If there is no such time zone.
     """
 
-    def __init__(self, dialect: Dialect, folder: Path | None = None) -> None:
+    def __init__(self, dialect: Dialect, folder: Path | None = None, guarded: bool = False) -> None:
         # No threads of its own: each would take 64 MB of address space, and there is one process for each core.
         config: dict[str, str | int] = {"threads": 1, "async_threads": 0, "memory_limit": f"{_memory()}B"}
+        # [!] From the first statement on: nothing that the connection runs can reach a file or load an extension.
+        config["enable_external_access"] = "false"
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            config["temp_directory"] = str(folder)
+        if folder is not None or guarded:
+            config["temp_directory"] = str(folder or "")
         self._connection = duckdb.connect(config={**config})
         _ducks.add(self)
-        # [!] GLOBAL: cursors begin with the settings of the database, not with those of this connection.
-        settings = (f"SET GLOBAL TimeZone = '{dialect.time_zone}'", "SET enable_progress_bar = false")
-        for statement in (*settings, *PRELUDE):
-            self._connection.execute(statement)
-        # Last, since neither can be undone: nothing the connection runs can reach a file or load an extension.
-        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET enable_progress_bar = false")
+        self._set_zone(dialect.time_zone)
         self._connection.execute("SET lock_configuration = true")
+        for statement in PRELUDE:
+            self._connection.execute(statement)
+        self._guard = Guard() if guarded else None
+
+    def _set_zone(self, name: str) -> None:
+        try:
+            # [!] GLOBAL: cursors begin with the settings of the database, not with those of this connection.
+            self._connection.execute("SET GLOBAL TimeZone = ?", [name])
+        except RAISED:
+            raise DefinitionError(
+                f"The session's time zone is {short(name)}, and there is none of that name; expected one of the time "
+                "zone database, such as Europe/Berlin."
+            ) from None
+
+    def _admit(self, expressions: Iterable[str]) -> None:
+        """Let expressions pass that may be run here; a StateError if one may not."""
+        if self._guard is not None:
+            self._guard.admit(self._connection, expressions)
 
     def release(self) -> None:
         """Let go of the connection, for good."""
@@ -63,6 +86,7 @@ class Duck:
 
     def filter(self, columns: Table, conditions: Sequence[str], rows: int) -> Ints:
         """Return the positions of the rows for which every condition is TRUE."""
+        self._admit(conditions)
         with self._asked(columns, rows) as connection:
             found = connection.execute(f"SELECT i FROM t WHERE {_all(conditions)}").fetchnumpy()["i"]
         return np.asarray(found, dtype=np.int64)
@@ -76,6 +100,7 @@ class Duck:
 
     def numbers(self, columns: Table, expressions: Sequence[str], rows: int) -> list[NDArray[np.float64]] | None:
         """Return each expression's value per row as float64, NULL as NaN; None if one raises for any of the rows."""
+        self._admit(expressions)
         names = [f"e{at}" for at in range(len(expressions))]
         shown = ", ".join(f"CAST({sql} AS DOUBLE) AS {name}" for sql, name in zip(expressions, names, strict=True))
         try:
@@ -105,6 +130,7 @@ class Duck:
 
     def values(self, columns: Table, expression: str, rows: int) -> pa.Array:
         """Return an expression's value per row."""
+        self._admit([expression])
         with self._asked(columns, rows) as connection:
             table = connection.sql(f"SELECT {expression} AS e FROM t").to_arrow_table()
         found = table.column("e").combine_chunks()
@@ -126,6 +152,7 @@ class Duck:
         self, left: Table, right: Table, conditions: Sequence[str], sizes: tuple[int, int]
     ) -> Iterator[tuple[Ints, Ints]]:
         """Yield the pairs of rows for which every condition is TRUE, block by block."""
+        self._admit(conditions)
         # [!] A cursor of its own: what is done with a block, later hops among it, asks the connection other things
         # while this result is open.
         with self._connection.cursor() as cursor:
@@ -136,6 +163,7 @@ class Duck:
 
     def unmatched(self, left: Table, right: Table, conditions: Sequence[str], sizes: tuple[int, int]) -> Ints:
         """Return the rows on the left for which no row on the right makes every condition TRUE."""
+        self._admit(conditions)
         if not sizes[0] or not sizes[1]:
             return np.arange(sizes[0])
         with self._connection.cursor() as cursor:

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 import pyarrow.fs as pafs
 
 from watersmeet.engine.fuse import RESULTS
+from watersmeet.errors import AFRESH, StateError
 from watersmeet.spark.moving import Mover
 from watersmeet.spark.paths import Place
 from watersmeet.state.delivery import STAGING, Delivery, is_staged
@@ -91,6 +92,12 @@ class Folder:
 
         A name appears only with all its bytes, and once it is there, nothing replaces or removes it.
         """
+        for source, _ in delivery.moves:
+            if is_staged(source) and not source.startswith(f"{STAGING}/{self.owner}-b"):
+                raise StateError(
+                    f"A manifest is to move {source!r} from {delivery.folder[0]}, which another checkpoint has made "
+                    f"ready; restore the manifest or {AFRESH}."
+                )
         durable, before = self.durable and self.place.is_local, Place(*delivery.folder)
         mover, roots = Mover(_opened(self.place), durable, lambda: _opened(before)), dict[Place, None]()
         for source, target in delivery.moves:

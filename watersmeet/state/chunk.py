@@ -163,6 +163,11 @@ class Chunk:
         return Chunk(**{**plain, **parts, "zones": zones, "arrived": Arrived(*plain["arrived"])})
 
 
+def lies_in(path: str, folder: str) -> bool:
+    """Tell whether a path is that of a file in a folder of the store, without ways back."""
+    return path.startswith(f"{folder}/") and all(part.strip(".") for part in path.split("/")) and "\0" not in path
+
+
 _parts = attrgetter(*Chunk.__slots__)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from watersmeet.errors import AFRESH, DefinitionError, StateError
+from watersmeet.state import documents
 from watersmeet.state import manifest as manifests
 from watersmeet.state.differences import differences
 from watersmeet.state.sealed import seal, unseal
@@ -39,7 +40,7 @@ def claim(store: Store, description: Mapping[str, Any], output: str | None = Non
             f"There is state under {store.root}, but no {DESCRIPTION} to say which query it belongs to; restore it or "
             f"{AFRESH}."
         )
-    found = unseal(data, f"The description of the query, {store.root}/{DESCRIPTION},")
+    found = unseal(data, f"The description of the query, {store.root}/{DESCRIPTION},", documents.Claim)
     _compare(store, found["query"], description)
     before = found.get("layout", layout)
     if output is not None and found["output"] == output and before != layout:
@@ -62,7 +63,7 @@ def described(store: Store) -> Mapping[str, Any]:
         StateError: If it is damaged.
     """
     data = store.read(DESCRIPTION)
-    found = unseal(data, f"The description of the query, {store.root}/{DESCRIPTION},") if data else {}
+    found = unseal(data, f"The description of the query, {store.root}/{DESCRIPTION},", documents.Claim) if data else {}
     description: Mapping[str, Any] = found.get("query", {})
     return description
 
@@ -89,7 +90,7 @@ def _check_copy(store: Store, name: str, origins: Collection[str], output: str |
         if one_folder(store.root, origin):
             continue
         try:
-            original = unseal(Store(origin).read(DESCRIPTION) or b"", "")
+            original = unseal(Store(origin).read(DESCRIPTION) or b"", "", documents.Claim)
         except (OSError, StateError, DefinitionError):
             continue
         if (original["name"], original["output"]) == (name, output):

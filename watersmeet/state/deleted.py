@@ -74,7 +74,9 @@ def _size(dead: Mapping[str, Ints]) -> int:
 
 
 def _read(store: Store, path: str) -> dict[str, Ints]:
-    chunks, rows = pa.ipc.open_stream(store.map_digested(path)).read_next_batch().columns
+    batch = pa.ipc.open_stream(store.map_digested(path)).read_next_batch()
+    store.validate(batch)
+    chunks, rows = batch.columns
     numbers = rows.flatten().to_numpy().astype(np.int64)
     return dict(zip(chunks.to_pylist(), np.split(numbers, rows.offsets.to_numpy()[1:-1]), strict=True))
 

@@ -67,4 +67,4 @@ def is_staged(source: str) -> bool:
 
 
 def _stays_inside(path: str) -> bool:
-    return all(part.strip(".") for part in path.split("/"))
+    return all(part.strip(".") for part in path.split("/")) and "\0" not in path

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from watersmeet.errors import StateError
+from watersmeet.state import documents
 from watersmeet.state import manifest as manifests
 from watersmeet.state.sealed import seal, unseal
 from watersmeet.state.store import Store
@@ -62,7 +63,7 @@ def _block(store: Store, start: int) -> list[Progress]:
     """Return the progress in a block; nothing if it can't be read, or is of other batches."""
     with suppress(StateError, OSError):
         data = store.read(path_of(start))
-        block: list[Progress] = [] if data is None else unseal(data, path_of(start))
+        block: list[Progress] = [] if data is None else unseal(data, path_of(start), documents.Block)
         if all(one.get("batchId") in range(start, start + manifests.SNAPSHOT_EVERY) for one in block):
             return block
     return []

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from watersmeet.errors import StateError
+from watersmeet.state import documents
 from watersmeet.state.sealed import unseal
 from watersmeet.state.store import Store
 
@@ -35,7 +36,7 @@ def highest(store: Store) -> int:
 def holder(store: Store, number: int) -> Mapping[str, Any]:
     """Return who took a lease; nothing if that can't be read."""
     with suppress(StateError):
-        found: dict[str, Any] = unseal(store.read(path_of(number)) or b"", "")
+        found: dict[str, Any] = unseal(store.read(path_of(number)) or b"", "", documents.Holder)
         return found
     return {}
 

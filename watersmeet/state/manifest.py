@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from watersmeet.errors import AFRESH, StateError
-from watersmeet.state import generations
-from watersmeet.state.chunk import CHUNKS, Chunk
+from watersmeet.state import documents, generations
+from watersmeet.state.chunk import CHUNKS, Chunk, lies_in
 from watersmeet.state.delivery import Delivery
 from watersmeet.state.learned import Learned
 from watersmeet.state.promised import Promised, Promises
@@ -236,7 +236,7 @@ def _read(store: Store, standing: Mapping[int, str], batch: int) -> _File | None
     data = None if path is None else store.read(path)
     if path is None or data is None:
         return None
-    body = unseal(data, f"The manifest of batch {batch} under {store.root}")
+    body = unseal(data, f"The manifest of batch {batch} under {store.root}", documents.Manifest)
     if body["batch"] != batch:
         raise StateError(
             f"The manifest of batch {batch} under {store.root} belongs to batch {body['batch']}; restore it or "
@@ -270,7 +270,7 @@ def _chunk(plain: Mapping[str, Any]) -> Chunk:
     """
     chunk = Chunk.from_json(plain)
     for file in chunk.files:
-        if not file.startswith(f"{CHUNKS}/") or not all(part.strip(".") for part in file.split("/")):
+        if not lies_in(file, CHUNKS):
             raise StateError(
                 f"A manifest names the state file {file!r}, which is not in the folder {CHUNKS}/ of its store; "
                 f"restore the manifest or {AFRESH}."

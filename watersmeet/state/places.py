@@ -42,7 +42,7 @@ def normal(path: str) -> str:
 
 
 def store_of(checkpoint: str) -> Store:
-    """Return the store of a checkpoint, where there is no Spark to ask.
+    """Return the store of a checkpoint, where there is no Spark to ask; anybody may have filled it.
 
     Args:
         checkpoint: The query's checkpointLocation. What Spark's settings would tell of a store elsewhere may follow,
@@ -55,13 +55,14 @@ def store_of(checkpoint: str) -> Store:
     if not checkpoint:
         raise DefinitionError("'' is not a path; give the checkpointLocation of a join.")
     if not scheme:
-        return Store(os.path.join(normal(os.path.abspath(checkpoint)), FOLDER))
+        return Store(os.path.join(normal(os.path.abspath(checkpoint)), FOLDER), confined=True)
     if not rest.startswith("/"):
         raise DefinitionError(
             f"{checkpoint}: what follows {scheme}: must begin with a slash; "
             f"write ./{checkpoint} for a folder of that name."
         )
-    return Store(_file(checkpoint, scheme, rest) if scheme in _LOCAL else _elsewhere(checkpoint, scheme, rest))
+    root = _file(checkpoint, scheme, rest) if scheme in _LOCAL else _elsewhere(checkpoint, scheme, rest)
+    return Store(root, confined=True)
 
 
 _LOCAL = {"file": "/", "dbfs": "/dbfs"}

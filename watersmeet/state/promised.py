@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from watersmeet.errors import AFRESH, StateError
+from watersmeet.state.chunk import lies_in
+
 MARKS = "marks"
 """The folder of a store in which tables of marks lie."""
 
@@ -60,7 +63,14 @@ class Promised:
 
 
 def _files(plain: Sequence[Sequence[Any]]) -> tuple[MarkFile, ...]:
-    return tuple(MarkFile(*file) for file in plain)
+    files = tuple(MarkFile(*file) for file in plain)
+    for file in files:
+        if not lies_in(file.path, MARKS):
+            raise StateError(
+                f"A manifest names the marks {file.path!r}, which are not in the folder {MARKS}/ of its store; restore "
+                f"the manifest or {AFRESH}."
+            )
+    return files
 
 
 Promises = tuple[tuple[Promised, ...], ...]

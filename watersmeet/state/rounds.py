@@ -7,7 +7,7 @@ intent counts, where several runs have written some: see `generations`.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from watersmeet.state import generations
+from watersmeet.state import documents, generations
 from watersmeet.state.choice import Choice
 from watersmeet.state.sealed import seal, unseal
 from watersmeet.state.store import Store
@@ -52,6 +52,6 @@ def intended(store: Store, batch: int) -> Round | None:
     data = store.read(path) if path else None
     if not data:
         return None
-    body = unseal(data, f"What round {batch} under {store.root} pays")
+    body = unseal(data, f"What round {batch} under {store.root} pays", documents.Round)
     choices = {path: Choice.from_json(plain) for path, plain in body["choices"].items()}
     return Round(batch, choices, body.get("final", False))

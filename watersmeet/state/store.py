@@ -14,6 +14,7 @@ import pyarrow.fs as pafs
 from watersmeet.errors import AFRESH, StateError
 from watersmeet.state import copies, remote
 from watersmeet.state.chunk import Chunk
+from watersmeet.state.confined import inside, small
 from watersmeet.state.durable import sync, sync_bytes, sync_names
 from watersmeet.state.ipc import read_batch
 from watersmeet.state.opened import Key, Opened
@@ -38,11 +39,14 @@ class Store:
         root: A local path, or a URI that `pyarrow.fs` opens.
         durable: Whether what is published on this host's file system survives a loss of power.
         open_bytes: What the chunks that a process keeps open may take; 0 for what the limits say.
+        confined: Whether somebody else may have filled it: no link that leads out of it is followed, and what its
+            files hold is validated before it is used. It is only read.
     """
 
     root: str
     durable: bool = False
     open_bytes: int = 0
+    confined: bool = False
 
     @property
     def local(self) -> str | None:
@@ -123,7 +127,7 @@ class Store:
                 system, full = self.remote(path)
                 with system.open_input_file(full) as source:
                     return bytes(source.read())
-            return Path(self.local, path).read_bytes()
+            return (small(self.local, path) if self.confined else Path(self.local, path)).read_bytes()
         except FileNotFoundError:
             return None
 
@@ -144,7 +148,10 @@ class Store:
             system, full = self.remote(folder)
             infos = system.get_file_info(pafs.FileSelector(full, recursive=True, allow_not_found=True))
             return [f"{folder}{info.path[len(full) :]}" for info in infos if info.type == pafs.FileType.File]
-        return [os.path.relpath(path, self.local) for path in files_below(os.path.join(self.local, folder))]
+        below = os.path.join(self.local, folder)
+        if self.confined and os.path.lexists(below):
+            inside(self.local, folder)
+        return [os.path.relpath(path, self.local) for path in files_below(below)]
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files, which this process then no longer keeps open; those already gone are fine."""
@@ -219,7 +226,7 @@ class Store:
         return Path(self.local, path) if self.local is not None else self._cached(path)
 
     def _on_this_host(self, path: str) -> Path:
-        cached = self._kept_at(path)
+        cached = inside(self.local, path) if self.confined and self.local is not None else self._kept_at(path)
         if self.local is None and not cached.exists():
             data = self.read(path)
             if data is None:
@@ -263,11 +270,18 @@ class Store:
         if source.size < place.offset + place.length:
             raise self._damaged(place.path, "is cut short")
         batch, mapped = read_batch(source, place, checked), _in_memory(source)
+        self.validate(batch)
         if chunk.ordinals is None:
             return Rows(batch, time_type, None, mapped)
         numbers = self.map_digested(chunk.ordinals)
-        ordinals = pa.ipc.open_stream(numbers).read_next_batch().column(0).to_numpy()
-        return Rows(batch, time_type, ordinals, mapped + _in_memory(numbers))
+        arrived = pa.ipc.open_stream(numbers).read_next_batch()
+        self.validate(arrived)
+        return Rows(batch, time_type, arrived.column(0).to_numpy(), mapped + _in_memory(numbers))
+
+    def validate(self, batch: pa.RecordBatch) -> None:
+        """Raise an ArrowInvalid if columns reach beyond their bytes; Arrow itself believes what a file says."""
+        if self.confined:
+            batch.validate(full=True)
 
 
 def files_below(folder: str) -> Iterator[str]:

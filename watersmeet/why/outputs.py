@@ -53,6 +53,12 @@ class Outputs:
     sink: Sink | None = None
     shows: Mapping[Column, Path] = field(default_factory=dict)
 
+    @property
+    def folders(self) -> list[str]:
+        """All these folders."""
+        sides = [folder for folders in self.sides.values() for folder in folders.values()]
+        return [*sides, *([] if self.sink is None else [self.sink.folder])]
+
     def turned_away(self, query: Query, asked: Asked) -> Iterator[tuple[str, int, pa.Table]]:
         """Yield rows of side outputs that have the values: of which kind, in which batch, and the row."""
         spec = query.streams[asked.stream]

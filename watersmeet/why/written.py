@@ -1,10 +1,11 @@
 """A join written down beside its state, so that the command line can answer why without the program or Spark."""
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import pyarrow as pa
 
@@ -15,8 +16,10 @@ from watersmeet.model.query import Query
 from watersmeet.predicate import model as predicates
 from watersmeet.predicate import terms
 from watersmeet.predicate.model import Column
+from watersmeet.state import documents
 from watersmeet.state.claim import DESCRIPTION
 from watersmeet.state.sealed import seal, unseal
+from watersmeet.state.shape import NAMES, Misfit, Rule, check, check_fields
 from watersmeet.state.store import Store
 from watersmeet.why.outputs import Outputs, Sink
 
@@ -35,6 +38,18 @@ _KINDS: dict[str, Any] = {
     )
 }
 """What a join is made of; nothing else is read back."""
+NAMES.update(Term=terms.Term, Comparison=terms.Comparison)
+Path = Annotated[str, Rule(re.compile(r"j(_\d{1,6})*").fullmatch, "where a join stands, such as j or j_0")]
+
+
+class Part(TypedDict):
+    """A join as the file has it; see `Written`."""
+
+    query: Mapping[str, Any]
+    owner: str
+    sides: Mapping[str, Mapping[str, str]]
+    sink: Sink | None
+    shows: list[Annotated[list[int | str], Rule(lambda shown: len(shown) > 2, "a column, and where it is shown")]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +93,19 @@ def written(store: Store) -> dict[str, Written]:
             "version started last; start the query once."
         )
     what, remedy = f"The description of the join, {store.root}/{FILE},", "start the query once, which writes it anew"
-    found = unseal(data, what, remedy)
-    if (name := _name_of(store)) and not {part["owner"] for part in found.values()} <= {"", name}:
+    parts = unseal(data, what, Mapping[Path, Part], remedy)
+    if (name := _name_of(store)) and not {part["owner"] for part in parts.values()} <= {"", name}:
         raise StateError(f"{what} is another checkpoint's; {remedy}.")
-    return {path: Written(_made(part["query"]), _outputs(part)) for path, part in found.items()}
+    try:
+        return {path: Written(_query(part["query"]), _outputs(part)) for path, part in parts.items()}
+    except Misfit as misfit:
+        raise StateError(f"{what} is not as Watersmeet writes it: {misfit}; {remedy}.") from None
 
 
 def _name_of(store: Store) -> str:
     """Return the name of a store; empty if it has none, or nobody can read it."""
     try:
-        return str(unseal(store.read(DESCRIPTION) or b"", "")["name"])
+        return str(unseal(store.read(DESCRIPTION) or b"", "", documents.Claim)["name"])
     except StateError:
         return ""
 
@@ -114,18 +132,41 @@ def _plain(value: Any) -> Any:
     return [_plain(part) for part in value] if isinstance(value, tuple | list) else value
 
 
+def _query(plain: Any) -> Query:
+    query = _made(plain)
+    check(query, Query)
+    assert isinstance(query, Query)
+    return query
+
+
 def _made(plain: Any) -> Any:
-    """Return what `_plain` was given; types come as a schema of one field."""
+    """Return what `_plain` was given; types come as a schema of one field.
+
+    Raises:
+        Misfit: If it was given nothing, or no part has what it needs.
+    """
     if isinstance(plain, list):
         return tuple(_made(part) for part in plain)
     if not isinstance(plain, dict):
         return plain
-    kind, of = plain["is"], plain["of"]
+    try:
+        kind, of = plain["is"], plain["of"]
+        return _of_text(kind, of) if isinstance(of, str) else _of_parts(kind, of)
+    except Misfit:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, pa.ArrowException):
+        raise Misfit("a part of a join", plain) from None
+
+
+def _of_text(kind: str, text: str) -> Any:
     if kind == "Schema":
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(of)))
-    if kind in ("bytes", "Decimal"):
-        return base64.b64decode(of) if kind == "bytes" else Decimal(of)
-    made = {name: _made(part) for name, part in of.items()}
-    if kind == "Hidden":
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+    return base64.b64decode(text) if kind == "bytes" else Decimal(text)
+
+
+def _of_parts(name: str, parts: Mapping[str, Any]) -> Any:
+    kind, made = _KINDS[name], {part: _made(value) for part, value in parts.items()}
+    if kind is predicates.Hidden:
         made["type"] = made["type"].field(0).type
-    return _KINDS[kind](**made)
+    check_fields(made, kind)
+    return kind(**made)

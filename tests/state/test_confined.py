@@ -1,0 +1,65 @@
+"""A store that somebody else may have filled: nothing leads out of it."""
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from watersmeet.errors import StateError
+from watersmeet.state import confined
+from watersmeet.state.chunk import lies_in
+from watersmeet.state.promised import MarkFile, Promised
+from watersmeet.state.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "store" / "chunks").mkdir(parents=True)
+    (tmp_path / "store" / "chunks" / "x").write_text("x")
+    return Store(str(tmp_path / "store"), confined=True)
+
+
+def test_files_of_the_store_are_read(store: Store, tmp_path: Path) -> None:
+    assert store.read("chunks/x") == b"x" and store.read("chunks/y") is None and store.read("\0") is None
+    assert store.names("chunks") == ["chunks/x"] and store.names("none") == []
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    assert Store(str(tmp_path / "link"), confined=True).read("chunks/x") == b"x"
+    (tmp_path / "store" / "y").symlink_to("chunks/x")
+    assert store.read("y") == b"x"
+
+
+def test_links_and_pipes_are_not(store: Store, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "store" / "pipe")
+    for name, target in (("link", tmp_path / "secret"), ("folder", tmp_path), ("null", Path("/dev/null"))):
+        (tmp_path / "store" / name).symlink_to(target)
+    for path in ("link", "folder/secret", "null", "pipe", "../secret", "chunks/../../secret"):
+        with pytest.raises(StateError, match="is a link that leads out of the checkpoint, or no file; put the file"):
+            store.read(path)
+        with pytest.raises(StateError, match="is a link that leads out of the checkpoint"):
+            store._map(path)
+    with pytest.raises(StateError, match="leads out of the checkpoint"):
+        store.names("folder")
+
+
+def test_a_document_that_is_too_large(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confined, "LARGEST", 0)
+    with pytest.raises(StateError, match="has more than 0 bytes: no document of Watersmeet's is that large"):
+        store.read("chunks/x")
+
+
+def test_columns_that_are_not_what_they_claim(store: Store) -> None:
+    ends = pa.py_buffer(bytes([0, 0, 0, 0, 1, 0, 0, 0]))
+    strange = pa.StringArray.from_buffers(1, ends, pa.py_buffer(b"\xff"))
+    batch = pa.record_batch({"x": strange})
+    Store(store.root).validate(batch)
+    with pytest.raises(pa.ArrowInvalid):
+        store.validate(batch)
+
+
+@pytest.mark.parametrize("path", ["marks/", "/marks/x", "marks/../x", "chunks/x", "marks//x", "marks/.", "marks/\0"])
+def test_marks_lie_in_their_folder(path: str) -> None:
+    assert lies_in("marks/x", "marks")
+    with pytest.raises(StateError, match=r"^A manifest names the marks .*, which are not in the folder marks/ of its"):
+        Promised.from_json([[MarkFile(path, 1, 1)], [], None, -1, []])
