@@ -11,11 +11,12 @@ from watersmeet.engine import tallies
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
 from watersmeet.errors import PredicateError
-from watersmeet.exchange.message import REPORT, outcome
+from watersmeet.exchange.message import REPORT, received
 from watersmeet.exchange.tasks import decided
 from watersmeet.runtime.tree import Job, hearing
 from watersmeet.spark.catalyst import quiet, said
 from watersmeet.spark.exchange import EXCHANGES
+from watersmeet.spark.fetch import fetch_all
 from watersmeet.spark.frames import spark_schema
 from watersmeet.spark.naming import named
 from watersmeet.spark.paths import Place
@@ -108,7 +109,7 @@ class Jobs:
         try:
             with quiet():
                 undecided = node.decide(self.batch, [place.spark for place in self.places(files)])
-                found = outcome(row.body for row in undecided.mapInArrow(keep, spark_schema(REPORT)).collect())
+                found = received(fetch_all(undecided.mapInArrow(keep, spark_schema(REPORT))).to_batches())
         except (PySparkException, Py4JError) as error:
             raise PredicateError(f"`where` raised {said(error)}; the batch was not written.") from None
         reports[0].rows += sum(rows for rows, _, _ in found)
