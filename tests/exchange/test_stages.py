@@ -87,3 +87,26 @@ def test_other_errors_are_not_taken_for_ours() -> None:
 def test_rows_go_to_the_partitions_that_they_name() -> None:
     sent = Here([[messages([(2, "x"), (0, "y")])], [messages([(2, "z")])]]).dealt(3)
     assert [received(part) for part in sent._partitions] == [["y"], [], ["x", "z"]]
+
+
+class Losing(Here):
+    """Stages of which the last blocks get lost on the way to the driver."""
+
+    lost = 1
+
+    def collect(self) -> list[pa.RecordBatch]:
+        made = super().collect()
+        return made[: max(0, len(made) - self.lost)]
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+@pytest.mark.parametrize("exchange", ["inline", "hops"])
+def test_a_report_that_gets_lost_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: str, lost: int
+) -> None:
+    query = query_of("a.x = b.x AND b.x = c.x")
+    operator = Operator(query, PSP(3), Store(str(tmp_path)), "run")
+    plan, stage = operator.plan(operator.start()), Losing(given(query, 2)._partitions)
+    monkeypatch.setattr(Losing, "lost", lost)
+    with pytest.raises(StateError, match=f"Only {3 - lost} of 3 reports of tasks came to the driver: .* start again"):
+        inline(stage, plan, shares=3) if exchange == "inline" else hops(stage, plan)

@@ -1,12 +1,17 @@
 """Text from people: whatever reaches out of the query is refused in a sentence, wherever it hides."""
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
+from tests.spark.processes import lines, program
+from tests.spark.small_driver import LARGE, SMALL
+from watersmeet.limits import limited
 from watersmeet.spark.untrusted import is_allowed
 
 pytestmark = pytest.mark.spark
@@ -81,6 +86,11 @@ EXPRESSIONS = [
     # not of one row, by chance, or by the clock
     "count(*)", "sum(a.id)", "row_number() OVER (ORDER BY a.id)", "explode(a.v)", "json_tuple(a.s, 'x')", "rand()",
     "uuid()", "now()", "current_timestamp", "monotonically_increasing_id()", "spark_partition_id()",
+    "unix_timestamp()", "to_timestamp('now')", "timestamp 'now'", "date 'today'", "timestamp /* '2' */ 'yesterday'",
+    "timestamp '\\u006eow'", "timestamp_ntz \"now\"", "cast('now' AS timestamp)", "'tomorrow'::date", "a.ts < 'now'",
+    "cast(concat('n', 'ow') AS timestamp)", "localtimestamp", "localtimestamp()", "curdate()", "current_date",
+    "current_time()", "date('today')", "date_trunc('HOUR', 'now')", "randn()", "random()", "uniform(1, 2)",
+    "shuffle(a.v)", "aes_encrypt(a.s, '0000111122223333')", "input_file_block_length()", "current_path()",
     "randstr(2000000000)", "window(a.ts, '1 second')",
     # large values
     "repeat('x', 2000000000)", "space(1000 * 1000 * 1000)", "sequence(1, 2000000000)", "lpad(a.s, 2000000000)",
@@ -88,6 +98,13 @@ EXPRESSIONS = [
     "from_json(a.s, repeat('x', 2000000000))", "schema_of_json(space(2000000000))",
     "aggregate(sequence(1, 60), 'x', (acc, i) -> concat(acc, acc))",
     "reduce(sequence(1, 60), array(1), (acc, i) -> flatten(array(acc, acc)))",
+    "hex(space(10000000))", "replace(space(9000000), ' ', 'ab')", "concat(space(9000000), space(9000000))",
+    "format_string('%1$s%1$s', space(9000000))", "cast(a.v AS string)", "string(a.m)",
+    "array_join(array_repeat('x', 100000), space(1000))", "regexp_replace(space(9000), '(?=(.*))', '$1')",
+    "transform(a.v, x -> a.s)", "transform(a.v, x -> struct(x, x))", "zip_with(a.v, a.v, (x, y) -> a.s)",
+    "transform_values(a.m, (k, v) -> k)", "to_json(a.p, map('timestampFormat', space(1000000)))",
+    "from_csv('', 'x STRING', map('nullValue', 'x'))", "to_variant_object(a.p)", "schema_of_variant(a.j)",
+    "concat(a.*)",
     "NOT " * 150 + "TRUE", "NOT " * 1500 + "TRUE", "(" * 5000 + "1" + ")" * 5000, "a.id" + " + 1" * 3000,
 ]  # fmt: skip
 
@@ -148,6 +165,10 @@ TAKEN = [
     "SELECT a.id FROM a, b WHERE a.id BETWEEN b.id - 1 AND b.id + 1 AND NOT a.s IN ('x', 'y') AND a.s IS NOT NULL",
     "SELECT a.* EXCEPT (j), levenshtein(a.s, b.s) AS d FROM a, b WHERE a.id <=> b.id AND a.s RLIKE '^[0-9]+$'",
     "SELECT a.id AS n, n + 1 AS m, position('a' IN a.s) AS q, trim(BOTH '0' FROM a.s) AS t, (a.id, 1) AS z FROM a, b",
+    "SELECT a.s || b.s || '!' AS x, hex(a.s) AS h, upper(b.s), array(a.s, b.s) AS v, (a.s, b.s) AS p FROM a, b",
+    "SELECT to_json(struct(a.*)) AS j, concat_ws(',', a.s, array(b.s)) AS c, replace(a.s, '1', 'one') AS r FROM a, b",
+    "SELECT split(a.s, ',')[0] AS s, regexp_replace(a.s, '([0-9])', '<$1>') AS r, printf('%s', b.s) AS f FROM a, b",
+    "SELECT timestamp '2020-01-01' AS t, date '2020-01-01' AS d, unix_timestamp(a.ts), date 'epoch' AS e FROM a, b",
     "SELECT timestampadd(DAY, 1, a.ts) AS t, timestampdiff(DAY, a.ts, b.ts) AS d, a.s COLLATE UNICODE AS c FROM a, b",
 ]
 
@@ -162,6 +183,35 @@ def test_sizes_are_limited_in_select_too(define: Define) -> None:
     assert sorted(row.r for row in define(small).toDF().collect())[-1] == "2222"
     with pytest.raises(Exception, match="repeat would make a value of more than 16,777,216 bytes"):
         define(large).toDF().collect()
+
+
+def test_growing_values_are_tested_before_they_are_made_and_mean_what_they_do_in_spark(define: Define) -> None:
+    items = {
+        "upper(a.s)": "upper(s)", "hex(a.s) AS h": "hex(s)", "a.s || '-' || b.s AS c": "s || '-' || s",
+        "concat(a.v, b.v) AS w": "concat(v, v)", "array(a.s, b.s) AS x": "array(s, s)", "(a.s, b.id) AS y": "(s, id)",
+        "to_json(struct(a.s, b.m)) AS z": "to_json(struct(s, m))", "map(a.s, b.id) AS k": "map(s, id)",
+        "array_join(array(a.s, b.s), ', ') AS l": "array_join(array(s, s), ', ')",
+        "lpad(a.s, 3, '*') AS o": "lpad(s, 3, '*')",
+        "concat_ws('/', a.s, array(b.s, NULL)) AS q": "concat_ws('/', s, array(s, NULL))",
+        "format_string('%s %d', a.s, b.id) AS r": "format_string('%s %d', s, id)",
+        "from_json('[{\"x\": 1}]', 'array<struct<x: int>>') AS t": "from_json('[{\"x\": 1}]', 'array<struct<x: int>>')",
+        "date_format(a.ts, 'yyyy') AS u": "date_format(ts, 'yyyy')",
+        "nullif(upper(a.s), '1') AS n": "nullif(upper(s), '1')",
+    }  # fmt: skip
+    made = define(f"SELECT {', '.join(items)} FROM a, b WHERE a.id = b.id").toDF()
+    frame = define("SELECT a.* FROM a, b WHERE a.id = b.id").toDF().selectExpr(*items.values())
+    assert made.columns[0] == "upper(a.s)"
+    assert sorted(repr([*row]) for row in made.collect()) == sorted(repr([*row]) for row in frame.collect())
+
+
+def test_what_would_be_too_large_is_never_made(define: Define) -> None:
+    with limited(value_bytes=100):
+        for item in ("hex(repeat(a.s, 60))", "a.s || repeat(b.s, 100)", "array(repeat(a.s, 90), b.s)",
+                     "array_join(split(repeat(a.s, 5), ''), repeat(b.s, 30))"):  # fmt: skip
+            with pytest.raises(Exception, match=r"\w+ would make a value of more than 100 bytes"):
+                define(f"SELECT {item} AS x FROM a, b").toDF().toArrow()
+        with pytest.raises(Exception, match="replace would make a value of more than 100 bytes"):
+            define("SELECT a.id FROM a, b WHERE replace(a.s, b.s, repeat(b.s, 100)) = 'x'").toDF().toArrow()
 
 
 def test_the_program_itself_may_do_what_spark_does(spark: SparkSession) -> None:
@@ -182,3 +232,12 @@ def test_a_function_that_hides_a_built_in_is_not_called(spark: SparkSession) -> 
     except wm.SqlError as error:
         assert "soundex" in str(error)
     assert is_allowed(spark, "soundex") and is_allowed(spark, "SOUNDEX")
+
+
+@pytest.mark.slow
+def test_a_small_driver_survives_whatever_people_write(tmp_path: Path) -> None:
+    """A session of its own, with 1 GB."""
+    with program(tmp_path, "small_driver") as process:
+        ended = {line["select"]: line["ended"] for line in map(json.loads, lines(process))}
+    assert ended.pop(SMALL) == "2 rows", (tmp_path / "log").read_text()[-2000:]
+    assert ended == dict.fromkeys(LARGE, "refused")

@@ -1,12 +1,14 @@
 """The exchanges: a batch's job as stages of tasks, whatever runs the stages."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Self, TypeVar
 
 import pyarrow as pa
 
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
+from watersmeet.errors import StateError
 from watersmeet.exchange import tasks
 from watersmeet.exchange.message import REPORT, Task, received
 from watersmeet.exchange.wire import Wire
@@ -40,7 +42,8 @@ def inline(input: Stage, plan: BatchPlan, shares: int) -> list[TaskReport]:
         plan: Its plan.
         shares: How many tasks join.
     """
-    return received(told(input, plan, shares).run(tasks.join(plan, shares), REPORT).collect())
+    nodes, stage = plan.placement.nodes, told(input, plan, shares).run(tasks.join(plan, shares), REPORT)
+    return complete(stage, [at % nodes for at in range(max(nodes, shares))])
 
 
 def hops(input: Stage, plan: BatchPlan) -> list[TaskReport]:
@@ -53,7 +56,30 @@ def hops(input: Stage, plan: BatchPlan) -> list[TaskReport]:
     stage = told(input, plan, nodes)
     for hop in range(last):
         stage = stage.run(tasks.relay(plan, hop), wire).dealt(nodes)
-    return received(stage.run(tasks.last_relay(plan, last), REPORT).collect())
+    return complete(stage.run(tasks.last_relay(plan, last), REPORT), range(nodes))
+
+
+def complete(stage: Stage, nodes: Iterable[int]) -> list[TaskReport]:
+    """Run the last stage of a job and return the reports of its tasks.
+
+    [!] Every task reports, even if it has found nothing: a report that got lost on its way must not pass for an empty
+    one, since the results and chunks that it names would be lost with it.
+
+    Args:
+        stage: The stage.
+        nodes: The nodes that its tasks report for, each as often as there are reports for it.
+
+    Raises:
+        StateError: If one is missing.
+    """
+    reports: list[TaskReport] = received(stage.collect())
+    wanted = sorted(nodes)
+    if sorted(report.node for report in reports) != wanted:
+        raise StateError(
+            f"Only {len(reports)} of {len(wanted)} reports of tasks came to the driver: an earlier error in its log, "
+            "such as OutOfMemoryError, says why; start again once that is fixed."
+        )
+    return reports
 
 
 def told(input: Kind, plan: BatchPlan, receivers: int) -> Kind:

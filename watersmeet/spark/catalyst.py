@@ -185,19 +185,24 @@ class Builder:
         self,
         part: Part,
         replaced: Callable[[Part], Any],
-        guarded: Callable[[Part, list[Any]], list[Any]] = lambda part, children: children,
+        guarded: Callable[[Part, list[Any]], Any] = lambda part, children: None,
     ) -> Any:
         """Return the tree with some nodes replaced.
 
         Args:
             part: The tree.
             replaced: Returns the node that stands for a part, or None to keep it, with its children looked at.
-            guarded: Returns the children that a part that is kept gets, given them as rebuilt.
+            guarded: Returns the node that stands for a part that is kept, given its children as rebuilt; None if it is
+                itself.
         """
         other = replaced(part)
         if other is not None:
             return other
-        children = guarded(part, [self.rebuilt(child, replaced, guarded) for child in part.children])
+        children = [self.rebuilt(child, replaced, guarded) for child in part.children]
+        return guarded(part, children) or self.with_children(part, children)
+
+    def with_children(self, part: Part, children: Sequence[Any]) -> Any:
+        """Return a part with other children."""
         same = all(new is child.handle for new, child in zip(children, part.children, strict=True))
         return part.handle if same else part.handle.withNewChildren(self.sequence(children))
 

@@ -140,6 +140,8 @@ class Converter:
 
     def _made(self, part: Part) -> SqlNode:
         children = [self.node(child) for child in part.children]
+        if part.kind != "UnresolvedFunction" and self._guarded(part):
+            return Foreign(this=part.kind, expressions=children)
         if part.kind in BINARY_NODES:
             return BINARY_NODES[part.kind](this=children[0], expression=children[1])
         if part.kind in UNARY_NODES:

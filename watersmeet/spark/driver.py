@@ -17,6 +17,7 @@ from watersmeet.exchange.message import Attempt
 from watersmeet.exchange.tasks import joined, take_in
 from watersmeet.kernel.table import is_bulky
 from watersmeet.limits import limits
+from watersmeet.spark.fetch import fetch_all
 from watersmeet.spark.tasks import worker
 from watersmeet.spark.widths import FIXED, is_open, width
 
@@ -52,13 +53,13 @@ def fetch(batch: DataFrame, most: int) -> pa.Table | None:
     # One partition and a limit: where the batch turns out to be large, Spark stops reading.
     few = batch.coalesce(1).limit(most)
     if not any(is_open(field.dataType) for field in batch.schema):
-        rows = few.toArrow()
+        rows = fetch_all(few)
         return rows if rows.num_rows < most else None
     # [!] Powers of two: for every other cap Spark would compile its code anew.
     schema = batch.schema.json()
     cap = 1 << max(0, (limits().driver_bytes // most).bit_length() - 1)
     for _ in range(2):
-        rows = few.select(*_columns(batch.sparkSession.sparkContext.applicationId, schema, cap)).toArrow()
+        rows = fetch_all(few.select(*_columns(batch.sparkSession.sparkContext.applicationId, schema, cap)))
         widths = rows.column(WIDTH)
         if rows.num_rows >= most or (pc.sum(widths).as_py() or 0) > limits().driver_bytes:
             return None

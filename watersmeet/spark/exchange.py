@@ -16,6 +16,7 @@ from watersmeet.exchange.stages import Stage, hops, inline
 from watersmeet.limits import limits
 from watersmeet.spark import driver as small
 from watersmeet.spark import tasks
+from watersmeet.spark.fetch import fetch_all
 from watersmeet.spark.frames import spark_schema
 
 _warm: set[tuple[str, str]] = set()
@@ -58,9 +59,7 @@ class SparkStage(Stage):
 
     def collect(self) -> list[pa.RecordBatch]:
         """Run the job."""
-        rows = self.frame.collect()
-        columns = {field: [row[field] for row in rows] for field in REPORT.names}
-        return [pa.record_batch(columns, schema=REPORT)]
+        return list(fetch_all(self.frame).to_batches())
 
 
 def _input(batch: DataFrame) -> SparkStage:
@@ -94,7 +93,7 @@ def _first_tasks(spark: SparkSession) -> None:
     slots = spark.sparkContext.defaultParallelism
     none = spark.range(0, slots, 1, slots).select(F.lit(0).alias("node"), F.lit(b"").alias("body"))
     first = none.mapInArrow(tasks.warm_up, spark_schema(REPORT)).repartitionById(slots, F.col("node"))
-    first.mapInArrow(tasks.warm_up, spark_schema(REPORT)).collect()
+    fetch_all(first.mapInArrow(tasks.warm_up, spark_schema(REPORT)))
 
 
 EXCHANGES: dict[str, Callable[[DataFrame, BatchPlan], list[TaskReport]]] = {

@@ -20,6 +20,7 @@ from watersmeet.predicate.types import from_arrow
 from watersmeet.spark.catalyst import Builder, Part, items, kind_of, quiet, said
 from watersmeet.spark.convert import Text, literal
 from watersmeet.spark.frames import arrow_type, column_name, hidden_name, is_storable, tried_name
+from watersmeet.spark.growing import Growing
 from watersmeet.spark.names import STARS, Names
 from watersmeet.spark.sizes import Sizes
 
@@ -109,7 +110,7 @@ class Hoist:
         kinds: Sequence[T.StructType],
         spark: SparkSession,
         calm: Callable[[Part], bool],
-        sizes: Sizes,
+        sizes: Sizes | Growing,
     ) -> None:
         self._names, self._text, self._streams, self._spark, self._calm = names, text, streams, spark, calm
         self._sizes = sizes

@@ -12,11 +12,12 @@ from watersmeet.engine.fuse import RESULTS
 from watersmeet.engine.plan import BatchPlan
 from watersmeet.engine.report import TaskReport
 from watersmeet.errors import PredicateError
-from watersmeet.exchange.message import REPORT, outcome
+from watersmeet.exchange.message import REPORT, received
 from watersmeet.exchange.tasks import decided
 from watersmeet.runtime.tree import Job, hearing
 from watersmeet.spark.catalyst import quiet, said
 from watersmeet.spark.exchange import EXCHANGES
+from watersmeet.spark.fetch import fetch_all
 from watersmeet.spark.frames import spark_schema
 from watersmeet.spark.naming import named
 from watersmeet.spark.paths import Place
@@ -112,11 +113,11 @@ class Jobs:
         if not files:
             return
         keep = on_spark(decided(plan.store, node.query, f"{plan.name}-{DECIDED}"))
-        undecided = node.decide(self.batch, [place.spark for place in self.places(files)])
-        bodies = undecided.mapInArrow(keep, spark_schema(REPORT)).select("body")
         try:
             with quiet():
-                found = outcome(row.body for row in survive(bodies.collect, lambda: _clear(plan, DECIDED)))
+                undecided = node.decide(self.batch, [place.spark for place in self.places(files)])
+                bodies = undecided.mapInArrow(keep, spark_schema(REPORT))
+                found = received(survive(lambda: fetch_all(bodies), lambda: _clear(plan, DECIDED)).to_batches())
         except (PySparkException, Py4JError) as error:
             if is_death(error):
                 raise

@@ -447,6 +447,9 @@ class Join:
     def toDF(self) -> DataFrame:
         """Return the join of static inputs as a frame: lazy, and computed anew whenever it is used.
 
+        A frame like any other: when the driver runs out of memory, PySpark's `collect()` may return fewer rows of it,
+        and no error; `toArrow()` raises.
+
         Raises:
             DefinitionError: If an input is streaming.
         """

@@ -29,6 +29,7 @@ CLOCK = frozenset({"CurrentDate", "CurrentTimestamp", "CurrentTime", "Now", "Loc
                    "CurDateExpressionBuilder"})  # fmt: skip
 NAMES = frozenset({"current_date", "current_timestamp", "current_time", "localtimestamp", "current_user", "user",
                    "session_user", "grouping__id"})  # fmt: skip
+MOMENTS = ("date", "timestamp", "timestamp_ntz")
 SPECIAL = r"\s*(now|today|tomorrow|yesterday)\b"
 """Texts that Spark takes for moments by the clock, where a constant is made a date or timestamp."""
 NOT_OF_ROWS = {
@@ -77,7 +78,7 @@ def refuse(part: Part, text: str) -> None:
     """Refuse a part that no condition may hold, before its names are looked up."""
     if part.kind in SUBQUERIES:
         raise Refusal(SUBQUERY)
-    if part.kind == "Literal" and re.fullmatch(rf"\w+\s*r?['\"]{SPECIAL}.*", text, re.IGNORECASE | re.DOTALL):
+    if is_by_clock(part, text):
         raise Refusal(CHANGING.format(text))
     if part.kind == "ExpressionWithUnresolvedIdentifier":
         raise Refusal("Write the name itself in place of IDENTIFIER.")
@@ -85,6 +86,17 @@ def refuse(part: Part, text: str) -> None:
         raise Refusal("Parameters are not filled in; put the value into the text.")
     if part.kind in WINDOWS:
         raise Refusal(PLANS["Window"])
+
+
+def is_by_clock(part: Part, text: str) -> bool:
+    """Tell whether a part is a constant such as TIMESTAMP 'now', which Spark's parser has read off the clock.
+
+    [!] The word may be written with escapes, and comments may stand before it: all but digits is taken for one.
+    """
+    if part.kind != "Literal" or part.handle.dataType().typeName() not in MOMENTS:
+        return False
+    quoted = re.search(r"(['\"])([^'\"]*)\1\s*$", text)
+    return quoted is None or re.match(r"\s*([+-]?\d|epoch\b)", quoted[2], re.IGNORECASE) is None
 
 
 def refuse_name(names: Sequence[str], scope: Scope) -> None:
@@ -109,7 +121,7 @@ def check(text: Text, plan: Any) -> None:
 
 
 def _check_node(text: Text, node: Any) -> None:
-    kind = kind_of(node)
+    kind, called = kind_of(node), changing(node)
     problem = None
     if kind in SUBQUERIES:
         problem = SUBQUERY
@@ -117,12 +129,18 @@ def _check_node(text: Text, node: Any) -> None:
         problem = f"{node.prettyName()} reaches outside the query, which `where` must not do."
     elif kind == "XmlToStructs" and "rowvalidationxsdpath" in str(node.options().toString()).lower():
         problem = f"{node.prettyName()} reads the file that rowValidationXSDPath names, which `where` must not do."
-    elif kind in CLOCK or not (node.deterministic() or _undecided(node)) or _is_random(node, kind):
-        problem = CHANGING.format(node.prettyName())
-    elif kind in TIMES and _is_special(node):
-        problem = CHANGING.format(f"'{_constant(node.children().apply(0))}'")
+    elif called is not None:
+        problem = CHANGING.format(called)
     if problem is not None:
         raise SqlError(problem, text.text, *text.placed(origin_of(node.origin())))
+
+
+def changing(node: Any) -> str | None:
+    """Return how a node that answers by chance or by the clock is called; None if it doesn't."""
+    kind = kind_of(node)
+    if kind in CLOCK or not (node.deterministic() or _undecided(node)) or _is_random(node, kind):
+        return str(node.prettyName())
+    return f"'{_constant(node.children().apply(0))}'" if kind in TIMES and _is_special(node) else None
 
 
 def _is_random(node: Any, kind: str) -> bool:
@@ -135,7 +153,7 @@ def _is_random(node: Any, kind: str) -> bool:
 
 def _is_special(node: Any) -> bool:
     """Tell whether a node makes a moment by the clock of a constant text."""
-    moment = node.dataType().typeName() in ("date", "timestamp", "timestamp_ntz")
+    moment = node.dataType().typeName() in MOMENTS
     text = node.children().apply(0)
     given = _constant(text) if moment and text.dataType().typeName() == "string" else None
     return isinstance(given, str) and re.match(SPECIAL, given, re.IGNORECASE) is not None

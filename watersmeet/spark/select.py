@@ -19,14 +19,14 @@ from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.scope import OURS, TABLE_TIME, Scope, same
 from watersmeet.spark import untrusted
-from watersmeet.spark.catalyst import Builder, Part, items, kind_of, part_of, places_of, quiet, said
+from watersmeet.spark.catalyst import Builder, Part, items, kind_of, origin_of, part_of, places_of, quiet, said
 from watersmeet.spark.frames import quoted
+from watersmeet.spark.growing import Growing
 from watersmeet.spark.identity import ID
 from watersmeet.spark.names import ATTRIBUTE, STARS, VARIABLE
 from watersmeet.spark.purity import NAMES as NILADIC
-from watersmeet.spark.purity import refuse_variables
+from watersmeet.spark.purity import is_by_clock, refuse_variables
 from watersmeet.spark.rewritten import Rewritten
-from watersmeet.spark.sizes import Sizes
 
 PREFIX = "SELECT "
 ROW_BY_ROW = {"Project", "Filter"}
@@ -113,6 +113,10 @@ def parse_select(text: str, query: Query, spark: SparkSession, people: bool = Fa
     if not people:
         return reader.read(listed)
     _check_untrusted(spark, listed, reader.error)
+    for part in (part for item in listed for part in item.walk()):
+        span = _span(part)
+        if is_by_clock(part, "" if span is None else text[slice(*span)]):
+            raise reader.error("A moment by the clock is not allowed here; write the moment itself.", part)
     made = reader.read(listed)
     # Once more, as Spark takes it: no name that was written out may have made anything else of it.
     _check_untrusted(
@@ -144,14 +148,25 @@ def check_untrusted(selected: Selection, frame: DataFrame) -> Selection:
         SqlError: If it is refused, or makes a value that is too large.
     """
     spark, listed = frame.sparkSession, _listed(selected.plan, selected.text)
-    sizes = Sizes(spark, listed, lambda problem, part: _error(selected, problem, part))
+    growing = Growing(spark, listed, lambda problem, part: _error(selected, problem, part))
     analysed = check(selected, frame)._jdf.queryExecution().analyzed()
-    untrusted.check_plan(analysed, lambda problem: _error_at(selected, problem, None))
-    sizes.analysed(analysed)
+    untrusted.check_plan(analysed, lambda problem, node: _error_at(selected, problem, origin_of(node.origin())))
+    growing.analysed(analysed)
     builder, jvm = Builder(spark), spark._jvm
-    shown = [builder.unwrapped(builder.rebuilt(part, lambda inner: None, sizes.guarded)) for part in listed]
+    made = [builder.rebuilt(part, lambda inner: None, growing.guarded) for part in listed]
+    names = [str(column.name()) for column in items(analysed.projectList())]
+    if len(names) == len(listed):  # [!] else, with a star, names stay as they are: what is tested is none
+        made = [_named(builder, *item) for item in zip(listed, made, names, strict=True)]
+    shown = [builder.unwrapped(node) for node in made]
     project: Any = jvm.org.apache.spark.sql.catalyst.plans.logical.Project  # type: ignore[union-attr]
     return replace(selected, plan=project(builder.sequence(shown), selected.plan.child()))
+
+
+def _named(builder: Builder, part: Part, node: Any, name: str) -> Any:
+    """Return an item of a list as it was rebuilt, under the name that Spark gave it as it was written."""
+    if part.kind != "UnresolvedAlias" or node is part.handle:
+        return node
+    return builder.node(builder.column(node.child()).alias(name))
 
 
 def _error(selected: Selection, problem: str, part: Part) -> SqlError:

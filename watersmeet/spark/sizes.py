@@ -148,16 +148,22 @@ class Sizes:
         """Tell whether a call's size has to be tested where it is computed."""
         return part in self._types
 
-    def guarded(self, part: Part, children: list[Any]) -> list[Any]:
-        """Return the arguments of a part, as nodes, with that which says how large tested."""
+    def guarded(self, part: Part, children: list[Any]) -> Any:
+        """Return the node of a call with the argument tested that says how large, if it has to be; else None.
+
+        Args:
+            part: The call.
+            children: Its arguments, as nodes.
+        """
         if not self.is_guarded(part):
-            return children
+            return None
         maker, columns = self.calls[part], [self._builder.column(child) for child in children]
         given = list(zip(columns, self._types[part], strict=False))
         error = F.raise_error(F.lit(too_large(part.names[-1].lower())))
         beyond = maker.bytes(given) > limits().value_bytes
         tested = self._builder.node(F.when(beyond, error).otherwise(columns[maker.at]))
-        return [tested if at == maker.at else child for at, child in enumerate(children)]
+        made = [tested if at == maker.at else child for at, child in enumerate(children)]
+        return self._builder.with_children(part, made)
 
     def _is_known(self, part: Part, maker: Maker) -> bool:
         """Tell whether the size of a call is a constant, which then is no more than the limit."""
@@ -165,26 +171,33 @@ class Sizes:
         if not all(map(is_constant, sizing)):
             return False
         whole = isinstance(maker.unit, int) or all(map(is_constant, part.children))
-        found = self._constant(part, maker.bytes if whole else maker.count)
+        found = constant(self._spark, part, maker.bytes if whole else maker.count)
         if found is not None and found > limits().value_bytes:
             raise self._error(f"{too_large(part.names[-1].lower())}.", part)
         return found is not None and whole
 
-    def _constant(self, part: Part, size: Callable[[Given], Column]) -> float | None:
-        """Return a size that Spark computes now; None if it can't."""
-        none = F.lit(None).cast("string")
-        columns = [self._builder.column(child.handle) if is_constant(child) else none for child in part.children]
-        row = self._spark.sql("SELECT 0 AS c FROM VALUES (0)")
-        try:
-            with quiet():
-                types = [field.dataType for field in row.select(*(c.alias("c") for c in columns)).schema]
-                made = row.select(size(list(zip(columns, types, strict=True))).cast(NUMBER).alias("c"))
-                if kind_of(made._jdf.queryExecution().optimizedPlan()) != "LocalRelation":  # a function of the user's
-                    return None
-                found = made.first()
-        except (PySparkException, Py4JError):  # it is no call that Spark takes, and Spark will say so
-            return None
-        return None if found is None else found[0] or 0.0
+
+def constant(spark: SparkSession, part: Part, size: Callable[[Given], Column]) -> float | None:
+    """Return a size that Spark computes now; None if it can't.
+
+    Args:
+        spark: The session.
+        part: The call.
+        size: Returns the size, given the call's arguments; NULL stands for those that are no constants.
+    """
+    builder, none = Builder(spark), F.lit(None).cast("string")
+    columns = [builder.column(child.handle) if is_constant(child) else none for child in part.children]
+    row = spark.sql("SELECT 0 AS c FROM VALUES (0)")
+    try:
+        with quiet():
+            types = [field.dataType for field in row.select(*(c.alias("c") for c in columns)).schema]
+            made = row.select(size(list(zip(columns, types, strict=True))).cast(NUMBER).alias("c"))
+            if kind_of(made._jdf.queryExecution().optimizedPlan()) != "LocalRelation":  # a function of the user's
+                return None
+            found = made.first()
+    except (PySparkException, Py4JError):  # it is no call that Spark takes, and Spark will say so
+        return None
+    return None if found is None else found[0] or 0.0
 
 
 def is_constant(part: Part) -> bool:

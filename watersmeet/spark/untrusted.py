@@ -7,26 +7,23 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 
 from watersmeet.errors import SqlError
-from watersmeet.spark.catalyst import Part, expressions, kind_of
+from watersmeet.spark.catalyst import Part, expressions, items, kind_of
 from watersmeet.spark.convert import is_built_in
-from watersmeet.spark.purity import OUTSIDE, SUBQUERIES, why_not
+from watersmeet.spark.growing import KNOWN, UNNAMED
+from watersmeet.spark.growth import FREE, GROWERS, is_flat
+from watersmeet.spark.purity import OUTSIDE, SUBQUERIES, changing
 from watersmeet.spark.sizes import is_constant, maker_of, type_of
 from watersmeet.spark.widths import is_open
 
 DEPTH = 100
 """How deeply expressions may be nested."""
-GROUPS = frozenset({
-    "array_funcs", "bitwise_funcs", "collection_funcs", "conditional_funcs", "conversion_funcs", "csv_funcs",
-    "datetime_funcs", "hash_funcs", "json_funcs", "lambda_funcs", "map_funcs", "math_funcs", "predicate_funcs",
-    "st_funcs", "string_funcs", "struct_funcs", "url_funcs", "variant_funcs", "vector_funcs", "",
-})  # fmt: skip
-"""Groups of Spark's functions that compute and nothing else. Avro, Protobuf and XML are not among them: they read
-schemas from files that options or the text itself name; nor are sketches, whose bytes could be anything."""
-MISC = frozenset({"aes_decrypt", "aes_encrypt", "assert_true", "bitmap_bit_position", "bitmap_bucket_number",
-                  "bitmap_count", "hmac", "raise_error", "try_aes_decrypt", "typeof"})  # fmt: skip
-"""Those of the group of all others."""
+OPTIONS = {"to_json": 1, "to_csv": 1, "from_json": 2, "from_csv": 2}
+"""Functions that take options, which may hold texts of any length, after so many arguments."""
+LAMBDAS = frozenset({"ArrayTransform", "ZipWith", "TransformKeys", "TransformValues", "MapZipWith"})
+"""Functions that gather what a lambda returns."""
 KINDS = frozenset({
     "Alias", "UnresolvedAlias", "UnresolvedAttribute", "UnresolvedExtractValue", "UnresolvedFunction",
     "UnresolvedNamedLambdaVariable", "UnresolvedStar", "UnresolvedStarExceptOrReplace", "LambdaFunction", "Literal",
@@ -82,6 +79,10 @@ def _problem(spark: SparkSession, part: Part, bound: bool) -> str | None:
     name = part.names[0].lower()
     if not is_allowed(spark, name):
         return f"The function {name} is not allowed here."
+    if len(part.children) > OPTIONS.get(name, len(part.children)):
+        return f"{name} takes no options here."
+    if name in GROWERS and any(child.kind in UNNAMED for child in part.children):
+        return f"The arguments of {name} must be written out here, one by one and by position."
     maker = maker_of(part)
     sizing = [part.children[at] for at in maker.sizing if at < len(part.children)] if maker else []
     if bound and not all(map(is_constant, sizing)):
@@ -91,25 +92,46 @@ def _problem(spark: SparkSession, part: Part, bound: bool) -> str | None:
 
 def is_allowed(spark: SparkSession, name: str) -> bool:
     """Tell whether a name stands for one of Spark's own functions that compute and nothing else."""
+    if name.lower() not in KNOWN | FREE:
+        return False
     jvm: Any = spark._jvm
     identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)
-    found = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin().lookupFunction(identifier)
-    if found.isEmpty() or not is_built_in(spark, name):
-        return False
-    info = found.get()
-    group, kind = str(info.getGroup()), str(info.getClassName()).rsplit(".", 1)[-1].removesuffix("ExpressionBuilder")
-    return not why_not(group, kind) and (group in GROUPS or name in MISC)
+    registry = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin()
+    return bool(registry.lookupFunction(identifier).isDefined()) and is_built_in(spark, name)
 
 
-def check_plan(plan: Any, error: Callable[[str], SqlError]) -> None:
+def check_plan(plan: Any, error: Callable[[str, Any], SqlError]) -> None:
     """Check what Spark's analyser made of text from people.
 
+    Args:
+        plan: The plan.
+        error: Makes an error that underlines a node.
+
     Raises:
-        SqlError: If it calls what isn't Spark's own, or gathers values that may grow with each step.
+        SqlError: If it calls what isn't Spark's own, answers by chance or by the clock, or makes values whose size
+            can't be limited.
     """
     for node in expressions(plan):
-        kind = kind_of(node)
-        if kind in CALLS | OUTSIDE | SUBQUERIES:
-            raise error(f"{node.prettyName()} is not allowed here.")
-        if kind == "ArrayAggregate" and is_open(type_of(node.children().apply(1))):
-            raise error("aggregate may only accumulate numbers, times and booleans here.")
+        problem = _problem_of(node)
+        if problem is not None:
+            raise error(problem, node)
+
+
+def _problem_of(node: Any) -> str | None:
+    """Return what is wrong with a node of the analysed plan itself, if anything is."""
+    kind = kind_of(node)
+    if kind in CALLS | OUTSIDE | SUBQUERIES:
+        return f"{node.prettyName()} is not allowed here."
+    if (called := changing(node)) is not None:
+        return f"{called} would answer differently from run to run, which is not allowed here."
+    if kind == "ArrayAggregate" and is_open(type_of(node.children().apply(1))):
+        return "aggregate may only accumulate numbers, times and booleans here."
+    if kind in LAMBDAS:
+        made = type_of(items(node.children())[-1])
+        if is_open(made) or not is_flat(made):
+            return f"The lambda of {node.prettyName()} may only return numbers, times and booleans here."
+    if kind == "Cast" and isinstance(type_of(node), T.CharType):
+        return "CHAR is not allowed here, whose values are as long as its number says; write STRING."
+    if kind == "Cast" and not is_flat(type_of(node.child())) and is_flat(type_of(node)):
+        return "Arrays, maps and structs can't be cast to text here; write to_json or array_join."
+    return None

@@ -35,6 +35,7 @@ from watersmeet.spark.convert import Converter, Text, Unplaced
 from watersmeet.spark.doubts import warn_of_casts
 from watersmeet.spark.frames import hidden_name
 from watersmeet.spark.gaps import Gaps
+from watersmeet.spark.growing import Growing
 from watersmeet.spark.hoist import Computed, Hoist, collation
 from watersmeet.spark.names import Names
 from watersmeet.spark.sizes import Sizes
@@ -213,7 +214,7 @@ class _Reader:
         self._empty = spark.createDataFrame([], T.StructType(fields))
         if untrusted:
             check_untrusted(spark, [self._tree], self._text.error, self._is_own)
-        self._sizes = Sizes(spark, [self._tree], self._text.error)
+        self._sizes = (Growing if untrusted else Sizes)(spark, [self._tree], self._text.error)
         self._hoist = Hoist(self._names, self._text, streams, kinds, spark, self._is_calm, self._sizes)
 
     def _is_own(self, part: Part) -> bool:
@@ -259,7 +260,7 @@ class _Reader:
         plan = frame._jdf.queryExecution().analyzed()
         purity.check(self._text, plan)
         if self._untrusted:
-            check_plan(plan, lambda problem: self._text.error(problem, None))
+            check_plan(plan, lambda problem, node: self._text.error(problem, None))
         self._sizes.analysed(plan)
         read = [node for shown in items(plan.expressions()) for node in items(shown.children())]
         gaps = Gaps(self._spark, self._streams, self._dialect)
