@@ -22,7 +22,7 @@ from watersmeet.testing.oracle import AsOf, Count, Hopping, How, Sliding
 Ids = tuple[int | None, ...]
 Inputs = Mapping[str, DataFrame]
 SIZE, DELAY = 12, 6
-BATCHES, ROWS = 8, 8
+BATCHES, ROWS = 10, 7
 ZONES = ((1000, "p"), (1001, "p"), (1002, "q"))
 """The table: id and k."""
 

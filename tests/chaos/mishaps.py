@@ -57,11 +57,8 @@ def worker(round: Round) -> None:
 def flip(round: Round) -> None:
     """A bit changes in a file of the store, or in what Spark wrote down of the input of a batch that is done."""
     done = round.checkpoint / "offsets" / str(round.batch())
-    live = manifests.last(Store(str(round.store)))
-    needed = [round.store / path for path in live.files] if live else []
-    needed += [round.store / "query.json", *sorted(round.store.glob("manifests/*.json"))[-1:], done]
-    kept = needed if round.rng.random() < 0.75 else [*round.store.rglob("*"), done]
-    files = [path for path in sorted(kept) if path.is_file() and path.stat().st_size]
+    kept = _needed(round) if round.rng.random() < 0.75 else round.store.rglob("*")
+    files = [path for path in sorted([*kept, done]) if path.is_file() and path.stat().st_size]
     kind = round.rng.choice(sorted({(path.parent.name, path.suffix) for path in files}))
     path = round.rng.choice([path for path in files if (path.parent.name, path.suffix) == kind])
     whole = path.read_bytes()
@@ -78,8 +75,7 @@ def flip(round: Round) -> None:
 
 def lose(round: Round) -> None:
     """A file that state needs is gone."""
-    files = [round.store / "query.json", *round.store.glob("manifests/*.json"), *round.store.glob("chunks/*")]
-    path = round.rng.choice(sorted(path for path in files if path.exists()))
+    path = round.rng.choice(sorted(path for path in _needed(round) if path.exists()))
     whole = path.read_bytes()
     path.unlink()
     round.story.append(f"  {path.relative_to(round.store)}")
@@ -88,6 +84,13 @@ def lose(round: Round) -> None:
     if said != "done":
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(whole)
+
+
+def _needed(round: Round) -> list[Path]:
+    """Return the files that the state of the last batch consists of."""
+    live = manifests.last(Store(str(round.store)))
+    chunks = [round.store / path for path in live.files] if live else []
+    return [*chunks, round.store / "query.json", *sorted(round.store.glob("manifests/*.json"))[-1:]]
 
 
 def strays(round: Round) -> None:
@@ -130,6 +133,8 @@ def torn_backup(round: Round) -> None:
     copied = threading.Thread(target=_copy, args=(round.checkpoint, copy))
     steps = Steps(say=lambda step: copied.start() if copied.ident is None else None)
     round.run(steps)
+    if copied.ident is None:  # there was nothing left to run
+        return
     copied.join()
     whole = round.folder / "whole"
     round.checkpoint.rename(whole)
