@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import sys
 import tempfile
 import time
@@ -180,10 +181,11 @@ def live_heap(spark: SparkSession) -> float:
     return float(runtime.totalMemory() - runtime.freeMemory()) / 2**20
 
 
-def watch(spark: SparkSession, query: JoinQuery, folder: Path, batches: int) -> list[Sample]:
+def watch(spark: SparkSession, query: JoinQuery, folder: Path, batches: int, seconds: float) -> list[Sample]:
     samples, done, at = list[Sample](), 0, time.monotonic()
+    end = at + seconds
     with progress("Soak", batches) as bar:
-        while done < batches and query.isActive:
+        while done < batches and query.isActive and at < end:
             time.sleep(0.02)
             last = query.progress[-1]["batchId"] + 1 if query.progress else 0
             if last < done + EVERY:
@@ -244,6 +246,7 @@ def draw(samples: Sequence[Sample], names: Sequence[str], path: Path, exchange: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=5000)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="for how long at the most")
     parser.add_argument("--exchange", default="driver")
     parser.add_argument("--all", choices=["spill", "left"], help="use as many features as go together")
     options = parser.parse_args()
@@ -253,7 +256,7 @@ def main() -> None:
         folder = Path(name)
         how = (spark, folder, options.exchange)
         query = start_all(*how, options.all) if options.all else start(*how)
-        samples = watch(spark, query, folder, options.batches)
+        samples = watch(spark, query, folder, options.batches, options.seconds)
         if not query.isActive:
             query.awaitTermination()
         query.stop(settle=True)
