@@ -343,3 +343,11 @@ def test_a_round_that_was_begun_stays_begun_and_one_that_is_intended_too_late_do
     store.remove([rounds.path_of(0, third.number)])
     rounds.intend(store, begun, second.number)
     assert rounds.intended(store, 0) is None, "the third driver may run a batch under that number"
+
+
+def test_an_intent_that_is_cut_while_it_is_written_anew_is_not_forgotten(tmp_path: Path) -> None:
+    """[!] Where there are no hard links, an empty file is left; what was begun may have reached the sink."""
+    store, begun = Store(str(tmp_path)), Round(4, {"j": Choice(pay={1: 2})})
+    rounds.intend(store, begun, 1)
+    store.publish(rounds.path_of(4, 2), b"")
+    assert rounds.intended(store, 4) == begun
