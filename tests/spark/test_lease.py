@@ -176,6 +176,32 @@ def test_a_lease_that_was_removed_or_stopped_is_not_called_taken(tmp_path: Path)
         held.check()
 
 
+def test_a_checkpoint_that_was_replaced_is_another_run_s(tmp_path: Path) -> None:
+    """[!] Leases of a new checkpoint, or of a restored one, have the same numbers: what is published counts there."""
+    store = Store(str(tmp_path))
+    suspended = take(store)
+    (tmp_path / "leases" / f"{suspended.number:012d}.json").unlink()
+    own = take(store)
+    assert own.number == suspended.number
+    with pytest.raises(StateError, match="somebody removed or replaced its files while the query ran"):
+        suspended.check()
+    suspended.end()
+    assert own.held() and not suspended.held() and store.read(f"leases/{own.number:012d}.ended") is None
+    own.end()
+
+
+def test_nobody_renews_the_lease_of_another_run(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    suspended = take(store)
+    (tmp_path / "leases" / f"{suspended.number:012d}.json").unlink()
+    assert store.publish(f"leases/{suspended.number:012d}.json", b"another's")
+    time.sleep(0.1)  # one that was under way
+    store.remove([renewed := f"leases/{suspended.number:012d}.renewed"])
+    time.sleep(0.2)
+    assert store.read(renewed) is None
+    suspended.end()
+
+
 def test_a_copy_of_a_lease_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "EXPIRES", 60)
     held = take(Store(str(tmp_path / "a")))
