@@ -14,6 +14,8 @@ from watersmeet.errors import StateError
 from watersmeet.spark import lease as leases
 from watersmeet.spark.lease import Lease, take
 from watersmeet.state import processes
+from watersmeet.state.processes import this_process
+from watersmeet.state.sealed import seal
 from watersmeet.state.store import Store
 
 HOLD = """
@@ -153,6 +155,12 @@ def test_a_damaged_lease_expires(tmp_path: Path) -> None:
     assert lease.number == 8
     assert [path.name for path in (tmp_path / "leases").glob("*.json")] == ["000000000008.json"]
     lease.end()
+
+
+def test_a_lease_of_what_is_no_path_expires(tmp_path: Path) -> None:
+    store, taken = Store(str(tmp_path)), this_process() | {"token": "x", "at": "/x\0"}
+    store.publish("leases/000000000007.json", seal(taken))
+    take(store).end()
 
 
 def test_what_is_in_the_way_of_a_lease(tmp_path: Path) -> None:
