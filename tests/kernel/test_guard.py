@@ -85,6 +85,7 @@ def test_all_that_conditions_consist_of_is_admitted(ansi: bool) -> None:
     [
         "(SELECT content FROM read_text('/etc/hostname')) = ''", "EXISTS (FROM glob('/*'))", "x IN (SELECT 1)",
         "1) FROM t WHERE (1", "1), (2", "1); COPY (SELECT 1) TO '/tmp/x' --", "x --", "1 /*", "", "SELECT 1", "a b",
+        "1) --",
         "getenv('HOME') = ''", "current_setting('memory_limit') = ''", "query('SELECT 1')",
         "read_text('/etc/hostname')",
         "sum(x) > 1", "count(*) > 1", "sum(x) OVER () > 1", "COLUMNS('x') > 1", "? > 1", "$x > 1", "random() < 1",
@@ -106,6 +107,13 @@ def test_nothing_else_is(text: str) -> None:
     ):
         with pytest.raises(StateError, match=r"^The checkpoint holds the condition .* it is not run; restore"):
             run()
+
+
+@pytest.mark.parametrize("more", ["UNION ALL SELECT 42 --", "; CREATE TABLE own AS SELECT 7 AS i; FROM own --"])
+def test_no_text_hides_what_it_is_put_before(more: str) -> None:
+    """What follows a comment's line would be run, out of another text's string."""
+    with pytest.raises(StateError, match=r"which is no expression: Watersmeet has not written it, and it is not run; "):
+        DUCK.filter({"x": pa.array(["1"])}, ["1 = 1) --", f"x = '\n{more}'"], 1)
 
 
 ZONES = ["UTC'; SELECT 1 --", "x", "", "'", "\0", "\ud800", "UTC' || getenv('HOME') || '", "../../etc/localtime"]

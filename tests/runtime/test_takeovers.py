@@ -9,7 +9,7 @@ it must not fail.
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -39,6 +39,7 @@ from watersmeet.spark.paths import Place
 from watersmeet.state import leases, rounds
 from watersmeet.state import manifest as manifests
 from watersmeet.state.choice import Choice
+from watersmeet.state.delivery import STAGING
 from watersmeet.state.generations import Fence, last_fence
 from watersmeet.state.rounds import Round
 from watersmeet.state.store import Store
@@ -343,3 +344,49 @@ def test_a_round_that_was_begun_stays_begun_and_one_that_is_intended_too_late_do
     store.remove([rounds.path_of(0, third.number)])
     rounds.intend(store, begun, second.number)
     assert rounds.intended(store, 0) is None, "the third driver may run a batch under that number"
+
+
+def test_an_intent_that_is_cut_while_it_is_written_anew_is_not_forgotten(tmp_path: Path) -> None:
+    """[!] Where there are no hard links, an empty file is left; what was begun may have reached the sink."""
+    store, begun = Store(str(tmp_path)), Round(4, {"j": Choice(pay={1: 2})})
+    rounds.intend(store, begun, 1)
+    store.publish(rounds.path_of(4, 2), b"")
+    assert rounds.intended(store, 4) == begun
+
+
+@dataclass
+class Unlucky(Driver):
+    """A driver that makes results ready in the output folder, and once can't look at its lease after a commit."""
+
+    failed: bool = False
+
+    def publish(self, action: Publish) -> Published:
+        staged = self.folder.staging(action.batch, Place("s3a://store", "s3://store"))
+        folder = Path(self.folder.place.arrow, staged)
+        for file in action.files:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / Path(file).name).write_bytes(self.store.read(file) or b"")
+        return Published(deliveries=(self.folder.ready(staged, self.place, action.batch, ".parquet"),))
+
+    def check_lease(self) -> None:
+        if not self.failed and manifests.newest(self.store) == 1:
+            self.failed = True
+            raise OSError(5, "Input/output error")
+        super().check_lease()
+
+
+def test_a_manifest_is_not_taken_for_another_run_s_where_the_lease_could_not_be_looked_at(tmp_path: Path) -> None:
+    """[!] A round that fails is tried again by the same run: it would take back what its own manifest names."""
+    case = Case(ONE, tmp_path, 0)
+    driver = case.driver(Drivers(Random(0), calm=1.0), Dice(cool=0.0))
+    unlucky = Unlucky(**{part.name: getattr(driver, part.name) for part in fields(driver) if part.init})
+    protocol = unlucky.start()
+    unlucky._arrivals = unlucky.rows[0]
+    unlucky.offer(protocol, Offered(0))
+    unlucky._arrivals = unlucky.rows[1]
+    for _ in range(2):
+        with pytest.raises(StateError, match=r"^Batch 1 is written, but the lease of .* start the query again, which"):
+            unlucky.offer(protocol, Offered(1))
+    last = case.finish()
+    (tmp_path / "out" / STAGING).rmdir()
+    assert case.output(last) == brute_force(case.setting, case.batches)["j"].results()

@@ -14,6 +14,8 @@ from watersmeet.errors import StateError
 from watersmeet.spark import lease as leases
 from watersmeet.spark.lease import Lease, take
 from watersmeet.state import processes
+from watersmeet.state.processes import this_process
+from watersmeet.state.sealed import seal
 from watersmeet.state.store import Store
 
 HOLD = """
@@ -155,6 +157,12 @@ def test_a_damaged_lease_expires(tmp_path: Path) -> None:
     lease.end()
 
 
+def test_a_lease_of_what_is_no_path_expires(tmp_path: Path) -> None:
+    store, taken = Store(str(tmp_path)), this_process() | {"token": "x", "at": "/x\0"}
+    store.publish("leases/000000000007.json", seal(taken))
+    take(store).end()
+
+
 def test_what_is_in_the_way_of_a_lease(tmp_path: Path) -> None:
     store, folder = Store(str(tmp_path)), tmp_path / "leases"
     folder.mkdir()
@@ -174,6 +182,32 @@ def test_a_lease_that_was_removed_or_stopped_is_not_called_taken(tmp_path: Path)
     held.end()
     with pytest.raises(leases.Stopped, match="stopped in the middle of a batch"):
         held.check()
+
+
+def test_a_checkpoint_that_was_replaced_is_another_run_s(tmp_path: Path) -> None:
+    """[!] Leases of a new checkpoint, or of a restored one, have the same numbers: what is published counts there."""
+    store = Store(str(tmp_path))
+    suspended = take(store)
+    (tmp_path / "leases" / f"{suspended.number:012d}.json").unlink()
+    own = take(store)
+    assert own.number == suspended.number
+    with pytest.raises(StateError, match="somebody removed or replaced its files while the query ran"):
+        suspended.check()
+    suspended.end()
+    assert own.held() and not suspended.held() and store.read(f"leases/{own.number:012d}.ended") is None
+    own.end()
+
+
+def test_nobody_renews_the_lease_of_another_run(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    suspended = take(store)
+    (tmp_path / "leases" / f"{suspended.number:012d}.json").unlink()
+    assert store.publish(f"leases/{suspended.number:012d}.json", b"another's")
+    time.sleep(0.1)  # one that was under way
+    store.remove([renewed := f"leases/{suspended.number:012d}.renewed"])
+    time.sleep(0.2)
+    assert store.read(renewed) is None
+    suspended.end()
 
 
 def test_a_copy_of_a_lease_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,9 @@ import pytest
 from watersmeet.errors import StateError
 from watersmeet.spark.files import Folder
 from watersmeet.spark.moving import Mover
+from watersmeet.spark.outputs import Outputs
 from watersmeet.spark.paths import Place
+from watersmeet.spark.sinks import FileSink, FrameSink
 from watersmeet.state.delivery import STAGING, Delivery
 
 LOCAL = pafs.LocalFileSystem()
@@ -121,14 +123,40 @@ def test_what_was_made_ready_in_a_folder_that_has_moved(tmp_path: Path) -> None:
         assert held(tmp_path / new) == {"part-b0-x": "p"} and not here.exists()
 
 
-def test_what_another_checkpoint_has_made_ready_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / STAGING / "other-b0").mkdir(parents=True)
-    (tmp_path / STAGING / "other-b0" / "p").write_text("p")
+def own_delivery(folder: Path, source: str = f"{STAGING}/owner-b0-run/p", target: str = "part-b0-owner-x") -> Delivery:
+    return Delivery("path", (str(folder), str(folder)), ((source, target),))
+
+
+def test_an_output_that_is_gone_gets_the_files_of_its_last_batch(tmp_path: Path) -> None:
+    (tmp_path / STAGING / "owner-b0-run").mkdir(parents=True)
+    (tmp_path / STAGING / "owner-b0-run" / "p").write_text("p")
+    outputs = Outputs(FrameSink(lambda frame, batch: None), plain=True, owner="owner")
+    outputs.deliver([own_delivery(tmp_path)], Place(str(tmp_path), str(tmp_path)))
+    assert held(tmp_path) == {"part-b0-owner-x": "p"}
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (f"{STAGING}/other-b0-run/p", "part-b0-owner-x"),
+        ("results/p", "authorized_keys"),
+        ("results/p", "part-b0-owner-/x"),
+        ("results/p", "part-b0-other-x"),
+    ],
+)
+@pytest.mark.parametrize("gone", [True, False])
+def test_only_files_of_its_own_are_delivered(tmp_path: Path, gone: bool, source: str, target: str) -> None:
+    """[!] Whoever wrote the manifest may name any folder: the files of an output that is gone are put where it was."""
+    (tmp_path / source).parent.mkdir(parents=True)
+    (tmp_path / source).write_text("p")
+    (tmp_path / "results" / "fine").parent.mkdir(exist_ok=True)
+    (tmp_path / "results" / "fine").write_text("fine")
     place = Place(str(tmp_path), str(tmp_path))
-    delivery = Delivery("path", (place.spark, place.arrow), ((f"{STAGING}/other-b0/p", "part-b0-x"),))
-    with pytest.raises(StateError, match="which another checkpoint has made ready; restore the manifest"):
-        Folder(place, "path", "owner").deliver(delivery, place)
-    assert held(tmp_path / STAGING / "other-b0") == {"p": "p"}
+    own = FrameSink(lambda frame, batch: None) if gone else FileSink("parquet", Folder(place, "path", "owner"))
+    deliveries = [own_delivery(tmp_path, "results/fine"), own_delivery(tmp_path, source, target)]
+    with pytest.raises(StateError, match="are not names of this checkpoint's files; restore the manifest or start"):
+        Outputs(own, plain=True, owner="owner").deliver(deliveries, place)
+    assert held(tmp_path) == {"results/fine": "fine", source: "p"}
 
 
 def test_a_batch_that_another_run_has_done_is_taken_back(tmp_path: Path) -> None:

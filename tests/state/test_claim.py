@@ -2,6 +2,7 @@
 
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -169,3 +170,12 @@ def test_results_in_one_folder_are_laid_out_alike(tmp_path: Path) -> None:
     assert claim(store, {}, "/other", "parquet by a") == name == claim(store, {}, "/other", "parquet by a")
     with pytest.raises(DefinitionError, match="are parquet by a, and would now be json"):
         claim(store, {}, "/other", "json")
+
+
+@pytest.mark.parametrize("part", [{"at": "/x\0"}, {"at": "/x", "origins": ["file:/y\0"]}])
+def test_what_is_no_path_is_refused_in_a_sentence(tmp_path: Path, part: dict[str, Any]) -> None:
+    """Somebody else may have written it; no file system takes it."""
+    store = Store(str(tmp_path))
+    store.publish(DESCRIPTION, sealed.seal({"name": "0a1b2c3d", "query": QUERY, "output": "/out"} | part))
+    with pytest.raises(StateError, match=r"is not as Watersmeet writes it: .* and a path was expected; restore it"):
+        claim(store, QUERY, "/out")

@@ -71,6 +71,17 @@ def test_publishing_without_hard_links(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_links")
+def test_a_name_that_could_not_be_given_is_free_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def replace(source: Any, target: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output error"):
+        patch.setattr(os, "replace", replace)
+        Store(str(tmp_path)).publish("a/x", b"1")
+    assert Store(str(tmp_path)).publish("a/x", b"1"), "the name is not another run's"
+
+
+@pytest.mark.usefixtures("no_links")
 def test_a_name_taken_by_a_run_that_was_cut_is_no_manifest(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     made = chain(store, 3)

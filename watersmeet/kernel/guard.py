@@ -77,14 +77,24 @@ class Guard:
 
 
 def _select(connection: duckdb.DuckDBPyConnection, text: str) -> dict[str, Any]:
-    """Return the parts of a SELECT of a text; none if it can't be parsed, or is more than one statement."""
+    """Return the parts of a SELECT of a text; none if it can't be parsed, or is more than one statement.
+
+    [!] Parsed with and without a line's end behind it: a text that ends in a comment, such as `1) --`, would hide what
+    it is put before, and what then comes after a line's end, in another text's string, would be run.
+    """
+    select, ended = (_parsed(connection, f"SELECT ({text}{end})") for end in ("", "\n"))
+    return select if select == ended else {}
+
+
+def _parsed(connection: duckdb.DuckDBPyConnection, statement: str) -> dict[str, Any]:
+    """Return the parts of a statement; none if it can't be parsed, or is several."""
     try:
-        made = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT ({text})"]).fetchall()
-        found = json.loads(made[0][0])
+        rows = connection.execute("SELECT json_serialize_sql(?)", [statement]).fetchall()
+        parsed = json.loads(rows[0][0])
     except (duckdb.Error, RecursionError):  # code points that stand for no text; a tree that is too deep
         return {}
-    whole = not found["error"] and len(found["statements"]) == 1
-    return dict(found["statements"][0]["node"]) if whole else {}
+    whole = not parsed["error"] and len(parsed["statements"]) == 1
+    return dict(parsed["statements"][0]["node"]) if whole else {}
 
 
 def _problem(select: Mapping[str, Any]) -> str | None:

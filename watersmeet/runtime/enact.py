@@ -37,6 +37,10 @@ FOLDERS = (CHUNKS, MARKS, RESULTS, "sides", manifests.FOLDER, history.FOLDER, ro
 """The folders of a store that a run may leave files in which nobody needs."""
 
 
+class Unsure(StateError):
+    """A manifest is written, and nobody knows whether it counts: what it names must stay, and can't be delivered."""
+
+
 class Runtime(ABC):
     """Enacts what the protocol says; what concerns the store alone is done here."""
 
@@ -45,10 +49,14 @@ class Runtime(ABC):
     def offer(self, protocol: Protocol, event: Opened | Offered | Lulled) -> None:
         """Run one batch or round, from its offer to its delivery; or finish what an earlier run left of one."""
         events: list[Event] = [event]
-        while events:
-            for action in protocol.handle(events.pop(0)):
-                answer = self.enact(action)
-                events += [] if answer is None else [answer]
+        try:
+            while events:
+                for action in protocol.handle(events.pop(0)):
+                    answer = self.enact(action)
+                    events += [] if answer is None else [answer]
+        except Unsure as error:
+            protocol.unsure = error
+            raise
 
     def enact(self, action: Action) -> Event | None:
         """Do what an action says; return the event that it leads to."""
@@ -106,7 +114,8 @@ class Runtime(ABC):
 
         Raises:
             StateError: If the store became another run's meanwhile. [!] Whether the manifest counts is then for that
-                run to say: nothing may be delivered, and nothing taken back.
+                run to say: nothing may be delivered, and nothing taken back. Or if it can't be seen whose it is: what
+                was tried again would take this manifest for another run's.
         """
         try:
             self.check_lease()
@@ -115,7 +124,13 @@ class Runtime(ABC):
         history.keep(self.store, action.manifest.batch, action.told)
         self.store.sync(action.manifest.files - action.before.files)
         manifest = manifests.publish(self.store, action.manifest, action.before, action.generation)
-        self.check_lease()
+        try:
+            self.check_lease()
+        except OSError as error:
+            raise Unsure(
+                f"Batch {action.manifest.batch} is written, but the lease of {self.store.root} can't be looked at "
+                f"({error}); start the query again, which goes on from there."
+            ) from error
         return manifest
 
     def intend(self, action: Intend) -> None:

@@ -275,6 +275,7 @@ class Protocol:
         name: What the user calls the query, for `progress`; None if it has no name.
         late_share: The share of a stream's rows from which on late ones are warned of.
         generation: The number of the lease that it runs under; 0 without one.
+        unsure: Why it is not known whether the last manifest counts; nothing can be done then.
     """
 
     tree: JoinTree
@@ -288,6 +289,7 @@ class Protocol:
     name: str | None = None
     late_share: float = LATE_SHARE
     generation: int = 0
+    unsure: StateError | None = None
     _withdrawn: bool = False
     _delivered: int = -1
     _garbage: frozenset[str] = frozenset()
@@ -298,9 +300,11 @@ class Protocol:
         """Take in what happened; return what to do, in this order.
 
         Raises:
-            StateError: If a node did not report, another run has done the batch, or it brings rows for a join that was
-                closed for good.
+            StateError: If a node did not report, another run has done the batch, it brings rows for a join that was
+                closed for good, or it is not known whether the last manifest counts.
         """
+        if self.unsure is not None:
+            raise self.unsure
         match event:
             case Opened():
                 return [*self._take_over(), *self._undelivered()]

@@ -87,17 +87,21 @@ class Folder:
 
     # -- after it
 
+    def check(self, delivery: Delivery) -> None:
+        """Raise a StateError if a manifest's delivery holds files that are not this checkpoint's."""
+        for source, target in delivery.moves:
+            foreign = is_staged(source) and not source.startswith(f"{STAGING}/{self.owner}-b")
+            if foreign or self._batch_of(PurePosixPath(target).name) is None:
+                raise StateError(
+                    f"A manifest is to move {source!r} to {target!r} in {self.place.spark}, and these are not names of "
+                    f"this checkpoint's files; restore the manifest or {AFRESH}."
+                )
+
     def deliver(self, delivery: Delivery, store: Place) -> None:
         """Let the files of a delivery appear, as far as they have not; it may have been meant for another place.
 
         A name appears only with all its bytes, and once it is there, nothing replaces or removes it.
         """
-        for source, _ in delivery.moves:
-            if is_staged(source) and not source.startswith(f"{STAGING}/{self.owner}-b"):
-                raise StateError(
-                    f"A manifest is to move {source!r} from {delivery.folder[0]}, which another checkpoint has made "
-                    f"ready; restore the manifest or {AFRESH}."
-                )
         durable, before = self.durable and self.place.is_local, Place(*delivery.folder)
         mover, roots = Mover(_opened(self.place), durable, lambda: _opened(before)), dict[Place, None]()
         for source, target in delivery.moves:

@@ -78,7 +78,7 @@ class Lease:
         if self._over.is_set():
             raise Stopped("The query was stopped in the middle of a batch; the next start repeats that batch.")
         last = highest(self.store)
-        if last < self.number:
+        if last < self.number or (last == self.number and not self._is_own()):
             raise StateError(
                 f"The lease of the checkpoint at {self.store.root} is gone: somebody removed or replaced its files "
                 "while the query ran. It stops here; start it again if nobody else uses the checkpoint."
@@ -91,7 +91,11 @@ class Lease:
 
     def held(self) -> bool:
         """Tell whether the lease is still this run's."""
-        return not self._over.is_set() and highest(self.store) == self.number
+        return not self._over.is_set() and highest(self.store) == self.number and self._is_own()
+
+    def _is_own(self) -> bool:
+        """Tell whether its file is this run's: where a checkpoint was replaced, another run may have the number."""
+        return holder_of(self.store, self.number).get("token") == self._token
 
     def end(self) -> None:
         """Give the lease back."""
@@ -99,7 +103,8 @@ class Lease:
             self._over.set()
             _mine.pop(self._token, None)
             with suppress(OSError, StateError):  # then it expires
-                self.store.publish(path_of(self.number, "ended"), b"")
+                if self._is_own():
+                    self.store.publish(path_of(self.number, "ended"), b"")
 
     def _renew(self) -> None:
         due = 0.0
@@ -109,7 +114,8 @@ class Lease:
             elif time.monotonic() >= due:
                 due = time.monotonic() + RENEWED
                 with suppress(OSError, StateError):  # a disk that is full for a while; if it lasts, the lease expires
-                    self.store.overwrite(path_of(self.number, "renewed"), uuid.uuid4().hex.encode())
+                    if self._is_own():
+                        self.store.overwrite(path_of(self.number, "renewed"), uuid.uuid4().hex.encode())
 
     def _is_needed(self) -> bool:
         try:

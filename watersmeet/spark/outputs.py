@@ -25,11 +25,13 @@ class Outputs:
         sink: Where results go.
         plain: Whether result files hold the output as it is.
         sides: Folders for late and rejected rows, by kind.
+        owner: The checkpoint whose results these are.
     """
 
     sink: Sink
     plain: bool
     sides: Mapping[str, Folder] = field(default_factory=dict)
+    owner: str = ""
 
     def prepare(self, frames: FrameTree, place: Place, store: Store, schemas: Sequence[tuple[str, pa.Schema]]) -> None:
         """Make the output folders, and in empty ones files that have columns and no rows.
@@ -72,9 +74,16 @@ class Outputs:
         return (*self.sink.write(results), *beside)
 
     def deliver(self, deliveries: Sequence[Delivery], store: Place) -> None:
-        """Let files of a committed batch appear, as far as they have not."""
-        for delivery in deliveries:
-            self._folder_of(delivery).deliver(delivery, store)
+        """Let files of a committed batch appear, as far as they have not.
+
+        Raises:
+            StateError: If some are not this checkpoint's; none has appeared then.
+        """
+        folders = [self._folder_of(delivery) for delivery in deliveries]
+        for folder, delivery in zip(folders, deliveries, strict=True):
+            folder.check(delivery)
+        for folder, delivery in zip(folders, deliveries, strict=True):
+            folder.deliver(delivery, store)
         self.sink.delivered([delivery for delivery in deliveries if delivery.output == "path"])
 
     def _folder_of(self, delivery: Delivery) -> Folder:
@@ -84,7 +93,7 @@ class Outputs:
         for folder in (*own, *self.sides.values()):
             if folder.output == base:
                 return folder.inside(name) if name else folder
-        return Folder(Place(*delivery.folder), delivery.output)
+        return Folder(Place(*delivery.folder), delivery.output, self.owner)
 
     def withdraw(self, first: int, check: Callable[[], None]) -> None:
         """Remove what earlier runs left of a batch and of those after it; see `Folder.withdraw`."""

@@ -206,6 +206,7 @@ class JoinWriter:
                 sink.written_by(name, run, durable),
                 join.plain,
                 {kind: folder.written_by(name, run, durable) for kind, folder in sides.items()},
+                name,
             )
             where, told = host(spark, shared=chosen != "shuffle"), (bool(sides), samples, near_misses)
             joins = tree.operators(store, run, where, *told)

@@ -23,6 +23,7 @@ def _is_moment(text: str) -> bool:
 
 Name = Annotated[str, Rule(re.compile(r"[0-9a-f]{8}").fullmatch, "8 hexadecimal digits")]
 """A checkpoint's name: part of the names of files."""
+Folder = Annotated[str, Rule(lambda path: "\0" not in path, "a path")]
 Count = Annotated[int, Rule(lambda number: number >= 0, "a number that is not negative")]
 Finite = Annotated[float, Rule(math.isfinite, "a finite number")]
 Number = Annotated[float, Rule(lambda number: math.isfinite(number) and number >= 0, "a number that is not negative")]
@@ -44,10 +45,10 @@ class Claim(TypedDict):
 
     name: Name
     query: Join
-    at: str
+    at: Folder
     output: str | None
     layout: NotRequired[str | None]
-    origins: NotRequired[list[str]]
+    origins: NotRequired[list[Folder]]
 
 
 class Holder(TypedDict):
@@ -58,7 +59,7 @@ class Holder(TypedDict):
     pid: Count
     born: str | None
     token: str
-    at: str
+    at: Folder
 
 
 # -- progress

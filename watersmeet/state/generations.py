@@ -61,11 +61,13 @@ def standing(store: Store, folder: str) -> dict[int, str]:
     The one place where a listing is believed: a run that starts must notice that state is further than Spark is.
     """
     files, fence = _files(store, folder), last_fence(store)
-    return {
-        batch: path_of(folder, batch, generation)
-        for batch, generation in sorted(files)
-        if generation >= fence.generation or batch < fence.first
-    }
+    paths: dict[int, str] = {}
+    for batch, generation in sorted(files):
+        path = path_of(folder, batch, generation)
+        # [!] One that is empty was cut where there are no hard links: the one before it, if there is one, still counts.
+        if (generation >= fence.generation or batch < fence.first) and (batch not in paths or store.read(path)):
+            paths[batch] = path
+    return paths
 
 
 def _files(store: Store, folder: str, ending: str = "json") -> list[tuple[int, int]]:

@@ -330,7 +330,11 @@ def _linked(draft: Path, path: Path) -> bool:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except FileExistsError:
             return False
-        os.replace(draft, path)
+        try:
+            os.replace(draft, path)
+        except OSError:
+            path.unlink()  # else whoever tries again takes it for another run's
+            raise
     return True
 
 
