@@ -246,7 +246,8 @@ def pause(round: Round) -> None:
             asleep = process.poll() is None and psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
             round.hit(asleep and (steps.hit or said == "done"))
         finally:
-            os.killpg(process.pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # it had ended before it could be stopped
+                os.killpg(process.pid, signal.SIGCONT)
         left = list(processes.lines(process))
         round.heard(left[-1] if left else "done")  # what it said before it stood still was read
 

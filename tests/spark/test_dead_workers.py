@@ -150,6 +150,8 @@ def test_a_round_whose_worker_dies_is_run_again(
         ("SparkException: Python worker exited unexpectedly (crashed). Consider setting", True),
         ("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)", True),
         ("java.net.SocketException: Broken pipe\n\tat java.base/x.y(z)\n\tat org.apache.spark.api.python.P$1(P)", True),
+        ("java.io.IOException: Stream closed\n\tat java.base/x.y(z)\n\tat org.apache.spark.api.python.P(P)", True),
+        ("SparkException: No port number in pyspark.daemon's stdout", True),
         ("java.net.SocketException: Connection reset\n\tat org.postgresql.core.Stream.read(Stream.java)", False),
         ("org.apache.spark.api.python.PythonException: BrokenPipeError: [Errno 32] Broken pipe", False),
         ("Python worker raised", False),

@@ -12,8 +12,9 @@ FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
 DIED = "a Python worker or an executor died, perhaps for lack of memory or in a function that crashed"
 _DEATHS = re.compile(
     r"Python worker exited unexpectedly|Python worker failed to connect back|ExecutorLostFailure"
-    r"|java\.(net\.SocketException|io\.IOException): (Connection reset|Broken pipe)[^\n]*\n(\s+at [^\n]*\n)*"
-    r"\s+at org\.apache\.spark\.api\.python\."
+    r"|No port number in [\w.]+'s stdout"
+    r"|java\.(net\.SocketException|io\.IOException): (Connection reset|Broken pipe|Stream closed)[^\n]*\n"
+    r"(\s+at [^\n]*\n)*\s+at org\.apache\.spark\.api\.python\."
 )
 """What Spark says when a process that ran a task is gone; what a function raises it calls a PythonException."""
 

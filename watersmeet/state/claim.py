@@ -9,6 +9,7 @@ from watersmeet.errors import AFRESH, DefinitionError, StateError
 from watersmeet.state import documents
 from watersmeet.state import manifest as manifests
 from watersmeet.state.differences import differences
+from watersmeet.state.generations import Fence, last_fence
 from watersmeet.state.sealed import seal, unseal
 from watersmeet.state.store import Store
 
@@ -32,7 +33,8 @@ def claim(store: Store, description: Mapping[str, Any], output: str | None = Non
         StateError: If what it belongs to is damaged or gone.
     """
     data = store.read(DESCRIPTION)
-    if not data and manifests.newest(store) is None:
+    # [!] A run that has put up a fence may have delivered results under the store's name, at least once.
+    if not data and manifests.newest(store) is None and last_fence(store) == Fence():
         where = {"at": store.root, "output": output, "layout": layout}
         data = _write(store, {"name": uuid.uuid4().hex[:8], "query": description, **where})
     if not data:
