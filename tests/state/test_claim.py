@@ -116,7 +116,7 @@ def test_a_damaged_description_is_an_error(tmp_path: Path, body: bytes) -> None:
 
 @pytest.mark.parametrize("state", ["a manifest", "a fence"])
 def test_state_without_a_description_is_an_error(tmp_path: Path, state: str) -> None:
-    """[!] Under a new name, a sink that knows results by their ids would take those of a batch that was cut for others."""
+    """[!] Under a new name, results of a batch that was cut would get other ids, and a sink would take them for new."""
     store = Store(str(tmp_path))
     if state == "a manifest":
         chain(store, 1)
