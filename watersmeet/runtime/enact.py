@@ -126,7 +126,9 @@ class Runtime(ABC):
         manifest = manifests.publish(self.store, action.manifest, action.before, action.generation)
         try:
             self.check_lease()
-        except OSError as error:
+        except StateError:
+            raise
+        except Exception as error:  # clients of remote stores have errors of their own
             raise Unsure(
                 f"Batch {action.manifest.batch} is written, but the lease of {self.store.root} can't be looked at "
                 f"({error}); start the query again, which goes on from there."
