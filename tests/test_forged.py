@@ -24,6 +24,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.serving import Looker
 from watersmeet.state import history, leases
 from watersmeet.state import manifest as manifests
+from watersmeet.state.claim import claim
 from watersmeet.state.places import store_of
 from watersmeet.state.processes import this_process
 from watersmeet.state.sealed import digest, seal, unseal
@@ -51,10 +52,11 @@ def filled(base: Path) -> Path:
     made, store = query(WHERE), Store(f"{base}/ck/watersmeet")
     run = recorded(base / "ck", batches=LAST + 1, where=WHERE)
     history.keep(store, 2, run.progress[:2])
-    outputs = Outputs("0a1b2c3d", {"late": {"a": f"{base}/late"}}, Sink(f"{base}/out", "parquet"), shown_by(made))
+    owner = claim(store, made.description())
+    outputs = Outputs(owner, {"late": {"a": f"{base}/late"}}, Sink(f"{base}/out", "parquet"), shown_by(made))
     for place in (base / "out", base / "late"):
         place.mkdir()
-        pq.write_table(made.streams[0].schema.empty_table(), place / "part-b1-0a1b2c3d-0.parquet")
+        pq.write_table(made.streams[0].schema.empty_table(), place / f"part-b1-{owner}-0.parquet")
     write(store, {"j": Written(made, outputs)})
     store.publish(leases.path_of(1), seal(this_process() | {"at": store.root, "token": "x"}))
     return base
