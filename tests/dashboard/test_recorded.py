@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.dashboard.recorded_join import recorded
+from tests.state.test_manifest import chain
 from watersmeet.dashboard.recorded import Reader
 from watersmeet.errors import DefinitionError
 from watersmeet.state import leases
 from watersmeet.state import manifest as manifests
+from watersmeet.state.claim import claim
+from watersmeet.state.generations import Fence
 from watersmeet.state.places import store_of
 from watersmeet.state.processes import this_process
 from watersmeet.state.sealed import seal
@@ -118,3 +121,16 @@ def test_a_lease_that_is_none_tells_of_nobody(tmp_path: Path, forged: dict[str, 
     store = Store(f"{tmp_path}/watersmeet")
     store.publish(leases.path_of(1), seal(this_process() | {"at": store.root, "token": "x"} | forged))
     assert leases.holder(store, 1) == {} and Reader(store).read(0.0).holder.process == ""
+
+
+def test_a_batch_that_another_run_has_done_instead_is_read_again(tmp_path: Path) -> None:
+    """A run that is suspended may publish its last manifest behind the fence of the next one."""
+    store = Store(str(tmp_path))
+    claim(store, {"where": "x", "streams": ["a", "b"]})
+    known = chain(store, 3)[-1]
+    manifests.publish(store, known.follow(progress={"batchId": 3, "outputRows": 1}), known, generation=1)
+    reader = Reader(store)
+    reader.read(0.0)
+    Fence(2, 3).publish(store)
+    manifests.publish(store, known.follow(progress={"batchId": 3, "outputRows": 2}), known, generation=2)
+    assert reader.read(1.0).progress[-1]["outputRows"] == 2

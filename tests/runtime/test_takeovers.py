@@ -356,9 +356,9 @@ def test_an_intent_that_is_cut_while_it_is_written_anew_is_not_forgotten(tmp_pat
 
 @dataclass
 class Unlucky(Driver):
-    """A driver that makes results ready in the output folder, and once can't look at its lease after a commit."""
+    """A driver that makes results ready in the output folder, and once fails right after a commit."""
 
-    failed: bool = False
+    failure: BaseException | None = None
 
     def publish(self, action: Publish) -> Published:
         staged = self.folder.staging(action.batch, Place("s3a://store", "s3://store"))
@@ -369,13 +369,14 @@ class Unlucky(Driver):
         return Published(deliveries=(self.folder.ready(staged, self.place, action.batch, ".parquet"),))
 
     def check_lease(self) -> None:
-        if not self.failed and manifests.newest(self.store) == 1:
-            self.failed = True
-            raise OSError(5, "Input/output error")
+        if self.failure is not None and manifests.newest(self.store) == 1:
+            failure, self.failure = self.failure, None
+            raise failure
         super().check_lease()
 
 
-def test_a_manifest_is_not_taken_for_another_run_s_where_the_lease_could_not_be_looked_at(tmp_path: Path) -> None:
+@pytest.mark.parametrize("failure", [OSError(5, "Input/output error"), KeyboardInterrupt()], ids=["error", "Ctrl-C"])
+def test_a_manifest_is_not_taken_for_another_run_s_after_a_failure(tmp_path: Path, failure: BaseException) -> None:
     """[!] A round that fails is tried again by the same run: it would take back what its own manifest names."""
     case = Case(ONE, tmp_path, 0)
     driver = case.driver(Drivers(Random(0), calm=1.0), Dice(cool=0.0))
@@ -383,9 +384,9 @@ def test_a_manifest_is_not_taken_for_another_run_s_where_the_lease_could_not_be_
     protocol = unlucky.start()
     unlucky._arrivals = unlucky.rows[0]
     unlucky.offer(protocol, Offered(0))
-    unlucky._arrivals = unlucky.rows[1]
+    unlucky._arrivals, unlucky.failure = unlucky.rows[1], failure
     for _ in range(2):
-        with pytest.raises(StateError, match=r"^Batch 1 is written, but the lease of .* start the query again, which"):
+        with pytest.raises(StateError, match=r"^Batch 1 may be committed at .* start the query again, which finds out"):
             unlucky.offer(protocol, Offered(1))
     last = case.finish()
     (tmp_path / "out" / STAGING).rmdir()

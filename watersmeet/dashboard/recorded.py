@@ -98,13 +98,13 @@ class Reader:
         """Return the last state and the diary, again if the query has removed files meanwhile."""
         for left in reversed(range(TRIES)):
             try:
-                batch = manifests.newest(self.store)
-                if self._state is not None and batch == self._state[0].batch:
+                path = manifests.newest_path(self.store)
+                if self._state is not None and path == self._state[0].chain[-1]:
                     return self._state
-                manifest = None if batch is None else manifests.load(self.store, batch)
+                manifest = manifests.last(self.store)
                 if manifest is not None:
                     return manifest, tuple(history.load(self.store, manifest.batch))
-                if batch is None:
+                if path is None:
                     return None
             except StateError:
                 if not left:

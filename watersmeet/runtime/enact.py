@@ -37,8 +37,8 @@ FOLDERS = (CHUNKS, MARKS, RESULTS, "sides", manifests.FOLDER, history.FOLDER, ro
 """The folders of a store that a run may leave files in which nobody needs."""
 
 
-class Unsure(StateError):
-    """A manifest is written, and nobody knows whether it counts: what it names must stay, and can't be delivered."""
+class InDoubt(StateError):
+    """A manifest may be written, and nobody knows if it counts: what it names must stay, and can't be delivered."""
 
 
 class Runtime(ABC):
@@ -54,8 +54,8 @@ class Runtime(ABC):
                 for action in protocol.handle(events.pop(0)):
                     answer = self.enact(action)
                     events += [] if answer is None else [answer]
-        except Unsure as error:
-            protocol.unsure = error
+        except InDoubt as error:
+            protocol.in_doubt = error
             raise
 
     def enact(self, action: Action) -> Event | None:
@@ -114,8 +114,9 @@ class Runtime(ABC):
 
         Raises:
             StateError: If the store became another run's meanwhile. [!] Whether the manifest counts is then for that
-                run to say: nothing may be delivered, and nothing taken back. Or if it can't be seen whose it is: what
-                was tried again would take this manifest for another run's.
+                run to say: nothing may be delivered, and nothing taken back.
+            InDoubt: If it can't be seen whose the store is, or whether the manifest was written: if the batch were
+                tried again, it would take this manifest for another run's.
         """
         try:
             self.check_lease()
@@ -123,15 +124,26 @@ class Runtime(ABC):
             return None
         history.keep(self.store, action.manifest.batch, action.told)
         self.store.sync(action.manifest.files - action.before.files)
-        manifest = manifests.publish(self.store, action.manifest, action.before, action.generation)
         try:
+            manifest = manifests.publish(self.store, action.manifest, action.before, action.generation)
             self.check_lease()
-        except OSError as error:
-            raise Unsure(
-                f"Batch {action.manifest.batch} is written, but the lease of {self.store.root} can't be looked at "
-                f"({error}); start the query again, which goes on from there."
+        except StateError:
+            raise
+        except BaseException as error:  # clients of remote stores have errors of their own, and there is Ctrl-C
+            if not self._may_be_written(action):
+                raise
+            raise InDoubt(
+                f"Batch {action.manifest.batch} may be committed at {self.store.root}, which can't be told now "
+                f"({error or type(error).__name__}); start the query again, which finds out."
             ) from error
         return manifest
+
+    def _may_be_written(self, action: Commit) -> bool:
+        """Tell whether a manifest is there, or that can't be seen."""
+        try:
+            return self.store.read(manifests.path_of(action.manifest.batch, action.generation)) is not None
+        except Exception:
+            return True
 
     def intend(self, action: Intend) -> None:
         """Write down what a round is about to do."""

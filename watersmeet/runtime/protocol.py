@@ -275,7 +275,7 @@ class Protocol:
         name: What the user calls the query, for `progress`; None if it has no name.
         late_share: The share of a stream's rows from which on late ones are warned of.
         generation: The number of the lease that it runs under; 0 without one.
-        unsure: Why it is not known whether the last manifest counts; nothing can be done then.
+        in_doubt: Why it is not known whether the last manifest counts; nothing can be done then.
     """
 
     tree: JoinTree
@@ -289,7 +289,7 @@ class Protocol:
     name: str | None = None
     late_share: float = LATE_SHARE
     generation: int = 0
-    unsure: StateError | None = None
+    in_doubt: StateError | None = None
     _withdrawn: bool = False
     _delivered: int = -1
     _garbage: frozenset[str] = frozenset()
@@ -303,8 +303,8 @@ class Protocol:
             StateError: If a node did not report, another run has done the batch, it brings rows for a join that was
                 closed for good, or it is not known whether the last manifest counts.
         """
-        if self.unsure is not None:
-            raise self.unsure
+        if self.in_doubt is not None:
+            raise self.in_doubt
         match event:
             case Opened():
                 return [*self._take_over(), *self._undelivered()]

@@ -121,6 +121,13 @@ def newest(store: Store) -> int | None:
     return _newest(store, generations.standing(store, FOLDER))
 
 
+def newest_path(store: Store) -> str | None:
+    """Return where the manifest of the last batch that has one stands; another run's stands elsewhere."""
+    standing = generations.standing(store, FOLDER)
+    batch = _newest(store, standing)
+    return None if batch is None else standing[batch]
+
+
 def last(store: Store) -> Manifest | None:
     """Return the manifest of the last batch that has one, or None.
 
