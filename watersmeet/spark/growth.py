@@ -10,7 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from watersmeet.spark.widths import FIXED, width
+from watersmeet.spark.widths import FIXED, as_bytes, is_open, width
 
 Arguments = Sequence[tuple[Column, T.DataType]]
 """The arguments of a call, each with its type."""
@@ -31,7 +31,7 @@ def text_size(arguments: Arguments, at: int) -> Column:
     if at >= len(arguments):
         return F.lit(0.0)
     value, kind = arguments[at]
-    known = value if isinstance(kind, T.BinaryType) else value.cast("string")
+    known = as_bytes(value, kind) if is_flat(kind) else value.cast("string")
     return F.coalesce(F.octet_length(known).cast("double"), F.lit(0.0))
 
 
@@ -51,6 +51,10 @@ def _times(factor: float, arguments: Arguments) -> Column:
 def _widths(arguments: Arguments) -> Column:
     """Return the bound of what holds all its arguments."""
     return _sum([width(*argument).cast("double") for argument in arguments])
+
+
+def _map_entries(arguments: Arguments) -> Column:
+    return _widths(arguments) + _count(arguments[0][0]) * FIXED
 
 
 def _count(value: Column) -> Column:
@@ -149,6 +153,23 @@ def leaves(kind: T.DataType) -> int:
     return 1
 
 
+def opens(kind: T.DataType, to: T.DataType) -> bool:
+    """Tell whether a cast makes texts of numbers, times or booleans within arrays and maps, or anything of a variant.
+
+    Args:
+        kind: The type that is cast.
+        to: The type that it is cast to.
+    """
+    match kind, to:
+        case T.ArrayType(elementType=element), T.ArrayType(elementType=other):
+            return opens(element, other)
+        case T.MapType(keyType=key, valueType=value), T.MapType(keyType=other, valueType=held):
+            return opens(key, other) or opens(value, held)
+        case T.StructType(), T.StructType():
+            return any(opens(one.dataType, other.dataType) for one, other in zip(kind, to, strict=False))
+    return (is_open(to) and not is_open(kind)) or (isinstance(kind, T.VariantType) and not is_flat(to))
+
+
 def repeats(kind: T.DataType) -> bool:
     """Tell whether a value of a type may hold any number of others."""
     if isinstance(kind, T.StructType):
@@ -201,13 +222,14 @@ GROWERS: dict[str, Bound] = {
     "regexp_replace": _regexp_replace,
     "regexp_extract_all": _matches,
     "arrays_zip": _arrays_zip,
+    "map_entries": _map_entries,
     "to_json": _to_json,
     "to_csv": _to_json,
     "lpad": _padded,
     "rpad": _padded,
 }  # fmt: skip
 """Functions whose values may be larger than the largest of their arguments: how large at most."""
-READERS = frozenset({"from_json", "from_csv"})
+READERS = frozenset({"from_json", "from_csv", "variant_get", "try_variant_get"})
 """Those where it depends on the type of the value."""
 HOLDERS = frozenset({"array", "struct", "named_struct", "map", "map_concat", "map_from_arrays", "map_from_entries",
                      "map_zip_with", "array_append", "array_prepend", "array_union"})  # fmt: skip
@@ -234,7 +256,7 @@ FREE = frozenset({
     "json_array_length", "last_day", "least", "left", "len", "length", "levenshtein", "like", "ln", "locate", "log",
     "log10", "log1p", "log2", "ltrim", "luhn_check", "make_date", "make_dt_interval", "make_interval", "make_time",
     "make_timestamp", "make_timestamp_ltz", "make_timestamp_ntz", "make_ym_interval", "map_contains_key",
-    "map_entries", "map_filter", "map_keys", "map_values", "md5", "minute", "mod", "month", "monthname",
+    "map_filter", "map_keys", "map_values", "md5", "minute", "mod", "month", "monthname",
     "months_between", "nanvl", "negative", "next_day", "not", "nullif", "nullifzero", "nvl", "nvl2", "octet_length",
     "or", "parse_url", "pi", "pmod", "position", "positive", "pow", "power", "quarter", "radians", "raise_error",
     "reduce", "regexp", "regexp_count", "regexp_extract", "regexp_instr", "regexp_like", "regexp_substr", "reverse",
@@ -249,9 +271,9 @@ FREE = frozenset({
     "transform_values", "trim", "trunc", "try_add", "try_aes_decrypt", "try_divide", "try_element_at",
     "try_make_interval", "try_make_timestamp", "try_make_timestamp_ltz", "try_make_timestamp_ntz", "try_mod",
     "try_multiply", "try_parse_url", "try_subtract", "try_to_binary", "try_to_date", "try_to_number", "try_to_time",
-    "try_to_timestamp", "try_url_decode", "try_validate_utf8", "try_variant_get", "typeof", "unbase64", "unhex",
+    "try_to_timestamp", "try_url_decode", "try_validate_utf8", "typeof", "unbase64", "unhex",
     "unix_date", "unix_micros", "unix_millis", "unix_nanos", "unix_seconds", "unix_timestamp", "url_decode",
-    "validate_utf8", "variant_delete", "variant_get", "variant_strip_nulls", "vector_cosine_similarity",
+    "validate_utf8", "variant_delete", "variant_strip_nulls", "vector_cosine_similarity",
     "vector_inner_product", "vector_l2_distance", "vector_norm", "vector_normalize", "weekday", "weekofyear",
     "when", "width_bucket", "xxhash64", "year", "zeroifnull", "zip_with", "|", "~",
 })  # fmt: skip
