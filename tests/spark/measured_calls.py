@@ -53,6 +53,8 @@ SMALL = ["''", "'a'", "','", "'(?=(.*))'", "'\u20ac'", "'$[*]'", "1", "100", "TR
 LAMBDA = frozenset({"transform", "filter", "exists", "forall", "aggregate", "reduce", "zip_with", "transform_keys",
                     "transform_values", "map_filter", "map_zip_with", "array_sort"})  # fmt: skip
 """Functions that take lambdas."""
+GATHERERS = frozenset({"transform", "zip_with", "transform_keys", "transform_values", "map_zip_with"})
+"""Those whose lambda may only return what is of fixed width."""
 LAMBDAS = ["x -> x", "(x, y) -> x", "(k, x, y) -> 1", "x -> TRUE", "(x, y) -> TRUE", "(x, y) -> 0"]
 TRIPLES = [("'a'", "text"), ("','", "text"), ("''", "text"), ("'(?=(.*))'", "'$1$1$1'"), ("'(?=(.*))'", "1"),
            ("'.'", "text"), ("'\u20ac'", "'\u20ac'"), ("1", "text"), ("text", "1"), ("1", "1"), ("text", "text"),
@@ -170,6 +172,8 @@ class Scan:
         if name not in self._counts:
             self._counts[name] = {count for count in range(1, 5) if self._may_be_open(name, count)}
         fit = [shape for shape in shapes(kind) if len(shape) in self._counts[name]]
+        if name in GATHERERS:
+            fit = [shape for shape in fit if not shape[-1].endswith("-> x")]
         return [shape for shape in fit if ("->" in shape[-1]) == (name in LAMBDA and len(shape) > 1)]
 
     def _may_be_open(self, name: str, count: int) -> bool:
