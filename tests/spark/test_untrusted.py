@@ -93,6 +93,8 @@ EXPRESSIONS = [
     "shuffle(a.v)", "aes_encrypt(a.s, '0000111122223333')", "input_file_block_length()", "current_path()",
     "randstr(2000000000)", "window(a.ts, '1 second')",
     # large values
+    "cast(a.v AS array<string>)", "cast(map(1, 2) AS map<int, string>)", "cast(a.j AS array<string>)",
+    "cast(struct(a.v) AS struct<v: array<string>>)", "a.j::array<struct<x: int, y: int>>", "a.j:k::map<string, int>",
     "repeat('x', 2000000000)", "space(1000 * 1000 * 1000)", "sequence(1, 2000000000)", "lpad(a.s, 2000000000)",
     "element_at(transform(a.v, x -> space(cast(x AS int))), 1)", "size(transform(a.v, x -> sequence(1L, x)))",
     "from_json(a.s, repeat('x', 2000000000))", "schema_of_json(space(2000000000))",
@@ -169,6 +171,9 @@ TAKEN = [
     "SELECT to_json(struct(a.*)) AS j, concat_ws(',', a.s, array(b.s)) AS c, replace(a.s, '1', 'one') AS r FROM a, b",
     "SELECT split(a.s, ',')[0] AS s, regexp_replace(a.s, '([0-9])', '<$1>') AS r, printf('%s', b.s) AS f FROM a, b",
     "SELECT timestamp '2020-01-01' AS t, date '2020-01-01' AS d, unix_timestamp(a.ts), date 'epoch' AS e FROM a, b",
+    "SELECT variant_get(a.j, '$.k', 'int') AS k, try_variant_get(a.j, '$', 'map<string, int>') AS m FROM a, b",
+    "SELECT cast(a.v AS array<int>) AS v, map_entries(map(a.s, a.id)) AS e, try_cast(array(a.s) AS array<int>) AS i "
+    "FROM a, b",
     "SELECT timestampadd(DAY, 1, a.ts) AS t, timestampdiff(DAY, a.ts, b.ts) AS d, a.s COLLATE UNICODE AS c FROM a, b",
 ]
 
@@ -176,6 +181,23 @@ TAKEN = [
 @pytest.mark.parametrize("text", TAKEN)
 def test_what_computes_is_taken(define: Define, text: str) -> None:
     assert define(text).schema is not None
+
+
+def test_types_that_pyspark_does_not_know_are_refused_in_a_sentence(spark: SparkSession, define: Define) -> None:
+    nanos = "timestamp_nanos(a.id)"
+    if not is_allowed(spark, "timestamp_nanos"):
+        pytest.skip("this Spark has no such function")
+    for item in (nanos, f"size(array({nanos}))", f"concat({nanos}, a.s)", f"hex(cast({nanos} AS string))"):
+        with pytest.raises(wm.SqlError, match=r"PySpark doesn't know the type|can't be limited here"):
+            define(f"SELECT {item} AS x FROM a, b")
+
+
+def test_shapes_are_measured_as_bytes(spark: SparkSession, define: Define) -> None:
+    if not is_allowed(spark, "st_geomfromwkb"):
+        pytest.skip("this Spark has no such function")
+    shape = "st_geomfromwkb(unhex(concat(left(a.s, 0), '0101000000000000000000F03F0000000000000040')))"
+    found = define(f"SELECT size(array({shape})) AS n FROM a, b WHERE a.id = b.id").toDF().toArrow()
+    assert found.column("n").to_pylist() == [1, 1, 1]
 
 
 def test_sizes_are_limited_in_select_too(define: Define) -> None:
@@ -197,6 +219,8 @@ def test_growing_values_are_tested_before_they_are_made_and_mean_what_they_do_in
         "from_json('[{\"x\": 1}]', 'array<struct<x: int>>') AS t": "from_json('[{\"x\": 1}]', 'array<struct<x: int>>')",
         "date_format(a.ts, 'yyyy') AS u": "date_format(ts, 'yyyy')",
         "nullif(upper(a.s), '1') AS n": "nullif(upper(s), '1')",
+        "variant_get(a.j, '$', 'map<string, int>') AS g": "variant_get(j, '$', 'map<string, int>')",
+        "map_entries(map(a.s, b.id)) AS e": "map_entries(map(s, id))",
     }  # fmt: skip
     made = define(f"SELECT {', '.join(items)} FROM a, b WHERE a.id = b.id").toDF()
     frame = define("SELECT a.* FROM a, b WHERE a.id = b.id").toDF().selectExpr(*items.values())
@@ -207,7 +231,9 @@ def test_growing_values_are_tested_before_they_are_made_and_mean_what_they_do_in
 def test_what_would_be_too_large_is_never_made(define: Define) -> None:
     with limited(value_bytes=100):
         for item in ("hex(repeat(a.s, 60))", "a.s || repeat(b.s, 100)", "array(repeat(a.s, 90), b.s)",
-                     "array_join(split(repeat(a.s, 5), ''), repeat(b.s, 30))"):  # fmt: skip
+                     "array_join(split(repeat(a.s, 5), ''), repeat(b.s, 30))",
+                     "variant_get(parse_json('[1,1,1,1,1,1]'), '$', 'array<string>')",
+                     "map_entries(map(a.s, repeat(b.s, 70)))"):  # fmt: skip
             with pytest.raises(Exception, match=r"\w+ would make a value of more than 100 bytes"):
                 define(f"SELECT {item} AS x FROM a, b").toDF().toArrow()
         with pytest.raises(Exception, match="replace would make a value of more than 100 bytes"):

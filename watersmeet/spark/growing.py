@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -58,9 +59,13 @@ class Growing:
                 nodes.setdefault(origin_of(node.origin()), node)
         for part in self._open:
             node = nodes.get(part.origin)
-            if node is None:
+            try:
+                types = None if node is None else ([type_of(child) for child in items(node.children())], type_of(node))
+            except PySparkException:  # a type that PySpark doesn't know
+                types = None
+            if types is None:
                 raise self._error(f"How large the value of {name_of(part)} becomes can't be limited here.", part)
-            self._types[part] = [type_of(child) for child in items(node.children())], type_of(node)
+            self._types[part] = types
 
     def is_guarded(self, part: Part) -> bool:
         """Tell whether a call's size has to be tested where it is computed."""
@@ -100,8 +105,10 @@ class Growing:
 
     def _size(self, part: Part, columns: Sequence[Column]) -> Column:
         name, (types, kind) = name_of(part), self._types[part]
-        # What Spark makes of a call may have other arguments: then they are texts and numbers.
-        kinds = types if len(types) >= len(columns) else [T.StringType()] * len(columns)
+        # What Spark makes of a call may have other arguments: then they are texts and numbers, as those are that say
+        # how to read the first.
+        kinds = [T.StringType()] * len(columns) if len(types) < len(columns) and name not in READERS else types
+        kinds = [*kinds, *[T.StringType()] * (len(columns) - len(kinds))]
         return bound_of(name, list(zip(columns, kinds, strict=False)), kind)
 
     def _tested(self, part: Part, size: Column, value: Column) -> Column:

@@ -10,7 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from watersmeet.spark.widths import FIXED, width
+from watersmeet.spark.widths import FIXED, as_bytes, is_open, width
 
 Arguments = Sequence[tuple[Column, T.DataType]]
 """The arguments of a call, each with its type."""
@@ -20,6 +20,8 @@ SHOWN = 64
 """How many bytes a number, a time or a boolean takes as text, with what stands around it."""
 LETTER = 40
 """How many bytes a letter of a pattern for times or numbers may bring about: the name of a zone, of two letters."""
+BROKEN = 3
+"""How many bytes a byte may become that is no letter, such as of bytes cast to text: a replacement character."""
 ESCAPED = 6
 """How many bytes a byte of text takes in JSON: backslash, u and four digits."""
 DIGITS = 420
@@ -31,7 +33,7 @@ def text_size(arguments: Arguments, at: int) -> Column:
     if at >= len(arguments):
         return F.lit(0.0)
     value, kind = arguments[at]
-    known = value if isinstance(kind, T.BinaryType) else value.cast("string")
+    known = as_bytes(value, kind) if is_flat(kind) else value.cast("string")
     return F.coalesce(F.octet_length(known).cast("double"), F.lit(0.0))
 
 
@@ -53,6 +55,10 @@ def _widths(arguments: Arguments) -> Column:
     return _sum([width(*argument).cast("double") for argument in arguments])
 
 
+def _map_entries(arguments: Arguments) -> Column:
+    return _widths(arguments) + _count(arguments[0][0]) * FIXED
+
+
 def _count(value: Column) -> Column:
     return F.coalesce(F.size(value).cast("double"), F.lit(0.0))
 
@@ -70,7 +76,7 @@ def _looks_around(arguments: Arguments) -> Column:
 
 
 def _regexp_replace(arguments: Arguments) -> Column:
-    source, replacement = text_size(arguments, 0), text_size(arguments, 2)
+    source, replacement = BROKEN * text_size(arguments, 0), BROKEN * text_size(arguments, 2)
     around = F.when(_looks_around(arguments), source * (source + 1)).otherwise(source)
     return source + (source + 1) * replacement + around * F.floor(replacement / 2)
 
@@ -81,7 +87,7 @@ def _pieces(arguments: Arguments) -> Column:
 
 
 def _matches(arguments: Arguments) -> Column:
-    source = text_size(arguments, 0)
+    source = BROKEN * text_size(arguments, 0)
     return _pieces(arguments) + F.when(_looks_around(arguments), source * (source + 1)).otherwise(0.0)
 
 
@@ -112,12 +118,12 @@ def format_size(digits: Bound, arguments: Arguments) -> Column:
     places = F.coalesce(F.octet_length(form) - F.octet_length(F.replace(form, F.lit("%"), F.lit(""))), F.lit(0))
     shown = [_shown(*argument) for argument in arguments[1:]]
     largest = F.greatest(F.lit(float(DIGITS)), *shown) if shown else F.lit(float(DIGITS))
-    return text_size(arguments, 0) + F.coalesce(digits(arguments), F.lit(0.0)) + places * largest
+    return BROKEN * text_size(arguments, 0) + F.coalesce(digits(arguments), F.lit(0.0)) + places * largest
 
 
 def _shown(value: Column, kind: T.DataType) -> Column:
     """Return how long a value is at most as text, in whatever form."""
-    return 2 * text_size([(value, kind)], 0) if is_flat(kind) else width(value, kind) * (SHOWN + names_in(kind))
+    return BROKEN * text_size([(value, kind)], 0) if is_flat(kind) else width(value, kind) * (SHOWN + names_in(kind))
 
 
 def is_flat(kind: T.DataType) -> bool:
@@ -147,6 +153,23 @@ def leaves(kind: T.DataType) -> int:
         case T.StructType():
             return 1 + sum(leaves(field.dataType) for field in kind)
     return 1
+
+
+def opens(kind: T.DataType, to: T.DataType) -> bool:
+    """Tell whether a cast makes texts of numbers, times or booleans within arrays and maps, or anything of a variant.
+
+    Args:
+        kind: The type that is cast.
+        to: The type that it is cast to.
+    """
+    match kind, to:
+        case T.ArrayType(elementType=element), T.ArrayType(elementType=other):
+            return opens(element, other)
+        case T.MapType(keyType=key, valueType=value), T.MapType(keyType=other, valueType=held):
+            return opens(key, other) or opens(value, held)
+        case T.StructType(), T.StructType():
+            return any(opens(one.dataType, other.dataType) for one, other in zip(kind, to, strict=False))
+    return (is_open(to) and not is_open(kind)) or (isinstance(kind, T.VariantType) and not is_flat(to))
 
 
 def repeats(kind: T.DataType) -> bool:
@@ -185,8 +208,11 @@ def _padded(arguments: Arguments) -> Column:
 
 
 GROWERS: dict[str, Bound] = {
-    **dict.fromkeys(("hex", "base64", "to_base32", "quote"), partial(_times, 2)),
-    **dict.fromkeys(("upper", "ucase", "lower", "lcase", "initcap", "url_encode"), partial(_times, 3)),
+    **dict.fromkeys(("hex", "base64", "to_base32", "quote"), partial(_times, 2 * BROKEN)),
+    **dict.fromkeys(("upper", "ucase", "lower", "lcase", "initcap"), partial(_times, 3)),
+    "url_encode": partial(_times, 3 * BROKEN),
+    **dict.fromkeys(("regexp_extract", "regexp_substr", "split_part", "url_decode", "try_url_decode"),
+                    partial(_times, BROKEN)),
     **dict.fromkeys(("decode", "make_valid_utf8"), partial(_times, 3)),
     **dict.fromkeys(("mask", "translate", "encode"), partial(_times, 4)),
     **dict.fromkeys(("parse_json", "try_parse_json", "get_json_object"), partial(_times, ESCAPED)),
@@ -201,13 +227,14 @@ GROWERS: dict[str, Bound] = {
     "regexp_replace": _regexp_replace,
     "regexp_extract_all": _matches,
     "arrays_zip": _arrays_zip,
+    "map_entries": _map_entries,
     "to_json": _to_json,
     "to_csv": _to_json,
     "lpad": _padded,
     "rpad": _padded,
 }  # fmt: skip
 """Functions whose values may be larger than the largest of their arguments: how large at most."""
-READERS = frozenset({"from_json", "from_csv"})
+READERS = frozenset({"from_json", "from_csv", "variant_get", "try_variant_get"})
 """Those where it depends on the type of the value."""
 HOLDERS = frozenset({"array", "struct", "named_struct", "map", "map_concat", "map_from_arrays", "map_from_entries",
                      "map_zip_with", "array_append", "array_prepend", "array_union"})  # fmt: skip
@@ -234,13 +261,13 @@ FREE = frozenset({
     "json_array_length", "last_day", "least", "left", "len", "length", "levenshtein", "like", "ln", "locate", "log",
     "log10", "log1p", "log2", "ltrim", "luhn_check", "make_date", "make_dt_interval", "make_interval", "make_time",
     "make_timestamp", "make_timestamp_ltz", "make_timestamp_ntz", "make_ym_interval", "map_contains_key",
-    "map_entries", "map_filter", "map_keys", "map_values", "md5", "minute", "mod", "month", "monthname",
+    "map_filter", "map_keys", "map_values", "md5", "minute", "mod", "month", "monthname",
     "months_between", "nanvl", "negative", "next_day", "not", "nullif", "nullifzero", "nvl", "nvl2", "octet_length",
     "or", "parse_url", "pi", "pmod", "position", "positive", "pow", "power", "quarter", "radians", "raise_error",
-    "reduce", "regexp", "regexp_count", "regexp_extract", "regexp_instr", "regexp_like", "regexp_substr", "reverse",
+    "reduce", "regexp", "regexp_count", "regexp_instr", "regexp_like", "reverse",
     "right", "rint", "rlike", "round", "rtrim", "sec", "second", "sha", "sha1", "sha2", "shiftleft", "shiftright",
     "shiftrightunsigned", "sign", "signum", "sin", "sinh", "size", "slice", "smallint", "sort_array", "soundex",
-    "split_part", "sqrt", "st_asbinary", "st_geogfromwkb", "st_geomfromwkb", "st_setsrid", "st_srid", "startswith",
+    "sqrt", "st_asbinary", "st_geogfromwkb", "st_geomfromwkb", "st_setsrid", "st_srid", "startswith",
     "string", "substr", "substring", "substring_index", "tan", "tanh", "time", "time_bucket", "time_diff",
     "time_from_micros", "time_from_millis", "time_from_seconds", "time_to_micros", "time_to_millis",
     "time_to_seconds", "time_trunc", "timestamp", "timestamp_micros", "timestamp_millis", "timestamp_nanos",
@@ -249,9 +276,9 @@ FREE = frozenset({
     "transform_values", "trim", "trunc", "try_add", "try_aes_decrypt", "try_divide", "try_element_at",
     "try_make_interval", "try_make_timestamp", "try_make_timestamp_ltz", "try_make_timestamp_ntz", "try_mod",
     "try_multiply", "try_parse_url", "try_subtract", "try_to_binary", "try_to_date", "try_to_number", "try_to_time",
-    "try_to_timestamp", "try_url_decode", "try_validate_utf8", "try_variant_get", "typeof", "unbase64", "unhex",
-    "unix_date", "unix_micros", "unix_millis", "unix_nanos", "unix_seconds", "unix_timestamp", "url_decode",
-    "validate_utf8", "variant_delete", "variant_get", "variant_strip_nulls", "vector_cosine_similarity",
+    "try_to_timestamp", "try_validate_utf8", "typeof", "unbase64", "unhex",
+    "unix_date", "unix_micros", "unix_millis", "unix_nanos", "unix_seconds", "unix_timestamp",
+    "validate_utf8", "variant_delete", "variant_strip_nulls", "vector_cosine_similarity",
     "vector_inner_product", "vector_l2_distance", "vector_norm", "vector_normalize", "weekday", "weekofyear",
     "when", "width_bucket", "xxhash64", "year", "zeroifnull", "zip_with", "|", "~",
 })  # fmt: skip

@@ -192,7 +192,11 @@ def check(selected: Selection, frame: DataFrame) -> DataFrame:
         raise _not_row_by_row(selected, frame) or _error_at(selected, problem, found[0] if found else None) from None
     if _operators(made) - ROW_BY_ROW:
         raise _not_row_by_row(selected, frame) or _error_at(selected, f"The list {OTHERWISE}.", None)
-    names = [name.lower() for name in made.columns]
+    try:
+        names = [name.lower() for name in made.columns]
+    except PySparkException as error:
+        problem = f"select: PySpark doesn't know the type of a column; cast it. {said(error)}."
+        raise SqlError(problem, text, 0, len(text)) from None
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if twice is not None:
         raise SqlError(f"Two output columns are called {twice}; name one with AS.", text, 0, len(text))

@@ -6,6 +6,7 @@ The check is made on the tree that Spark's parser gives, so that nothing is read
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
@@ -13,7 +14,7 @@ from watersmeet.errors import SqlError
 from watersmeet.spark.catalyst import Part, expressions, items, kind_of
 from watersmeet.spark.convert import is_built_in
 from watersmeet.spark.growing import KNOWN, UNNAMED
-from watersmeet.spark.growth import FREE, GROWERS, is_flat
+from watersmeet.spark.growth import FREE, GROWERS, is_flat, opens
 from watersmeet.spark.purity import OUTSIDE, SUBQUERIES, changing
 from watersmeet.spark.sizes import is_constant, maker_of, type_of
 from watersmeet.spark.widths import is_open
@@ -112,7 +113,10 @@ def check_plan(plan: Any, error: Callable[[str, Any], SqlError]) -> None:
             can't be limited.
     """
     for node in expressions(plan):
-        problem = _problem_of(node)
+        try:
+            problem = _problem_of(node)
+        except PySparkException:
+            problem = "PySpark doesn't know the type of a value here, so that its size can't be limited."
         if problem is not None:
             raise error(problem, node)
 
@@ -134,4 +138,6 @@ def _problem_of(node: Any) -> str | None:
         return "CHAR is not allowed here, whose values are as long as its number says; write STRING."
     if kind == "Cast" and not is_flat(type_of(node.child())) and is_flat(type_of(node)):
         return "Arrays, maps and structs can't be cast to text here; write to_json or array_join."
+    if kind == "Cast" and not is_flat(type_of(node)) and opens(type_of(node.child()), type_of(node)):
+        return "Numbers and times can't be cast to text within arrays, maps and structs here, nor variants to these."
     return None

@@ -43,8 +43,14 @@ def _inside(value: Column, kind: T.DataType) -> Column:
             parts = [width(value.getField(field.name), field.dataType) for field in kind]
             return F.when(value.isNotNull(), reduce(Column.__add__, parts))
         case _:
-            bare = value if isinstance(kind, _OPEN) else value.cast("string")
-            return F.octet_length(bare).cast("long")
+            return F.octet_length(as_bytes(value, kind)).cast("long")
+
+
+def as_bytes(value: Column, kind: T.DataType) -> Column:
+    """Return a value as text or bytes."""
+    if kind.typeName() in ("geometry", "geography"):  # Spark casts them to nothing
+        return F.call_function("st_asbinary", value)
+    return value if isinstance(kind, _OPEN) else value.cast("string")
 
 
 def _elements(array: Column, kind: T.DataType) -> Column:
