@@ -16,7 +16,7 @@ Files = Mapping[str, bytes]
 FOLDERS = ("checkpoint", "out")
 SPARKS = re.compile(r"checkpoint/(metadata|offsets/\d+|commits/\d+|sources/\d+/\d+)")
 """A file of Spark's logs."""
-SEALED = re.compile(r"checkpoint/watersmeet/(leases/|manifests/|progress/|rounds/|query\.json|why\.json)")
+SEALED = re.compile(r"checkpoint/watersmeet/(leases/|fences/|manifests/|progress/|rounds/|query\.json|why\.json)")
 """A file of the store that is written under another name first."""
 UNIQUE = "5b83f0d0-1543-48f1-ad04-f2a2c97fa2bd"
 
