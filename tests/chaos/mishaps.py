@@ -16,7 +16,7 @@ import psutil
 
 from tests.chaos import program
 from tests.chaos.program import Steps
-from tests.chaos.round import STEPS, Round, Wrong
+from tests.chaos.round import DIED, STEPS, Round, Wrong
 from tests.spark import processes
 from watersmeet.spark.running import JoinQuery
 from watersmeet.state import manifest as manifests
@@ -25,7 +25,6 @@ from watersmeet.state.store import Store
 SKEWS = (-3600, -86400, 3600, 86400 * 365)
 DAEMON, EXECUTOR = "pyspark.daemon", "CoarseGrainedExecutorBackend"
 CLUSTER = "local-cluster[2,1,1024]"
-DIED = "a Python worker or an executor died"
 
 # -- in this process
 
