@@ -70,7 +70,7 @@ def flip(round: Round) -> None:
     os.utime(path, (0, time.time()))
     said = round.run()
     round.hit(said != "done" or (path.exists() and path.stat().st_atime > 0))  # it was read
-    _restore(path, whole, said)
+    _put_back(path, whole, said)
 
 
 def lose(round: Round) -> None:
@@ -81,10 +81,10 @@ def lose(round: Round) -> None:
     round.story.append(f"  {path.relative_to(round.store)}")
     said = round.run()
     round.hit(said != "done")
-    _restore(path, whole, said)
+    _put_back(path, whole, said)
 
 
-def _restore(path: Path, whole: bytes, said: str) -> None:
+def _put_back(path: Path, whole: bytes, said: str) -> None:
     """Put a file back, as the sentence says; one of rows also where no batch has read it yet: a later one may."""
     if said != "done" or path.parent.name in (CHUNKS, MARKS):
         path.parent.mkdir(exist_ok=True)
