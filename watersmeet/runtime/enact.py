@@ -37,10 +37,6 @@ FOLDERS = (CHUNKS, MARKS, RESULTS, "sides", manifests.FOLDER, history.FOLDER, ro
 """The folders of a store that a run may leave files in which nobody needs."""
 
 
-class InDoubt(StateError):
-    """A manifest may be written, and nobody knows if it counts: what it names must stay, and can't be delivered."""
-
-
 class Runtime(ABC):
     """Enacts what the protocol says; what concerns the store alone is done here."""
 
@@ -49,14 +45,14 @@ class Runtime(ABC):
     def offer(self, protocol: Protocol, event: Opened | Offered | Lulled) -> None:
         """Run one batch or round, from its offer to its delivery; or finish what an earlier run left of one."""
         events: list[Event] = [event]
-        try:
-            while events:
-                for action in protocol.handle(events.pop(0)):
+        while events:
+            for action in protocol.handle(events.pop(0)):
+                try:
                     answer = self.enact(action)
-                    events += [] if answer is None else [answer]
-        except InDoubt as error:
-            protocol.in_doubt = error
-            raise
+                except BaseException as error:  # also Ctrl-C, and errors of clients of remote stores
+                    protocol.in_doubt = self._doubt(action, error)
+                    raise
+                events += [] if answer is None else [answer]
 
     def enact(self, action: Action) -> Event | None:
         """Do what an action says; return the event that it leads to."""
@@ -115,8 +111,6 @@ class Runtime(ABC):
         Raises:
             StateError: If the store became another run's meanwhile. [!] Whether the manifest counts is then for that
                 run to say: nothing may be delivered, and nothing taken back.
-            InDoubt: If it can't be seen whose the store is, or whether the manifest was written: if the batch were
-                tried again, it would take this manifest for another run's.
         """
         try:
             self.check_lease()
@@ -124,19 +118,21 @@ class Runtime(ABC):
             return None
         history.keep(self.store, action.manifest.batch, action.told)
         self.store.sync(action.manifest.files - action.before.files)
-        try:
-            manifest = manifests.publish(self.store, action.manifest, action.before, action.generation)
-            self.check_lease()
-        except StateError:
-            raise
-        except BaseException as error:  # clients of remote stores have errors of their own, and there is Ctrl-C
-            if not self._may_be_written(action):
-                raise
-            raise InDoubt(
-                f"Batch {action.manifest.batch} may be committed at {self.store.root}, which can't be told now "
-                f"({error or type(error).__name__}); start the query again, which finds out."
-            ) from error
+        manifest = manifests.publish(self.store, action.manifest, action.before, action.generation)
+        self.check_lease()
         return manifest
+
+    def _doubt(self, action: Action, error: BaseException) -> StateError | None:
+        """Return that it is not known whether a batch is committed, if an error leaves that open.
+
+        [!] If the batch were tried again, it would take its own manifest for another run's, and its results back.
+        """
+        if not isinstance(action, Commit) or isinstance(error, StateError) or not self._may_be_written(action):
+            return None
+        return StateError(
+            f"Batch {action.manifest.batch} may be committed at {self.store.root}, which can't be told now "
+            f"({str(error) or type(error).__name__}); start the query again, which finds out."
+        )
 
     def _may_be_written(self, action: Commit) -> bool:
         """Tell whether a manifest is there, or that can't be seen."""

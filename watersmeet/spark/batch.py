@@ -354,6 +354,8 @@ class BatchRunner(Runtime):
         """Return an error as people are told of it: who has lost the lease may find files gone, whatever it does."""
         if isinstance(error, WatersmeetError):
             return error
+        if self.protocol.in_doubt is not None:
+            return self.protocol.in_doubt
         try:
             self.check_lease()
         except StateError as lost:
