@@ -131,7 +131,7 @@ class Runtime(ABC):
             return None
         return StateError(
             f"Batch {action.manifest.batch} may be committed at {self.store.root}, which can't be told now "
-            f"({str(error) or type(error).__name__}); start the query again, which finds out."
+            f"({type(error).__name__}: {error}); start the query again, which finds out."
         )
 
     def _may_be_written(self, action: Commit) -> bool:
