@@ -94,7 +94,8 @@ def test_a_job_whose_worker_dies_is_run_again(spark: SparkSession, tmp_path: Pat
     assert results(tmp_path / "out") == wanted() and wanted().total() > 20
     runner = query._runner
     left = {name for folder in FOLDERS[:4] for name in runner.store.names(folder)}
-    assert left <= runner.protocol.state.files | runner.protocol._garbage
+    left -= runner.protocol.state.files | runner.protocol._garbage
+    assert len(left) <= 1, "at most what a task wrote that was still at work when its job was given up"
 
 
 def test_a_worker_that_dies_again_ends_the_query_in_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
