@@ -90,7 +90,7 @@ class Growing:
         """Return a call that is tested before it is made."""
         varying = [at for at, child in enumerate(part.children) if not is_constant(child)]
 
-        def made(bound: Callable[[int], Column]) -> Column:
+        def call(bound: Callable[[int], Column]) -> Column:
             arguments = [bound(at) if at in varying else column for at, column in enumerate(columns)]
             size = self._size(part, arguments)
             nodes = [self._builder.node(argument) for argument in arguments]
@@ -99,9 +99,9 @@ class Growing:
             )
 
         if not varying:
-            return made(lambda at: columns[at])
+            return call(lambda at: columns[at])
         held = F.struct(*(columns[at].alias(f"a{at}") for at in varying))
-        return _bound(held, lambda row: made(lambda at: row[f"a{at}"]))
+        return _bound(held, lambda row: call(lambda at: row[f"a{at}"]))
 
     def _size(self, part: Part, columns: Sequence[Column]) -> Column:
         name, (types, kind) = name_of(part), self._types[part]

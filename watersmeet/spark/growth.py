@@ -116,12 +116,12 @@ def format_size(digits: Bound, arguments: Arguments) -> Column:
     """
     form = arguments[0][0].cast("string")
     places = F.coalesce(F.octet_length(form) - F.octet_length(F.replace(form, F.lit("%"), F.lit(""))), F.lit(0))
-    shown = [_shown(*argument) for argument in arguments[1:]]
-    largest = F.greatest(F.lit(float(DIGITS)), *shown) if shown else F.lit(float(DIGITS))
+    widths = [_text_width(*argument) for argument in arguments[1:]]
+    largest = F.greatest(F.lit(float(DIGITS)), *widths) if widths else F.lit(float(DIGITS))
     return BROKEN * text_size(arguments, 0) + F.coalesce(digits(arguments), F.lit(0.0)) + places * largest
 
 
-def _shown(value: Column, kind: T.DataType) -> Column:
+def _text_width(value: Column, kind: T.DataType) -> Column:
     """Return how long a value is at most as text, in whatever form."""
     return BROKEN * text_size([(value, kind)], 0) if is_flat(kind) else width(value, kind) * (SHOWN + names_in(kind))
 
