@@ -16,8 +16,8 @@ import numpy as np
 import watersmeet as wm
 from bench.common import console, listing
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import WHOLE, Chunk, Place
-from watersmeet.state.view import HopView, StateView, StreamView, Usage
+from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
+from watersmeet.state.manifest.view import HopView, StateView, StreamView, Usage
 
 NODES, STREAMS, WINDOW, RATE, ROUNDS = 64, 3, 10_000_000, 1_000, 200
 CHUNKS = (100, 1_000, 10_000)

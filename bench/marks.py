@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from bench.common import listing
-from watersmeet.state.chunk import Place
-from watersmeet.state.ipc import encode, read_batch
-from watersmeet.state.marks import Marks, Shape, from_rows, merged
+from watersmeet.metadata.marks import Marks, Shape, from_rows, merged
+from watersmeet.state.chunks.chunk import Place
+from watersmeet.state.store.ipc import encode, read_batch
 
 MARKS, ASKED, PARTS, ROUNDS = 1_000_000, 60_000, 8, 7
 

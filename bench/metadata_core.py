@@ -19,18 +19,18 @@ import pyarrow as pa
 from bench import measured
 from bench.auctions_reference import STREAMS, batches
 from bench.metadata_run import WHERE, Figures, Kind, figures
-from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.report import TaskReport
+from watersmeet.batch.plan import BatchPlan
+from watersmeet.batch.report import TaskReport
 from watersmeet.exchange.stages import inline
 from watersmeet.exchange.tasks import CONTENT, STREAM
-from watersmeet.model.metadata import Key, Pattern, Promise, Punctuated
-from watersmeet.model.query import Output, Query, StreamSpec
-from watersmeet.model.windows import Sliding, Window
+from watersmeet.metadata.constraints import Key, Pattern, Promise, Punctuated
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
+from watersmeet.query.query import Output, Query, StreamSpec
+from watersmeet.query.windows import Sliding, Window
 from watersmeet.runtime.protocol import Publish, Published
-from watersmeet.state.store import Store
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Rows, Run
 from watersmeet.testing.stages import Here
 from watersmeet.workload.auctions import Batch

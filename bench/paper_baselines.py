@@ -26,7 +26,7 @@ from watersmeet import ATR, CTR
 from watersmeet.placement.ctr import CtrLayout, CtrPlacement
 from watersmeet.placement.owners import Owners
 from watersmeet.placement.set_cover import Held, Load
-from watersmeet.state.view import ANYWHERE, Ints, StateView
+from watersmeet.state.manifest.view import ANYWHERE, Ints, StateView
 
 
 def atr_unoptimised(nodes: int, segment: str) -> ATR:

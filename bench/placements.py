@@ -26,15 +26,15 @@ import watersmeet as wm
 from bench.baselines import session
 from bench.common import RESULTS, STREAMS, WINDOW, band_files, console, environment, listing, progress
 from bench.paper_baselines import CtrUnoptimised, Unaware, atr_unoptimised, unaware
+from watersmeet.batch.meeting_nodes import Routes
+from watersmeet.batch.plan import led
 from watersmeet.cost.diffusion import atr_overhead
-from watersmeet.engine.plan import led
-from watersmeet.engine.route import Routes
-from watersmeet.kernel.partials import Partials
-from watersmeet.kernel.steps import Step
-from watersmeet.kernel.table import Target
 from watersmeet.placement import Placement, Strategy
-from watersmeet.state.chunk import WHOLE, Chunk, Place
-from watersmeet.state.view import ANYWHERE, Ints, StateView, StreamView
+from watersmeet.probe.chunk_table import Target
+from watersmeet.probe.hop_steps import Step
+from watersmeet.probe.partials import Partials
+from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
+from watersmeet.state.manifest.view import ANYWHERE, Ints, StateView, StreamView
 
 RATE, SECONDS, EPSILON = 100.0, 60, 2.0
 SEGMENTS = {"ATR": 2 * WINDOW, "ATR, unoptimised": WINDOW}

@@ -25,12 +25,6 @@ from numpy.typing import NDArray
 
 import watersmeet as wm
 from bench.common import console, listing
-from watersmeet.kernel.balls import Ball, ball_of, decide
-from watersmeet.kernel.calls import TRUE, ask
-from watersmeet.kernel.duck import Duck
-from watersmeet.kernel.pairwise import pairwise
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Argument, Column, Dialect, PythonPredicate
 from watersmeet.predicate.parse import parse_where
@@ -38,7 +32,13 @@ from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Source
 from watersmeet.predicate.terms import Comparison, Input, Leaf, comparison_of
 from watersmeet.predicate.translate import Translator
-from watersmeet.state.store import Store
+from watersmeet.probe.evaluators.balls import Ball, ball_of, decide
+from watersmeet.probe.evaluators.duck import Duck
+from watersmeet.probe.evaluators.pairwise import pairwise
+from watersmeet.probe.predicate_calls import TRUE, ask
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 Ints = NDArray[np.int64]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bench.spill_plans import STREAM, TREES, Key, Shape, joins_of, leaves
-from watersmeet.state.buckets import bucket
+from watersmeet.predicate.buckets import bucket
 from watersmeet.workload.poisson import SECOND, START, arrivals
 
 Ints = NDArray[np.int64]

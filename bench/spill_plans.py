@@ -14,10 +14,10 @@ from typing import Literal
 
 import pyarrow as pa
 
-from watersmeet.model.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
-from watersmeet.model.windows import Hopping
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
+from watersmeet.query.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
+from watersmeet.query.windows import Hopping
 from watersmeet.workload.poisson import TIME
 
 Shape = Literal["linear", "semi-bushy", "bushy"]

@@ -18,18 +18,19 @@ from numpy.typing import NDArray
 
 from bench.spill_data import Setting, streams
 from bench.spill_plans import Shape, joins_of, queries
-from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.report import TaskReport
+from watersmeet.batch.plan import BatchPlan
+from watersmeet.batch.report import TaskReport
 from watersmeet.exchange.message import Attempt
 from watersmeet.exchange.stages import inline
-from watersmeet.model.windows import Hopping
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Hash, Strategy
+from watersmeet.query.windows import Hopping
 from watersmeet.runtime.protocol import Protocol
-from watersmeet.spilling import Controller, Spill
-from watersmeet.state.chunk import HOT
-from watersmeet.state.manifest import Manifest
-from watersmeet.state.store import Store
+from watersmeet.spilling.controller import Controller
+from watersmeet.spilling.options import Spill
+from watersmeet.state.chunks.chunk import HOT
+from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Rows, Run, blocks
 from watersmeet.testing.stages import Here, attempt
 from watersmeet.workload.poisson import SECOND, START

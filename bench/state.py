@@ -15,8 +15,8 @@ from rich.table import Table
 import watersmeet as wm
 from bench.baselines import session
 from bench.common import RESULTS, STREAMS, band_files, console, progress
-from watersmeet.state.manifest import load
-from watersmeet.state.store import Store
+from watersmeet.state.manifest.manifest import load
+from watersmeet.state.store.store import Store
 
 ROW_BYTES = 24
 """id, ts and x, eight bytes each."""

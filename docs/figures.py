@@ -15,8 +15,8 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash, Placement, Strategy
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import WHOLE, Bucket, Chunk, Place
-from watersmeet.state.view import StateView, StreamView
+from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk, Place
+from watersmeet.state.manifest.view import StateView, StreamView
 
 FOLDER = Path(__file__).parent / "figures"
 INK, PAPER, FAINT, SOFT = "#22303c", "#ffffff", "#c9ced2", "#eef1f3"

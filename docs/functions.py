@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from watersmeet.predicate.functions import ALIASES, FUNCTIONS, VARIADIC
 from watersmeet.predicate.terms import BINARY, NAMES, TEXTS, UNARY, VECTORS
-from watersmeet.spark.purity import why_not
+from watersmeet.spark.sql.purity import why_not
 
 PAGE = Path(__file__).parent / "functions.md"
 HEAD = """# Functions

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from watersmeet.cli import build_parser
-from watersmeet.engine.progress_fields import FIELDS
-from watersmeet.spark.options import CONSOLE_OPTIONS, OWN_OPTIONS
+from watersmeet.observe.progress_fields import FIELDS
+from watersmeet.spark.api.options import CONSOLE_OPTIONS, OWN_OPTIONS
 
 PAGE = Path(__file__).parent / "reference.md"
 GROUPS = {
@@ -37,9 +37,9 @@ GROUPS = {
 }
 """The names of `watersmeet`, as the page shows them."""
 RETURNED = (
-    "watersmeet.spark.stream.Stream",
-    "watersmeet.spark.writer.JoinWriter",
-    "watersmeet.why.answer.Answer",
+    "watersmeet.spark.api.stream.Stream",
+    "watersmeet.spark.api.writer.JoinWriter",
+    "watersmeet.observe.why.answer.Answer",
     "watersmeet.adapt.advice.Advice",
     "watersmeet.adapt.findings.Finding",
 )

@@ -7,12 +7,12 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from watersmeet.dashboard.build import view
-from watersmeet.dashboard.course import ended
-from watersmeet.dashboard.recorded import Reader
-from watersmeet.dashboard.view import View
-from watersmeet.serving import Looker, PageServer
-from watersmeet.state.places import store_of
+from watersmeet.observe.dashboard.build import view
+from watersmeet.observe.dashboard.course import ended
+from watersmeet.observe.dashboard.recorded import Reader
+from watersmeet.observe.dashboard.view import View
+from watersmeet.observe.serving import Looker, PageServer
+from watersmeet.state.store.places import store_of
 
 PICTURE = Path(__file__).parent / "figures" / "watching.png"
 FLAGS = (

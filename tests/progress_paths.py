@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from watersmeet.engine.progress_fields import FIELDS
+from watersmeet.observe.progress_fields import FIELDS
 
 
 def unknown(progress: Mapping[str, Any]) -> set[str]:

@@ -18,19 +18,19 @@ import pytest
 
 from tests.dashboard.recorded_join import query, recorded
 from watersmeet import cli
-from watersmeet.dashboard.page import answer
-from watersmeet.dashboard.recorded import Reader
 from watersmeet.errors import WatersmeetError
-from watersmeet.serving import Looker
-from watersmeet.state import history, leases
-from watersmeet.state import manifest as manifests
-from watersmeet.state.claim import DESCRIPTION
-from watersmeet.state.places import store_of
-from watersmeet.state.processes import this_process
-from watersmeet.state.sealed import digest, seal, unseal
-from watersmeet.state.store import Store
-from watersmeet.why.outputs import Outputs, Sink, shown_by
-from watersmeet.why.written import FILE, Written, write
+from watersmeet.observe.dashboard.page import answer
+from watersmeet.observe.dashboard.recorded import Reader
+from watersmeet.observe.serving import Looker
+from watersmeet.observe.why.outputs import Outputs, Sink, shown_by
+from watersmeet.observe.why.written import FILE, Written, write
+from watersmeet.state.manifest import history, leases
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.manifest.claim import DESCRIPTION
+from watersmeet.state.store.places import store_of
+from watersmeet.state.store.processes import this_process
+from watersmeet.state.store.sealed import digest, seal, unseal
+from watersmeet.state.store.store import Store
 
 SECRET = "what nobody else may see"
 WHERE = "abs(a.x - b.x) < 2 AND exp(a.x) < 2 + exp(b.x) AND a.id <> b.id AND 10 / (a.x + 1) > b.x - 20"

@@ -8,13 +8,13 @@ import runpy
 from pathlib import Path
 
 import watersmeet
+from watersmeet.batch.side_outputs import SIDES
 from watersmeet.cli import build_parser
-from watersmeet.engine.progress_fields import FIELDS
-from watersmeet.engine.sides import SIDES
-from watersmeet.spark import writer
-from watersmeet.spark.options import CONSOLE_OPTIONS, OWN_OPTIONS
-from watersmeet.spark.running import JoinQuery
-from watersmeet.spark.writer import JoinWriter
+from watersmeet.observe.progress_fields import FIELDS
+from watersmeet.spark.api import writer
+from watersmeet.spark.api.options import CONSOLE_OPTIONS, OWN_OPTIONS
+from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.writer import JoinWriter
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = (DOCS / "reference.md").read_text()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from watersmeet.spark.versions import SPARK
+from watersmeet.spark.run.versions import SPARK
 
 LATEST = (4, 3)
 SINCE = {"jaro_winkler_similarity": (4, 3), "vector_": (4, 2), "time_bucket": (4, 3)}

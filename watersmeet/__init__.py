@@ -5,20 +5,20 @@ from typing import TYPE_CHECKING, Any
 
 from watersmeet.adapt.auto import Auto
 from watersmeet.errors import DefinitionError, DefinitionWarning, PredicateError, SqlError, StateError, WatersmeetError
-from watersmeet.model.asof import asof
-from watersmeet.model.declared import between, clustered, foreign_key, key, ordered, punctuations
-from watersmeet.model.windows import count, hopping, tumbling
+from watersmeet.metadata.declarations import between, clustered, foreign_key, key, ordered, punctuations
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash
 from watersmeet.predicate.python import predicate
-from watersmeet.spilling import Spill
+from watersmeet.query.as_of import asof
+from watersmeet.query.windows import count, hopping, tumbling
+from watersmeet.spilling.options import Spill
 
 if TYPE_CHECKING:
-    from watersmeet.spark.advise import advise
-    from watersmeet.spark.define import join
-    from watersmeet.spark.join import Join
-    from watersmeet.spark.running import JoinQuery
-    from watersmeet.spark.sql_statement import sql
-    from watersmeet.spark.stream import stream, table
+    from watersmeet.spark.api.advise import advise
+    from watersmeet.spark.api.define import join
+    from watersmeet.spark.api.join import Join
+    from watersmeet.spark.api.running import JoinQuery
+    from watersmeet.spark.api.stream import stream, table
+    from watersmeet.spark.sql.sql_statement import sql
 
 __version__ = "0.1.0"
 
@@ -58,13 +58,13 @@ __all__ = [
 ]
 
 _ON_SPARK = {
-    "Join": "join",
-    "JoinQuery": "running",
-    "advise": "advise",
-    "join": "define",
-    "sql": "sql_statement",
-    "stream": "stream",
-    "table": "stream",
+    "Join": "api.join",
+    "JoinQuery": "api.running",
+    "advise": "api.advise",
+    "join": "api.define",
+    "sql": "sql.sql_statement",
+    "stream": "api.stream",
+    "table": "api.stream",
 }
 """What needs Spark, and where it is: imported when it is first named, so that the core can do without."""
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, get_args
 from watersmeet import __version__
 from watersmeet.cost.equations import Goal
 from watersmeet.errors import DefinitionError, WatersmeetError
-from watersmeet.serving import serve, watch
-from watersmeet.show import printable
+from watersmeet.formatting import printable
+from watersmeet.observe.serving import serve, watch
 
 if TYPE_CHECKING:
-    from watersmeet.spark.join import Join
+    from watersmeet.spark.api.join import Join
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,7 +89,7 @@ def _add_advise(commands: Any) -> None:
 
 
 def _advise(given: argparse.Namespace) -> None:
-    from watersmeet.spark.advise import advise
+    from watersmeet.spark.api.advise import advise
 
     rates = {stream: _number(stream, rate) for stream, rate in _pairs("--rate", given.rate)}
     advice = advise(
@@ -127,7 +127,7 @@ def _add_why(commands: Any) -> None:
 
 
 def _why(given: argparse.Namespace, others: Sequence[str]) -> None:
-    from watersmeet.why.stored import why
+    from watersmeet.observe.why.stored import why
 
     print(printable(str(why(given.checkpoint, _asked(others), time.perf_counter, given.read_outputs))))
 
@@ -146,7 +146,7 @@ def _asked(others: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 def _values(stream: str, text: str) -> dict[str, Any]:
     """Return the value of a column, `zone=x` without quotes, or of several: `id = 17 AND zone = 'x'`, as in Python."""
-    from watersmeet.why.asked import parsed
+    from watersmeet.observe.why.asked import parsed
 
     column, _, value = text.partition("=")
     single = {column.strip(): value.strip()}
@@ -213,7 +213,7 @@ def load(target: str) -> "Join":
     Raises:
         DefinitionError: If the file is missing or fails, or holds no join of that name.
     """
-    from watersmeet.spark.join import Join
+    from watersmeet.spark.api.join import Join
 
     path, _, name = target.partition(":")
     file, name = Path(path), name or "join"

@@ -24,8 +24,8 @@ from watersmeet.cost.equations import Goal
 from watersmeet.cost.load import ROW_SECONDS
 from watersmeet.cost.model import Weights
 from watersmeet.errors import DefinitionError
-from watersmeet.state.chunk import WHOLE, Chunk, Place
-from watersmeet.state.view import Machine, StateView, StreamView
+from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
+from watersmeet.state.manifest.view import Machine, StateView, StreamView
 
 SVG = "{http://www.w3.org/2000/svg}"
 HEAVY = Sample(measured(pair=1e-5, streams=3), 9_000, 30.0)

@@ -18,22 +18,22 @@ from watersmeet import placement
 from watersmeet.adapt.auto import Auto, AutoNotes, Choice
 from watersmeet.adapt.controller import PATIENCE, Option
 from watersmeet.adapt.pricing import NAMES, Pricing
+from watersmeet.batch.plan import GIVEN, Host, start, view
 from watersmeet.cost import model as cost
 from watersmeet.cost import parameters
-from watersmeet.engine.plan import GIVEN, Host, start, view
 from watersmeet.errors import DefinitionError
-from watersmeet.explain import explain
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding, Window
+from watersmeet.observe.explain import explain
 from watersmeet.placement import ATR, DSJ, PSP, Central, Hash
 from watersmeet.placement.dsj import DsjNotes
-from watersmeet.placement.ring import PspNotes
+from watersmeet.placement.slices_by_age import PspNotes
 from watersmeet.placement.strategies import STRATEGIES
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import WHOLE, Chunk, Place
-from watersmeet.state.kept import Kept
-from watersmeet.state.learned import Learned, Shipping
-from watersmeet.state.view import HopView, Machine, StateView, StreamView, Usage
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding, Window
+from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
+from watersmeet.state.manifest.learned import Learned, Shipping
+from watersmeet.state.manifest.notes import Kept
+from watersmeet.state.manifest.view import HopView, Machine, StateView, StreamView, Usage
 
 SECOND = 1_000_000
 

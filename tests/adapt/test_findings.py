@@ -5,7 +5,7 @@ import pytest
 
 from tests.dashboard.recorded_join import SECOND, query
 from watersmeet.adapt.findings import Finding, costly, defined, disordered, placed
-from watersmeet.model.windows import Sliding, Window
+from watersmeet.query.windows import Sliding, Window
 
 WINDOWS = (Sliding(10 * SECOND),)
 

@@ -7,7 +7,7 @@ from watersmeet.adapt.auto import Auto
 from watersmeet.adapt.controller import OVERDUE
 from watersmeet.adapt.overload import MOST_NODES, nodes_needed, overload
 from watersmeet.placement import PSP, Central
-from watersmeet.state.view import Machine
+from watersmeet.state.manifest.view import Machine
 
 HEAVY = replace(measured(pair=1e-4), machine=Machine(row_seconds=1e-6, hop_seconds=0.01, overdue=OVERDUE))
 """A batch of one second of event time takes about 20 s on one node."""

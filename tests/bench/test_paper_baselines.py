@@ -16,7 +16,7 @@ from bench.paper_baselines import CtrUnoptimised, RandomHeld, atr_unoptimised, d
 from tests.budget import FEW
 from tests.engine.test_engine import cases, run_case
 from watersmeet.placement.set_cover import Load
-from watersmeet.state.view import StateView, StreamView
+from watersmeet.state.manifest.view import StateView, StreamView
 
 SECOND = 1_000_000
 strategies = st.one_of(

@@ -14,8 +14,8 @@ from bench import common, spill_papers
 from bench.spill_data import Setting, streams
 from bench.spill_plans import TREES, Shape, joins_of, leaves, queries
 from bench.spill_runs import CEILING, Case, run
-from watersmeet.model.windows import Hopping
-from watersmeet.state.buckets import bucket
+from watersmeet.predicate.buckets import bucket
+from watersmeet.query.windows import Hopping
 from watersmeet.workload.poisson import SECOND, START
 
 TINY = Setting((1, 2, 3), fast=600, slow=6000, phase=100, phases=2, size=30, step=40, partitions=6)

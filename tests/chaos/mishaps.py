@@ -18,11 +18,11 @@ from tests.chaos import program
 from tests.chaos.program import Steps
 from tests.chaos.round import DIED, STEPS, Round, Wrong
 from tests.spark import processes
-from watersmeet.spark.running import JoinQuery
-from watersmeet.state import manifest as manifests
-from watersmeet.state.chunk import CHUNKS
-from watersmeet.state.promised import MARKS
-from watersmeet.state.store import Store
+from watersmeet.metadata.constraint_state import MARKS
+from watersmeet.spark.api.running import JoinQuery
+from watersmeet.state.chunks.chunk import CHUNKS
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.store.store import Store
 
 SKEWS = (-3600, -86400, 3600, 86400 * 365)
 DAEMON, EXECUTOR = "pyspark.daemon", "CoarseGrainedExecutorBackend"

@@ -24,9 +24,9 @@ import watersmeet as wm
 from tests.chaos.joins import STRATEGIES, Ids, Subject, subject
 from tests.spark.crashing_join import session
 from tests.spark.harness import frames, read
-from watersmeet.spark import lease
-from watersmeet.spark.batch import BatchRunner
-from watersmeet.spark.running import JoinQuery
+from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.checkpoint import lease
+from watersmeet.spark.run.batch import BatchRunner
 
 SINKS = ("parquet", "json", "csv", "orc", "upsert")
 EXPIRES = 2.0

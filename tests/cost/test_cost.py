@@ -9,8 +9,8 @@ from watersmeet.cost import equations, parameters
 from watersmeet.cost import model as cost
 from watersmeet.cost.load import ROW_SECONDS
 from watersmeet.errors import DefinitionError
-from watersmeet.state.chunk import WHOLE, Bucket, Chunk, Place
-from watersmeet.state.view import HopView, Machine, StateView, StreamView, Usage
+from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk, Place
+from watersmeet.state.manifest.view import HopView, Machine, StateView, StreamView, Usage
 
 SECOND = 1_000_000
 

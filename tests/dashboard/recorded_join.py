@@ -6,16 +6,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.engine.plan import GIVEN
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding, Window
+from watersmeet.batch.plan import GIVEN
 from watersmeet.placement import PSP, Strategy
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding, Window
 from watersmeet.runtime.protocol import Offered, Publish, Published, Ran
 from watersmeet.runtime.protocol import Run as RunJobs
-from watersmeet.state.claim import claim
-from watersmeet.state.store import Store
+from watersmeet.state.manifest.claim import claim
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64())])

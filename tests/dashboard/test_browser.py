@@ -11,7 +11,7 @@ import pytest
 
 from tests.dashboard import browser
 from tests.dashboard.recorded_join import recorded
-from watersmeet.dashboard.view import (
+from watersmeet.observe.dashboard.view import (
     Block,
     Cell,
     Figure,
@@ -25,7 +25,7 @@ from watersmeet.dashboard.view import (
     Verdict,
     View,
 )
-from watersmeet.serving import PageServer, serve
+from watersmeet.observe.serving import PageServer, serve
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not browser.is_there(), reason=browser.MISSING)]
 EVIL = "<img src=x onerror=\"document.title='stolen'\"><script>document.title='stolen'</script>"

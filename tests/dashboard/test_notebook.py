@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from tests.dashboard.recorded_join import START, query, recorded
 from tests.times import instant
-from watersmeet.dashboard.build import view
-from watersmeet.dashboard.notebook import Progress, definition, small, streams_of, svg
-from watersmeet.dashboard.recorded import Reader
-from watersmeet.dashboard.words import NOTHING
-from watersmeet.engine.progress import readable
-from watersmeet.show import EARLIEST, moment
-from watersmeet.state.places import store_of
+from watersmeet.formatting import EARLIEST, moment
+from watersmeet.observe.dashboard.build import view
+from watersmeet.observe.dashboard.notebook import Progress, definition, small, streams_of, svg
+from watersmeet.observe.dashboard.recorded import Reader
+from watersmeet.observe.dashboard.words import NOTHING
+from watersmeet.observe.progress import readable
+from watersmeet.state.store.places import store_of
 
 EVIL = "<script>alert(1)</script>"
 

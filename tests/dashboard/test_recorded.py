@@ -8,16 +8,16 @@ import pytest
 
 from tests.dashboard.recorded_join import recorded
 from tests.state.test_manifest import chain
-from watersmeet.dashboard.recorded import Reader
 from watersmeet.errors import DefinitionError
-from watersmeet.state import leases
-from watersmeet.state import manifest as manifests
-from watersmeet.state.claim import claim
-from watersmeet.state.generations import Fence
-from watersmeet.state.places import store_of
-from watersmeet.state.processes import this_process
-from watersmeet.state.sealed import seal
-from watersmeet.state.store import Store
+from watersmeet.observe.dashboard.recorded import Reader
+from watersmeet.state.manifest import leases
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.manifest.claim import claim
+from watersmeet.state.manifest.generations import Fence
+from watersmeet.state.store.places import store_of
+from watersmeet.state.store.processes import this_process
+from watersmeet.state.store.sealed import seal
+from watersmeet.state.store.store import Store
 
 MILL = {"host": None, "pid": 7, "name": "mill", "born": None, "token": "x"}
 

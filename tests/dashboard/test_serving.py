@@ -15,11 +15,11 @@ from rich.console import Console
 
 from tests.dashboard.recorded_join import recorded
 from watersmeet import cli
-from watersmeet.dashboard.page import page
-from watersmeet.dashboard.terminal import screen
-from watersmeet.dashboard.view import Cell, Table, Verdict, View
 from watersmeet.errors import DefinitionError
-from watersmeet.serving import PageServer, serve, watch
+from watersmeet.observe.dashboard.page import page
+from watersmeet.observe.dashboard.terminal import screen
+from watersmeet.observe.dashboard.view import Cell, Table, Verdict, View
+from watersmeet.observe.serving import PageServer, serve, watch
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def test_a_live_screen_is_left_by_interrupting_it(folder: Path, monkeypatch: pyt
         if len(waits) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("watersmeet.serving.time.sleep", wait)
+    monkeypatch.setattr("watersmeet.observe.serving.time.sleep", wait)
     console = Console(force_terminal=True, width=100, file=io.StringIO())
     with pytest.raises(KeyboardInterrupt):
         watch(str(folder), every=0.25, console=console)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import watersmeet as wm
 from tests.dashboard.recorded_join import SECOND, START, recorded
-from watersmeet.dashboard.slices import Leaving, _Slice, leaving, state_map
-from watersmeet.dashboard.words import clock
-from watersmeet.model.windows import BEFORE_ALL, Closed, Count, Hopping, Sliding, Window, described
+from watersmeet.observe.dashboard.slices import Leaving, _Slice, leaving, state_map
+from watersmeet.observe.dashboard.words import clock
 from watersmeet.placement import PSP
+from watersmeet.query.windows import BEFORE_ALL, Closed, Count, Hopping, Sliding, Window, described
 
 LENGTHS = st.integers(1, 10**15)
 
@@ -99,8 +99,8 @@ def test_tables_are_not_on_the_map_of_times(tmp_path: Path) -> None:
 def test_many_slices_and_nodes_are_drawn_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = recorded(tmp_path)
     assert run.state is not None
-    monkeypatch.setattr("watersmeet.dashboard.slices.COLUMNS", 2)
-    monkeypatch.setattr("watersmeet.dashboard.slices.NODES", 1)
+    monkeypatch.setattr("watersmeet.observe.dashboard.slices.COLUMNS", 2)
+    monkeypatch.setattr("watersmeet.observe.dashboard.slices.NODES", 1)
     found = state_map(run.state, ["a", "b"], [None, None], None)
     assert all(len(lane.blocks) <= 2 for lane in found.lanes)
     assert {lane.node for lane in found.lanes} <= {"node 0", "nodes 1+"}

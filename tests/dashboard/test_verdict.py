@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.dashboard.recorded_join import SECOND, START, recorded
-from watersmeet.dashboard.course import Course
-from watersmeet.dashboard.recorded import Holder, Reader, Recorded
-from watersmeet.dashboard.verdict import verdict
-from watersmeet.state.places import store_of
+from watersmeet.observe.dashboard.course import Course
+from watersmeet.observe.dashboard.recorded import Holder, Reader, Recorded
+from watersmeet.observe.dashboard.verdict import verdict
+from watersmeet.state.store.places import store_of
 
 NOW = START + 14 * SECOND
 RUNS = Holder("process 7 on mill")

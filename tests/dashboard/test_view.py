@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from tests.dashboard.recorded_join import SECOND, START, Timed, recorded
-from watersmeet.dashboard.build import view
-from watersmeet.dashboard.course import Course
-from watersmeet.dashboard.decisions import decisions
-from watersmeet.dashboard.funnel import funnel
-from watersmeet.dashboard.recorded import Holder, Reader, Recorded
-from watersmeet.dashboard.view import Table, View
-from watersmeet.model.windows import BEFORE_ALL, Sliding
-from watersmeet.state.places import store_of
+from watersmeet.observe.dashboard.build import view
+from watersmeet.observe.dashboard.course import Course
+from watersmeet.observe.dashboard.decisions import decisions
+from watersmeet.observe.dashboard.pair_flow import funnel
+from watersmeet.observe.dashboard.recorded import Holder, Reader, Recorded
+from watersmeet.observe.dashboard.view import Table, View
+from watersmeet.query.windows import BEFORE_ALL, Sliding
+from watersmeet.state.store.places import store_of
 
 NOW = START + 14 * SECOND
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.store import Store
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 ROWS = 16

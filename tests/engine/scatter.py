@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from watersmeet.adapt.auto import Auto, Choice
 from watersmeet.adapt.pricing import Pricing
-from watersmeet.model.query import Query
 from watersmeet.ordering import JoinOrder, Ordering
 from watersmeet.placement import Hash, Layout, Placement, Strategy
+from watersmeet.predicate.buckets import hashes
 from watersmeet.predicate.model import Column
-from watersmeet.state.buckets import hashes
-from watersmeet.state.chunk import Bucket, Chunk
-from watersmeet.state.kept import Kept
-from watersmeet.state.view import Ints, StateView
+from watersmeet.query.query import Query
+from watersmeet.state.chunks.chunk import Bucket, Chunk
+from watersmeet.state.manifest.notes import Kept
+from watersmeet.state.manifest.view import Ints, StateView
 
 
 def dice(*parts: Any) -> int:

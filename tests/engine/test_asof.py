@@ -17,20 +17,20 @@ from tests.engine import test_optional
 from tests.engine.extremes import EXTREMES
 from tests.engine.test_engine import ORDERINGS, SCHEMA, strategies_of
 from tests.engine.test_optional import CONDITIONS, conditions_of, with_tables
-from watersmeet.engine.asof import Newest
-from watersmeet.engine.operator import Operator
-from watersmeet.engine.plan import GIVEN
+from watersmeet.batch.newest_partners import Newest
+from watersmeet.batch.operator import Operator
+from watersmeet.batch.plan import GIVEN
 from watersmeet.errors import PredicateError
 from watersmeet.limits import limited
-from watersmeet.model import windows
-from watersmeet.model.asof import AsOf, within_tolerance
-from watersmeet.model.outer import check_outer, windowed
-from watersmeet.model.query import Query, StreamSpec
+from watersmeet.metadata.superseded import is_keyed, superseding
 from watersmeet.placement import PSP, Hash
 from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.retention.superseded import is_keyed, superseding
-from watersmeet.state.store import Store
+from watersmeet.query import windows
+from watersmeet.query.as_of import AsOf, within_tolerance
+from watersmeet.query.optional_streams import check_outer, windowed
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run, content_key
 

@@ -18,13 +18,13 @@ from hypothesis import given
 
 from tests.budget import search
 from tests.engine.test_engine import strategies_of
-from watersmeet.model.outer import check_outer, windowed
-from watersmeet.model.query import How, Query, StreamSpec
-from watersmeet.model.windows import Window
 from watersmeet.placement import Central, Hash, Strategy
 from watersmeet.predicate.model import Dialect, Gap
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.store import Store
+from watersmeet.query.optional_streams import check_outer, windowed
+from watersmeet.query.query import How, Query, StreamSpec
+from watersmeet.query.windows import Window
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run, content_key
 

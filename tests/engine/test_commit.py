@@ -3,16 +3,16 @@
 import pyarrow as pa
 import pytest
 
+from watersmeet.batch.intake import StreamIntake
+from watersmeet.batch.measurements import hops_seen
+from watersmeet.batch.watermark import advanced, held_back_by, join_watermark
 from watersmeet.cost.load import remembered
-from watersmeet.engine.feedback import hops_seen
-from watersmeet.engine.intake import StreamIntake
-from watersmeet.engine.watermark import advanced, held_back_by, join_watermark
-from watersmeet.kernel.work import HopWork
-from watersmeet.model.query import Nested, Query, StreamSpec
-from watersmeet.model.windows import Hopping, Sliding, Window
-from watersmeet.runtime.timing import noted
-from watersmeet.state.manifest import Manifest, StreamState
-from watersmeet.state.view import HopView, Usage
+from watersmeet.observe.timing import noted
+from watersmeet.probe.work import HopWork
+from watersmeet.query.query import Nested, Query, StreamSpec
+from watersmeet.query.windows import Hopping, Sliding, Window
+from watersmeet.state.manifest.manifest import Manifest, StreamState
+from watersmeet.state.manifest.view import HopView, Usage
 
 OLD, NEW = ((0,), 1), ((0,), 2)
 

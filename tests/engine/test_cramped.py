@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.cramped_join import pairs
-from watersmeet.spark.workers import FRUGAL
+from watersmeet.spark.run.workers import FRUGAL
 
 ROOT = Path(__file__).parents[2]
 GB = 1 << 30

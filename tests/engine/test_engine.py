@@ -16,16 +16,16 @@ from tests.budget import search
 from tests.engine.extremes import ALWAYS_SCAN, EXTREMES, NEVER_SCAN
 from tests.engine.scatter import Scatter, ScatterOrdering
 from watersmeet.adapt.auto import Auto
-from watersmeet.engine.plan import GIVEN
+from watersmeet.batch.plan import GIVEN
 from watersmeet.limits import limited
-from watersmeet.model import windows as windows
-from watersmeet.model.query import Output, Query, StreamSpec
 from watersmeet.ordering import Histogram, Selectivity
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Hash, Strategy
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
-from watersmeet.state.store import Store
+from watersmeet.query import windows
+from watersmeet.query.query import Output, Query, StreamSpec
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Rows, Run, content_key
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from tests.budget import search
 from tests.engine.extremes import EXTREMES
 from tests.engine.test_engine import ORDERINGS, PREDICATES, THIRD, run_case
-from watersmeet.kernel.histogram import EquiWidth, merged
 from watersmeet.ordering import Histogram
 from watersmeet.placement import PSP
-from watersmeet.state.buckets import hashes
-from watersmeet.state.zones import BINS, zone_of
+from watersmeet.predicate.buckets import hashes
+from watersmeet.probe.histogram import EquiWidth, merged
+from watersmeet.state.chunks.zones import BINS, zone_of
 from watersmeet.testing import oracle
 
 LARGEST, SMALLEST = 1.7976931348623157e308, 5e-324

@@ -25,15 +25,15 @@ from tests.retention.test_corners import run_of, step, unneeded
 from tests.spilling.test_settle import dice_of
 from tests.spilling.trees import brute_force, started, stepped, tree_cases
 from watersmeet.errors import StateError
-from watersmeet.model import windows
-from watersmeet.model.metadata import ForeignKey, Key, Ordered, Promise
+from watersmeet.metadata.constraints import ForeignKey, Key, Ordered, Promise
 from watersmeet.placement import PSP
 from watersmeet.predicate.model import Column
-from watersmeet.state import manifest as manifests
-from watersmeet.state import rounds
-from watersmeet.state.rounds import Round
-from watersmeet.state.sealed import seal, unseal
-from watersmeet.state.store import Store
+from watersmeet.query import windows
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.manifest import rounds
+from watersmeet.state.manifest.rounds import Round
+from watersmeet.state.store.sealed import seal, unseal
+from watersmeet.state.store.store import Store
 from watersmeet.testing.dice import Dice, calm
 from watersmeet.testing.run import Run
 

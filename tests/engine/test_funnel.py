@@ -10,19 +10,19 @@ import pyarrow as pa
 import pytest
 
 from tests.engine.extremes import ALWAYS_SCAN, NEVER_SCAN
-from watersmeet.engine.funnel import funnel, lines
-from watersmeet.engine.hints import hints, narrower_than
-from watersmeet.engine.report import TaskReport
-from watersmeet.kernel import work
-from watersmeet.kernel.work import SAMPLED, HopWork
+from watersmeet.batch.report import TaskReport
 from watersmeet.limits import limited
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding
+from watersmeet.observe.funnel import funnel, lines
+from watersmeet.observe.hints import hints, narrower_than
 from watersmeet.placement import PSP
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
-from watersmeet.state.store import Store
+from watersmeet.probe import work
+from watersmeet.probe.work import SAMPLED, HopWork
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("y", pa.float64())])

@@ -8,19 +8,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from watersmeet.engine.intake import Intake, Judge
-from watersmeet.engine.operator import Operator
-from watersmeet.engine.plan import BatchPlan, believed, start
-from watersmeet.engine.sides import shown
+from watersmeet.batch.intake import Intake, Judge
+from watersmeet.batch.operator import Operator
+from watersmeet.batch.plan import BatchPlan, believed, start
+from watersmeet.batch.side_outputs import shown
 from watersmeet.exchange.relay import Relay
 from watersmeet.exchange.wire import Wire
-from watersmeet.model import query
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import FOREVER, Sliding
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Dialect, Hidden
-from watersmeet.state.manifest import Manifest, StreamState
-from watersmeet.state.store import Store
+from watersmeet.query import query
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import FOREVER, Sliding
+from watersmeet.state.manifest.manifest import Manifest, StreamState
+from watersmeet.state.store.store import Store
 from watersmeet.testing.stages import WORKER
 
 TIME = pa.timestamp("us", "UTC")

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.engine import delays
-from watersmeet.engine.lateness import late_rows
-from watersmeet.model.duration import LONGEST
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding
+from watersmeet.arguments.durations import LONGEST
+from watersmeet.observe import delays
+from watersmeet.observe.lateness import late_rows
 from watersmeet.placement import Central
-from watersmeet.state.store import Store
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 SECOND = 1_000_000

@@ -21,21 +21,21 @@ from tests.engine.extremes import ALWAYS_SCAN, EXTREMES, NEVER_SCAN
 from tests.engine.scatter import Scatter
 from tests.engine.test_engine import ENGINE_WINDOW, ORDERINGS, strategies_of, windows_of
 from watersmeet.adapt.auto import Auto
-from watersmeet.engine import missed
-from watersmeet.engine.funnel import lines
-from watersmeet.engine.missed import nearly
-from watersmeet.explain import explain
-from watersmeet.kernel.missed import NearMisses
+from watersmeet.formatting import moment
 from watersmeet.limits import limited
-from watersmeet.model.query import RESULT_TIME, Nested, Output, Query, StreamSpec
-from watersmeet.model.windows import Sliding
+from watersmeet.observe import near_misses as missed
+from watersmeet.observe.explain import explain
+from watersmeet.observe.funnel import lines
+from watersmeet.observe.near_misses import nearly
 from watersmeet.ordering import Given
 from watersmeet.placement import PSP, Central, Hash, Strategy
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
-from watersmeet.show import moment
-from watersmeet.state.store import Store
+from watersmeet.probe.near_miss_search import NearMisses
+from watersmeet.query.query import RESULT_TIME, Nested, Output, Query, StreamSpec
+from watersmeet.query.windows import Sliding
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run, content_key
 

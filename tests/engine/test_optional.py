@@ -15,16 +15,16 @@ from hypothesis import example, given
 from tests.budget import search
 from tests.engine.extremes import EXTREMES
 from tests.engine.test_engine import ENGINE_WINDOW, ORDERINGS, SCHEMA, _and, _band, _eq, _lt, near, strategies_of
-from watersmeet.engine.operator import Operator
-from watersmeet.engine.plan import GIVEN
+from watersmeet.batch.operator import Operator
+from watersmeet.batch.plan import GIVEN
 from watersmeet.errors import PredicateError
 from watersmeet.limits import limited
-from watersmeet.model import windows
-from watersmeet.model.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
 from watersmeet.placement import PSP, Hash
 from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.store import Store
+from watersmeet.query import windows
+from watersmeet.query.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run, content_key
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import watersmeet
 from tests.progress_paths import unknown
 from watersmeet.adapt.controller import Decision
-from watersmeet.engine.progress_fields import FIELDS
+from watersmeet.observe.progress_fields import FIELDS
 
 SOURCE = Path(watersmeet.__file__).parent
 TABLE = SOURCE / "engine" / "progress_fields.py"

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tests.budget import search
 from tests.engine.test_engine import assert_alike, band_case, cases, prepared
-from watersmeet.engine.plan import GIVEN
+from watersmeet.batch.plan import GIVEN
 from watersmeet.errors import DefinitionError
 from watersmeet.limits import limited
-from watersmeet.model.query import Query
-from watersmeet.model.windows import BEFORE_ALL
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Central
+from watersmeet.query.query import Query
+from watersmeet.query.windows import BEFORE_ALL
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run
 

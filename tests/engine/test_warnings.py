@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from watersmeet.engine.intake import StreamIntake
-from watersmeet.engine.warnings import Notice, news, notices
-from watersmeet.model.query import OWN_TIME, Nested, Query, StreamSpec
-from watersmeet.model.windows import Count, Hopping, Sliding, Window
+from watersmeet.batch.intake import StreamIntake
+from watersmeet.observe.warnings import Notice, news, notices
 from watersmeet.placement import Central
-from watersmeet.state.manifest import Manifest, StreamState
-from watersmeet.state.store import Store
+from watersmeet.query.query import OWN_TIME, Nested, Query, StreamSpec
+from watersmeet.query.windows import Count, Hopping, Sliding, Window
+from watersmeet.state.manifest.manifest import Manifest, StreamState
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 SECOND, HOUR = 1_000_000, 3_600_000_000

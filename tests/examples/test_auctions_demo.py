@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from examples import auctions as demo
-from watersmeet.show import moment
+from watersmeet.formatting import moment
 from watersmeet.workload import START, auctions, write_batches
 
 TINY = demo.Settings(rate=1.0, seconds=120.0, seconds_per_file=20.0)

@@ -8,17 +8,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from watersmeet.engine.operator import Operator
+from watersmeet.batch.operator import Operator
 from watersmeet.errors import PredicateError, StateError
 from watersmeet.exchange.message import REPORT, Attempt, Blocks, Failure, guarded, messages, outcome, received
 from watersmeet.exchange.stages import hops, inline
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding
 from watersmeet.placement import DSJ, PSP, Central, Strategy
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
-from watersmeet.state.store import Store
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import blocks
 from watersmeet.testing.stages import Here
 

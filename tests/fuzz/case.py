@@ -20,8 +20,8 @@ from tests.fuzz.conditions import Conditions, select_list
 from tests.fuzz.data import Data, Maker, shown, write
 from tests.fuzz.reference import NotSpark, Reference, TooMany, Truth, frames
 from tests.times import instant
-from watersmeet.model.windows import Window
 from watersmeet.placement import Strategy
+from watersmeet.query.windows import Window
 from watersmeet.testing import oracle
 
 ZONES = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.fuzz.kinds import KINDS, Kind
-from watersmeet.model.windows import Closed
+from watersmeet.query.windows import Closed
 from watersmeet.testing import oracle, write_batches
 
 STREAM_NAMES = ("a", "b", "c", "d", "end", "select", "order", "Left", "größe", "CASE", "t1", "between", "x", "日本")

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import SqlError
-from watersmeet.kernel.candidates import time_path, value_path
-from watersmeet.kernel.duck import Duck
-from watersmeet.kernel.ranges import columns_of, misses, ranges, usable
 from watersmeet.predicate.model import Bound, Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.chunk import WHOLE, Chunk, Place
-from watersmeet.state.rows import Rows
-from watersmeet.state.zones import zone_of
+from watersmeet.probe.candidates import time_path, value_path
+from watersmeet.probe.evaluators.duck import Duck
+from watersmeet.probe.ranges import columns_of, misses, ranges, usable
+from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
+from watersmeet.state.chunks.rows import Rows
+from watersmeet.state.chunks.zones import zone_of
 
 SCHEMA = pa.schema(
     [

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from watersmeet.kernel.balls import FUNCTIONS, Ball, ball_of, constant, decide, evaluate
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.terms import BINARY, UNARY, Apply, Comparison, Leaf, Sign, Term
+from watersmeet.probe.evaluators.balls import FUNCTIONS, Ball, ball_of, constant, decide, evaluate
 
 X, Y = Leaf("x", (Column(0, 0),)), Leaf("y", (Column(1, 0),))
 

@@ -10,21 +10,21 @@ import pytest
 
 from tests.engine.extremes import ALWAYS_SCAN, NEVER_SCAN
 from watersmeet.errors import PredicateError
-from watersmeet.kernel import candidates, search
-from watersmeet.kernel.duck import Duck
-from watersmeet.kernel.partials import Partials, Waiting
-from watersmeet.kernel.table import ChunkTable
 from watersmeet.limits import limited
-from watersmeet.model.query import Output, Query, StreamSpec
-from watersmeet.model.windows import Window
 from watersmeet.placement import Central, Hash
 from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
-from watersmeet.state import manifest as manifests
-from watersmeet.state.budget import Space
-from watersmeet.state.rows import widths
-from watersmeet.state.store import Store
+from watersmeet.probe import candidates, search
+from watersmeet.probe.chunk_table import ChunkTable
+from watersmeet.probe.evaluators.duck import Duck
+from watersmeet.probe.partials import Partials, Waiting
+from watersmeet.query.query import Output, Query, StreamSpec
+from watersmeet.query.windows import Window
+from watersmeet.state.chunks.rows import widths
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.store.budget import Space
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.int32()), ("t", pa.string())])
@@ -203,13 +203,13 @@ def test_widths_of_values(values: pa.Array, wanted: list[int]) -> None:
 def test_duckdb_takes_no_more_than_a_part_of_a_limited_address_space(
     monkeypatch: pytest.MonkeyPatch, limited: Space | None, wanted: int
 ) -> None:
-    monkeypatch.setattr("watersmeet.kernel.duck.space", lambda: limited)
+    monkeypatch.setattr("watersmeet.probe.evaluators.duck.space", lambda: limited)
     shown = Duck(Dialect())._connection.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]
     assert float(shown.removesuffix(" MiB")) * 2**20 == pytest.approx(wanted, rel=0.01)
 
 
 def test_what_duckdb_has_no_memory_for_goes_to_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("watersmeet.kernel.duck.MEMORY", 24_000_000)
+    monkeypatch.setattr("watersmeet.probe.evaluators.duck.MEMORY", 24_000_000)
     rows, folder = 400_000, tmp_path / "made" / "duckdb"
     duck, values = Duck(Dialect(), folder), pa.array([f"{number:060}" for number in range(400_000)])
     found = duck.join({"x": values}, {"y": values}, ["x = y"], (rows, rows))

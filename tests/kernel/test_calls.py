@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import PredicateError, SqlError
-from watersmeet.kernel.answers import AnswerCache, Asked
-from watersmeet.kernel.calls import FALSE, NULL, TRUE, UNKNOWN, ask
 from watersmeet.limits import limited
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding
 from watersmeet.placement import PSP, Central
 from watersmeet.predicate.model import Argument, Column, Dialect, PythonPredicate
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
-from watersmeet.state.store import Store
+from watersmeet.probe.answer_cache import AnswerCache, Asked
+from watersmeet.probe.predicate_calls import FALSE, NULL, TRUE, UNKNOWN, ask
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("img", pa.binary())])
@@ -89,7 +89,7 @@ def test_the_cheaper_and_more_selective_predicate_goes_first(tmp_path: Path) -> 
         return ys == x
 
     run = run_of(tmp_path, "slow(a.x, b.x) AND quick(a.x, b.x)", (slow, quick), "ab")
-    from watersmeet.engine.task import Worker
+    from watersmeet.batch.node import Worker
     from watersmeet.testing import stages as engine
 
     worker, engine.WORKER = engine.WORKER, Worker(lambda: clock["now"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from watersmeet.kernel.candidates import Path, pairs, sampled
+from watersmeet.probe.candidates import Path, pairs, sampled
 
 
 def path_of(*runs: tuple[int, int], order: list[int] | None = None) -> Path:

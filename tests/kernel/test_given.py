@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.kernel.test_calls import asked
 from watersmeet.errors import PredicateError
-from watersmeet.kernel.calls import FALSE, NULL, TRUE, ask
-from watersmeet.kernel.given import is_vectors, to_numpy
 from watersmeet.predicate.model import Argument, Column, PythonPredicate
+from watersmeet.probe.predicate_arguments import is_vectors, to_numpy
+from watersmeet.probe.predicate_calls import FALSE, NULL, TRUE, ask
 
 LISTS = {
     "list": pa.list_(pa.float64()),

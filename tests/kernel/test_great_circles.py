@@ -13,15 +13,15 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.kernel.test_access_paths import proposals
-from watersmeet.kernel.duck import Duck
-from watersmeet.model.metadata import Ordered
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding
+from watersmeet.metadata.closing import Closings
+from watersmeet.metadata.constraints import Ordered
 from watersmeet.placement import PSP
 from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.retention.closing import Closings
-from watersmeet.state.store import Store
+from watersmeet.probe.evaluators.duck import Duck
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 SCHEMA = pa.schema(

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import DefinitionError, SqlError, StateError, WatersmeetError
-from watersmeet.kernel.duck import Duck
 from watersmeet.predicate.functions import ALIASES, FUNCTIONS, VARIADIC
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
+from watersmeet.probe.evaluators.duck import Duck
 
 TYPES = {
     "flag": pa.bool_(), "tiny": pa.int8(), "i": pa.int32(), "l": pa.int64(), "f": pa.float32(), "d": pa.float64(),
@@ -143,7 +143,7 @@ def test_zones_by_offset_are_known() -> None:
 
 def test_a_guarded_connection_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("watersmeet.kernel.duck.MEMORY", 24_000_000)
+    monkeypatch.setattr("watersmeet.probe.evaluators.duck.MEMORY", 24_000_000)
     rows = 400_000
     values = pa.array([f"{number:060}" for number in range(rows)])
     pairs = Duck(Dialect(), guarded=True).join({"x": values}, {"y": values}, ["x = y"], (rows, rows))

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import PredicateError
-from watersmeet.kernel.duck import Duck
-from watersmeet.kernel.sql import telling
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding
 from watersmeet.placement import PSP, Central, Strategy
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Hidden
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.store import Store
+from watersmeet.probe.evaluators.duck import Duck
+from watersmeet.probe.evaluators.sql import telling
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.int32()), ("k", pa.string())])

@@ -6,14 +6,14 @@ from pathlib import Path as FilePath
 import pyarrow as pa
 import pytest
 
-from watersmeet.kernel import search
-from watersmeet.kernel.candidates import Ints, Path, pairs
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.store import Store
+from watersmeet.probe import search
+from watersmeet.probe.candidates import Ints, Path, pairs
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 FIELDS = [("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("k", pa.string()), ("y", pa.binary())]

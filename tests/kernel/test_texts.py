@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.kernel import texts
-from watersmeet.kernel.pairwise import pairwise
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.terms import Text
+from watersmeet.probe.evaluators import texts
+from watersmeet.probe.evaluators.pairwise import pairwise
 
 ALPHABETS = ["ab", "abcdefgh", "aé", "xß日", "a😀😃", "\0a"]
 

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.kernel.balls import Ball, decide
-from watersmeet.kernel.pairwise import pairwise
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.terms import VECTORS, Comparison, Leaf, Sign, Vector
+from watersmeet.probe.evaluators.balls import Ball, decide
+from watersmeet.probe.evaluators.pairwise import pairwise
 
 FUNCTIONS = sorted(VECTORS)
 
@@ -60,8 +60,8 @@ def assert_holds(made: Ball, truth: list[float | None]) -> None:
 @pytest.mark.parametrize("shape", ["all", "most", "mixed", "few"])
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_every_ball_holds_sparks_value(function: str, shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("watersmeet.kernel.vectors.CELLS", 64)
-    monkeypatch.setattr("watersmeet.kernel.vectors.GATHERED", 7)
+    monkeypatch.setattr("watersmeet.probe.evaluators.vectors.CELLS", 64)
+    monkeypatch.setattr("watersmeet.probe.evaluators.vectors.GATHERED", 7)
     lefts, rights = rows(30, 1), rows(20, 2)
     left_at, right_at = shapes(30, 20)[shape]
     kind = pa.list_(pa.float32())

@@ -13,7 +13,7 @@ import pytest
 import watersmeet
 from watersmeet.adapt.forecast import Settings
 from watersmeet.adapt.pricing import NAMES
-from watersmeet.model.arguments import meant, plain
+from watersmeet.arguments.literals import meant, plain
 from watersmeet.ordering import ordering
 
 wm: Any = watersmeet

@@ -3,7 +3,7 @@
 import pytest
 
 from watersmeet.errors import SqlError
-from watersmeet.model.statement import Statement, parse_statement
+from watersmeet.query.statement import Statement, parse_statement
 
 STREAMS = dict.fromkeys(["orders", "payments", "refunds"])
 MATCH, BACK = "payments.id = orders.id", "refunds.id = orders.id"

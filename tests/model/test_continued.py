@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from watersmeet.model.continued import continued, kept_delays
-from watersmeet.model.query import OWN_TIME, DelayFrom, Nested, Query, StreamSpec
-from watersmeet.model.windows import Hopping, Sliding, Window
+from watersmeet.query.continuation import continued, kept_delays
+from watersmeet.query.query import OWN_TIME, DelayFrom, Nested, Query, StreamSpec
+from watersmeet.query.windows import Hopping, Sliding, Window
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 TEN = 600_000_000

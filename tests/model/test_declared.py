@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import watersmeet as wm
-from watersmeet.model.declared import Between, ClusteredBy, KeyOf, OrderedBy, Punctuations, References
+from watersmeet.metadata.declarations import Between, ClusteredBy, KeyOf, OrderedBy, Punctuations, References
 
 
 def test_what_is_said() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from watersmeet.arguments.durations import microseconds, seconds
 from watersmeet.errors import DefinitionError
-from watersmeet.model.duration import microseconds, seconds
 
 
 @pytest.mark.parametrize(

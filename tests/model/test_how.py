@@ -8,17 +8,17 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import DefinitionError
-from watersmeet.explain import explain
-from watersmeet.model.asof import asof, within_tolerance
-from watersmeet.model.metadata import Key
-from watersmeet.model.outer import check_outer, check_shown, hows, partners_asked, windowed
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Count, Hopping, Sliding, Window
+from watersmeet.metadata.constraints import Key
+from watersmeet.metadata.outlook import Outlook
+from watersmeet.observe.explain import explain
 from watersmeet.ordering import Given
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Gap
 from watersmeet.predicate.parse import parse_where
-from watersmeet.retention.outlook import Outlook
+from watersmeet.query.as_of import asof, within_tolerance
+from watersmeet.query.optional_streams import check_outer, check_shown, hows, partners_asked, windowed
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Count, Hopping, Sliding, Window
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 

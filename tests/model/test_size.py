@@ -2,8 +2,8 @@
 
 import pytest
 
+from watersmeet.arguments.sizes import bytes_of
 from watersmeet.errors import DefinitionError
-from watersmeet.model.size import bytes_of
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 import watersmeet as wm
 from watersmeet.errors import SqlError
-from watersmeet.model.statement import SourceStream, parse_statement
-from watersmeet.model.windows import Count, Hopping, Sliding, Window
+from watersmeet.query.statement import SourceStream, parse_statement
+from watersmeet.query.windows import Count, Hopping, Sliding, Window
 
 AB = {"a": 1, "b": 2}
 SECOND = 1_000_000

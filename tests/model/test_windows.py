@@ -10,8 +10,8 @@ from hypothesis import given
 
 import watersmeet as wm
 from watersmeet.errors import DefinitionError
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import FOREVER, NEVER, Closed, Hopping, Sliding, Window, described
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import FOREVER, NEVER, Closed, Hopping, Sliding, Window, described
 
 HOPPING = st.builds(Hopping, st.integers(1, 20), st.integers(1, 20), st.sampled_from(["left", "right"]))
 

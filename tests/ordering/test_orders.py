@@ -14,21 +14,21 @@ from hypothesis import given
 from tests.budget import FEW
 from tests.engine.scatter import Scatter, ScatterOrdering
 from tests.engine.test_engine import SCHEMA, cases, near, run_case, scattered
-from watersmeet.kernel.histogram import EquiWidth, as_values, evaluated, merged
-from watersmeet.kernel.steps import Hop
-from watersmeet.kernel.work import HopWork
-from watersmeet.model import windows as windows
-from watersmeet.model.query import Query, StreamSpec
 from watersmeet.ordering import Given, Ordering
 from watersmeet.ordering.histogram import Histogram, HistogramOrder
 from watersmeet.ordering.selectivity import DECAY, EXPLORE, Selectivity
 from watersmeet.placement import PSP
 from watersmeet.predicate.model import Bound, Column, Dialect
+from watersmeet.predicate.numbers import numbers
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.chunk import WHOLE, Bucket, Chunk, Place
-from watersmeet.state.numbers import numbers
-from watersmeet.state.store import Store
-from watersmeet.state.zones import BINS, Zone, zone_of
+from watersmeet.probe.histogram import EquiWidth, as_values, evaluated, merged
+from watersmeet.probe.hop_steps import Hop
+from watersmeet.probe.work import HopWork
+from watersmeet.query import windows
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk, Place
+from watersmeet.state.chunks.zones import BINS, Zone, zone_of
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run
 

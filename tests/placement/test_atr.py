@@ -23,10 +23,10 @@ from watersmeet.placement.options import check_load
 from watersmeet.placement.psp import PSP
 from watersmeet.placement.segments import ENDLESS, LOWEST, Era, Leftover
 from watersmeet.placement.segments import Run as Segments
-from watersmeet.state import manifest as manifests
-from watersmeet.state.chunk import WHOLE, Chunk, Place
-from watersmeet.state.kept import Kept
-from watersmeet.state.view import ANYWHERE, StateView, StreamView, Usage
+from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.manifest.notes import Kept
+from watersmeet.state.manifest.view import ANYWHERE, StateView, StreamView, Usage
 from watersmeet.testing.run import Run
 
 NONE = Kept()

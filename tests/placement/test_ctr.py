@@ -22,9 +22,9 @@ from watersmeet.placement.ctr import CTR, CtrLayout, CtrNotes, CtrPlacement
 from watersmeet.placement.psp import PSP
 from watersmeet.placement.routes import Route, routes
 from watersmeet.placement.set_cover import Held, Load
-from watersmeet.state.chunk import WHOLE, Chunk, Place
-from watersmeet.state.kept import Kept
-from watersmeet.state.view import ANYWHERE, HopView, StateView, StreamView, Usage
+from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
+from watersmeet.state.manifest.notes import Kept
+from watersmeet.state.manifest.view import ANYWHERE, HopView, StateView, StreamView, Usage
 from watersmeet.testing import oracle
 
 

@@ -16,9 +16,9 @@ from watersmeet.cost.slices import buffer_bound, slices_needed
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import PSP
 from watersmeet.placement.dsj import DSJ, DsjLayout, DsjNotes, DsjPlacement, buffers, recut
-from watersmeet.state.chunk import WHOLE, Chunk, Place
-from watersmeet.state.kept import Kept
-from watersmeet.state.view import LONGEST_SLICE, StateView, StreamView, Usage
+from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
+from watersmeet.state.manifest.notes import Kept
+from watersmeet.state.manifest.view import LONGEST_SLICE, StateView, StreamView, Usage
 
 
 def view(latest: int | None, notes: DsjNotes | None = None, usage: tuple[Usage, ...] = (), **more: Any) -> StateView:

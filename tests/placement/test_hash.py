@@ -13,16 +13,16 @@ from tests.budget import FEW
 from tests.engine.scatter import Scatter, ScatterOrdering
 from tests.engine.test_engine import SCHEMA, cases, run_case, scattered
 from watersmeet.errors import DefinitionError
-from watersmeet.model import windows as windows
-from watersmeet.model.query import Query, StreamSpec
 from watersmeet.placement import PSP
 from watersmeet.placement.hash import Hash, HashPlacement, attributes, stored_attributes
+from watersmeet.predicate.buckets import bucket, hashes
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.buckets import bucket, hashes
-from watersmeet.state.chunk import WHOLE, Bucket, Chunk, Place
-from watersmeet.state.store import Store
-from watersmeet.state.view import LONGEST_SLICE, StateView, StreamView
+from watersmeet.query import windows
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk, Place
+from watersmeet.state.manifest.view import LONGEST_SLICE, StateView, StreamView
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run
 

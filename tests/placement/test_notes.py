@@ -15,18 +15,18 @@ from tests.budget import FEW
 from tests.engine.scatter import Forgetful
 from tests.engine.test_engine import SCHEMA, cases, run_case, scattered, strategies_of
 from watersmeet.adapt.auto import Auto, AutoNotes
-from watersmeet.engine.operator import Operator
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding
+from watersmeet.batch.operator import Operator
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Layout, Notes, Strategy
 from watersmeet.placement.alignment import AtrNotes
 from watersmeet.placement.ctr import CtrNotes
 from watersmeet.placement.dsj import DsjNotes
-from watersmeet.placement.ring import PspNotes
-from watersmeet.state.chunk import WHOLE, Chunk, Place
-from watersmeet.state.kept import Kept
-from watersmeet.state.store import Store
-from watersmeet.state.view import StateView, StreamView
+from watersmeet.placement.slices_by_age import PspNotes
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding
+from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
+from watersmeet.state.manifest.notes import Kept
+from watersmeet.state.manifest.view import StateView, StreamView
+from watersmeet.state.store.store import Store
 
 
 def busy(batch: int) -> StateView:

@@ -22,10 +22,10 @@ from watersmeet.placement import DSJ, PSP, Central, psp
 from watersmeet.placement.curve import curve, probed
 from watersmeet.placement.options import Relocation
 from watersmeet.placement.psp import INTERVAL
-from watersmeet.placement.ring import PspLayout, PspNotes, PspPlacement, resized
-from watersmeet.state.chunk import WHOLE, Chunk, Place
-from watersmeet.state.kept import Kept
-from watersmeet.state.view import LONGEST_SLICE, HopView, StateView, StreamView, Usage
+from watersmeet.placement.slices_by_age import PspLayout, PspNotes, PspPlacement, resized
+from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
+from watersmeet.state.manifest.notes import Kept
+from watersmeet.state.manifest.view import LONGEST_SLICE, HopView, StateView, StreamView, Usage
 
 SECOND = 1_000_000
 WINDOW = 60 * SECOND

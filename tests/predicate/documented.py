@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 import watersmeet as wm
 from tests.predicate.registry import ESCAPED, OF_THE_SESSION, Example, Pieces, pieces
-from watersmeet.spark.versions import to_arrow_schema
+from watersmeet.spark.run.versions import to_arrow_schema
 
 FORMS = ("constants", "one stream", "two streams")
 """Where an expression's literals go: they stay, they are columns of stream a, or of a and b by turns."""

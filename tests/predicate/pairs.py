@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.kernel.balls import Ball, ball_of, decide
-from watersmeet.kernel.pairwise import pairwise
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import PRELUDE
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Source
 from watersmeet.predicate.terms import Comparison, Input, Leaf, comparison_of
 from watersmeet.predicate.translate import Translator
+from watersmeet.probe.evaluators.balls import Ball, ball_of, decide
+from watersmeet.probe.evaluators.pairwise import pairwise
 
 SCHEMA = pa.schema(
     [

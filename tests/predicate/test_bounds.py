@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from watersmeet.predicate.bounds import MARGIN
 from watersmeet.predicate.model import Bound, Conjunct, Dialect
+from watersmeet.predicate.numbers import numbers as as_numbers
 from watersmeet.predicate.parse import PRELUDE, parse_where
-from watersmeet.state.numbers import numbers as as_numbers
 
 SCHEMA = pa.schema(
     [

@@ -14,7 +14,7 @@ import watersmeet as wm
 from tests.predicate.documented import FORMS, Outcome, compare, settings
 from tests.predicate.registry import Example, Unusable, examples
 from tests.versions import LATEST
-from watersmeet.spark.versions import SPARK
+from watersmeet.spark.run.versions import SPARK
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ import pytest
 from tests.predicate.pairs import Pairs, rows, table
 from tests.versions import LATEST, there
 from watersmeet.predicate.model import Dialect
-from watersmeet.spark.versions import SPARK
+from watersmeet.spark.run.versions import SPARK
 
 pytestmark = pytest.mark.spark
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from examples.servers.broker import connector_jars
 from tests.test_docs import ROOT, examples
-from watersmeet.spark.batch import BatchRunner
+from watersmeet.spark.run.batch import BatchRunner
 
 
 def page() -> dict[str, Any]:

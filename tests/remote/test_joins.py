@@ -12,8 +12,8 @@ from tests.remote.conftest import S3
 from tests.spark import processes
 from tests.spark.crashing_join import CASE
 from tests.spark.harness import EXCHANGES, write
-from watersmeet.state import remote
-from watersmeet.state.store import Store
+from watersmeet.state.store import remote
+from watersmeet.state.store.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.xdist_group("remote")]
 STEPS = ("job", "reports", "sink", "manifest")

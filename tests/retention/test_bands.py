@@ -17,13 +17,13 @@ from tests.engine.extremes import EXTREMES
 from tests.engine.test_engine import strategies_of
 from watersmeet.errors import PredicateError
 from watersmeet.limits import limited
-from watersmeet.model import metadata
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Window
+from watersmeet.metadata import constraints as metadata
 from watersmeet.placement import Central, Hash
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.store import Store
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Window
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run, content_key
 

@@ -8,21 +8,21 @@ import pytest
 
 from tests.engine.scatter import Scatter
 from tests.retention.test_traps import END, ENDS, LATER, SCHEMA, K, T, X, join, step, told
-from watersmeet.engine.hearing import Hearing
-from watersmeet.engine.operator import Operator
-from watersmeet.engine.plan import start
+from watersmeet.batch.operator import Operator
+from watersmeet.batch.plan import start
 from watersmeet.limits import limited
-from watersmeet.model.metadata import Clustered, ForeignKey, Key, Ordered, Pattern, Promise, Punctuated
-from watersmeet.model.query import Output, Query, StreamSpec
-from watersmeet.model.windows import FOREVER, NEVER, Window
+from watersmeet.metadata.closing_rules import Frontier
+from watersmeet.metadata.collector import Hearing
+from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Ordered, Pattern, Promise, Punctuated
+from watersmeet.metadata.denial import Denied
+from watersmeet.metadata.mark_files import read_table
+from watersmeet.metadata.propagation import propagates
 from watersmeet.placement import PSP, Central, Hash, Strategy
 from watersmeet.predicate.model import Column
-from watersmeet.retention.denied import Denied
-from watersmeet.retention.propagation import propagates
-from watersmeet.retention.ways import Frontier
-from watersmeet.state import manifest as manifests
-from watersmeet.state.store import Store
-from watersmeet.state.tables import read_table
+from watersmeet.query.query import Output, Query, StreamSpec
+from watersmeet.query.windows import FOREVER, NEVER, Window
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.store.store import Store
 
 BIG = 2**53
 

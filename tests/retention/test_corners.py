@@ -7,17 +7,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from watersmeet.model.metadata import ForeignKey, Key, Ordered, Promise
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Count, Sliding, Window
+from watersmeet.metadata.constraints import ForeignKey, Key, Ordered, Promise
 from watersmeet.placement import Central, Hash
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Count, Sliding, Window
 from watersmeet.runtime.enact import FOLDERS
-from watersmeet.state import history
-from watersmeet.state import manifest as manifests
-from watersmeet.state.manifest import Manifest
-from watersmeet.state.store import Store
+from watersmeet.state.manifest import history
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 SCHEMA = pa.schema(

@@ -14,13 +14,13 @@ from tests.budget import search
 from tests.engine.extremes import EXTREMES
 from tests.engine.test_engine import strategies_of
 from watersmeet.limits import limited
-from watersmeet.model import metadata
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding, Window
+from watersmeet.metadata import constraints as metadata
 from watersmeet.placement import Central, Hash
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.store import Store
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding, Window
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run, content_key
 

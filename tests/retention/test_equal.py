@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.kernel.duck import Duck
+from watersmeet.metadata.equal_rows import equal_rows
 from watersmeet.predicate.model import Dialect
-from watersmeet.retention.equal import equal_rows
+from watersmeet.probe.evaluators.duck import Duck
 
 NAN = float("nan")
 VALUES: list[tuple[pa.DataType, list[Any]]] = [

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from watersmeet.model.metadata import Ordered
-from watersmeet.retention.frontier import beyond, further, plain, threshold
+from watersmeet.metadata.constraints import Ordered
+from watersmeet.metadata.frontiers import beyond, further, plain, threshold
 
 LONG = 12345678901234567890123456789012345678
 """[!] Whole: Decimal would round what is added to it or taken from it."""

@@ -16,19 +16,19 @@ from tests.budget import search
 from tests.engine.extremes import EXTREMES
 from tests.engine.test_engine import strategies_of
 from tests.retention.test_denial import PROMISES, SCHEMA
-from watersmeet.explain import explain
 from watersmeet.limits import limited
-from watersmeet.model.metadata import ForeignKey, Inherited, Key, Pattern, Promise, Punctuated
-from watersmeet.model.query import RESULT_TIME, Output, Query, StreamSpec
-from watersmeet.model.windows import Sliding, Window
+from watersmeet.metadata.constraints import ForeignKey, Inherited, Key, Pattern, Promise, Punctuated
+from watersmeet.metadata.outlook import Outlook
+from watersmeet.metadata.propagation import inherited, without_useless
+from watersmeet.observe.explain import explain
 from watersmeet.ordering import Given
 from watersmeet.placement import PSP, Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.retention.outlook import Outlook
-from watersmeet.retention.propagation import inherited, without_useless
-from watersmeet.state import manifest as manifests
-from watersmeet.state.store import Store
+from watersmeet.query.query import RESULT_TIME, Output, Query, StreamSpec
+from watersmeet.query.windows import Sliding, Window
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run, content_key
 

@@ -14,17 +14,17 @@ from hypothesis import given
 from tests.budget import one_in
 from tests.retention.test_traps import END, join, step, told
 from watersmeet.limits import limited
-from watersmeet.model.metadata import Clustered, Key, Pattern, Promise, Punctuated
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Window
+from watersmeet.metadata.closing import Closings
+from watersmeet.metadata.closing_rules import Within
+from watersmeet.metadata.constraints import Clustered, Key, Pattern, Promise, Punctuated
+from watersmeet.metadata.interval_ends import At, last, rounded
+from watersmeet.metadata.spans import exact
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.retention.closing import Closings
-from watersmeet.retention.ends import At, last, rounded
-from watersmeet.retention.ways import Within
-from watersmeet.state.spans import exact
-from watersmeet.state.store import Store
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Window
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 ID, K, T, X = 0, 2, 3, 4

@@ -6,15 +6,15 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from watersmeet.explain import explain
-from watersmeet.model.metadata import Clustered, ForeignKey, Key, Ordered, Pattern, Promise, Punctuated
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Count, Sliding, Window
+from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Ordered, Pattern, Promise, Punctuated
+from watersmeet.metadata.outlook import Outlook
+from watersmeet.observe.explain import explain
 from watersmeet.ordering import Given
 from watersmeet.placement import PSP
 from watersmeet.predicate.model import Column, Dialect, Hidden
 from watersmeet.predicate.parse import parse_where
-from watersmeet.retention.outlook import Outlook
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Count, Sliding, Window
 
 TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(

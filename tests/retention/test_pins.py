@@ -13,17 +13,17 @@ from hypothesis import given
 
 from tests.budget import search
 from tests.retention.test_denial import CONSTANTS, assert_denied_alike, run_case
-from watersmeet.explain import explain
-from watersmeet.model.metadata import Key, Pattern, Promise, Punctuated
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Window
+from watersmeet.metadata.constraints import Key, Pattern, Promise, Punctuated
+from watersmeet.metadata.outlook import Outlook
+from watersmeet.observe.explain import explain
 from watersmeet.ordering import Given
 from watersmeet.placement import PSP, Central
 from watersmeet.predicate.constants import value_of
 from watersmeet.predicate.model import Column, Dialect, Fixed
 from watersmeet.predicate.parse import parse_where
-from watersmeet.retention.outlook import Outlook
-from watersmeet.state.store import Store
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Window
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 TIME = pa.timestamp("us", "UTC")

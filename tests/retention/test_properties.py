@@ -19,16 +19,16 @@ from tests.budget import FEW
 from tests.engine.extremes import ALWAYS_SCAN, NEVER_SCAN
 from tests.engine.test_engine import strategies_of
 from tests.retention.test_denial import THIRD, WHERE, run_case
-from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.task import JoinTask
-from watersmeet.model.metadata import Clustered, Key, Ordered, Pattern, Promise, Punctuated
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Window
+from watersmeet.batch.node import JoinTask
+from watersmeet.batch.plan import BatchPlan
+from watersmeet.metadata.constraints import Clustered, Key, Ordered, Pattern, Promise, Punctuated
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.deleted import Ints
-from watersmeet.state.store import Store
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Window
+from watersmeet.state.store.deletion_vectors import Ints
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run
 

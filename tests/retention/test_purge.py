@@ -6,14 +6,14 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.limits import limited
-from watersmeet.model.metadata import Key
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Window
+from watersmeet.metadata.constraints import Key
 from watersmeet.placement import PSP, Central, Strategy
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state import manifest as manifests
-from watersmeet.state.store import Store
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Window
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("k", pa.int64())])

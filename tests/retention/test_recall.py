@@ -11,15 +11,15 @@ from hypothesis import given
 from tests.budget import search
 from tests.engine.test_engine import strategies_of
 from tests.retention.test_denial import NAMES, SCHEMA, cases, run_case
-from watersmeet.model.metadata import Clustered, ForeignKey, Key, Pattern, Promise, Punctuated
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Window
+from watersmeet.metadata.constraint_state import MarkFile
+from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Pattern, Promise, Punctuated
+from watersmeet.metadata.mark_eras import Recall
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.retention.recall import Recall
-from watersmeet.state.promised import MarkFile
-from watersmeet.state.store import Store
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Window
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 BLANK = dict.fromkeys(NAMES)

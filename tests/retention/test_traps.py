@@ -12,13 +12,13 @@ import pytest
 
 from tests.retention.test_corners import leaks
 from watersmeet.limits import limited
-from watersmeet.model.metadata import Clustered, Key, Ordered, Pattern, Promise, Punctuated
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Count, Window
+from watersmeet.metadata.constraints import Clustered, Key, Ordered, Pattern, Promise, Punctuated
 from watersmeet.placement import Central, Strategy
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.store import Store
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Count, Window
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 SCHEMA = pa.schema(

@@ -17,14 +17,14 @@ import pytest
 from tests.retention.test_corners import unneeded
 from tests.retention.test_denial import arrivals_of, expected, query_of
 from tests.retention.test_properties import row
-from watersmeet.engine.operator import Operator
+from watersmeet.batch.operator import Operator
 from watersmeet.limits import limited
 from watersmeet.placement import PSP, Central, Hash
 from watersmeet.runtime.protocol import Offered, Protocol, Publish, Published, Withdraw
 from watersmeet.runtime.tree import JoinTree
-from watersmeet.state import manifest as manifests
-from watersmeet.state.manifest import Manifest
-from watersmeet.state.store import Store
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 pytestmark = pytest.mark.long

@@ -11,12 +11,12 @@ from tests.engine.test_optional import plain_case, query_of, run_case
 from tests.retention.test_corners import unneeded
 from tests.runtime.test_cuts import STRATEGIES, Cut, Cuttable, Frail, Moments, Sink
 from tests.runtime.test_optional_cuts import ROWS, go
-from watersmeet.engine.operator import Operator
+from watersmeet.batch.operator import Operator
 from watersmeet.errors import StateError
 from watersmeet.runtime.protocol import Lulled, Offered, Protocol
 from watersmeet.runtime.tree import JoinTree
-from watersmeet.state import manifest as manifests
-from watersmeet.state import rounds
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.manifest import rounds
 
 pytestmark = pytest.mark.long
 UNCUT = 1 << 30

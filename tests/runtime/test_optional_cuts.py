@@ -9,12 +9,12 @@ import pytest
 
 from tests.engine import test_asof, test_optional
 from tests.runtime.test_cuts import STRATEGIES, Cut, Cuttable, Frail, Moments, Sink
-from watersmeet.engine.operator import Operator
+from watersmeet.batch.operator import Operator
 from watersmeet.limits import limited
-from watersmeet.model.query import Query
+from watersmeet.query.query import Query
 from watersmeet.runtime.protocol import Offered, Protocol
 from watersmeet.runtime.tree import JoinTree
-from watersmeet.state import manifest as manifests
+from watersmeet.state.manifest import manifest as manifests
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run
 

@@ -8,14 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from watersmeet.engine.intake import IntakeReport, StreamIntake
-from watersmeet.engine.operator import Operator
-from watersmeet.engine.report import TaskReport
+from watersmeet.batch.intake import IntakeReport, StreamIntake
+from watersmeet.batch.operator import Operator
+from watersmeet.batch.report import TaskReport
 from watersmeet.errors import StateError
-from watersmeet.model.query import Nested, Query, StreamSpec
-from watersmeet.model.windows import Sliding
+from watersmeet.observe import timing
+from watersmeet.observe.timing import freshness, latency, timed
 from watersmeet.placement import PSP, Central
-from watersmeet.runtime import timing
+from watersmeet.query.query import Nested, Query, StreamSpec
+from watersmeet.query.windows import Sliding
 from watersmeet.runtime.protocol import (
     Commit,
     Committed,
@@ -37,17 +38,16 @@ from watersmeet.runtime.protocol import (
     Warn,
     Withdraw,
 )
-from watersmeet.runtime.timing import freshness, latency, timed
 from watersmeet.runtime.tree import Job, JoinTree
-from watersmeet.spilling.base import Plan, Spilling
-from watersmeet.state import rounds
-from watersmeet.state.choice import Choice
-from watersmeet.state.chunk import WHOLE, Chunk, Place
-from watersmeet.state.delivery import Delivery
-from watersmeet.state.generations import Fence
-from watersmeet.state.manifest import Manifest
-from watersmeet.state.rounds import Round
-from watersmeet.state.store import Store
+from watersmeet.spilling.spilling import Plan, Spilling
+from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
+from watersmeet.state.manifest import rounds
+from watersmeet.state.manifest.choice import Choice
+from watersmeet.state.manifest.delivery import Delivery
+from watersmeet.state.manifest.generations import Fence
+from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.manifest.rounds import Round
+from watersmeet.state.store.store import Store
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("id", pa.int64())])
 STORE = Store("nowhere")

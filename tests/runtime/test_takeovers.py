@@ -20,7 +20,7 @@ import pytest
 from tests.budget import one_in
 from tests.spilling.test_spill_cuts import MERGING, ONE, STRATEGIES, TREE, batches_of, setting_of
 from tests.spilling.trees import Setting, Shape, TreeRun, brute_force, given
-from watersmeet.engine.plan import GIVEN
+from watersmeet.batch.plan import GIVEN
 from watersmeet.errors import StateError
 from watersmeet.limits import limited
 from watersmeet.runtime.protocol import (
@@ -34,15 +34,15 @@ from watersmeet.runtime.protocol import (
     Retract,
     Withdraw,
 )
-from watersmeet.spark.files import Folder
-from watersmeet.spark.paths import Place
-from watersmeet.state import leases, rounds
-from watersmeet.state import manifest as manifests
-from watersmeet.state.choice import Choice
-from watersmeet.state.delivery import STAGING
-from watersmeet.state.generations import Fence, last_fence
-from watersmeet.state.rounds import Round
-from watersmeet.state.store import Store
+from watersmeet.spark.checkpoint.paths import Place
+from watersmeet.spark.output.files import Folder
+from watersmeet.state.manifest import leases, rounds
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.manifest.choice import Choice
+from watersmeet.state.manifest.delivery import STAGING
+from watersmeet.state.manifest.generations import Fence, last_fence
+from watersmeet.state.manifest.rounds import Round
+from watersmeet.state.store.store import Store
 from watersmeet.testing.dice import Dice
 
 pytestmark = pytest.mark.long

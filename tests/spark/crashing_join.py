@@ -27,11 +27,11 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from tests.engine.scatter import Restless
 from tests.spark.harness import Case, cuts, frames, join_of
-from watersmeet.spark import lease
-from watersmeet.spark.batch import BatchRunner
-from watersmeet.spark.running import JoinQuery
-from watersmeet.state import manifest as manifests
-from watersmeet.state.store import Store
+from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.checkpoint import lease
+from watersmeet.spark.run.batch import BatchRunner
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.store.store import Store
 from watersmeet.testing.oracle import Count, Sliding, Stream
 
 CASE = Case(

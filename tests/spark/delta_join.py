@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 import watersmeet as wm
 from tests.spark.crashing_join import Steps, session
 from tests.spark.harness import Case, cuts, frames, join_of, table
-from watersmeet.spark.batch import BatchRunner
+from watersmeet.spark.run.batch import BatchRunner
 from watersmeet.testing import oracle
 
 CASE = Case(

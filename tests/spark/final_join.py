@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from tests.spark.crashing_join import session
 from tests.spark.harness import Case, cuts, frames, join_of
-from watersmeet.spark.batch import BatchRunner
-from watersmeet.spark.running import JoinQuery
+from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.run.batch import BatchRunner
 from watersmeet.testing import oracle
 
 CASE = Case(

@@ -16,11 +16,11 @@ from pyspark.sql import functions as F
 
 import watersmeet as wm
 from tests.times import instant
-from watersmeet.model.windows import Window
 from watersmeet.placement import Strategy
-from watersmeet.spark.content import content_hash
-from watersmeet.spark.running import JoinQuery
-from watersmeet.spark.writer import JoinWriter
+from watersmeet.query.windows import Window
+from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.writer import JoinWriter
+from watersmeet.spark.run.content import content_hash
 from watersmeet.testing import oracle, stream_batches, write_batches
 
 EXCHANGES = ("driver", "local", "shuffle")

@@ -12,10 +12,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from watersmeet.spark.catalyst import Builder, items, quiet
-from watersmeet.spark.growing import KNOWN, bound_of
-from watersmeet.spark.sizes import type_of
-from watersmeet.spark.widths import is_open, width
+from watersmeet.spark.run.widths import is_open, width
+from watersmeet.spark.sql.catalyst import Builder, items, quiet
+from watersmeet.spark.sql.growing import KNOWN, bound_of
+from watersmeet.spark.sql.sizes import type_of
 
 SIZE = 1100
 ROOM = 1024

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 import watersmeet as wm
 from tests.spark.crashing_join import arrange, session
 from tests.spark.harness import cuts, frames
-from watersmeet.spark.batch import BatchRunner
-from watersmeet.spark.running import JoinQuery
-from watersmeet.spark.stream import Stream
+from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.api.stream import Stream
+from watersmeet.spark.run.batch import BatchRunner
 
 BATCHES = cuts(41, "abc", batches=24, rows=12, ties=False, nulls=0)
 """No row is ever late, however the streams' files are cut into batches."""

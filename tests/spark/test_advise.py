@@ -17,10 +17,10 @@ from pyspark.sql import types as T
 
 import watersmeet as wm
 from watersmeet import cli
-from watersmeet.spark import advise as advise_module
-from watersmeet.spark import samples
-from watersmeet.spark.advise import LONG, MOST_SECONDS, cuts
-from watersmeet.spark.samples import drawn, read
+from watersmeet.spark.api import advise as advise_module
+from watersmeet.spark.api import samples
+from watersmeet.spark.api.advise import LONG, MOST_SECONDS, cuts
+from watersmeet.spark.api.samples import drawn, read
 from watersmeet.workload import numbers, write
 
 NAMES = ("a", "b", "c")

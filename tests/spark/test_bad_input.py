@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
 from tests.spark.harness import Case, cuts, expected, frames, join_of, results, run, write
-from watersmeet.spark import checks
-from watersmeet.state.store import Store
+from watersmeet.spark.run import checks
+from watersmeet.state.store.store import Store
 from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 import watersmeet as wm
 from tests.spark.crashing_join import Steps
 from tests.spark.harness import Case, cuts, expected, frames, join_of, write
-from watersmeet.spark.batch import BatchRunner
-from watersmeet.spark.writer import JoinWriter
+from watersmeet.spark.api.writer import JoinWriter
+from watersmeet.spark.run.batch import BatchRunner
 from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark

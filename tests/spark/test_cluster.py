@@ -11,7 +11,7 @@ import pytest
 from tests.spark import processes
 from tests.spark.crashing_join import CASE
 from tests.spark.harness import EXCHANGES, write
-from watersmeet.spark import checks
+from watersmeet.spark.run import checks
 
 pytestmark = pytest.mark.spark
 

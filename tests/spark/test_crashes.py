@@ -17,10 +17,10 @@ from tests.spark import harness, processes
 from tests.spark.crashing_join import CASE, Steps, started
 from tests.spark.harness import EXCHANGES, expected, frames, join_of, read, results, side_ids, write
 from tests.spark.test_metadata_joins import promising, punctuated
-from watersmeet.dashboard.build import view
-from watersmeet.dashboard.recorded import Reader
-from watersmeet.spark.batch import BatchRunner
-from watersmeet.state.places import store_of
+from watersmeet.observe.dashboard.build import view
+from watersmeet.observe.dashboard.recorded import Reader
+from watersmeet.spark.run.batch import BatchRunner
+from watersmeet.state.store.places import store_of
 
 pytestmark = pytest.mark.spark
 STEPS = ("job", "reports", "sink", "manifest")

@@ -16,8 +16,8 @@ from tests.spark.harness import Case, cuts, expected, frames, join_of, read, run
 from watersmeet.errors import PredicateError
 from watersmeet.runtime.enact import FOLDERS
 from watersmeet.runtime.protocol import Intend
-from watersmeet.spark.batch import BatchRunner
-from watersmeet.spark.workers import is_death, survive
+from watersmeet.spark.run.batch import BatchRunner
+from watersmeet.spark.run.workers import is_death, survive
 from watersmeet.testing import oracle
 
 pytestmark = pytest.mark.spark

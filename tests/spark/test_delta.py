@@ -16,8 +16,8 @@ from tests.remote import packages
 from tests.spark import harness, processes
 from tests.spark.delta_join import CASE
 from tests.versions import LATEST
-from watersmeet.spark.delta import check_jar
-from watersmeet.spark.versions import SPARK, misfit
+from watersmeet.spark.output.delta import check_jar
+from watersmeet.spark.run.versions import SPARK, misfit
 
 FITTING = {(4, 1), (4, 2)}
 """The versions of Spark that there are jars for."""

@@ -12,7 +12,7 @@ import watersmeet as wm
 from tests.budget import one_in
 from tests.spark.early import Cut, cuts_of, record
 from tests.spark.harness import Case, cuts, expected, frames, join_of, results, run, write
-from watersmeet.spark import lease as leases
+from watersmeet.spark.checkpoint import lease as leases
 from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.spark.failures import failure
-from watersmeet.spark.lease import Lease
-from watersmeet.state.store import Store
+from watersmeet.spark.checkpoint.lease import Lease
+from watersmeet.spark.run.failures import failure
+from watersmeet.state.store.store import Store
 
 HEAD = "[STREAM_FAILED] Query [id = 5, runId = 6] terminated with exception:"
 TEMPORARY = "/c/offsets/.3.5b83f0d0.tmp"

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from tests.spark.harness import Case, cuts, expected, frames, join_of, results, run, write
 from watersmeet.exchange.message import REPORT, Attempt, Blocks, messages
-from watersmeet.spark.driver import fetch
-from watersmeet.spark.exchange import SparkStage
-from watersmeet.spark.fetch import fetch_all
+from watersmeet.spark.run.driver import fetch
+from watersmeet.spark.run.exchange import SparkStage
+from watersmeet.spark.run.fetch import fetch_all
 from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark

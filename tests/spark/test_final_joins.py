@@ -11,7 +11,7 @@ from tests.spark.final_join import CASE, started
 from tests.spark.harness import cuts, frames, join_of, run, through, write
 from tests.spark.test_outer_joins import emitted, expected
 from watersmeet.limits import limited
-from watersmeet.spark import lulls
+from watersmeet.spark.run import lulls
 from watersmeet.testing.oracle import How
 
 pytestmark = pytest.mark.spark

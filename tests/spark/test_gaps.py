@@ -12,12 +12,12 @@ from pyspark.sql import types as T
 
 from tests.budget import one_in
 from tests.versions import is_there
-from watersmeet.model.query import StreamSpec
-from watersmeet.model.windows import Window
-from watersmeet.spark.catalyst import items
-from watersmeet.spark.dialect import dialect_of
-from watersmeet.spark.frames import arrow_schema
-from watersmeet.spark.gaps import Gaps
+from watersmeet.query.query import StreamSpec
+from watersmeet.query.windows import Window
+from watersmeet.spark.run.frames import arrow_schema
+from watersmeet.spark.sql.catalyst import items
+from watersmeet.spark.sql.dialect import dialect_of
+from watersmeet.spark.sql.gaps import Gaps
 
 pytestmark = pytest.mark.spark
 SECOND = 1_000_000

@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.measured_calls import KINDS, Scan
-from watersmeet.spark.growing import KNOWN
-from watersmeet.spark.growth import FREE
-from watersmeet.spark.purity import why_not
+from watersmeet.spark.sql.growing import KNOWN
+from watersmeet.spark.sql.growth import FREE
+from watersmeet.spark.sql.purity import why_not
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 import watersmeet as wm
 from tests.spark.harness import Batches, Case, cuts, expected, frames, join_of, run, table, through, write
 from watersmeet.placement import Strategy
-from watersmeet.spark import identity
+from watersmeet.spark.output import identity
 from watersmeet.testing.oracle import Count, Sliding, Stream
 
 pytestmark = pytest.mark.spark

@@ -32,7 +32,7 @@ from tests.spark.harness import (
 )
 from watersmeet.exchange.tasks import CONTENT
 from watersmeet.placement import Strategy
-from watersmeet.spark.frames import union
+from watersmeet.spark.run.frames import union
 from watersmeet.testing import stream_batches, write_batches
 from watersmeet.testing.oracle import Count, Hopping, Sliding, Stream, Unbounded
 

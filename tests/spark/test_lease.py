@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from watersmeet.errors import StateError
-from watersmeet.spark import lease as leases
-from watersmeet.spark.lease import Lease, take
-from watersmeet.state import processes
-from watersmeet.state.processes import this_process
-from watersmeet.state.sealed import seal
-from watersmeet.state.store import Store
+from watersmeet.spark.checkpoint import lease as leases
+from watersmeet.spark.checkpoint.lease import Lease, take
+from watersmeet.state.store import processes
+from watersmeet.state.store.processes import this_process
+from watersmeet.state.store.sealed import seal
+from watersmeet.state.store.store import Store
 
 HOLD = """
 import sys, time

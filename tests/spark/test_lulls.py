@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from watersmeet.spark.lulls import IDLE, LEAST, LOOKED, QUIET, Lulls
-from watersmeet.spark.running import JoinQuery
+from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.run.lulls import IDLE, LEAST, LOOKED, QUIET, Lulls
 
 SOON, LONG_AGO = 0.05, 60.0
 

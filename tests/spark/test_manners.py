@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import watersmeet as wm
-from watersmeet.dashboard.build import view
-from watersmeet.dashboard.recorded import Reader
-from watersmeet.spark import checks, observed
-from watersmeet.spark.naming import DESCRIPTION, named
-from watersmeet.spark.running import JoinQuery
-from watersmeet.state.places import store_of
+from watersmeet.observe.dashboard.build import view
+from watersmeet.observe.dashboard.recorded import Reader
+from watersmeet.spark.api.running import JoinQuery
+from watersmeet.spark.run import checks, observed
+from watersmeet.spark.run.naming import DESCRIPTION, named
+from watersmeet.state.store.places import store_of
 from watersmeet.testing import stream_batches, write_batches
 
 BEGIN = datetime(2024, 5, 1, tzinfo=UTC)

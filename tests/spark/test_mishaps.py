@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
 from tests.spark.harness import Case, cuts, expected, frames, join_of, results, run, side_ids, write
-from watersmeet.spark.checks import apart
+from watersmeet.spark.run.checks import apart
 from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark

@@ -9,12 +9,12 @@ import pyarrow.fs as pafs
 import pytest
 
 from watersmeet.errors import StateError
-from watersmeet.spark.files import Folder
-from watersmeet.spark.moving import Mover
-from watersmeet.spark.outputs import Outputs
-from watersmeet.spark.paths import Place
-from watersmeet.spark.sinks import FileSink, FrameSink
-from watersmeet.state.delivery import STAGING, Delivery
+from watersmeet.spark.checkpoint.paths import Place
+from watersmeet.spark.output.files import Folder
+from watersmeet.spark.output.moving import Mover
+from watersmeet.spark.output.outputs import Outputs
+from watersmeet.spark.output.sinks import FileSink, FrameSink
+from watersmeet.state.manifest.delivery import STAGING, Delivery
 
 LOCAL = pafs.LocalFileSystem()
 

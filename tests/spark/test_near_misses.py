@@ -10,7 +10,7 @@ import watersmeet as wm
 from tests.spark import harness
 from tests.spark.harness import EPOCH, SECOND, cuts, frames, join_of, through
 from tests.spark.test_bad_input import CASE
-from watersmeet.show import moment
+from watersmeet.formatting import moment
 
 pytestmark = pytest.mark.spark
 SPARKS = "md5(a.k) <= md5(concat(b.k, left(a.k, 0)))"

@@ -16,8 +16,8 @@ import watersmeet as wm
 from tests.budget import one_in
 from tests.spark.crashing_join import Steps
 from tests.spark.harness import Case, cuts, expected, frames, join_of, run, side_ids, write
-from watersmeet.spark.batch import BatchRunner
-from watersmeet.spark.moving import Mover, Root
+from watersmeet.spark.output.moving import Mover, Root
+from watersmeet.spark.run.batch import BatchRunner
 from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark

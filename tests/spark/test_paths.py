@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 
 import watersmeet as wm
 from tests.spark.harness import Case, cuts, expected, frames, join_of, read, side_ids, write
-from watersmeet.engine.sides import SIDES
-from watersmeet.spark.paths import Place, absolute, place, reached
-from watersmeet.state import remote
+from watersmeet.batch.side_outputs import SIDES
+from watersmeet.spark.checkpoint.paths import Place, absolute, place, reached
+from watersmeet.state.store import remote
 from watersmeet.testing.oracle import Sliding, Stream
 
 pytestmark = pytest.mark.spark

@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
 from watersmeet.errors import SqlError
-from watersmeet.model.query import RESULT_TIME, Output, Query, StreamSpec
-from watersmeet.model.windows import Window
 from watersmeet.predicate.model import Column
-from watersmeet.spark.select import parse_select
+from watersmeet.query.query import RESULT_TIME, Output, Query, StreamSpec
+from watersmeet.query.windows import Window
+from watersmeet.spark.sql.select import parse_select
 
 pytestmark = pytest.mark.spark
 

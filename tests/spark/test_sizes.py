@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 import watersmeet as wm
 from watersmeet.limits import limited
-from watersmeet.spark.catalyst import Builder, parse
-from watersmeet.spark.sizes import Sizes
+from watersmeet.spark.sql.catalyst import Builder, parse
+from watersmeet.spark.sql.sizes import Sizes
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ from tests.budget import one_in
 from tests.spark import processes
 from tests.spark.harness import expected, frames, join_of, results, run, write
 from tests.spark.waking_join import CASE
-from watersmeet.spark import lease as leases
+from watersmeet.spark.checkpoint import lease as leases
 
 pytestmark = pytest.mark.spark
 

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from tests.spark import harness
 from tests.spark.harness import cuts
-from watersmeet.spark.jobs import Jobs
-from watersmeet.state.traces import codes_of
+from watersmeet.spark.run.jobs import Jobs
+from watersmeet.spilling.traces import codes_of
 
 pytestmark = pytest.mark.spark
 JOINS: dict[str, dict[str, Any]] = {

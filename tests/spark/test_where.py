@@ -17,8 +17,8 @@ import watersmeet as wm
 from tests.budget import one_in
 from tests.spark.harness import read, run, through
 from tests.versions import LATEST, there
-from watersmeet.spark.catalyst import said
-from watersmeet.spark.versions import SPARK
+from watersmeet.spark.run.versions import SPARK
+from watersmeet.spark.sql.catalyst import said
 from watersmeet.testing import stream_batches, write_batches
 
 pytestmark = pytest.mark.spark

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from tests.spark.harness import cuts, frames, join_of, run, write
 from tests.spark.test_bad_input import CASE
-from watersmeet.spark import tasks
-from watersmeet.spark.workers import FRUGAL, save_space
+from watersmeet.spark.run import tasks
+from watersmeet.spark.run.workers import FRUGAL, save_space
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import watersmeet as wm
 from tests.spark import harness
-from watersmeet.spark.dialect import dialect_of
+from watersmeet.spark.sql.dialect import dialect_of
 
 pytestmark = pytest.mark.spark
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from watersmeet.spilling.base import Plan, Spilling
-from watersmeet.state.choice import Choice, Cooling
-from watersmeet.state.chunk import HOT, Chunk
-from watersmeet.state.manifest import Manifest
-from watersmeet.state.units import Group
+from watersmeet.spilling.spilling import Plan, Spilling
+from watersmeet.spilling.units import Group
+from watersmeet.state.chunks.chunk import HOT, Chunk
+from watersmeet.state.manifest.choice import Choice, Cooling
+from watersmeet.state.manifest.manifest import Manifest
 
 NEXT = 1 << 30
 """As far as can be paid."""

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding
 from watersmeet.placement import Hash
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.choice import Choice, Cooling
-from watersmeet.state.chunk import HOT
-from watersmeet.state.manifest import Manifest, StreamState
-from watersmeet.state.store import Store
-from watersmeet.state.units import Group, Ledger, Unit
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding
+from watersmeet.spilling.units import Group, Ledger, Unit
+from watersmeet.state.chunks.chunk import HOT
+from watersmeet.state.manifest.choice import Choice, Cooling
+from watersmeet.state.manifest.manifest import Manifest, StreamState
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 GROUP, LATER = Group(1, 0, 0), Group(1, 0, 10)

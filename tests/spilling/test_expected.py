@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from tests.spilling.test_thesis import MINUTE, decided, part
-from watersmeet.spilling import Controller, Spill
-from watersmeet.spilling.controller import Situation
-from watersmeet.spilling.expected import Expected, by_rows, expected
-from watersmeet.spilling.part import Owing, Part
+from watersmeet.spilling.controller import Controller, Situation
+from watersmeet.spilling.decisions import PATIENCE, Decision, Record
+from watersmeet.spilling.expected_work import Expected, by_rows, expected
+from watersmeet.spilling.options import Spill
+from watersmeet.spilling.parts import Owing, Part
 from watersmeet.spilling.policies import Links
-from watersmeet.spilling.told import PATIENCE, Decision, Record
-from watersmeet.state.units import Group, Tally, Unit
+from watersmeet.spilling.units import Group, Tally, Unit
 
 
 def of(partition: int, rows: int, *, fresh: int = 0, start: int = 0, cold: bool = False, worth: float = 1.0) -> Part:

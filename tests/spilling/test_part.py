@@ -6,14 +6,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Count, Sliding, Window
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.spilling.part import cold, hot, parts
-from watersmeet.state.choice import Choice, Cooling
-from watersmeet.state.store import Store
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Count, Sliding, Window
+from watersmeet.spilling.parts import cold, hot, parts
+from watersmeet.state.manifest.choice import Choice, Cooling
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", tz="UTC")), ("x", pa.int64())])

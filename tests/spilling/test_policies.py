@@ -5,21 +5,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from watersmeet.model.metadata import Pattern, Punctuated
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Window
+from watersmeet.metadata.constraints import Pattern, Punctuated
 from watersmeet.placement import Hash
+from watersmeet.predicate.buckets import bucket
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Window
 from watersmeet.spilling.controller import Controller
 from watersmeet.spilling.options import Spill
-from watersmeet.spilling.part import Part
+from watersmeet.spilling.parts import Part
 from watersmeet.spilling.policies import POLICIES, Links
 from watersmeet.spilling.policies.punctuated import Punctuated as PunctuatedPolicy
 from watersmeet.spilling.policies.synchronized import Synchronized
-from watersmeet.state.buckets import bucket
-from watersmeet.state.store import Store
-from watersmeet.state.units import Group, Tally
+from watersmeet.spilling.units import Group, Tally
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 

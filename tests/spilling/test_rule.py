@@ -12,8 +12,8 @@ import numpy as np
 from hypothesis import given
 
 from tests.budget import search
-from watersmeet.kernel.owed import NEW, Owed, Role, asks, roles
-from watersmeet.state.chunk import HOT
+from watersmeet.spilling.owed import NEW, Owed, Role, asks, roles
+from watersmeet.state.chunks.chunk import HOT
 
 
 class Row(NamedTuple):

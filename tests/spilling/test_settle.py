@@ -9,7 +9,7 @@ from hypothesis import given
 
 from tests.budget import search
 from tests.engine.test_engine import cases, prepared
-from watersmeet.engine.plan import GIVEN
+from watersmeet.batch.plan import GIVEN
 from watersmeet.limits import limited
 from watersmeet.testing.dice import Dice
 

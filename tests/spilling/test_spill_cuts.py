@@ -18,15 +18,17 @@ import pytest
 from tests.budget import one_in
 from tests.runtime.test_cuts import NEVER, Cut, Cuttable, Frail, Moments, Sink
 from tests.spilling.trees import Setting, Shape, TreeRun, brute_force, given, joins, leaves
-from watersmeet.engine.plan import GIVEN
+from watersmeet.batch.plan import GIVEN
 from watersmeet.errors import StateError
 from watersmeet.limits import limited
 from watersmeet.placement import PSP, Central, Hash
 from watersmeet.runtime.protocol import Lulled, Offered, Protocol
-from watersmeet.spilling import Controller, Spill, Spilling
-from watersmeet.state import manifest as manifests
-from watersmeet.state import rounds
-from watersmeet.state.store import Store
+from watersmeet.spilling.controller import Controller
+from watersmeet.spilling.options import Spill
+from watersmeet.spilling.spilling import Spilling
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.manifest import rounds
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.dice import Dice
 

@@ -21,13 +21,14 @@ from tests.spilling.test_state import row, run_of
 from tests.spilling.trees import TreeRun, brute_force, settled, started, states, tree_cases
 from tests.spilling.trees import given as by_path
 from tests.spilling.watch import state_of
-from watersmeet.engine.owing import reaches
-from watersmeet.model.query import Query
-from watersmeet.model.windows import Sliding
 from watersmeet.placement import Central
-from watersmeet.spilling import Controller, Spill
-from watersmeet.spilling.part import KEY_BYTES
-from watersmeet.state.chunk import HOT, Chunk
+from watersmeet.query.query import Query
+from watersmeet.query.windows import Sliding
+from watersmeet.spilling.controller import Controller
+from watersmeet.spilling.options import Spill
+from watersmeet.spilling.owed_tuples import reaches
+from watersmeet.spilling.parts import KEY_BYTES
+from watersmeet.state.chunks.chunk import HOT, Chunk
 from watersmeet.testing.run import Run
 
 SECOND = 1_000_000

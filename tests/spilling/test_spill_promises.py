@@ -21,10 +21,11 @@ from tests.spilling.hand import Hand, in_stream
 from tests.spilling.test_settle import dice_of
 from tests.spilling.watch import state_of
 from watersmeet.limits import limited
-from watersmeet.model.query import OWN_TIME, Nested, Query
 from watersmeet.placement import Central, Hash
-from watersmeet.spilling import Paying, Spilling
-from watersmeet.state.store import Store
+from watersmeet.query.query import OWN_TIME, Nested, Query
+from watersmeet.spilling.paying import Paying
+from watersmeet.spilling.spilling import Spilling
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.dice import Dice, calm
 from watersmeet.testing.run import Run

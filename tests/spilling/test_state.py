@@ -9,11 +9,13 @@ from tests.engine.test_engine import SCHEMA
 from tests.spilling.hand import Hand, at_times
 from tests.spilling.trees import Setting, brute_force, given, settled, started
 from tests.spilling.watch import state_of
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Count, Sliding, Window
 from watersmeet.placement import Central
-from watersmeet.spilling import Controller, Paying, Spill
-from watersmeet.state.store import Store
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Count, Sliding, Window
+from watersmeet.spilling.controller import Controller
+from watersmeet.spilling.options import Spill
+from watersmeet.spilling.paying import Paying
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.dice import Dice
 from watersmeet.testing.run import Run

@@ -16,11 +16,11 @@ from tests.budget import search
 from tests.engine.test_engine import cases, prepared, scattered
 from tests.spilling.test_settle import dice_of
 from tests.spilling.watch import Watch, state_of
-from watersmeet.engine.owing import reaches
-from watersmeet.engine.plan import GIVEN
+from watersmeet.batch.plan import GIVEN
 from watersmeet.limits import limited
-from watersmeet.model.windows import FOREVER, NEVER
 from watersmeet.placement import Central
+from watersmeet.query.windows import FOREVER, NEVER
+from watersmeet.spilling.owed_tuples import reaches
 from watersmeet.testing.dice import Dice, calm
 from watersmeet.testing.run import Run
 

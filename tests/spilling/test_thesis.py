@@ -15,16 +15,16 @@ from tests.spilling.test_spill_marks import assert_young
 from tests.spilling.test_state import row, run_of
 from tests.spilling.trees import Setting, brute_force, given, settled, started
 from tests.spilling.watch import labels, state_of
-from watersmeet.model.windows import Hopping, Sliding, Window
 from watersmeet.placement import Central
-from watersmeet.spilling import Controller, Spill
-from watersmeet.spilling.controller import Situation
-from watersmeet.spilling.expected import Expected, expected
-from watersmeet.spilling.part import Owing, Part
+from watersmeet.query.windows import Hopping, Sliding, Window
+from watersmeet.spilling.controller import Controller, Situation
+from watersmeet.spilling.decisions import Record
+from watersmeet.spilling.expected_work import Expected, expected
+from watersmeet.spilling.options import Spill
+from watersmeet.spilling.parts import Owing, Part
 from watersmeet.spilling.policies import Links
-from watersmeet.spilling.told import Record
-from watersmeet.state.chunk import HOT
-from watersmeet.state.units import Group, Tally, Unit
+from watersmeet.spilling.units import Group, Tally, Unit
+from watersmeet.state.chunks.chunk import HOT
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run
 

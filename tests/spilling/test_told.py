@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from watersmeet.spilling.decisions import BEGUN, GROWTH, PATIENCE, Decision, Record, planned
 from watersmeet.spilling.options import Spill
-from watersmeet.spilling.told import BEGUN, GROWTH, PATIENCE, Decision, Record, planned
-from watersmeet.state.manifest import Manifest
-from watersmeet.state.units import Ledger
+from watersmeet.spilling.units import Ledger
+from watersmeet.state.manifest.manifest import Manifest
 
 EMPTY = Manifest(batch=0, streams=())
 

@@ -16,20 +16,20 @@ from hypothesis import given
 from tests.budget import search
 from tests.engine.extremes import EXTREMES
 from tests.engine.test_engine import strategies_of
-from watersmeet.engine.report import TaskReport
+from watersmeet.batch.report import TaskReport
 from watersmeet.limits import limited
-from watersmeet.model.query import RESULT_TIME, Output, Query, StreamSpec
-from watersmeet.model.windows import Sliding
 from watersmeet.placement import PSP, Hash
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
+from watersmeet.query.query import RESULT_TIME, Output, Query, StreamSpec
+from watersmeet.query.windows import Sliding
 from watersmeet.runtime.protocol import Ran
 from watersmeet.runtime.protocol import Run as RunJobs
 from watersmeet.runtime.tree import Job
-from watersmeet.state.chunk import Chunk
-from watersmeet.state.store import Store
-from watersmeet.state.traces import code_of, codes_of
-from watersmeet.state.units import Group, Tally, group_of
+from watersmeet.spilling.traces import code_of, codes_of
+from watersmeet.spilling.units import Group, Tally, group_of
+from watersmeet.state.chunks.chunk import Chunk
+from watersmeet.state.store.store import Store
 from watersmeet.testing.dice import Dice
 from watersmeet.testing.run import Run
 

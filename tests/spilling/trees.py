@@ -13,15 +13,15 @@ import pyarrow.compute as pc
 from tests.engine.extremes import EXTREMES
 from tests.engine.test_engine import ENGINE_WINDOW, ORDERINGS, strategies_of
 from watersmeet.limits import limited
-from watersmeet.model.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
-from watersmeet.model.windows import FOREVER, NEVER, Closed
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
+from watersmeet.query.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
+from watersmeet.query.windows import FOREVER, NEVER, Closed
 from watersmeet.runtime.protocol import Publish, Published
-from watersmeet.spilling import Spilling
-from watersmeet.state.manifest import Manifest
-from watersmeet.state.store import Store
+from watersmeet.spilling.spilling import Spilling
+from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run, content_key
 

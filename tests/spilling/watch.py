@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import HOT
-from watersmeet.state.manifest import Manifest
+from watersmeet.state.chunks.chunk import HOT
+from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Rows, Run
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.state import budget
-from watersmeet.state.budget import LEAST, MOST, WORK, Memory, Space, container, most_open, space
+from watersmeet.state.store import budget
+from watersmeet.state.store.budget import LEAST, MOST, WORK, Memory, Space, container, most_open, space
 
 MB, GB = 1 << 20, 1 << 30
 

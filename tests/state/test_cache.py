@@ -1,6 +1,6 @@
 """The cache of bounded size: the least recently used leave first."""
 
-from watersmeet.state.cache import Cache
+from watersmeet.state.store.cache import Cache
 
 
 def filled() -> Cache[str, list[int]]:

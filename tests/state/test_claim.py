@@ -8,11 +8,11 @@ import pytest
 
 from tests.state.test_manifest import chain
 from watersmeet.errors import DefinitionError, StateError
-from watersmeet.state import sealed
-from watersmeet.state.claim import DESCRIPTION, claim
-from watersmeet.state.differences import differences
-from watersmeet.state.generations import Fence
-from watersmeet.state.store import Store
+from watersmeet.state.manifest.claim import DESCRIPTION, claim
+from watersmeet.state.manifest.differences import differences
+from watersmeet.state.manifest.generations import Fence
+from watersmeet.state.store import sealed
+from watersmeet.state.store.store import Store
 
 QUERY = {"where": "a.x < b.x", "streams": ["a", "b"]}
 FIXTURES = Path(__file__).parents[1] / "fixtures"

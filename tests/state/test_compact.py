@@ -7,14 +7,14 @@ import pytest
 
 from tests.state.test_manifest import chunk
 from watersmeet.limits import limits
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding
 from watersmeet.placement import PSP, Central, Strategy
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state import manifest as manifests
-from watersmeet.state.compact import merges
-from watersmeet.state.store import Store
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding
+from watersmeet.state.chunks.merging import merges
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 SECOND = 1_000_000

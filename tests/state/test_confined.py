@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import StateError
-from watersmeet.state import confined
-from watersmeet.state.chunk import lies_in
-from watersmeet.state.promised import MarkFile, Promised
-from watersmeet.state.store import Store
+from watersmeet.metadata.constraint_state import MarkFile, Promised
+from watersmeet.state.chunks.chunk import lies_in
+from watersmeet.state.store import confined
+from watersmeet.state.store.store import Store
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from obstore.store import LocalStore
 
 from tests.state.test_store import written
 from watersmeet.limits import limited
-from watersmeet.state import remote
-from watersmeet.state.chunk import Chunk
-from watersmeet.state.store import Store
+from watersmeet.state.chunks.chunk import Chunk
+from watersmeet.state.store import remote
+from watersmeet.state.store.store import Store
 
 STORE = Store("far://hosts")
 

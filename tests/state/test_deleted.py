@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from watersmeet.errors import StateError
-from watersmeet.state import deleted
-from watersmeet.state.chunk import WHOLE, Chunk, Place
-from watersmeet.state.deleted import dead_rows, live_rows, with_dead
-from watersmeet.state.store import Store
+from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
+from watersmeet.state.store import deletion_vectors as deleted
+from watersmeet.state.store.deletion_vectors import dead_rows, live_rows, with_dead
+from watersmeet.state.store.store import Store
 
 
 def chunk(name: str, rows: int) -> Chunk:

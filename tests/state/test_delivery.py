@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from watersmeet.errors import StateError
-from watersmeet.state import manifest as manifests
-from watersmeet.state.delivery import STAGING, Delivery
-from watersmeet.state.manifest import Manifest
-from watersmeet.state.store import Store
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.manifest.delivery import STAGING, Delivery
+from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.store.store import Store
 
 MADE = Delivery("path", ("s3a://b/x", "s3://b/x"), (("results/r-0", "part-0"), (f"{STAGING}/1/k=a/p", "k=a/part-1")))
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.state.test_manifest import START, chain
-from watersmeet.state import durable
-from watersmeet.state import manifest as manifests
-from watersmeet.state.claim import DESCRIPTION, claim
-from watersmeet.state.store import Store
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.manifest.claim import DESCRIPTION, claim
+from watersmeet.state.store import durable
+from watersmeet.state.store.store import Store
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.state.test_manifest import START
-from watersmeet.state import history
-from watersmeet.state import manifest as manifests
-from watersmeet.state.manifest import SNAPSHOT_EVERY
-from watersmeet.state.store import Store
+from watersmeet.state.manifest import history
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.manifest.manifest import SNAPSHOT_EVERY
+from watersmeet.state.store.store import Store
 
 
 def diary(store: Store, batches: int, **fields: Any) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from watersmeet.errors import StateError
-from watersmeet.state import manifest as manifests
-from watersmeet.state.chunk import WHOLE, Chunk, Place
-from watersmeet.state.manifest import SNAPSHOT_EVERY, Manifest, StreamState
-from watersmeet.state.store import Store
-from watersmeet.state.zones import Zone
+from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
+from watersmeet.state.chunks.zones import Zone
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.manifest.manifest import SNAPSHOT_EVERY, Manifest, StreamState
+from watersmeet.state.store.store import Store
 
 START = Manifest(-1, (StreamState(), StreamState()))
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.limits import limited
-from watersmeet.state import spans
-from watersmeet.state.chunk import Place
-from watersmeet.state.ipc import encode, read_batch
-from watersmeet.state.marks import ALWAYS, Marks, Shape, from_rows, merged
+from watersmeet.metadata import spans
+from watersmeet.metadata.marks import ALWAYS, Marks, Shape, from_rows, merged
+from watersmeet.state.chunks.chunk import Place
+from watersmeet.state.store.ipc import encode, read_batch
 
 pytestmark = pytest.mark.long
 

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 
 from tests.state.test_store import mapped, written
-from watersmeet.kernel.duck import Duck
 from watersmeet.limits import limited
 from watersmeet.predicate.model import Column, Dialect
-from watersmeet.state import opened as opened_module
-from watersmeet.state import store as stores
-from watersmeet.state.chunk import Chunk
-from watersmeet.state.opened import Opened
-from watersmeet.state.store import PAGE, Store
-from watersmeet.state.write import Writer
+from watersmeet.probe.evaluators.duck import Duck
+from watersmeet.state.chunks.chunk import Chunk
+from watersmeet.state.store import open_chunks as opened_module
+from watersmeet.state.store import store as stores
+from watersmeet.state.store.chunk_writer import Writer
+from watersmeet.state.store.open_chunks import Opened
+from watersmeet.state.store.store import PAGE, Store
 
 X = Column(0, 1)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.state import places
-from watersmeet.state.places import store_of
+from watersmeet.state.store import places
+from watersmeet.state.store.places import store_of
 
 
 @pytest.mark.parametrize(

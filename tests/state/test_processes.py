@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from watersmeet.state import processes
-from watersmeet.state.processes import is_running, this_process
+from watersmeet.state.store import processes
+from watersmeet.state.store.processes import is_running, this_process
 
 CHILD = """
 import json, sys

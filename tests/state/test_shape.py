@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 import pytest
 
 from watersmeet.errors import StateError
-from watersmeet.state.sealed import consistent, digest, seal, unseal
-from watersmeet.state.shape import Misfit, Rule, check, check_fields
+from watersmeet.state.store.sealed import consistent, digest, seal, unseal
+from watersmeet.state.store.shape import Misfit, Rule, check, check_fields
 
 
 class Pair(NamedTuple):

@@ -5,7 +5,7 @@ import pytest
 
 from watersmeet.limits import limited
 from watersmeet.predicate.model import Column
-from watersmeet.state.sorted_index import sorted_column, with_orders, without_orders
+from watersmeet.state.chunks.sorted_index import sorted_column, with_orders, without_orders
 
 X = Column(0, 1)
 

@@ -16,16 +16,16 @@ from obstore.store import LocalStore
 from tests.engine.test_engine import SCHEMA
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.limits import limited
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column
-from watersmeet.state import remote
-from watersmeet.state import store as stores
-from watersmeet.state.chunk import Chunk
-from watersmeet.state.opened import Opened
-from watersmeet.state.store import Store
-from watersmeet.state.write import Writer
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding
+from watersmeet.state.chunks.chunk import Chunk
+from watersmeet.state.store import remote
+from watersmeet.state.store import store as stores
+from watersmeet.state.store.chunk_writer import Writer
+from watersmeet.state.store.open_chunks import Opened
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 
@@ -183,7 +183,7 @@ def test_open_chunks_are_bounded_by_bytes_sort_orders_included(tmp_path: Path, m
             rows.order(Column(0, 1))
         assert rows.nbytes > size
         assert 2 <= len(opened) < 10
-    monkeypatch.setattr("watersmeet.state.ipc.digest", None)
+    monkeypatch.setattr("watersmeet.state.store.ipc.digest", None)
     assert store.open(chunks[0], pa.int64()).ts.tolist() == [1, 3, 5]  # what was right once is not read again
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.state.test_store import mapped
-from watersmeet.state import tables
-from watersmeet.state.marks import Shape, from_rows
-from watersmeet.state.store import Store
+from watersmeet.metadata import mark_files as tables
+from watersmeet.metadata.marks import Shape, from_rows
+from watersmeet.state.store.store import Store
 
 
 def test_tables_whose_files_are_gone_do_not_stay_mapped(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from watersmeet import testing
 from watersmeet.placement import Hash, Layout, Placement, Strategy
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import Bucket
-from watersmeet.state.view import StateView
+from watersmeet.state.chunks.chunk import Bucket
+from watersmeet.state.manifest.view import StateView
 from watersmeet.testing import check_strategy, compare, source
 
 

@@ -8,18 +8,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.why.test_why_joins import DUCK
-from watersmeet.model.query import Output, Query, StreamSpec
-from watersmeet.model.windows import Sliding
+from watersmeet.observe.why import ask
+from watersmeet.observe.why.answer import Answer
+from watersmeet.observe.why.asked import asked
+from watersmeet.observe.why.kept import Kept
+from watersmeet.observe.why.outputs import Outputs
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.store import Store
+from watersmeet.query.query import Output, Query, StreamSpec
+from watersmeet.query.windows import Sliding
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
-from watersmeet.why import ask
-from watersmeet.why.answer import Answer
-from watersmeet.why.asked import asked
-from watersmeet.why.kept import Kept
-from watersmeet.why.outputs import Outputs
 
 SCHEMA = pa.schema(
     [("ts", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("tags", pa.list_(pa.string())), ("note", pa.string())]

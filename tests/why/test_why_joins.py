@@ -13,15 +13,15 @@ from hypothesis import given
 
 from tests.budget import search
 from tests.engine.test_engine import SCHEMA, cases, prepared, run_case
-from watersmeet.kernel.duck import Duck
+from watersmeet.observe.why.answer import Answer, Check, Combination
+from watersmeet.observe.why.ask import Query, answered
+from watersmeet.observe.why.asked import asked
+from watersmeet.observe.why.kept import Kept
+from watersmeet.observe.why.outputs import Outputs
 from watersmeet.predicate.model import Dialect
+from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run
-from watersmeet.why.answer import Answer, Check, Combination
-from watersmeet.why.ask import Query, answered
-from watersmeet.why.asked import asked
-from watersmeet.why.kept import Kept
-from watersmeet.why.outputs import Outputs
 
 DUCK = Duck(Dialect())
 Row = Mapping[str, Any]

@@ -8,11 +8,11 @@ import pytest
 
 from tests.spilling.hand import Hand, in_stream
 from tests.why.test_why_partners import MINUTE, put_results, query_of, told, why
-from watersmeet.model.query import Query
-from watersmeet.model.windows import BEFORE_ALL, Window
 from watersmeet.placement import Central
-from watersmeet.state.chunk import HOT
-from watersmeet.state.store import Store
+from watersmeet.query.query import Query
+from watersmeet.query.windows import BEFORE_ALL, Window
+from watersmeet.state.chunks.chunk import HOT
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
 PAIR: dict[str, Any] = {"orders": {"id": 1}, "payments": {"id": 11}}

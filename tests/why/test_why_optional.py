@@ -20,17 +20,17 @@ from tests.engine import test_asof
 from tests.engine.test_asof import query_of
 from tests.engine.test_optional import cases, conditions_of, steady
 from tests.why.test_why_joins import DUCK, put_out
-from watersmeet.engine.plan import GIVEN
+from watersmeet.batch.plan import GIVEN
 from watersmeet.limits import limited
+from watersmeet.observe.why.answer import Answer, Combination
+from watersmeet.observe.why.ask import Query, answered
+from watersmeet.observe.why.asked import asked
+from watersmeet.observe.why.kept import Kept
+from watersmeet.observe.why.outputs import Outputs, Sink
 from watersmeet.predicate.model import Column
-from watersmeet.state.store import Store
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run, content_key
-from watersmeet.why.answer import Answer, Combination
-from watersmeet.why.ask import Query, answered
-from watersmeet.why.asked import asked
-from watersmeet.why.kept import Kept
-from watersmeet.why.outputs import Outputs, Sink
 
 Ids = Mapping[str, int]
 

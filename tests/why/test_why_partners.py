@@ -10,20 +10,20 @@ import pytest
 
 from tests.engine.test_engine import SCHEMA, near
 from tests.why.test_why_joins import DUCK, put_out
-from watersmeet.model.query import How, Query, StreamSpec
-from watersmeet.model.windows import Hopping, Sliding, Window
+from watersmeet.observe.why import ask
+from watersmeet.observe.why.answer import Answer
+from watersmeet.observe.why.asked import asked
+from watersmeet.observe.why.kept import Kept
+from watersmeet.observe.why.outputs import Outputs, Sink
 from watersmeet.placement import Central, Layout
 from watersmeet.placement.central import CentralPlacement
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.store import Store
-from watersmeet.state.view import StateView
+from watersmeet.query.query import How, Query, StreamSpec
+from watersmeet.query.windows import Hopping, Sliding, Window
+from watersmeet.state.manifest.view import StateView
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
-from watersmeet.why import ask
-from watersmeet.why.answer import Answer
-from watersmeet.why.asked import asked
-from watersmeet.why.kept import Kept
-from watersmeet.why.outputs import Outputs, Sink
 
 MINUTE = 60_000_000
 Row = tuple[str, int, int, str]

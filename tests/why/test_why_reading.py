@@ -13,22 +13,22 @@ import pytest
 
 from watersmeet import cli
 from watersmeet.errors import DefinitionError, StateError
-from watersmeet.kernel.duck import Duck
-from watersmeet.model.metadata import Key, Ordered
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Count, Hopping, Sliding
+from watersmeet.metadata.constraints import Key, Ordered
+from watersmeet.observe.why import kept
+from watersmeet.observe.why.asked import asked, chosen
+from watersmeet.observe.why.outputs import Outputs, Sink, shown_by
+from watersmeet.observe.why.stored import why
+from watersmeet.observe.why.written import Written, write, written
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect, Hidden
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.claim import claim
-from watersmeet.state.manifest import Manifest
-from watersmeet.state.store import Store
+from watersmeet.probe.evaluators.duck import Duck
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Count, Hopping, Sliding
+from watersmeet.state.manifest.claim import claim
+from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
-from watersmeet.why import kept
-from watersmeet.why.asked import asked, chosen
-from watersmeet.why.outputs import Outputs, Sink, shown_by
-from watersmeet.why.stored import why
-from watersmeet.why.written import Written, write, written
 
 TEXTS = (pa.string(), pa.string())
 SCHEMA = pa.schema(
@@ -221,7 +221,7 @@ def test_a_checkpoint_without_a_batch(tmp_path: Path) -> None:
 )
 def test_columns_on_the_command_line(monkeypatch: pytest.MonkeyPatch, words: list[str], wanted: dict[str, str]) -> None:
     given: list[Any] = []
-    monkeypatch.setattr("watersmeet.why.stored.why", lambda *all: given.append(all))
+    monkeypatch.setattr("watersmeet.observe.why.stored.why", lambda *all: given.append(all))
     assert cli.main(["why", "checkpoint", *words]) == 0
     assert given[0][:2] == ("checkpoint", {"a": wanted})
 

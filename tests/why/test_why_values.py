@@ -7,20 +7,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.kernel.duck import Duck
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.model.windows import Sliding
+from watersmeet.observe.why.answer import Check
+from watersmeet.observe.why.ask import Query as Asking
+from watersmeet.observe.why.ask import answered
+from watersmeet.observe.why.asked import asked
+from watersmeet.observe.why.kept import Kept
 from watersmeet.placement import PSP
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
-from watersmeet.state.store import Store
+from watersmeet.probe.evaluators.duck import Duck
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.query.windows import Sliding
+from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
-from watersmeet.why.answer import Check
-from watersmeet.why.ask import Query as Asking
-from watersmeet.why.ask import answered
-from watersmeet.why.asked import asked
-from watersmeet.why.kept import Kept
 
 DUCK = Duck(Dialect())
 SCHEMA = pa.schema(

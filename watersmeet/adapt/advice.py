@@ -11,7 +11,7 @@ from watersmeet.adapt.forecast import FURTHEST, Forecast, Sample, Settings
 from watersmeet.adapt.pricing import waiting
 from watersmeet.adapt.report import figure, report
 from watersmeet.errors import DefinitionError
-from watersmeet.show import short
+from watersmeet.formatting import short
 
 FACTORS = (1, 2, 5, 10)
 """The multiples of the rate that advice is given for."""

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, Self
 
 from watersmeet.adapt.controller import OVERDUE, PATIENCE, Controller, Option, Record, changed
 from watersmeet.adapt.pricing import NAMES, Pricing, fitting, waiting
+from watersmeet.arguments.durations import microseconds
+from watersmeet.arguments.literals import take_plain
 from watersmeet.cost import model as cost
 from watersmeet.cost import parameters
 from watersmeet.cost.equations import Goal, check_goal
 from watersmeet.errors import DefinitionError
-from watersmeet.model.arguments import take_plain
-from watersmeet.model.duration import microseconds
 from watersmeet.placement import Layout, Notes, Placement, Strategy
 from watersmeet.placement.options import (
     Relocation,
@@ -31,8 +31,8 @@ from watersmeet.placement.options import (
 )
 from watersmeet.placement.priced import Measure, Terms
 from watersmeet.placement.strategies import STRATEGIES
-from watersmeet.state.kept import Kept
-from watersmeet.state.view import StateView
+from watersmeet.state.manifest.notes import Kept
+from watersmeet.state.manifest.view import StateView
 
 
 class Choice(NamedTuple):

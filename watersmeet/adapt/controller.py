@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from watersmeet.cost.model import Cost
 from watersmeet.errors import DefinitionError
-from watersmeet.state.view import MARGIN
+from watersmeet.state.manifest.view import MARGIN
 
 PATIENCE = 3
 """For how many batches on end it must be."""

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from watersmeet.adapt.report import duration
-from watersmeet.model.duration import roughly, rounded_up, spelled
-from watersmeet.model.query import Query, StreamSpec
-from watersmeet.retention.outlook import Outlook
+from watersmeet.arguments.durations import roughly, rounded_up, spelled
+from watersmeet.metadata.outlook import Outlook
+from watersmeet.query.query import Query, StreamSpec
 
 DOMINANT = 0.5
 """From which part of the time on a predicate is said to dominate."""

@@ -13,16 +13,16 @@ from typing import Any
 from watersmeet.adapt.auto import Auto
 from watersmeet.adapt.controller import Option
 from watersmeet.adapt.pricing import NAMES, Pricing, fitting, least_nodes
+from watersmeet.arguments.durations import spelled
+from watersmeet.arguments.literals import plain, take_plain
 from watersmeet.cost import equations, parameters
 from watersmeet.cost import model as cost
 from watersmeet.cost.load import ROW_SECONDS
 from watersmeet.cost.pace import Pace
 from watersmeet.errors import DefinitionError
-from watersmeet.model.arguments import plain, take_plain
-from watersmeet.model.duration import spelled
 from watersmeet.placement.options import check_above_zero, check_nodes
 from watersmeet.placement.strategies import STRATEGIES
-from watersmeet.state.view import Machine, StateView
+from watersmeet.state.manifest.view import Machine, StateView
 
 LEAST, MOST, STEP = 1e-6, 1e9, 1.001
 """Between which multiples of the rate the most that a join can hold is looked for, and how closely."""

@@ -9,7 +9,7 @@ from watersmeet.adapt.pricing import Pricing
 from watersmeet.cost import parameters
 from watersmeet.placement import PSP, Central, Strategy
 from watersmeet.placement.strategies import STRATEGIES
-from watersmeet.state.view import Machine, StateView
+from watersmeet.state.manifest.view import Machine, StateView
 
 MOST_NODES = 64
 """As far as it looks for a number of nodes that would do."""

@@ -10,7 +10,7 @@ from watersmeet.cost import parameters
 from watersmeet.cost.equations import Goal, longest_ring
 from watersmeet.placement.priced import Basis, Measure, Options
 from watersmeet.placement.strategies import STRATEGIES
-from watersmeet.state.view import MARGIN, StateView
+from watersmeet.state.manifest.view import MARGIN, StateView
 
 EVERY_NODES, EVERY_IN_TIME, GROWTH = 8, 256, 1.5
 """Numbers of nodes are all tried up to the first, or to the second where the fewest that are in time are wanted.

@@ -6,7 +6,7 @@ resource counts as the node's share of what all nodes used, so that the weights 
 
 from collections.abc import Sequence
 
-from watersmeet.state.view import Usage
+from watersmeet.state.manifest.view import Usage
 
 ROW_SECONDS = 2e-6
 """To send a row and receive it, as a shuffle on one host takes; it only steers."""

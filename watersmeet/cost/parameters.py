@@ -12,7 +12,7 @@ import numpy as np
 from watersmeet.cost.load import ROW_SECONDS
 from watersmeet.cost.pace import Pace
 from watersmeet.errors import DefinitionError
-from watersmeet.state.view import StateView, StreamView
+from watersmeet.state.manifest.view import StateView, StreamView
 
 PAIR_SECONDS, PAIRS = 1e-6, 1_000
 """T_j before anything is known, and how many measured pairs weigh as much as it.

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.engine.task import Worker
+from watersmeet.batch.node import Worker
 from watersmeet.errors import WatersmeetError
-from watersmeet.kernel.partials import Partials
+from watersmeet.probe.partials import Partials
 
 Blocks = Iterable[pa.RecordBatch]
 RESULTS = -1

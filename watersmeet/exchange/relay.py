@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.engine.intake import IntakeReport
-from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.report import TaskReport
-from watersmeet.engine.task import Clock, JoinTask, Worker
+from watersmeet.batch.intake import IntakeReport
+from watersmeet.batch.node import Clock, JoinTask, Worker
+from watersmeet.batch.plan import BatchPlan
+from watersmeet.batch.report import TaskReport
 from watersmeet.exchange.message import RESULTS
 from watersmeet.exchange.wire import Wire
-from watersmeet.kernel.partials import Partials, regroup
-from watersmeet.kernel.steps import Step
+from watersmeet.probe.hop_steps import Step
+from watersmeet.probe.partials import Partials, regroup
 
 
 @dataclass(slots=True)

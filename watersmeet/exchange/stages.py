@@ -6,8 +6,8 @@ from typing import Self, TypeVar
 
 import pyarrow as pa
 
-from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.report import TaskReport
+from watersmeet.batch.plan import BatchPlan
+from watersmeet.batch.report import TaskReport
 from watersmeet.errors import StateError
 from watersmeet.exchange import tasks
 from watersmeet.exchange.message import REPORT, Task, received

@@ -7,23 +7,22 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.engine.fuse import ResultWriter, output, pending
-from watersmeet.engine.intake import Intake, IntakeReport
-from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.report import TaskReport
-from watersmeet.engine.tallies import count_of
-from watersmeet.engine.task import Clock, JoinTask
+from watersmeet.batch.fuse import ResultWriter, output, pending
+from watersmeet.batch.intake import Intake, IntakeReport
+from watersmeet.batch.node import Clock, JoinTask
+from watersmeet.batch.plan import BatchPlan
+from watersmeet.batch.report import TaskReport
 from watersmeet.errors import WatersmeetError
 from watersmeet.exchange.message import RESULTS, Attempt, Blocks, Failure, Task, guarded, messages, received
 from watersmeet.exchange.relay import Relay
 from watersmeet.exchange.wire import Wire
-from watersmeet.kernel.partials import Partials
 from watersmeet.limits import adopt
-from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
-from watersmeet.state.rows import HASH, TIME, TRACE
-from watersmeet.state.store import Store
-from watersmeet.state.traces import TRACE_TYPE
+from watersmeet.probe.partials import Partials
+from watersmeet.query.query import TRACE_TYPE, Query
+from watersmeet.spilling.tallies import count_of
+from watersmeet.state.chunks.rows import HASH, TIME, TRACE
+from watersmeet.state.store.store import Store
 
 STREAM, CONTENT, TRACED = "_stream", "_hash", "_trace"
 """The columns of input rows beside the streams' own: which stream's they are, a hash of their content, and if an

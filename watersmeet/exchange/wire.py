@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.kernel.partials import Gather, Partials
-from watersmeet.kernel.table import is_bulky
 from watersmeet.limits import limits
-from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
+from watersmeet.probe.chunk_table import is_bulky
+from watersmeet.probe.partials import Gather, Partials
+from watersmeet.query.query import Query
 
 Ints = NDArray[np.int64]
 WIDTH = 128

@@ -1,7 +1,7 @@
 """In which order the streams are probed."""
 
+from watersmeet.arguments.literals import meant
 from watersmeet.errors import DefinitionError
-from watersmeet.model.arguments import meant
 from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.given import FixedOrder, Given, given_order
 from watersmeet.ordering.histogram import Histogram

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.kernel.steps import Hop
-from watersmeet.kernel.work import HopWork
-from watersmeet.model.query import Query
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import Chunk
+from watersmeet.probe.hop_steps import Hop
+from watersmeet.probe.work import HopWork
+from watersmeet.query.query import Query
+from watersmeet.state.chunks.chunk import Chunk
 
 
 class JoinOrder(ABC):

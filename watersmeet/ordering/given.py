@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from watersmeet.model.query import Query
 from watersmeet.ordering.base import JoinOrder, Ordering
-from watersmeet.state.chunk import Chunk
+from watersmeet.query.query import Query
+from watersmeet.state.chunks.chunk import Chunk
 
 
 @dataclass(frozen=True, slots=True)

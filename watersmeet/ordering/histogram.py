@@ -21,15 +21,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.kernel.histogram import EquiWidth, Floats, as_values, evaluated, merged
-from watersmeet.kernel.steps import Hop
-from watersmeet.model.query import Query
 from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.selectivity import usual_share
 from watersmeet.predicate.model import Bound, Column, Conjunct
-from watersmeet.state.chunk import Chunk
-from watersmeet.state.numbers import numbers
-from watersmeet.state.zones import Zone
+from watersmeet.predicate.numbers import numbers
+from watersmeet.probe.histogram import EquiWidth, Floats, as_values, evaluated, merged
+from watersmeet.probe.hop_steps import Hop
+from watersmeet.query.query import Query
+from watersmeet.state.chunks.chunk import Chunk
+from watersmeet.state.chunks.zones import Zone
 
 ATTRIBUTES = 2
 """Columns of a stream that tell its tuples' courses, at most; each is cut as its histogram is."""

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from watersmeet.kernel.steps import Hop
-from watersmeet.kernel.work import HopWork
-from watersmeet.model.query import Query
 from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.given import FixedOrder, tied
 from watersmeet.predicate.model import Conjunct
-from watersmeet.state.chunk import Chunk
+from watersmeet.probe.hop_steps import Hop
+from watersmeet.probe.work import HopWork
+from watersmeet.query.query import Query
+from watersmeet.state.chunks.chunk import Chunk
 
 DECAY = 0.8
 """How much of what is known still counts after one more batch."""

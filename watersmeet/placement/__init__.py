@@ -9,8 +9,8 @@ from watersmeet.placement.central import Central
 from watersmeet.placement.ctr import CTR
 from watersmeet.placement.dsj import DSJ
 from watersmeet.placement.hash import Hash
-from watersmeet.placement.notes import Notes
 from watersmeet.placement.psp import PSP
+from watersmeet.placement.strategy_notes import Notes
 
 __all__ = [
     "ATR",

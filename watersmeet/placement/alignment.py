@@ -14,12 +14,12 @@ import numpy as np
 
 from watersmeet.cost.diffusion import atr_overhead
 from watersmeet.placement.base import Layout, Placement
-from watersmeet.placement.notes import Notes
-from watersmeet.placement.search import Search
+from watersmeet.placement.segment_search import Search
 from watersmeet.placement.segments import LOWEST, Era, Leftover, Run
-from watersmeet.state.chunk import Bucket, Chunk
-from watersmeet.state.kept import Kept
-from watersmeet.state.view import ANYWHERE, Ints, StateView
+from watersmeet.placement.strategy_notes import Notes
+from watersmeet.state.chunks.chunk import Bucket, Chunk
+from watersmeet.state.manifest.notes import Kept
+from watersmeet.state.manifest.view import ANYWHERE, Ints, StateView
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from watersmeet.arguments.durations import microseconds, spelled
+from watersmeet.arguments.literals import take_plain
 from watersmeet.cost.load import loads
 from watersmeet.cost.model import atr, best_master
 from watersmeet.errors import DefinitionError
-from watersmeet.model.arguments import take_plain
-from watersmeet.model.duration import microseconds, spelled
 from watersmeet.placement.alignment import (
     Aim,
     AtrLayout,
@@ -37,9 +37,9 @@ from watersmeet.placement.alignment import (
 from watersmeet.placement.options import check_load, check_nodes, check_switch, segment_length
 from watersmeet.placement.owners import moves
 from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
-from watersmeet.placement.search import STEPS, Search
+from watersmeet.placement.segment_search import STEPS, Search
 from watersmeet.placement.segments import ENDLESS, LOWEST, Era, Run
-from watersmeet.state.view import ANYWHERE, LONGEST_SLICE, MARGIN, StateView
+from watersmeet.state.manifest.view import ANYWHERE, LONGEST_SLICE, MARGIN, StateView
 
 TRIED = (0.5, 1, 2, 4)
 """Segment lengths that are priced, in longest windows."""

@@ -15,9 +15,9 @@ import numpy as np
 
 from watersmeet.placement.owners import Moves, owned
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import Bucket, Chunk
-from watersmeet.state.kept import Kept
-from watersmeet.state.view import ANYWHERE, Ints, StateView
+from watersmeet.state.chunks.chunk import Bucket, Chunk
+from watersmeet.state.manifest.notes import Kept
+from watersmeet.state.manifest.view import ANYWHERE, Ints, StateView
 
 
 class Placement(ABC):

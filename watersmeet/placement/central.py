@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from watersmeet.arguments.literals import is_whole, take_plain
 from watersmeet.cost.model import central
 from watersmeet.errors import DefinitionError
-from watersmeet.model.arguments import is_whole, take_plain
 from watersmeet.placement.base import Layout, Placement
 from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
-from watersmeet.state.chunk import Bucket
-from watersmeet.state.view import StateView
+from watersmeet.state.chunks.chunk import Bucket
+from watersmeet.state.manifest.view import StateView
 
 
 @dataclass(frozen=True, slots=True)

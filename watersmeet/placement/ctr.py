@@ -21,12 +21,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from watersmeet.arguments.literals import is_whole, take_plain
 from watersmeet.cost.load import loads
 from watersmeet.cost.model import ctr
 from watersmeet.errors import DefinitionError
-from watersmeet.model.arguments import is_whole, take_plain
 from watersmeet.placement.base import Layout, Placement
-from watersmeet.placement.notes import Notes
 from watersmeet.placement.options import check_load, check_nodes, segment_length
 from watersmeet.placement.owners import Owners
 from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
@@ -34,9 +33,10 @@ from watersmeet.placement.routes import Route, routes
 from watersmeet.placement.routing_table import Entries, Table, on_nodes, owners_at, stretch
 from watersmeet.placement.segments import LOWEST
 from watersmeet.placement.set_cover import Held, Load
-from watersmeet.state.chunk import Bucket
-from watersmeet.state.kept import Kept
-from watersmeet.state.view import LONGEST_SLICE, Ints, StateView, StreamView
+from watersmeet.placement.strategy_notes import Notes
+from watersmeet.state.chunks.chunk import Bucket
+from watersmeet.state.manifest.notes import Kept
+from watersmeet.state.manifest.view import LONGEST_SLICE, Ints, StateView, StreamView
 
 SEGMENTS, MOST_SEGMENTS = 8, 64
 """Segments per window, where their length isn't given, and the most there are: more would slow the covers down."""

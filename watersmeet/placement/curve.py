@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from watersmeet.state.view import StateView
+from watersmeet.state.manifest.view import StateView
 
 Floats = NDArray[np.float64]
 

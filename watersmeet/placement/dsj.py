@@ -14,19 +14,19 @@ from functools import cached_property
 from math import ceil
 from typing import Any, Self
 
+from watersmeet.arguments.literals import is_whole, take_plain
 from watersmeet.cost.load import ROW_SECONDS, loads
 from watersmeet.cost.model import dsj
 from watersmeet.cost.slices import buffer_bound, slices_needed
 from watersmeet.errors import DefinitionError
-from watersmeet.model.arguments import is_whole, take_plain
 from watersmeet.placement.base import Layout, Placement
-from watersmeet.placement.notes import Notes
 from watersmeet.placement.options import check_above_zero, check_load, check_nodes
 from watersmeet.placement.owners import moves
 from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
-from watersmeet.state.chunk import Bucket
-from watersmeet.state.kept import Kept
-from watersmeet.state.view import LONGEST_SLICE, StateView
+from watersmeet.placement.strategy_notes import Notes
+from watersmeet.state.chunks.chunk import Bucket
+from watersmeet.state.manifest.notes import Kept
+from watersmeet.state.manifest.view import LONGEST_SLICE, StateView
 
 NODE_MEMORY = 4 << 30
 """Bytes of state that a node is to hold at most (M in equation 7)."""

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from watersmeet.arguments.literals import take_plain
 from watersmeet.cost.model import hashed
-from watersmeet.model.arguments import take_plain
 from watersmeet.placement.base import Layout, Placement
 from watersmeet.placement.options import check_nodes
 from watersmeet.placement.owners import Owners, moves
 from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunk import WHOLE, Bucket, Chunk
-from watersmeet.state.view import StateView
+from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk
+from watersmeet.state.manifest.view import StateView
 
 Attribute = tuple[Column, ...]
 """Columns that must all be equal, at most one of each stream."""

@@ -4,9 +4,9 @@ from datetime import timedelta
 from math import inf
 from typing import Any, Literal, get_args
 
+from watersmeet.arguments.durations import microseconds
+from watersmeet.arguments.literals import is_number, is_whole
 from watersmeet.errors import DefinitionError
-from watersmeet.model.arguments import is_number, is_whole
-from watersmeet.model.duration import microseconds
 
 Relocation = Literal["auto", "passive", "aggressive"]
 """What happens to the state when a ring changes."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from watersmeet.state.chunk import Chunk
+from watersmeet.state.chunks.chunk import Chunk
 
 Owners = tuple[int, ...]
 Moves = Mapping[str, Owners]

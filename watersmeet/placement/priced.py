@@ -9,7 +9,7 @@ from watersmeet.cost.model import EQUAL, Cost, Weights
 from watersmeet.cost.parameters import Parameters
 from watersmeet.placement.base import Strategy
 from watersmeet.placement.options import Relocation
-from watersmeet.state.view import StateView
+from watersmeet.state.manifest.view import StateView
 
 Options = Mapping[str, Any]
 """What a strategy is given beside its nodes, as JSON can hold it."""

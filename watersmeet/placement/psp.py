@@ -15,13 +15,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from watersmeet.arguments.literals import is_number, is_whole, take_plain
 from watersmeet.cost import equations, model, parameters
 from watersmeet.errors import DefinitionError
-from watersmeet.model.arguments import is_number, is_whole, take_plain
+from watersmeet.formatting import counted
 from watersmeet.placement.curve import Curve, Floats, curve, eased
 from watersmeet.placement.options import Relocation, check_nodes, check_relocation, check_switch
 from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
-from watersmeet.placement.ring import (
+from watersmeet.placement.slices_by_age import (
     Borders,
     Flags,
     Moved,
@@ -34,8 +35,7 @@ from watersmeet.placement.ring import (
     resized,
     staying,
 )
-from watersmeet.show import counted
-from watersmeet.state.view import LONGEST_SLICE, MARGIN, Ints, StateView, StreamView
+from watersmeet.state.manifest.view import LONGEST_SLICE, MARGIN, Ints, StateView, StreamView
 
 SLICES_PER_NODE = 4
 """Slices of time per node and window: the grain at which state moves along the ring."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from watersmeet.cost.diffusion import ctr_overhead
 from watersmeet.placement.owners import Owners
 from watersmeet.placement.set_cover import Held, Load
-from watersmeet.state.view import StateView
+from watersmeet.state.manifest.view import StateView
 
 ALL_ORDERS, BEAM = 24, 4
 """Routes that are followed at each hop: with up to five streams that is every order, with more the best beginnings."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from watersmeet.state.view import ANYWHERE, Ints
+from watersmeet.state.manifest.view import ANYWHERE, Ints
 
 LOWEST, ENDLESS = -(1 << 61), 1 << 62
 """Earlier than any time, and longer than all time."""

@@ -11,7 +11,7 @@ from itertools import chain
 from operator import attrgetter
 
 from watersmeet.placement.owners import Owners, remapped
-from watersmeet.state.view import StateView
+from watersmeet.state.manifest.view import StateView
 
 IDLE = 0.1
 """What a node costs in a cover at the least, relative to the average load: another hop's copy is never free."""

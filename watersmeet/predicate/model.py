@@ -52,7 +52,7 @@ class PythonPredicate:
     def __call__(self, *args: Any) -> Any:
         """Call the user's function as it is, for tests of one's own; given columns of PySpark's, return one."""
         if any(type(arg).__module__.startswith("pyspark.sql") for arg in args):
-            return import_module("watersmeet.spark.written").called(self.name, args)
+            return import_module("watersmeet.spark.sql.written").called(self.name, args)
         return self.function(*args)
 
 

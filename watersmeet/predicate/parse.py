@@ -6,7 +6,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.predicate.bounds import bounds_of
-from watersmeet.predicate.compared import comparing
+from watersmeet.predicate.compared_terms import comparing
 from watersmeet.predicate.conditions import flat
 from watersmeet.predicate.constants import fixed_by
 from watersmeet.predicate.expr import Refusal

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any, get_args, overload
 
 from watersmeet.errors import DefinitionError
+from watersmeet.formatting import with_article
 from watersmeet.predicate.model import Form, PythonPredicate
-from watersmeet.show import with_article
 
 Predicates = Sequence[PythonPredicate | Callable[..., Any]] | Mapping[str, PythonPredicate | Callable[..., Any]]
 """What `predicates=` takes."""

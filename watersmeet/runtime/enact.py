@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 
-from watersmeet.engine.fuse import RESULTS
+from watersmeet.batch.fuse import RESULTS
 from watersmeet.errors import StateError
+from watersmeet.metadata.constraint_state import MARKS
 from watersmeet.runtime.protocol import (
     Action,
     Commit,
@@ -27,11 +28,10 @@ from watersmeet.runtime.protocol import (
     Warn,
     Withdraw,
 )
-from watersmeet.state import generations, history, rounds
-from watersmeet.state import manifest as manifests
-from watersmeet.state.chunk import CHUNKS
-from watersmeet.state.promised import MARKS
-from watersmeet.state.store import Store
+from watersmeet.state.chunks.chunk import CHUNKS
+from watersmeet.state.manifest import generations, history, rounds
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.store.store import Store
 
 FOLDERS = (CHUNKS, MARKS, RESULTS, "sides", manifests.FOLDER, history.FOLDER, rounds.FOLDER, generations.FENCES)
 """The folders of a store that a run may leave files in which nobody needs."""

@@ -14,26 +14,26 @@ Files for output folders are made ready before the manifest, which names them, a
 crash finds either no manifest of its batch, and does everything again (chunk names are new, no file has appeared), or
 the manifest: then it delivers what is left of the files that it names, and returns.
 
-Each start fences off the runs before it, which may only be suspended: see `watersmeet.state.generations`.
+Each start fences off the runs before it, which may only be suspended: see `watersmeet.state.manifest.generations`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from watersmeet.engine.lateness import LATE_SHARE, late_rows
-from watersmeet.engine.plan import BatchPlan
-from watersmeet.engine.warnings import Notice, news
+from watersmeet.batch.plan import BatchPlan
 from watersmeet.errors import AFRESH, StateError
-from watersmeet.runtime.timing import late_or_not, latency, timed
+from watersmeet.observe.lateness import LATE_SHARE, late_rows
+from watersmeet.observe.timing import late_or_not, latency, timed
+from watersmeet.observe.warnings import Notice, news
 from watersmeet.runtime.tree import Job, JoinTree
-from watersmeet.spilling import Spilling
-from watersmeet.state import history, rounds
-from watersmeet.state.choice import Choice
-from watersmeet.state.delivery import Delivery
-from watersmeet.state.generations import Fence
-from watersmeet.state.manifest import Manifest
-from watersmeet.state.rounds import Round
+from watersmeet.spilling.spilling import Spilling
+from watersmeet.state.manifest import history, rounds
+from watersmeet.state.manifest.choice import Choice
+from watersmeet.state.manifest.delivery import Delivery
+from watersmeet.state.manifest.generations import Fence
+from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.manifest.rounds import Round
 
 # -- events
 

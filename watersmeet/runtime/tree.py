@@ -4,18 +4,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from watersmeet.engine.intake import IntakeReport
-from watersmeet.engine.operator import Operator
-from watersmeet.engine.plan import BatchPlan, Number
-from watersmeet.engine.progress import with_inner
-from watersmeet.engine.report import TaskReport
-from watersmeet.engine.warnings import Notice
-from watersmeet.model.metadata import Inherited
-from watersmeet.state.choice import Choice
-from watersmeet.state.manifest import Manifest
-from watersmeet.state.promised import MarkFile
-from watersmeet.state.traces import codes_of
-from watersmeet.state.units import Group, Tally
+from watersmeet.batch.intake import IntakeReport
+from watersmeet.batch.operator import Operator
+from watersmeet.batch.plan import BatchPlan, Number
+from watersmeet.batch.report import TaskReport
+from watersmeet.metadata.constraint_state import MarkFile
+from watersmeet.metadata.constraints import Inherited
+from watersmeet.observe.progress import with_inner
+from watersmeet.observe.warnings import Notice
+from watersmeet.spilling.traces import codes_of
+from watersmeet.spilling.units import Group, Tally
+from watersmeet.state.manifest.choice import Choice
+from watersmeet.state.manifest.manifest import Manifest
 
 
 class Job(NamedTuple):

@@ -1,1 +1,1 @@
-"""The Spark runtime: inputs, tasks, the batch protocol, sinks and the user's handle."""
+"""Everything that knows Spark: what users call, how conditions are read, how batches run and where results go."""

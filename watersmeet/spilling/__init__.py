@@ -1,8 +1,6 @@
-"""Spilling: work that is too much now is put off and paid for later; nothing is lost, nothing comes twice."""
+"""Spilling: under load, part of the work is postponed and done later; no result is lost, and none comes twice.
 
-from watersmeet.spilling.base import Spilling
-from watersmeet.spilling.controller import Controller
-from watersmeet.spilling.options import Spill
-from watersmeet.spilling.paying import Paying
-
-__all__ = ["Controller", "Paying", "Spill", "Spilling"]
+Floors, from the lowest: records (`units.py`, `traces.py`), which manifests hold; rules (`owed.py`, `owed_tuples.py`,
+`tallies.py`), which a batch follows; and controllers (`controller.py`, `paying.py`, `policies/`), which decide after
+each batch what the next one spills and pays.
+"""

@@ -14,16 +14,16 @@ from math import inf
 from typing import Any
 
 from watersmeet.adapt.report import size
-from watersmeet.engine.plan import group_slice
-from watersmeet.model.duration import spelled
-from watersmeet.spilling.base import Plan, Spilling
-from watersmeet.spilling.expected import Expected, by_rows, expected
+from watersmeet.arguments.durations import spelled
+from watersmeet.batch.plan import group_slice
+from watersmeet.spilling.decisions import BEGUN, PATIENCE, Decision, Record, progress
+from watersmeet.spilling.expected_work import Expected, by_rows, expected
 from watersmeet.spilling.options import Spill
-from watersmeet.spilling.part import Owing, Part, cold, hot, parts
+from watersmeet.spilling.parts import Owing, Part, cold, hot, parts
 from watersmeet.spilling.policies import POLICIES, Links, Policy
-from watersmeet.spilling.told import BEGUN, PATIENCE, Decision, Record, progress
-from watersmeet.state.choice import Choice, Cooling
-from watersmeet.state.manifest import Manifest
+from watersmeet.spilling.spilling import Plan, Spilling
+from watersmeet.state.manifest.choice import Choice, Cooling
+from watersmeet.state.manifest.manifest import Manifest
 
 SPARED = 0.1
 """What takes less than this share of a batch's time together is not put off for the sake of time."""

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from watersmeet.arguments.durations import microseconds
+from watersmeet.arguments.literals import is_number, is_whole, meant, plain, take_plain
+from watersmeet.arguments.sizes import bytes_of
 from watersmeet.errors import DefinitionError
-from watersmeet.model.arguments import is_number, is_whole, meant, plain, take_plain
-from watersmeet.model.duration import microseconds
-from watersmeet.model.size import bytes_of
 from watersmeet.spilling.policies import POLICIES
 
 

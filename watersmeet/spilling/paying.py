@@ -1,8 +1,8 @@
 """Paying alone: where nothing is put off any more, what an earlier start of the query left owed is paid at once."""
 
-from watersmeet.spilling.base import Plan, Spilling
-from watersmeet.state.choice import Choice
-from watersmeet.state.manifest import Manifest
+from watersmeet.spilling.spilling import Plan, Spilling
+from watersmeet.state.manifest.choice import Choice
+from watersmeet.state.manifest.manifest import Manifest
 
 
 class Paying(Spilling):

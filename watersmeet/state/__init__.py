@@ -1,1 +1,1 @@
-"""State as immutable chunks of rows, named by manifests."""
+"""State: immutable chunks, the manifest that names the live ones, and the store that holds both."""

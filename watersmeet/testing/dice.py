@@ -5,11 +5,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from watersmeet.spilling.base import Plan, Spilling
-from watersmeet.state.choice import Choice, Cooling
-from watersmeet.state.chunk import HOT
-from watersmeet.state.manifest import Manifest
-from watersmeet.state.units import Group, group_of
+from watersmeet.spilling.spilling import Plan, Spilling
+from watersmeet.spilling.units import Group, group_of
+from watersmeet.state.chunks.chunk import HOT
+from watersmeet.state.manifest.choice import Choice, Cooling
+from watersmeet.state.manifest.manifest import Manifest
 
 
 @dataclass(frozen=True)

@@ -11,25 +11,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from watersmeet.engine.operator import Operator
-from watersmeet.engine.plan import GIVEN, BatchPlan
-from watersmeet.engine.report import TaskReport
+from watersmeet.batch.operator import Operator
+from watersmeet.batch.plan import GIVEN, BatchPlan
+from watersmeet.batch.report import TaskReport
 from watersmeet.errors import StateError
 from watersmeet.exchange.stages import hops, inline
 from watersmeet.exchange.tasks import CONTENT, STREAM, TRACED
-from watersmeet.model.query import Query, Tracing
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
+from watersmeet.query.query import TRACE_TYPE, Query, Tracing
 from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.protocol import Lulled, Offered, Protocol, Publish, Published, Ran, Retract
 from watersmeet.runtime.protocol import Run as RunJobs
 from watersmeet.runtime.tree import Job, JoinTree, hearing
-from watersmeet.spilling import Spilling
-from watersmeet.state import manifest as manifests
-from watersmeet.state import rounds
-from watersmeet.state.manifest import Manifest
-from watersmeet.state.store import Store
-from watersmeet.state.traces import TRACE_TYPE
+from watersmeet.spilling.spilling import Spilling
+from watersmeet.state.manifest import manifest as manifests
+from watersmeet.state.manifest import rounds
+from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.store.store import Store
 from watersmeet.testing.stages import Here
 
 TASKS = 2

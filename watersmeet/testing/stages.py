@@ -7,10 +7,10 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from watersmeet.engine.task import Worker
+from watersmeet.batch.node import Worker
 from watersmeet.exchange.message import Attempt, Task
 from watersmeet.exchange.stages import Stage
-from watersmeet.kernel.partials import Partials
+from watersmeet.probe.partials import Partials
 
 WORKER = Worker(time.perf_counter)
 

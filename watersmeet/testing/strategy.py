@@ -9,13 +9,13 @@ from typing import Any, get_args
 
 import pyarrow as pa
 
-from watersmeet.engine.plan import start, view
-from watersmeet.model import windows
-from watersmeet.model.query import Query, StreamSpec
+from watersmeet.batch.plan import start, view
 from watersmeet.placement import Strategy
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.state.store import Store
+from watersmeet.query import windows
+from watersmeet.query.query import Query, StreamSpec
+from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run, content_key
 

@@ -1,10 +1,10 @@
 """The policies, each a file: which parts of the state are put off first, and which are paid first."""
 
-from watersmeet.spilling.policies.base import Links, Policy
-from watersmeet.spilling.policies.globally import Global
-from watersmeet.spilling.policies.local import Local
+from watersmeet.spilling.policies.global_productivity import Global
+from watersmeet.spilling.policies.local_productivity import Local
+from watersmeet.spilling.policies.policy import Links, Policy
 from watersmeet.spilling.policies.punctuated import Punctuated
-from watersmeet.spilling.policies.randomly import Random
+from watersmeet.spilling.policies.random_choice import Random
 from watersmeet.spilling.policies.semantic import Semantic
 from watersmeet.spilling.policies.synchronized import Synchronized
 

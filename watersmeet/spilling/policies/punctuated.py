@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from watersmeet.spilling.part import Part
-from watersmeet.spilling.policies.globally import Global
+from watersmeet.spilling.parts import Part
+from watersmeet.spilling.policies.global_productivity import Global
 
 
 class Punctuated(Global):

@@ -1,0 +1,76 @@
+"""Closing: combinations of the required streams for which no partner can come any more.
+
+A combination is closed once the watermark has passed the deadline of its first member to expire: whatever comes later
+is later than that. Where only as-of partners are asked for, its own time will do.
+
+A batch closes what the watermark after it shows, as far as its tasks can know that: they have seen what the batch
+brought of each stream, but not which streams have fallen idle, nor how far inner joins have come. What they can't know
+yet, the next batch closes.
+
+Where no more rows will come, everything is closed: in the only batch of a static frame, and in the final round of a
+query that is closed for good.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from watersmeet.batch.intake import IntakeReport, total
+from watersmeet.batch.plan import BatchPlan
+from watersmeet.probe.partials import Ints, Partials
+from watersmeet.query.query import Query
+from watersmeet.query.windows import FOREVER, NEVER
+
+
+class Span(NamedTuple):
+    """The deadlines that pass in a batch, both ends included; none if the first is later than the last."""
+
+    first: int
+    last: int
+
+
+def closing_mark(plan: BatchPlan, intakes: Sequence[IntakeReport]) -> int | None:
+    """Return the time before which every deadline has passed after a batch; None for minus infinity.
+
+    It is never later than the watermark after the batch, and never earlier than the one before. Tasks and the commit
+    find the same.
+
+    Args:
+        plan: The batch's plan.
+        intakes: What the intake tasks reported.
+    """
+    specs, taken = plan.query.streams, total(intakes, len(plan.query.streams))
+    latest = [
+        max((time for time in (before, new.latest) if time is not None), default=None)
+        for before, new in zip(plan.latest, taken, strict=True)
+    ]
+    marks = [spec.watermark(latest[at], plan.nested.get(at)) for at, spec in enumerate(specs) if not spec.table]
+    known = [mark for mark in marks if mark is not None]
+    if len(known) < len(marks):
+        return plan.watermark
+    return max(NEVER if plan.watermark is None else plan.watermark, min(known))
+
+
+def closing(plan: BatchPlan, intakes: Sequence[IntakeReport]) -> Span:
+    """Return the deadlines that pass in a batch; all that are left where no more rows will come."""
+    first = NEVER if plan.settled is None else plan.settled
+    if plan.again or plan.final:
+        return Span(first, FOREVER)
+    mark = closing_mark(plan, intakes)
+    if mark is None or mark == NEVER:
+        return Span(FOREVER, NEVER)
+    return Span(first, mark - 1)
+
+
+def closing_times(query: Query, combinations: Partials) -> Ints:
+    """Return the times that the watermark has to pass before combinations of the required streams are closed."""
+    return combinations.high if query.closes_at_its_time else combinations.deadline
+
+
+def is_closed(deadline: int, settled: int | None) -> bool:
+    """Tell whether the batches so far have closed a combination.
+
+    Args:
+        deadline: See `closing_times`.
+        settled: The closing mark after the last of them; None for minus infinity.
+    """
+    return settled is not None and deadline < settled

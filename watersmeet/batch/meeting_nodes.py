@@ -1,0 +1,126 @@
+"""Routes: for each partial result and chunk the one node at which they meet, and the nodes to visit for that.
+
+A chunk is probed at exactly one of its owners, which sender and receiver find by the same function. A placement that
+routes badly costs visits, never results.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from watersmeet.placement import Placement
+from watersmeet.probe.chunk_table import Target
+from watersmeet.probe.hop_steps import Step
+from watersmeet.probe.partials import Partials
+from watersmeet.probe.routing import NOWHERE, Hashes, Seat
+from watersmeet.query.windows import within_horizon
+from watersmeet.spilling.owed import asks
+from watersmeet.state.chunks.chunk import Bucket
+
+Ints = NDArray[np.int64]
+
+
+class Routes:
+    """The routes of one batch.
+
+    Args:
+        placement: The batch's placement.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self.tracked = placement.tracked
+
+    def seats(self, block: Partials, step: Step, hashes: Hashes) -> Callable[[Target], Seat]:
+        """See kernel.route.Router."""
+        if step.role.here:
+            return lambda target: target.chunk.owners[0] if target.chunk.bucket.first else NOWHERE
+        placement = self._placement
+        in_bucket = self._buckets(block, step, hashes)
+        choices = _Choices(placement, block, step.target)
+
+        def seat(target: Target) -> Seat:
+            owners = target.chunk.owners
+            at: Seat = owners[0] if len(owners) == 1 else choices.among(owners)
+            mine = in_bucket(target.chunk.bucket)
+            return at if mine is True else NOWHERE if mine is False else np.where(mine, at, NOWHERE)
+
+        return seat
+
+    def _buckets(self, block: Partials, step: Step, hashes: Hashes) -> Callable[[Bucket], bool | NDArray[np.bool_]]:
+        """Return which partial results must look into a bucket; rows stored in several ways are found in one."""
+        asked = self._placement.probed_by(step.target, frozenset(step.joined))
+        field = None if asked is None else asked[0].field
+        hashed = None if asked is None else hashes(block, asked[1])
+
+        @cache  # many chunks are of one bucket
+        def concerned(bucket: Bucket) -> bool | NDArray[np.bool_]:
+            if bucket.field != bucket.sought(field):
+                return False
+            if bucket.field != field or hashed is None:
+                return True
+            return np.asarray(hashed % np.uint64(bucket.of) == bucket.number)
+
+        return concerned
+
+    def visits(
+        self, block: Partials, step: Step, targets: Iterable[Target], low: Ints, hashes: Hashes
+    ) -> NDArray[np.bool_]:
+        """Return a row per partial result and a column per node: whether it must be visited for the step.
+
+        Args:
+            block: The partial results.
+            step: Their next step.
+            targets: The chunks of its target.
+            low: The earliest time that each of them asks for; the latest is its deadline.
+            hashes: Returns the hashes of columns.
+        """
+        found = np.zeros((len(block), self._placement.nodes), dtype=bool)
+        seat_of = self.seats(block, step, hashes)
+        for alike in _by_seat(targets):
+            in_time = np.zeros(len(block), dtype=bool)
+            for target in alike:
+                near = (low <= target.chunk.high) & (block.deadline >= target.chunk.low)
+                came = target.chunk.arrived.first <= block.batch
+                in_time |= near & came & asks(step.role, target.owed, block.batch)
+            seat = np.where(in_time, seat_of(alike[0]), NOWHERE)
+            there = np.flatnonzero(seat >= 0)
+            found[there, seat[there]] = True
+        return found
+
+
+def _by_seat(targets: Iterable[Target]) -> Iterable[list[Target]]:
+    """Return the chunks that any partial result probes at the same node: those of the same owners and bucket."""
+    found: dict[tuple[Bucket, tuple[int, ...]], list[Target]] = defaultdict(list)
+    for target in targets:
+        found[target.chunk.bucket, target.chunk.owners].append(target)
+    return found.values()
+
+
+class _Choices:
+    """Which of several owners each partial result of a block visits; asked once for each group and node."""
+
+    def __init__(self, placement: Placement, block: Partials, target: int) -> None:
+        self._placement, self._block, self._target = placement, block, target
+        self._known: dict[tuple[int, ...], Ints] = {}
+        self._kinds: tuple[NDArray[np.int64], Ints] | None = None
+
+    def among(self, owners: tuple[int, ...]) -> Ints:
+        """Return for each partial result the owner at which it probes."""
+        if owners not in self._known:
+            kinds, inverse = self._groups()
+            chosen = [self._placement.visit(group, self._target, owners, here) for group, here in kinds.tolist()]
+            self._known[owners] = np.array(chosen, dtype=np.int64)[inverse]
+        return self._known[owners]
+
+    def _groups(self) -> tuple[NDArray[np.int64], Ints]:
+        if self._kinds is None:
+            block = self._block
+            times = {stream: within_horizon(found) for stream, found in block.times.items()}
+            groups = self._placement.groups(block.origin, within_horizon(block.moment), times)
+            kinds, inverse = np.unique(np.stack([groups, block.here], axis=1), axis=0, return_inverse=True)
+            self._kinds = kinds, inverse.ravel()
+        return self._kinds

@@ -1,0 +1,177 @@
+"""The dead rule: which stored tuples can be part of no later result, whatever may still come.
+
+Let q be stored tuples that match, of some of the streams. q is dead if it is complete (but for tables: their rows bring
+about no results), or if a stream not in it is closed for it (`watersmeet.metadata.closing`) and every stored tuple u
+of that stream that matches makes q + u dead. If there is no such u, q starves, and is dead at once. A tuple may go when
+{t} is shown to be dead. Ding, Rundensteiner and Heineman, "MJoin: A Metadata-Aware Stream Join Operator", section 5.1,
+carried from two streams and a natural join to any number of streams and any conjuncts.
+
+[!] Seeing a key's value once is not enough to drop partners after their first join: a third stream may still bring
+more. [!] A time by which a pair must have met is no deadline for its members: one that has met its partner may wait for
+a third that no time binds.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from watersmeet.limits import limits
+from watersmeet.metadata.closing import Closings
+from watersmeet.metadata.closing_rules import Mask, Way
+from watersmeet.metadata.denial import Denied
+from watersmeet.metadata.equal_rows import equal_rows, equalities
+from watersmeet.metadata.interval_ends import Values
+from watersmeet.metadata.stored_columns import Distinct, Stored
+from watersmeet.predicate.model import Column, Conjunct
+from watersmeet.probe.evaluators.duck import Duck
+from watersmeet.probe.hop_steps import step
+from watersmeet.query.query import Query
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Partial results: for each stream joined, which of its stored tuples is the member."""
+
+    rows: Mapping[int, Ints]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.rows.values())))
+
+    @property
+    def joined(self) -> tuple[int, ...]:
+        """The streams joined."""
+        return tuple(self.rows)
+
+    def take(self, at: Ints) -> "Members":
+        """Return some of them."""
+        return Members({stream: rows[at] for stream, rows in self.rows.items()})
+
+    def plus(self, stream: int, rows: Ints) -> "Members":
+        """Return them with a member of one more stream each."""
+        return Members({**self.rows, stream: rows})
+
+
+class DeadRule:
+    """Shows stored tuples to be dead.
+
+    Args:
+        query: The join.
+        closings: When its streams are closed.
+        denied: What was denied so far.
+        own: The tuples in question, by their stream, where they are not all that are stored.
+        stored: All tuples that are stored.
+        duck: What evaluates conjuncts.
+    """
+
+    def __init__(
+        self, query: Query, closings: Closings, denied: Denied, own: Mapping[int, Stored], stored: Stored, duck: Duck
+    ) -> None:
+        self._query, self._closings, self._denied, self._duck = query, closings, denied, duck
+        self._own, self._stored = own, stored
+        self._met: dict[Way, Mask] = {}
+
+    def dead(self, stream: int) -> Mask:
+        """Tell which of the tuples in question of a stream are shown to be dead; those alike are dead alike."""
+        kinds = self._kinds(stream)
+        return self._dead(Members({stream: kinds.rows}))[kinds.kind]
+
+    def _dead(self, members: Members) -> Mask:
+        others = self._closings.awaited(members.rows)
+        dead = np.full(len(members), not others)
+        closed = {stream: self._closed(members, stream) for stream in others}
+        for stream in sorted(others, key=lambda other: int(closed[other].sum())):
+            at = np.flatnonzero(closed[stream] & ~dead)
+            if len(at):
+                dead[at] = True if len(others) == 1 else self._extended(members.take(at), stream)
+        return dead
+
+    def _closed(self, members: Members, stream: int) -> Mask:
+        """Tell for which partial results a stream is closed."""
+        none = np.zeros(len(members), bool)
+        ways = self._closings.ways(stream, members.joined) if len(members) else []
+        return reduce(np.logical_or, (self._closed_by(way, members) for way in ways), none)
+
+    def _closed_by(self, way: Way, members: Members) -> Mask:
+        """Tell the same of one way; where it looks at one stream, that is decided once for all its kinds of tuples.
+
+        Members are always one tuple of a kind, and which of the other streams they are found with changes nothing.
+        """
+        streams = {column.stream for column in way.reads}
+        if len(streams) != 1:
+            return way.closed(self._values(members, way.reads), len(members), self._denied, self._duck)
+        stream = streams.pop()
+        if way not in self._met:
+            kinds, stored = self._kinds(stream).rows, self._own.get(stream, self._stored)
+            self._met[way] = np.zeros(stored.rows(stream), bool)
+            values = self._values(Members({stream: kinds}), way.reads)
+            self._met[way][kinds] = way.closed(values, len(kinds), self._denied, self._duck)
+        return self._met[way][members.rows[stream]]
+
+    def _kinds(self, stream: int) -> Distinct:
+        """Return the tuples of a stream, those in question or all, with those that are dead alike counted as one."""
+        return self._own.get(stream, self._stored).distinct(stream, self._closings.relevant[stream])
+
+    def _extended(self, members: Members, stream: int) -> Mask:
+        """Tell which partial results are dead with each tuple that matches of a stream which is closed for them."""
+        found = self._matching(members, stream)
+        if found is None:
+            return np.zeros(len(members), bool)
+        of, rows = found
+        alive = ~self._dead(members.take(of).plus(stream, rows)) if len(of) else np.zeros(0, bool)
+        dead = np.ones(len(members), bool)
+        dead[of[alive]] = False
+        return dead
+
+    def _matching(self, members: Members, stream: int) -> tuple[Ints, Ints] | None:
+        """Return which partial results match which stored tuples of a stream; None if there are too many.
+
+        Plain SQL alone decides: whatever else there is, windows and Python predicates among it, could only make it
+        fewer.
+        """
+        conjuncts = step(self._query, members.joined, stream).sql
+        if not self._stored.rows(stream):
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        if not conjuncts:
+            return None
+        columns = {column for conjunct in conjuncts for column in conjunct.columns}
+        left = self._values(members, [column for column in columns if column.stream != stream])
+        kinds = self._stored.distinct(stream, self._closings.relevant[stream]).rows
+        right = {c: self._stored.column(c).take(pa.array(kinds)) for c in columns if c.stream == stream}
+        equal = equalities(self._query, conjuncts)
+        if equal is None:
+            found = self._joined(left, right, conjuncts, (len(members), len(kinds)))
+        else:
+            sides = [pair if pair[1].stream == stream else pair[::-1] for pair in equal]
+            found = equal_rows([left[one] for one, _ in sides], [right[two] for _, two in sides], limits().purge_pairs)
+        return None if found is None else (found[0], kinds[found[1]])
+
+    def _joined(
+        self, left: Values, right: Values, conjuncts: Sequence[Conjunct], sizes: tuple[int, int]
+    ) -> tuple[Ints, Ints] | None:
+        """Return the pairs of rows that pass some conjuncts; None if there are too many."""
+        pairs, total = [], 0
+        ours, theirs = ({column.name: values for column, values in side.items()} for side in (left, right))
+        for pair in self._duck.join(ours, theirs, [conjunct.condition for conjunct in conjuncts], sizes):
+            pairs.append(pair)
+            total += len(pair[0])
+            if total > limits().purge_pairs:
+                return None
+        return _together(pairs)
+
+    def _values(self, members: Members, columns: Iterable[Column]) -> dict[Column, pa.Array]:
+        return {c: self._column(c).take(pa.array(members.rows[c.stream])) for c in columns}
+
+    def _column(self, column: Column) -> pa.Array:
+        return self._own.get(column.stream, self._stored).column(column)
+
+
+def _together(pairs: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    if not pairs:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return np.concatenate([one for one, _ in pairs]), np.concatenate([two for _, two in pairs])

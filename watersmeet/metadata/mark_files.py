@@ -1,0 +1,68 @@
+"""Tables of marks as files: written once, memory-mapped, and kept open while they are asked."""
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.limits import limits
+from watersmeet.metadata.constraint_state import MARKS, MarkFile
+from watersmeet.metadata.marks import Marks, Shape, merged
+from watersmeet.state.store.budget import most_open
+from watersmeet.state.store.cache import Cache
+from watersmeet.state.store.ipc import encode
+from watersmeet.state.store.sealed import digest
+from watersmeet.state.store.store import Store
+
+_opened: Cache[tuple[str, str], Marks] = Cache()
+"""The tables that this process has open, by the store's root and the path."""
+
+
+def write_table(store: Store, name: str, table: pa.RecordBatch) -> MarkFile:
+    """Write a table under a name that is unique for ever."""
+    data, _ = encode([table])
+    path = f"{MARKS}/{name}-{digest(data)}.marks"
+    store.write(path, data)
+    return MarkFile(path, table.num_rows, len(data))
+
+
+def read_table(store: Store, file: MarkFile) -> pa.RecordBatch:
+    """Return a table.
+
+    Raises:
+        StateError: If its file is missing or damaged.
+    """
+    return pa.ipc.open_stream(store.map_digested(file.path)).read_next_batch()
+
+
+def opened(store: Store, file: MarkFile, shape: Shape) -> Marks:
+    """Return the marks of a file, ready to be asked."""
+    return _opened.load(
+        (store.root, file.path),
+        lambda: Marks(shape, read_table(store, file)),
+        lambda marks: marks.nbytes,
+        most_open(store.open_bytes or limits().open_bytes, _opened.size) // 4,
+    )
+
+
+def forget_missing() -> None:
+    """Close the tables whose files are gone."""
+    _opened.forget(lambda key: Store(key[0]).is_gone(key[1]))
+
+
+def coalesced(store: Store, name: str, files: tuple[MarkFile, ...], shape: Shape) -> tuple[MarkFile, ...]:
+    """Return tables of marks with those of a size and an era merged, once there are several of them."""
+    tiers: dict[tuple[int, int | None], list[MarkFile]] = {}
+    for file in files:
+        tiers.setdefault((_tier(file.rows), file.era), []).append(file)
+    kept: list[MarkFile] = []
+    for number, ((_, era), tier) in enumerate(tiers.items()):
+        if len(tier) < limits().merged_chunks:
+            kept += tier
+            continue
+        table = merged([opened(store, file, shape) for file in tier])
+        kept.append(write_table(store, f"{name}-t{number}", table)._replace(era=era))
+    return tuple(kept)
+
+
+def _tier(rows: int) -> int:
+    base, size = limits().merged_chunks, max(1, rows // max(1, limits().tier_rows))
+    return int(np.log(size) / np.log(max(2, base)))

@@ -1,0 +1,272 @@
+"""Values in Spark's order, compared exactly, and disjoint spans of them.
+
+Types whose values fit 64 bits (whole numbers, times, booleans, real numbers, decimals of up to 18 digits) are taken as
+whole numbers in the same order, so that neighbours differ by one. Texts and binaries are taken as their bytes, and
+longer decimals as they are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from watersmeet.predicate.buckets import hashes
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Hashes = NDArray[np.uint64]
+
+ALWAYS = int(np.iinfo(np.int64).min)
+"""The `since` of marks that are in effect at once."""
+_LAST = int(np.iinfo(np.int64).max)
+_SHORT_BYTES = int(np.iinfo(np.int32).max)
+_WHOLE: dict[pa.DataType, type[np.generic]] = {
+    pa.int8(): np.int8,
+    pa.int16(): np.int16,
+    pa.int32(): np.int32,
+    pa.int64(): np.int64,
+    pa.date32(): np.int32,
+}
+_TEXTS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+
+
+def exact_type(kind: pa.DataType) -> pa.DataType | None:
+    """Return the type as which values of a type are compared; None if they can't be."""
+    timed = pa.types.is_timestamp(kind) and kind.unit == "us"
+    short = pa.types.is_decimal128(kind) and kind.precision <= 18
+    if timed or short or kind in _WHOLE or kind in (pa.bool_(), pa.float32(), pa.float64()):
+        return pa.int64()
+    if kind in _TEXTS:
+        return pa.large_binary()
+    return kind if pa.types.is_decimal128(kind) else None
+
+
+def exact(values: pa.Array) -> pa.Array:
+    """Return values as what they are compared as; what NULL becomes means nothing."""
+    kind = values.type
+    if kind in _TEXTS:
+        return values.cast(pa.large_binary())
+    if exact_type(kind) != pa.int64():
+        return values
+    if pa.types.is_boolean(kind):
+        return values.fill_null(False).cast(pa.int8()).cast(pa.int64())
+    if pa.types.is_decimal(kind):
+        return pa.array(np.ascontiguousarray(_raw(values, np.int64, 2)[::2]))
+    if pa.types.is_floating(kind):
+        return pa.array(_steps(_raw(values, np.float32 if kind == pa.float32() else np.float64)))
+    return pa.array(_raw(values, _WHOLE.get(kind, np.int64)).astype(np.int64, copy=False))
+
+
+def _raw(values: pa.Array, kind: type[np.generic], of: int = 1) -> NDArray[Any]:
+    """Return the numbers of which values of fixed width are made, so many each; those of NULL mean nothing."""
+    if not len(values):
+        return np.empty(0, kind)
+    start = values.offset * of * np.dtype(kind).itemsize
+    return np.frombuffer(values.buffers()[1], kind, len(values) * of, start)
+
+
+def _steps(values: NDArray[Any]) -> Ints:
+    """Return how many steps real numbers are away from zero: -0.0 is 0.0, and all NaNs are one after infinity."""
+    whole = np.int32 if values.dtype == np.float32 else np.int64
+    bits = values.view(whole).astype(np.int64)
+    steps = np.where(bits < 0, int(np.iinfo(whole).min) - bits, bits)
+    infinite = int(np.array(np.inf, values.dtype).view(whole))
+    return np.where(np.isnan(values), infinite + 1, steps)
+
+
+def hashed(columns: list[pa.Array], rows: int) -> Hashes:
+    """Return a hash of each row of exact columns; distinct rows that share one are as rare as chance has it."""
+    found = np.zeros(rows, np.uint64)
+    for column in columns:
+        for part in _parts(column):
+            found = found * np.uint64(0x9E3779B97F4A7C15) ^ part
+    return found
+
+
+def _parts(values: pa.Array) -> list[Hashes]:
+    """Return hashes that together tell values apart: of numbers in parts of 32 bits, which doubles hold exactly."""
+    if values.type == pa.large_binary():
+        return [_text_hashes(values)]
+    words = 2 if values.type == pa.int64() else 4
+    halves = _raw(values, np.uint32, words)
+    return [hashes(pa.array(np.ascontiguousarray(halves[at::words]))) for at in range(words)]
+
+
+def _text_hashes(values: pa.Array) -> Hashes:
+    """Return hashes of texts, in pieces whose bytes 32 bits can number."""
+    if not len(values):
+        return np.empty(0, np.uint64)
+    edges = np.frombuffer(values.buffers()[1], np.int64, len(values) + 1, values.offset * 8)
+    size, half = int(edges[-1] - edges[0]), len(values) // 2
+    if size > _SHORT_BYTES and half:
+        return np.concatenate([_text_hashes(values[:half]), _text_hashes(values[half:])])
+    data = (values.buffers()[2] or pa.py_buffer(b"")).slice(int(edges[0]), size)
+    near = pa.py_buffer((edges - edges[0]).astype(np.int32))
+    return hashes(pa.Array.from_buffers(pa.binary(), len(values), [None, near, data]))
+
+
+def equal(left: pa.Array, right: pa.Array) -> Mask:
+    """Tell which exact values are equal."""
+    return pc.equal(left, right).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def at_most(left: pa.Array, right: pa.Array) -> Mask:
+    """Tell which exact values are not above others."""
+    return pc.less_equal(left, right).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def ranks(values: pa.Array) -> Ints:
+    """Return at which place, from 0, each exact value comes among the distinct ones."""
+    return pc.rank(values, tiebreaker="dense").to_numpy().astype(np.int64) - 1  # type: ignore[no-any-return]
+
+
+def grouped(columns: Sequence[pa.Array]) -> tuple[Ints, Ints]:
+    """Return an order of rows by their hashes, the first column, and then by value, and where equal ones start."""
+    keys = columns[0].to_numpy()
+    order = np.argsort(keys, kind="stable")
+    twins = keys[order][1:] == keys[order][:-1]
+    shared = order[np.append(False, twins) | np.append(twins, False)] if len(keys) else order
+    places = np.zeros((len(columns), len(keys)), np.int64)
+    for place, column in zip(places[1:], columns[1:], strict=True):
+        place[shared] = ranks(column.take(pa.array(shared)))
+    if len(shared):
+        order = np.lexsort((*places[:0:-1], keys))
+    differs = np.any(np.diff(places[:, order], axis=1) != 0, axis=0) | (np.diff(keys[order]) != 0)
+    return order, np.flatnonzero(np.append(True, differs))[: len(keys)]
+
+
+class Terms(NamedTuple):
+    """When marks hold.
+
+    Attributes:
+        since: The event time that the watermark has to pass before the mark is in effect; ALWAYS if none.
+        first: The first batch in which it was made.
+        last: The last one.
+    """
+
+    since: Ints
+    first: Ints
+    last: Ints
+
+    def take(self, at: Ints | Mask) -> "Terms":
+        """Return those of some marks."""
+        return Terms(*(part[at] for part in self))
+
+    def over(self, starts: Ints) -> "Terms":
+        """Return the terms of runs of marks that become one each."""
+        since, first = (np.minimum.reduceat(part, starts) for part in (self.since, self.first))
+        return Terms(since, first, np.maximum.reduceat(self.last, starts))
+
+    def alike(self) -> Mask:
+        """Tell which marks may be one with the next: in effect at once, or of the same terms."""
+        since, first, last = (part[:-1] == part[1:] for part in self)
+        return np.asarray(since & ((self.since[1:] == ALWAYS) | first & last))
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Disjoint spans of exact values, in rising order.
+
+    Attributes:
+        low: Where each begins.
+        high: Where it ends.
+        open: 1 where it begins after that value, not at it; None where neighbours differ by one, so that none does.
+            Ends need no such flag: where a span ends before its high, the next one begins at it.
+    """
+
+    low: pa.Array
+    high: pa.Array
+    open: NDArray[np.int8] | None = None
+
+    def at(self, asked: pa.Array) -> Ints:
+        """Return for each exact value the position of the span that holds it, -1 if there is none."""
+        at = _count(self.low, asked) - 1
+        if self.open is None:
+            return np.where((at >= 0) & (asked.to_numpy() <= self.high.to_numpy()[at]), at, -1)
+        at -= self.open[at] & equal(self.low.take(_from_zero(at)), asked)
+        return np.where((at >= 0) & at_most(asked, self.high.take(_from_zero(at))), at, -1)
+
+    def touching(self, at: Ints) -> Mask:
+        """Tell for the spans at some positions whether nothing lies between each and the next one."""
+        ends, starts = self.high.take(pa.array(at)), self.low.take(pa.array(at + 1))
+        return equal(ends, starts) if self.open is not None else np.equal(ends.to_numpy() + 1, starts.to_numpy())
+
+    def coalesced(self, terms: Terms) -> "tuple[Spans, Terms]":
+        """Return disjoint spans that hold what any of these hold, which may overlap here, and their terms.
+
+        Where spans overlap, the smallest `since` counts, and all batches. Neighbours become one as far as their terms
+        allow. The outcome depends on which values are held on which terms, not on how they were cut before.
+        """
+        if self.open is None:
+            low, high, terms = _coalesced(self.low.to_numpy(), self.high.to_numpy(), terms)
+            return Spans(pa.array(low), pa.array(high)), terms
+        # The n-th distinct value becomes 2n, and all that lies between it and the next becomes 2n + 1. Open ends may be
+        # taken as closed: a mark, which has closed ones, holds what is next to a value only if it holds the value.
+        values = pa.concat_arrays([self.low, self.high])
+        places = ranks(values)
+        low, high = 2 * places[: len(terms.since)], 2 * places[len(terms.since) :]
+        low, high, terms = _coalesced(low, high, terms)
+        where = np.empty(len(values), np.int64)
+        where[places] = np.arange(len(values))
+        ends = [values.take(pa.array(where[place])) for place in (low // 2, (high + 1) // 2)]
+        return Spans(ends[0], ends[1], (low % 2).astype(np.int8)), terms
+
+
+def _from_zero(at: Ints) -> pa.Array:
+    return pa.array(np.maximum(at, 0))
+
+
+def _count(ordered: pa.Array, asked: pa.Array) -> Ints:
+    """Return how many of the ordered values are not above each of those asked."""
+    if ordered.type == pa.int64():
+        return np.asarray(np.searchsorted(ordered.to_numpy(), asked.to_numpy(), side="right"))
+    low, high = np.zeros(len(asked), np.int64), np.full(len(asked), len(ordered))
+    while len(rows := np.flatnonzero(low < high)):
+        middle = (low[rows] + high[rows]) // 2
+        below = at_most(ordered.take(pa.array(middle)), asked.take(pa.array(rows)))
+        low[rows[below]] = middle[below] + 1
+        high[rows[~below]] = middle[~below]
+    return low
+
+
+def _coalesced(low: Ints, high: Ints, terms: Terms) -> tuple[Ints, Ints, Terms]:
+    """Return closed intervals of whole numbers, disjoint and coalesced."""
+    if not len(low):
+        return low, high, terms
+    order = np.argsort(low, kind="stable")
+    low, reach, terms = low[order], np.maximum.accumulate(high[order]), terms.take(order)
+    if np.any(low[1:] <= reach[:-1]) and np.any(terms.since != ALWAYS):
+        low, reach, terms = _cut(low, high[order], terms)
+    one = ((low[1:] <= reach[:-1]) | (low[1:] - 1 == reach[:-1])) & terms.alike()
+    starts = np.flatnonzero(np.append(True, ~one))
+    return low[starts], reach[np.append(starts[1:], len(low)) - 1], terms.over(starts)
+
+
+def _cut(low: Ints, high: Ints, terms: Terms) -> tuple[Ints, Ints, Terms]:
+    """Cut closed intervals wherever one begins or ends; of the pieces that fall together one is left."""
+    cuts = np.unique(np.concatenate([low, high[high < _LAST] + 1]))
+    begin, end = np.searchsorted(cuts, low), np.searchsorted(cuts, high, side="right")
+    depth = np.cumsum(np.bincount(begin, minlength=len(cuts) + 1) - np.bincount(end, minlength=len(cuts) + 1))
+    held = depth[:-1] > 0
+    since, first, last = (_least(part, begin, end, len(cuts)) for part in (terms.since, terms.first, ~terms.last))
+    return cuts[held], np.append(cuts[1:] - 1, _LAST)[held], Terms(since, first, ~last).take(held)
+
+
+def _least(values: Ints, begin: Ints, end: Ints, size: int) -> Ints:
+    """Return for each of some places the least value of the intervals [begin, end) that hold it.
+
+    An interval is the union of two whose length is a power of two, and each of those of two half as long.
+    """
+    least = np.full(size, _LAST)
+    level = np.frexp((end - begin).astype(np.float64))[1] - 1
+    for power in range(int(level.max()), -1, -1):
+        here = np.flatnonzero(level == power)
+        for start in (begin[here], end[here] - (1 << power)):
+            np.minimum.at(least, start, values[here])
+        if half := (1 << power) // 2:
+            least[half:] = np.minimum(least[half:], least[:-half])
+    return least

@@ -1,1 +1,0 @@
-"""A join as the core knows it: streams, windows, durations; immutable."""

@@ -1,0 +1,199 @@
+"""Hints: what would make a join faster, where measured figures say that one conjunct without an access path dominates.
+
+A great circle or a distance is never shorter than its difference in latitude or along one axis: a condition on that
+difference loses no result, and can be looked up in an index.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import floor, log10, pi
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+
+from watersmeet.predicate.model import Conjunct
+from watersmeet.query.query import Query
+
+LEAST_PAIRS = 100_000
+"""Conjuncts that tested fewer pairs in a batch are not worth a hint,"""
+LEAST_MS = 200
+"""nor are those that took less,"""
+MOST_OF = 0.5
+"""or less than this part of the time of all tests,"""
+PASSED = 0.1
+"""or let more than this part of the pairs pass."""
+RADII = ((6_300, 6_400), (6_300_000, 6_400_000), (3_900, 4_000))
+"""Radii of the earth, in kilometres, metres and miles."""
+
+
+def hints(query: Query, funnel: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what the funnel of a batch suggests, a sentence or two each."""
+    total = sum(test["ms"] for hop in funnel for test in hop["tests"])
+    conjuncts = {conjunct.text: conjunct for conjunct in query.conjuncts}
+    found: dict[str, dict[str, float]] = {}
+    for hop in funnel:
+        for test in (test for test in hop["tests"] if test["in"]):
+            seen = found.setdefault(test["name"], {"in": 0, "out": 0, "ms": 0.0, "inTime": 0})
+            for key in ("in", "out", "ms"):
+                seen[key] += test[key]
+            seen["inTime"] += hop["inTime"]
+    slow = [text for text, seen in found.items() if text in conjuncts and _dominates(conjuncts[text], seen, total)]
+    return [_hint(query, conjuncts[text]) for text in slow]
+
+
+def _dominates(conjunct: Conjunct, seen: Mapping[str, float], total: float) -> bool:
+    """Tell whether most time goes into a conjunct that no index narrows, and that lets little pass."""
+    return (
+        not conjunct.bounds
+        and len(conjunct.streams) > 1
+        and seen["in"] >= max(LEAST_PAIRS, seen["inTime"] / 2)
+        and seen["out"] <= PASSED * seen["in"]
+        and seen["ms"] >= max(LEAST_MS, MOST_OF * total)
+    )
+
+
+def _hint(query: Query, conjunct: Conjunct) -> str:
+    """Return a hint; without figures, since it is given once, and they are in the funnel."""
+    what = f"`{_short(conjunct.text)}` is tested on most pairs in time, takes most of the time and lets few pass."
+    narrower = narrower_than(conjunct.text)
+    if narrower is not None:
+        return f"{what} `{narrower}` beside it loses no result and would be looked up in an index."
+    names = " and ".join(query.streams[at].name for at in sorted(conjunct.streams))
+    return (
+        f"{what} A second condition on {names} that can be looked up in an index, such as an equality or "
+        "`abs(x - y) < c`, would leave it fewer."
+    )
+
+
+def _short(text: str, limit: int = 80) -> str:
+    plain = " ".join(text.split())
+    return plain if len(plain) <= limit else f"{plain[:limit]}…"
+
+
+def narrower_than(text: str) -> str | None:
+    """Return a condition that holds wherever a distance is within a limit, and that an index can look up.
+
+    >>> narrower_than("sqrt(pow(a.x - b.x, 2) + pow(a.y - b.y, 2)) < 5")
+    'abs(a.x - b.x) <= 5'
+    >>> narrower_than("a.x * b.x < 5") is None
+    True
+    """
+    try:
+        tree = sqlglot.parse_one(text, dialect="spark").unnest()
+    except sqlglot.errors.SqlglotError:
+        return None
+    if isinstance(tree, exp.LT | exp.LTE):
+        distance, limit = tree.this.unnest(), _number(tree.expression)
+    elif isinstance(tree, exp.GT | exp.GTE):
+        distance, limit = tree.expression.unnest(), _number(tree.this)
+    else:
+        return None
+    return None if limit is None or limit < 0 else _great_circle(distance, limit) or _euclidean(distance, limit)
+
+
+def _number(node: exp.Expr) -> float | None:
+    bare = node.unnest()
+    return float(bare.this) if isinstance(bare, exp.Literal) and not bare.is_string else None
+
+
+def _great_circle(distance: exp.Expr, limit: float) -> str | None:
+    """Return the difference in latitude that a great circle allows: latitudes are what cosines are taken of."""
+    names = {name for node in distance.walk() if (name := _name(node))}
+    radius = next((r for node in distance.walk() if (r := _radius(node)) is not None), None)
+    if radius is None or not {"sin", "cos"} <= names or not names & {"asin", "acos", "atan2"}:
+        return None
+    cosines = [_argument(node) for node in distance.walk() if _name(node) == "cos"]
+    columns = dict.fromkeys(c.sql(dialect="spark") for node in cosines if (c := _column(node)) is not None)
+    if len(columns) != 2:
+        return None
+    one, two = columns
+    angle = limit / radius * (180 / pi if "radians" in names else 1.0)
+    return f"abs({one} - {two}) <= {_up(angle)}"
+
+
+def _radius(node: exp.Expr) -> float | None:
+    """Return a number that is the earth's radius, or its diameter."""
+    value = _number(node) if isinstance(node, exp.Literal) else None
+    for low, high in RADII:
+        if value is not None and low <= value <= high:
+            return value
+        if value is not None and 2 * low <= value <= 2 * high:
+            return value / 2
+    return None
+
+
+def _name(node: exp.Expr) -> str:
+    """Return the name of a function; empty for what is none."""
+    if isinstance(node, exp.Anonymous):
+        return str(node.name).lower()
+    return node.key if isinstance(node, exp.Func) and not isinstance(node, exp.Binary) else ""
+
+
+def _argument(node: exp.Expr) -> exp.Expr | None:
+    found = node.expressions[0] if isinstance(node, exp.Anonymous) and node.expressions else node.args.get("this")
+    return found.unnest() if isinstance(found, exp.Expr) else None
+
+
+def _column(node: exp.Expr | None) -> exp.Column | None:
+    """Return the column that an argument is, radians of it or not."""
+    if node is not None and _name(node) == "radians":
+        node = _argument(node)
+    return node if isinstance(node, exp.Column) else None
+
+
+def _euclidean(distance: exp.Expr, limit: float) -> str | None:
+    """Return the difference along one axis that a distance allows: by `sqrt`, by `hypot`, or squared."""
+    name, whole = _name(distance), limit
+    if name == "hypot":
+        arguments = distance.expressions or [distance.this, distance.args.get("expression")]
+        squares = [_difference(argument) for argument in arguments]
+    else:
+        inner = _argument(distance) if name == "sqrt" else distance
+        whole = limit if name == "sqrt" else limit**0.5
+        squares = [_squared(part) for part in _summands(inner)] if inner is not None else []
+    if not squares or None in squares:
+        return None
+    exact = whole if name in ("sqrt", "hypot") else float(_up(whole))
+    return f"abs({squares[0]}) <= {exact:g}"
+
+
+def _summands(node: exp.Expr) -> Iterator[exp.Expr]:
+    bare = node.unnest()
+    if isinstance(bare, exp.Add):
+        yield from _summands(bare.this)
+        yield from _summands(bare.expression)
+    else:
+        yield bare
+
+
+def _squared(node: exp.Expr) -> str | None:
+    """Return the difference that a term is the square of."""
+    if isinstance(node, exp.Mul) and node.this.unnest() == node.expression.unnest():
+        return _difference(node.this)
+    if isinstance(node, exp.Pow) and _number(node.expression) == 2:
+        return _difference(node.this)
+    return None
+
+
+def _difference(node: exp.Expr | None) -> str | None:
+    """Return a difference of two columns of different streams, as it is written."""
+    bare = None if node is None else node.unnest()
+    sides = [bare.this.unnest(), bare.expression.unnest()] if isinstance(bare, exp.Sub) else []
+    if len(sides) != 2 or not all(isinstance(side, exp.Column) and side.table for side in sides):
+        return None
+    one, two = sides
+    return None if one.table == two.table else f"{one.sql(dialect='spark')} - {two.sql(dialect='spark')}"
+
+
+def _up(value: float) -> str:
+    """Return a number of three digits that is not less.
+
+    >>> _up(0.0179864), _up(1234.5)
+    ('0.0180', '1240')
+    """
+    if value <= 0:
+        return "0"
+    digits = 2 - floor(log10(value))
+    step = 10.0**-digits
+    up = (floor(value / step) + 1) * step
+    return f"{up:.{max(digits, 0)}f}"

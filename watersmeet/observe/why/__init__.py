@@ -1,0 +1,1 @@
+"""Why two tuples did or did not join: `ask.py` finds the tuples, `judged.py` tests their combinations."""

@@ -1,0 +1,130 @@
+"""What DuckDB may be asked by somebody else: single expressions of known functions, as DuckDB itself parses them.
+
+The conditions of a checkpoint are texts that anybody may have written. No table, subquery, setting or statement gets
+through, whatever the text looks like: what is checked is DuckDB's own syntax tree, not the text.
+"""
+
+# [!] Annotations as text, as in `duck.py`.
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+
+from watersmeet.errors import AFRESH, StateError
+from watersmeet.formatting import short
+from watersmeet.predicate.macros import MACROS
+
+LONGEST = 1_000_000
+"""Characters of the longest text that is parsed."""
+CLASSES = frozenset({
+    "CASE", "CAST", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION", "LAMBDA", "OPERATOR", "BETWEEN",
+    "TYPE",
+})  # fmt: skip
+"""The kinds of expressions that conditions consist of: no subquery, window, star, parameter or default among them."""
+FUNCTIONS = frozenset({
+    *(head.partition("(")[0] for head in MACROS),
+    # -- operators
+    "+", "-", "*", "/", "//", "%", "add", "subtract", "multiply", "divide", "||", "&", "|", "~", "<<", ">>", "~~",
+    "!~~", "^@", "like_escape",
+    # -- text
+    "array_to_string", "ascii", "chr", "concat_ws", "contains", "encode", "ends_with", "hex", "instr", "left",
+    "length", "levenshtein", "lower", "lpad", "ltrim", "octet_length", "regexp_extract", "regexp_full_match",
+    "regexp_matches", "replace", "right", "rpad", "rtrim", "starts_with", "string_split", "strlen", "substring",
+    "translate", "trim", "upper", "from_hex",
+    # -- numbers
+    "abs", "acos", "asin", "atan", "atan2", "bit_count", "ceil", "cos", "error", "floor", "isinf", "isnan", "pi", "pow",
+    "round", "sign", "sin", "sqrt", "trunc", "xor",
+    # -- times
+    "date_part", "datediff", "day", "dayofweek", "dayofyear", "epoch_us", "hour", "isodow", "last_day", "make_date",
+    "make_timestamp", "make_timestamptz", "minute", "month", "quarter", "second", "to_days", "to_hours",
+    "to_microseconds", "to_months", "to_seconds", "weekofyear", "year",
+    # -- arrays, structs and choices
+    "coalesce", "greatest", "least", "len", "list_append", "list_contains", "list_count", "list_distinct",
+    "list_filter", "list_max", "list_min", "list_position", "list_reverse", "list_value", "nullif", "struct_extract",
+    "struct_extract_at",
+})  # fmt: skip
+"""The functions that conditions call: they read their arguments, and nothing else."""
+
+
+@dataclass(slots=True)
+class Guard:
+    """Lets pass what a connection may be asked."""
+
+    _admitted: set[str] = field(default_factory=set)
+
+    def admit(self, connection: duckdb.DuckDBPyConnection, expressions: Iterable[str]) -> None:
+        """Let expressions pass.
+
+        Args:
+            connection: What parses them, and is to run them.
+            expressions: The expressions.
+
+        Raises:
+            StateError: If one is no expression, or calls a function that conditions don't.
+        """
+        for text in {*expressions} - self._admitted:
+            problem = "which is too long" if len(text) > LONGEST else _problem(_select(connection, text))
+            if problem is not None:
+                raise StateError(
+                    f"The checkpoint holds the condition {short(text)}, {problem}: Watersmeet has not written it, and "
+                    f"it is not run; restore the file or {AFRESH}."
+                )
+            self._admitted.add(text)
+
+
+def _select(connection: duckdb.DuckDBPyConnection, text: str) -> dict[str, Any]:
+    """Return the parts of a SELECT of a text; none if it can't be parsed, or is more than one statement.
+
+    [!] Parsed with and without a line's end behind it: a text that ends in a comment, such as `1) --`, would hide what
+    it is put before, and what then comes after a line's end, in another text's string, would be run.
+    """
+    select, ended = (_parsed(connection, f"SELECT ({text}{end})") for end in ("", "\n"))
+    return select if select == ended else {}
+
+
+def _parsed(connection: duckdb.DuckDBPyConnection, statement: str) -> dict[str, Any]:
+    """Return the parts of a statement; none if it can't be parsed, or is several."""
+    try:
+        rows = connection.execute("SELECT json_serialize_sql(?)", [statement]).fetchall()
+        parsed = json.loads(rows[0][0])
+    except (duckdb.Error, RecursionError):  # code points that stand for no text; a tree that is too deep
+        return {}
+    whole = not parsed["error"] and len(parsed["statements"]) == 1
+    return dict(parsed["statements"][0]["node"]) if whole else {}
+
+
+def _problem(select: Mapping[str, Any]) -> str | None:
+    """Return why a SELECT is not one of a single expression of the known kind; None if it is."""
+    rest = {name: part for name, part in select.items() if name != "select_list"}
+    # [!] Whatever else a SELECT may have: a text may bring FROM along.
+    bare = rest.pop("from_table", {}).get("type") == "EMPTY" and rest == _BARE
+    if not bare or len(select["select_list"]) != 1:
+        return "which is no expression"
+    return next(_problems(select["select_list"]), None)
+
+
+_BARE: dict[str, Any] = {
+    "type": "SELECT_NODE", "modifiers": [], "cte_map": {"map": []}, "where_clause": None, "group_expressions": [],
+    "group_sets": [], "aggregate_handling": "STANDARD_HANDLING", "having": None, "sample": None, "qualify": None,
+}  # fmt: skip
+"""What a SELECT of one expression has beside it."""
+
+
+def _problems(tree: Any) -> Iterator[str]:
+    """Yield what conditions don't contain."""
+    nodes = [tree]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, list):
+            nodes += node
+        elif isinstance(node, dict):
+            nodes += node.values()
+            if node.get("class", "CONSTANT") not in CLASSES:
+                yield f"which has a part that is no value: {str(node['class']).lower()}"
+            name = node.get("function_name", "+")
+            if name not in FUNCTIONS or node.get("schema"):
+                yield f"which calls {short(name)}"

@@ -1,0 +1,96 @@
+"""What each hop has to do: which conjuncts can be decided there, by which access paths, and what must be carried on."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from watersmeet.predicate.model import Bound, Column, Conjunct
+from watersmeet.query.query import Query
+from watersmeet.spilling.owed import NEW, Role
+
+Hop = tuple[tuple[int, ...], int]
+"""The streams joined, in rising order, and the stream they probe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One hop of a join order: partial results over `joined` probe the stream `target`.
+
+    Attributes:
+        joined: The streams present before the hop, the probing tuple's first.
+        target: The stream that is probed.
+        last: Whether the hop completes the result.
+        bounds: The access paths that the streams present can use.
+        sql: Conjuncts in plain SQL that can't raise.
+        near: Conjuncts of real numbers that are decided but for the closest.
+        calls: Conjuncts with Python predicates.
+        hopeful: Raising conjuncts that are ready before the last hop: blocks for which they don't raise are filtered
+            early, others go on whole, so that no conjunct raises before its guard.
+        raising: Raising conjuncts, decided on the last hop only, after all others, as written.
+        carry: Columns that later hops or the output need.
+        role: Which of the stream's chunks are asked.
+    """
+
+    joined: tuple[int, ...]
+    target: int
+    last: bool
+    bounds: tuple[Bound, ...]
+    sql: tuple[Conjunct, ...]
+    near: tuple[Conjunct, ...]
+    calls: tuple[Conjunct, ...]
+    hopeful: tuple[Conjunct, ...]
+    raising: tuple[Conjunct, ...]
+    carry: tuple[Column, ...]
+    role: Role = NEW
+
+    @property
+    def hop(self) -> Hop:
+        """What the step is counted as, whichever of the streams joined came first."""
+        return tuple(sorted(self.joined)), self.target
+
+
+def step(
+    query: Query, joined: tuple[int, ...], target: int, role: Role = NEW, of: Collection[int] | None = None
+) -> Step:
+    """Return what the hop from `joined` to `target` does.
+
+    Args:
+        query: The join.
+        joined: The streams present, the probing tuple's first.
+        target: The stream that is probed.
+        role: Which of its rows are asked for.
+        of: The streams that are complete together; None for all of the join's.
+    """
+    before, after = frozenset(joined), frozenset(joined) | {target}
+    whole = frozenset(range(len(query.streams)) if of is None else of)
+    last = after == whole
+    ready = [c for c in query.conjuncts if c.streams <= after and not c.streams <= before and target in c.streams]
+    calm = [c for c in ready if not c.raises and not c.opaque]
+    raising = [c for c in query.conjuncts if c.raises and not query.open and c.streams <= whole]
+    pending = [c for c in query.conjuncts if not c.streams <= after or c in query.deferred or (c.raises and not last)]
+    bounds = (b for c in ready for b in c.bounds)
+    carried = {column for c in pending for column in c.columns} | set(query.shown)
+    return Step(
+        joined=joined,
+        target=target,
+        last=last,
+        bounds=tuple(b for b in bounds if b.column.stream == target and {c.stream for c in b.columns} <= before),
+        sql=tuple(c for c in calm if not c.calls and not c.near),
+        near=tuple(c for c in calm if c.near),
+        calls=tuple(c for c in calm if c.calls),
+        hopeful=() if last and raising else tuple(c for c in ready if c.raises and not c.calls),
+        raising=tuple(raising) if last else (),
+        carry=tuple(sorted(column for column in carried if column.stream in after)),
+        role=role,
+    )
+
+
+def steps(
+    query: Query, origin: int, order: tuple[int, ...], role: Role = NEW, of: Collection[int] | None = None
+) -> tuple[Step, ...]:
+    """Return the hops of a tuple of stream `origin` that probes other streams in the given order; see `step`."""
+    return tuple(step(query, (origin, *order[:at]), target, role, of) for at, target in enumerate(order))
+
+
+def entry_conjuncts(query: Query, origin: int) -> tuple[Conjunct, ...]:
+    """Return the conjuncts that a tuple of `origin` can be tested against before it probes anything."""
+    return tuple(c for c in query.conjuncts if c.streams <= {origin} and not c.raises and not c.opaque)

@@ -1,0 +1,169 @@
+"""Ranges: which values of a column partial results ask for, and in which chunks they may be relied upon.
+
+[!] A row that no access path proposes is never tested, so its conjunct never raises. A range whose conjunct may
+overflow is used only for partial results whose values, met with the chunk's zone map, show that it can't.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from watersmeet.predicate.model import Bound, Column, Operand, Operation
+from watersmeet.probe.candidates import Floats, Range
+from watersmeet.probe.evaluators.duck import Duck
+from watersmeet.state.chunks.chunk import Chunk
+from watersmeet.state.chunks.zones import Zone
+
+Bools = NDArray[np.bool_]
+Span = tuple[Floats | float, Floats | float]
+SpanOf = Callable[[Operand], Span]
+
+
+def columns_of(bounds: Iterable[Bound]) -> set[Column]:
+    """Return the columns of other streams that must be read to evaluate bounds."""
+    return {column for bound in bounds for column in bound.columns} | {
+        column for bound in bounds for operand in _others(bound) for column in operand.columns
+    }
+
+
+def ranges(duck: Duck, table: Mapping[str, pa.Array], bounds: Sequence[Bound], rows: int) -> list[Range]:
+    """Return for each bound the interval that each partial result asks for.
+
+    None at all should an end raise (the lower case of Σ can't be carried over): the conjunct itself decides.
+    """
+    # NULL comes back as NaN: it finds no row that could match, and the conjunct itself decides.
+    operands = list(dict.fromkeys(operand for bound in bounds for operand in _others(bound)))
+    found = duck.ends(table, bounds, rows, [operand.sql for operand in operands])
+    if found is None:
+        return []
+    ends, numbers = found
+    values = dict(zip(operands, numbers, strict=True))
+    return [_range(bound, low, high, values, rows) for bound, (low, high) in zip(bounds, ends, strict=True)]
+
+
+def together(pieces: Sequence[list[Range]]) -> list[Range]:
+    """Return the ranges of a block from those of its pieces; none if a piece has none."""
+    if len(pieces) <= 1 or not all(pieces):
+        return pieces[0] if pieces and all(pieces) else []
+    return [_together(of) for of in zip(*pieces, strict=True)]
+
+
+def _together(pieces: Sequence[Range]) -> Range:
+    first = pieces[0]
+    operands = {operand: np.concatenate([piece.operands[operand] for piece in pieces]) for operand in first.operands}
+    low, high = (np.concatenate([getattr(piece, end) for piece in pieces]) for end in ("low", "high"))
+    return replace(first, low=low, high=high, operands=operands)
+
+
+def _others(bound: Bound) -> list[Operand]:
+    """Return the operands that other streams give."""
+    operands = (operand for operation in bound.operations for operand in operation.operands)
+    return [operand for operand in operands if bound.column not in operand.columns]
+
+
+def _range(bound: Bound, low: Floats | None, high: Floats | None, values: Mapping[Operand, Floats], rows: int) -> Range:
+    low = np.full(rows, -np.inf) if low is None else low
+    # NaN sorts above infinity, so a range without an upper end runs to the last row.
+    high = np.full(rows, np.nan) if high is None else high
+    equal = bound.low == bound.high
+    mine = {operand: values[operand] for operand in _others(bound)}
+    with np.errstate(over="ignore"):  # beyond the largest double comes infinity
+        low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
+    extremes = {operand: _extremes(numbers) for operand, numbers in mine.items()}
+    return Range(bound.column, low, high, equal, bound.operations, mine, extremes)
+
+
+def misses(chunk: Chunk, asked: Range) -> bool:
+    """Tell whether a chunk's zone map shows that none of its rows is asked for."""
+    zone = chunk.zones.get(asked.column.name)
+    if zone is None or np.isnan(asked.low).any() or np.isnan(asked.high).any():
+        return False
+    return zone.misses(float(asked.low.min()), float(asked.high.max()))
+
+
+def usable(asked: Sequence[Range], chunk: Chunk, time: Column, rows: int) -> list[tuple[Sequence[Range], Bools | None]]:
+    """Return which ranges may be relied upon in a chunk, and for which partial results; None for all of them.
+
+    Args:
+        asked: The ranges, of `rows` partial results each.
+        chunk: The chunk that is probed.
+        time: The event time of its stream, which has no zone map of its own.
+        rows: How many partial results there are.
+    """
+    found = [_sure(one, _zone(one.column, chunk, time)) for one in asked if one.operations]
+    if all(np.all(sure) for sure in found):
+        return [(asked, None)]
+    calm = [one for one in asked if not one.operations]
+    all_sure = np.broadcast_to(reduce(np.logical_and, found), rows)
+    return [(calm, None)] if not all_sure.any() else [(asked, all_sure), (calm, ~all_sure)]
+
+
+def _zone(column: Column, chunk: Chunk, time: Column) -> Span | None:
+    zone = Zone(chunk.low, chunk.high, False) if column == time else chunk.zones.get(column.name)
+    if zone is None:
+        return None
+    return (zone.low, zone.high) if zone.low <= zone.high else (np.nan, np.nan)
+
+
+def _sure(asked: Range, zone: Span | None) -> Bools | bool:
+    """Tell for which partial results no operation can overflow, whichever row of the chunk they meet."""
+    if zone is None:
+        return False
+
+    def widest(operand: Operand) -> Span:
+        return asked.extremes.get(operand, zone)
+
+    def each(operand: Operand) -> Span:
+        return (asked.operands[operand],) * 2 if operand in asked.operands else zone
+
+    if all(_reach(operation, widest)[1] for operation in asked.operations):
+        return True
+    return reduce(np.logical_and, (_reach(operation, each)[1] for operation in asked.operations))
+
+
+def _extremes(values: Floats) -> tuple[float, float]:
+    known = values[~np.isnan(values)]
+    return (float(known.min()), float(known.max())) if len(known) else (np.nan, np.nan)
+
+
+def _reach(part: Operand | Operation, span_of: SpanOf) -> tuple[Span, Bools | bool]:
+    """Return between which values a part lies, and whether nothing in it can overflow.
+
+    NaN stands for NULL, of which nothing overflows: it compares as within every limit.
+    """
+    if isinstance(part, Operand):
+        return span_of(part), True
+    found = [_reach(inner, span_of) for inner in part.parts]
+    low, high = (end * part.scale for end in _SPANS[part.sign](*(span for span, _ in found)))
+    over = np.less(low, -part.limit) | np.greater(high, part.limit)
+    return (low, high), reduce(np.logical_and, (calm for _, calm in found), np.logical_not(over))
+
+
+def _sum(one: Span, two: Span) -> Span:
+    return one[0] + two[0], one[1] + two[1]
+
+
+def _difference(one: Span, two: Span) -> Span:
+    return one[0] - two[1], one[1] - two[0]
+
+
+def _product(one: Span, two: Span) -> Span:
+    products = [x * y for x in one for y in two]
+    return reduce(np.minimum, products), reduce(np.maximum, products)
+
+
+def _absolute(one: Span) -> Span:
+    return np.zeros_like(one[0]), np.maximum(np.abs(one[0]), np.abs(one[1]))
+
+
+_SPANS: dict[str, Callable[..., Span]] = {
+    "+": _sum,
+    "-": _difference,
+    "*": _product,
+    "abs": _absolute,
+    "is": lambda one: one,
+}

@@ -1,0 +1,208 @@
+"""`how=`: which streams are optional, and what can't be decided of them is refused, in a sentence."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar, get_args
+
+from watersmeet.errors import DefinitionError
+from watersmeet.predicate.model import Column
+from watersmeet.query.as_of import AsOf
+from watersmeet.query.query import How, Query, StreamSpec
+from watersmeet.query.time_reach import reaches, window_of
+
+Condition = TypeVar("Condition")
+KINDS: dict[object, How] = {kind: kind for kind in get_args(How)}
+
+
+def hows(given: Mapping[str, str | AsOf] | None, streams: Sequence[StreamSpec]) -> tuple[How, ...]:
+    """Return what is asked of each stream; empty if all are required.
+
+    Raises:
+        DefinitionError: If a stream or a kind of join is none, or no stream is required.
+    """
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping):
+        raise DefinitionError(f"how={given!r}: name the optional streams, as in how={{'payments': 'left'}}.")
+    names = {stream.name.lower(): at for at, stream in enumerate(streams)}
+    found: list[How] = ["inner"] * len(streams)
+    for name, kind in given.items():
+        if not isinstance(name, str) or name.lower() not in names:
+            known = ", ".join(stream.name for stream in streams)
+            raise DefinitionError(f"how={{{name!r}: ...}}: there is no such stream; the streams are {known}.")
+        kind = kind.kind if isinstance(kind, AsOf) else kind
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise DefinitionError(
+                f"how={{{name!r}: {kind!r}}}: an optional stream is 'left', 'semi', 'anti', 'full', 'asof' or "
+                "wm.asof(...); for a right join make the other streams optional."
+            )
+        found[names[name.lower()]] = KINDS[kind]
+    if "inner" not in found:
+        raise DefinitionError("how= names every stream: at least one must be required, so leave it out there.")
+    if "full" in found and len(found) > 2:
+        raise DefinitionError(
+            "how=: a full join has two streams; join two of them first, and make that a stream: "
+            "wm.stream('ab', wm.join(a, b, ..., how={'b': 'full'}), window=...)."
+        )
+    return tuple(found) if set(found) != {"inner"} else ()
+
+
+def partners_asked(on: Mapping[str, Condition] | None, query: Query) -> dict[int, Condition]:
+    """Return what partners of optional streams must satisfy, by position.
+
+    Raises:
+        DefinitionError: If it is said of a stream that is not optional.
+    """
+    if on is None:
+        return {}
+    if not isinstance(on, Mapping):
+        raise DefinitionError(
+            f"on={on!r}: name the optional streams, as in on={{'payments': 'payments.id = orders.id'}}."
+        )
+    names = {stream.name.lower(): at for at, stream in enumerate(query.streams)}
+    for name in on:
+        if not isinstance(name, str) or names.get(name.lower()) not in query.optional:
+            known = ", ".join(query.streams[at].name for at in query.optional) or "none"
+            raise DefinitionError(
+                f"on={{{name!r}: ...}}: this is no optional stream; those that how= names are: {known}."
+            )
+    return {names[name.lower()]: condition for name, condition in on.items()}
+
+
+def windowed(query: Query) -> Query:
+    """Return a join with windows where conditions on event times amount to some.
+
+    `b.ts <= a.ts + INTERVAL 10 MINUTES` says the same of `a` as a window: every combination that the condition accepts
+    lies within it, and once it is over none can come. A stream has such a window if conditions bound how much later
+    each of the streams can be that it is seen together with. As-of partners are no later than the latest required one.
+    """
+    members = [at for at in query.members if not query.streams[at].table]
+    optional = [at for at in query.optional if not query.streams[at].table]
+    if not optional:
+        return query
+    own, beside = reaches(query, members), {at: reaches(query, (*members, at)) for at in optional}
+    after = {
+        **{at: [own.get((other, at)) for other in members if other != at] for at in members},
+        **{at: [beside[at].get((member, at)) for member in members] for at in optional},
+    }
+    for at in members:
+        after[at] += [_latest(after[at], beside[other].get((other, at)), other in query.as_of) for other in optional]
+    return replace(
+        query, streams=tuple(_windowed(stream, after.get(at, [])) for at, stream in enumerate(query.streams))
+    )
+
+
+def _latest(members: Sequence[int | None], partner: int | None, as_of: bool) -> int | None:
+    """Return how much later than a required tuple a partner can be; None for any.
+
+    Args:
+        members: How much later the other required tuples can be.
+        partner: How much later conditions let the partner be.
+        as_of: Whether it is no later than the latest required tuple.
+    """
+    bounds = [] if partner is None else [partner]
+    if as_of and None not in members:
+        bounds.append(max([0, *(micros for micros in members if micros is not None)]))
+    return min(bounds, default=None)
+
+
+def _windowed(stream: StreamSpec, after: Sequence[int | None]) -> StreamSpec:
+    """Return a stream with a window, unless it has one or another may be any time later."""
+    known = [micros for micros in after if micros is not None]
+    if not known or len(known) < len(after) or stream.window.span is not None or stream.window.rows is not None:
+        return stream
+    return replace(stream, window=window_of(max(known)), derived=True)
+
+
+def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
+    """Check that it can be decided when a combination has no partner.
+
+    Args:
+        query: The join.
+        streaming: Whether its inputs go on for ever.
+        spilling: Whether work may be put off.
+
+    Raises:
+        DefinitionError: If it can't.
+    """
+    if not query.optional:
+        return
+    if spilling:
+        raise DefinitionError(
+            "spill= can't be combined with how=: work that is put off may hold a partner; remove one of the two."
+        )
+    for stream in (query.streams[at] for at in query.counted):
+        raise DefinitionError(
+            f"Stream '{stream.name}' has a count window, which doesn't say when a partner can no longer come: with "
+            "how=, use a window of time."
+        )
+    for stream in (stream for stream in query.streams if stream.refreshed):
+        raise DefinitionError(
+            f"Table '{stream.name}' is read for each batch, and what has no partner is only known batches later: with "
+            "how=, leave refresh= out."
+        )
+    if all(query.streams[at].table for at in query.members):
+        raise DefinitionError(
+            "how=: all that is required are tables, which have neither times nor windows, so that results would have "
+            "no time: require a stream as well."
+        )
+    for stream in (query.streams[at] for at in sorted(query.as_of) if query.streams[at].table):
+        raise DefinitionError(
+            f"Table '{stream.name}' has no times, so that none of its rows is the newest: read it as a stream with a "
+            "time column, or use how='left'."
+        )
+    for stream in (query.streams[at] for at in query.lacking if query.is_full and query.streams[at].table):
+        raise DefinitionError(
+            f"Table '{stream.name}' has no times, so that its rows without a match would have none: make it 'left', or "
+            "join it with Spark first."
+        )
+    for side in query.sides if streaming and not query.closes_at_its_time else ():
+        _check_window(side)
+    _check_conjuncts(query)
+
+
+def _check_window(query: Query) -> None:
+    """Check that a window says when a combination can have no more partners."""
+    endless = all(query.streams[at].window.span is None for at in query.members)
+    if endless and not query.closes_at_its_time:
+        names = " or ".join(f"'{query.streams[at].name}'" for at in query.members if not query.streams[at].table)
+        raise DefinitionError(
+            f"Without a window on {names} a partner may come at any time, and nothing could be said to have none: "
+            "give it one, such as window='10 minutes', or a condition such as b.ts <= a.ts + INTERVAL 10 MINUTES."
+        )
+
+
+def _check_conjuncts(query: Query) -> None:
+    for conjunct in query.conjuncts:
+        tied = [query.streams[at].name for at in sorted(conjunct.streams) if at in query.optional]
+        if len(tied) > 1:
+            raise DefinitionError(
+                f"The condition {conjunct.text} ties {' and '.join(tied)}, which are both optional: each is matched "
+                "with the required streams alone, so require one of them or join them first."
+            )
+    for conjunct in query.deferred if len(query.optional) > 1 else ():
+        if not conjunct.exact:
+            raise DefinitionError(
+                f"The condition {conjunct.text} is left to Spark, at least for some values, after everything else is "
+                "decided; with several optional streams it must be decided before. Compute what it compares as columns "
+                "of the streams, or use a Python predicate."
+            )
+
+
+def check_shown(query: Query, columns: Sequence[Column]) -> None:
+    """Check that a SELECT list shows nothing of streams that are only asked.
+
+    Raises:
+        DefinitionError: If it does.
+    """
+    for column in columns:
+        if column.stream in query.hides:
+            kind = query.optional[column.stream]
+            raise DefinitionError(
+                f"select: {query.name_of(column)} can't be shown, since results of {_article(kind)} {kind} join have "
+                f"no tuple of '{query.streams[column.stream].name}'."
+            )
+
+
+def _article(kind: How) -> str:
+    return "an" if kind == "anti" else "a"

@@ -1,0 +1,545 @@
+"""A join as the core knows it: streams, windows, conjuncts, output. Immutable, and free of Spark."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.arguments.durations import seconds
+from watersmeet.errors import DefinitionError
+from watersmeet.metadata.constraints import ForeignKey, Inherited, Promise, Speaking, read_by
+from watersmeet.metadata.descriptions import described
+from watersmeet.predicate.buckets import hashable
+from watersmeet.predicate.model import Column, Conjunct, Dialect, Fixed, Hidden, PythonPredicate
+from watersmeet.predicate.numbers import has_numbers
+from watersmeet.predicate.type_names import spark_name
+from watersmeet.query import cases
+from watersmeet.query.windows import Sliding, Window
+
+TRACE_TYPE = pa.list_(pa.int64())
+"""The type of a trace: codes of the groups of the join itself that a result came from, then of the joins within it."""
+How = Literal["inner", "left", "semi", "anti", "full", "asof", "asof left"]
+"""What a join asks of a stream: a tuple in every result; one if there is one; that there is one; that there is none;
+one if there is one, with results of their own for its tuples that match nothing; the newest no later than the others,
+in every result or if there is one."""
+DelayFrom = Literal["given", "watermark", "windows", "conditions"]
+"""Where a stream's delay comes from: its user, its frame's watermark, the largest window, conditions on event times."""
+Tracing = Literal["none", "pending", "results"]
+"""What says which groups it came from: nothing; combinations that Spark has to decide; results as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """How the times of a stream that is a join follow from that join's watermark.
+
+    Attributes:
+        window: The window there of the member whose event time they are, `OWN_TIME` if they are the results' own, or
+            None if they are something else.
+        delayed: Whether the stream was given a delay.
+        waits: If results of that join wait for partners, for each of its `sides` the windows of the required streams.
+    """
+
+    window: Window | None
+    delayed: bool
+    waits: tuple[tuple[Window, ...], ...] = ()
+
+    def bound(self, mark: int | None) -> int | None:
+        """Return the earliest time that a later result may have, if one follows from how far the join has come.
+
+        Args:
+            mark: The join's watermark or, if results wait for partners, the time before which deadlines have passed.
+        """
+        if mark is None or self.window is None or self.window.span is None:
+            return None
+        earliest = [max(_earliest(window, mark) for window in side) for side in self.waits]
+        return _earliest(self.window, min(earliest, default=mark))
+
+
+def _earliest(window: Window, high: int) -> int:
+    return int(window.earliest(np.array([high]))[0])
+
+
+OWN_TIME = Sliding(1)
+"""A window that admits nothing but what is as late as the result itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """One stream of a join.
+
+    Attributes:
+        name: Its name in `where` and in the results.
+        schema: Its columns.
+        time: The position of the event-time column.
+        window: Which of its tuples a result admits.
+        delay: How far behind its latest event time a tuple may come, in microseconds.
+        idle: After what silence the stream no longer holds the watermark, in microseconds; None for never.
+        hidden: Columns computed from these when a tuple comes in; their positions follow those of the schema.
+        tests: Hidden columns that say whether a tuple can join anything at all; one that can't is not stored.
+        nested: Where its times come from, if the stream is a join.
+        ahead: How far an event time may lie ahead of the clock and of all streams, in microseconds; None for any.
+        promises: What the stream says can no longer come.
+        table: Whether it is a table: all its rows come in the first batch, at a time before any other, and none later.
+        refreshed: Whether it is a table that is read for each batch: the rows of one leave before those of the next.
+        derived: Whether its window follows from conditions on event times.
+        delay_from: Where its delay comes from.
+    """
+
+    name: str
+    schema: pa.Schema
+    time: int
+    window: Window
+    delay: int
+    idle: int | None = None
+    hidden: tuple[Hidden, ...] = ()
+    tests: "tuple[Test, ...]" = ()
+    nested: Nested | None = None
+    ahead: int | None = None
+    promises: tuple[Promise, ...] = ()
+    table: bool = False
+    refreshed: bool = False
+    derived: bool = False
+    delay_from: DelayFrom = "given"
+
+    def __post_init__(self) -> None:
+        kind = self.schema.field(self.time).type
+        if not pa.types.is_timestamp(kind):
+            raise DefinitionError(
+                f"Stream '{self.name}': its time column '{self.schema.field(self.time).name}' is of type "
+                f"{spark_name(kind)}; an event time is a timestamp or timestamp_ntz: cast the column first."
+            )
+
+    def watermark(self, latest: int | None, inner: int | None) -> int | None:
+        """Return the stream's watermark; None if there is none yet.
+
+        Args:
+            latest: Its latest event time.
+            inner: How far the join has come that it is, if it is one; see `Nested.bound`.
+        """
+        own = None if latest is None else latest - self.delay
+        if self.nested is None:
+            return own
+        known = [self.nested.bound(inner), own if self.nested.delayed else None]
+        return max((mark for mark in known if mark is not None), default=None)
+
+    @property
+    def inherits(self) -> frozenset[tuple[int, int]]:
+        """Which punctuations of the join that the stream is are told of; see `Inherited`."""
+        return frozenset(promise.source for promise in self.promises if isinstance(promise, Inherited))
+
+    @property
+    def columns(self) -> list[pa.Field]:
+        """Its columns as people know them: the time of a table's rows is none."""
+        return [field for at, field in enumerate(self.schema) if not (self.table and at == self.time)]
+
+    @property
+    def what(self) -> str:
+        """What it is, in a word."""
+        return "table" if self.table else "stream"
+
+    @property
+    def time_type(self) -> pa.DataType:
+        """The type of the event time."""
+        return self.schema.field(self.time).type
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A conjunct over one stream alone: the boolean column that answers it, and the one that says it could not be.
+
+    Attributes:
+        holds: The position of the answer.
+        failed: The position of the column that is TRUE where computing it raised; None if it can't.
+        fixed: The column and its one value, where it asks for nothing but that.
+    """
+
+    holds: int
+    failed: int | None = None
+    fixed: Fixed | None = None
+
+
+NAME = re.compile(r"[\w`]+(\.[\w`]+)*")
+"""A column, or a field in one, as users write it."""
+RESULT_TIME = Column(-1, 0)
+"""Stands for a result's own time, `_time`, in a SELECT list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A flat output column: its name and the column it shows."""
+
+    name: str
+    column: Column
+
+
+@dataclass(frozen=True)
+class Query:
+    """A join, checked and ready to run.
+
+    Attributes:
+        streams: In the order given; a stream is known by its position.
+        conjuncts: What `where` asks, split.
+        where: The text of `where`, for people.
+        outputs: The flat columns of a SELECT list; empty for one struct column per stream and `_time`.
+        predicates: The Python predicates that `where` calls.
+        dialect: What the session's settings say expressions mean.
+        select: The text of the SELECT list, for people.
+        meaning: `where` as Spark reads it.
+        careful: The conjuncts, those that tuples are tested by when they come in among them, as they are decided where
+            computing a hidden column raised for some tuple; empty if that can't be.
+        flags: The hidden columns that are TRUE for such tuples.
+        weight: The column that says what matters most, where work may be put off.
+        tracing: What tells the groups that its members are in: in a tree of joins whose groups are told by what they
+            are worth, the results of inner joins, and what Spark has to decide at the root. No user ever sees it.
+        how: What is asked of each stream; empty if all are required.
+        filter: What is asked of results with their optional streams, NULL where they lack one; Spark decides it.
+    """
+
+    streams: tuple[StreamSpec, ...]
+    conjuncts: tuple[Conjunct, ...] = ()
+    where: str = ""
+    outputs: tuple[Output, ...] = ()
+    predicates: tuple[PythonPredicate, ...] = ()
+    dialect: Dialect = field(default_factory=Dialect)
+    select: str = ""
+    meaning: str = ""
+    careful: tuple[Conjunct, ...] = ()
+    flags: tuple[Column, ...] = ()
+    weight: Column | None = None
+    tracing: Tracing = "none"
+    how: tuple[How, ...] = ()
+    filter: str = ""
+
+    def __post_init__(self) -> None:
+        names = [stream.name for stream in self.streams]
+        if len(names) < 2:
+            raise DefinitionError("A join needs at least two streams, or a stream and a table.")
+        if all(stream.table for stream in self.streams):
+            raise DefinitionError("A join needs a stream beside its tables; join tables alone with Spark itself.")
+        twice = next((name for at, name in enumerate(names) if name.lower() in map(str.lower, names[:at])), None)
+        if twice is not None:
+            raise DefinitionError(f"Two streams are called '{twice}'; give each a name of its own.")
+        zoned = {stream.time_type.tz is not None for stream in self.streams}
+        if len(zoned) > 1:
+            raise DefinitionError(
+                "Event times of timestamp and timestamp_ntz can't be mixed in one join; cast them to one of the two."
+            )
+
+    # -- optional streams
+
+    @cached_property
+    def members(self) -> tuple[int, ...]:
+        """The streams that every result has a tuple of."""
+        return tuple(at for at in range(len(self.streams)) if at not in self.optional)
+
+    @cached_property
+    def optional(self) -> dict[int, How]:
+        """The streams that results may lack, or don't show, and what is asked of them."""
+        return {at: how for at, how in enumerate(self.how) if how != "inner"}
+
+    @cached_property
+    def lacking(self) -> frozenset[int]:
+        """The streams that results may lack."""
+        return frozenset(range(len(self.streams))) if self.is_full else frozenset(self.optional)
+
+    @cached_property
+    def hides(self) -> frozenset[int]:
+        """The streams that results don't show."""
+        return frozenset(at for at, how in self.optional.items() if how in ("semi", "anti"))
+
+    @cached_property
+    def as_of(self) -> frozenset[int]:
+        """The streams of which only the newest partner counts, of those no later than the combination."""
+        return frozenset(at for at, how in self.optional.items() if how in ("asof", "asof left"))
+
+    @cached_property
+    def closes_at_its_time(self) -> bool:
+        """Whether a combination is closed once the watermark has passed its own time: no later partner is asked for."""
+        return bool(self.optional) and self.as_of == self.optional.keys()
+
+    @cached_property
+    def hashed(self) -> frozenset[int]:
+        """The streams whose content hashes are kept: equally new tuples of them are told apart by these."""
+        return self.as_of.union(self.counted)
+
+    @cached_property
+    def paired(self) -> bool:
+        """Whether combinations of all streams are results, as soon as they are found."""
+        return not self.optional or [*self.optional.values()] in (["left"], ["full"])
+
+    @cached_property
+    def sides(self) -> "tuple[Query, ...]":
+        """The joins whose combinations lack partners: this one and, of a full join, the one seen from the other stream.
+
+        Empty if all streams are required.
+        """
+        if not self.is_full:
+            return (self,) if self.optional else ()
+        mirrored: dict[How, How] = {"inner": "full", "full": "inner"}
+        return self, replace(self, how=tuple(mirrored[how] for how in self.how))
+
+    def left_from(self, streams: Collection[int]) -> "Query":
+        """Return a full join as a left join from one of some streams, which is all that results with it can tell."""
+        if not self.is_full:
+            return self
+        (first,) = self.members if self.members[0] in streams else self.optional
+        return replace(self, how=tuple("inner" if at == first else "left" for at in range(len(self.streams))))
+
+    @cached_property
+    def waits(self) -> tuple[tuple[Window, ...], ...]:
+        """For each of its sides the windows that results without a partner wait for; empty if none wait."""
+        if [*self.optional.values()] == ["semi"]:
+            return ()
+        if self.closes_at_its_time:
+            return ((OWN_TIME,),)
+        return tuple(tuple(self.streams[at].window for at in side.members) for side in self.sides)
+
+    @cached_property
+    def is_full(self) -> bool:
+        """Whether it is a full outer join: each of its two streams has results without the other."""
+        return "full" in self.how
+
+    def kind_of(self, at: int) -> str:
+        """Return what a stream is, for people: its window, or that it is a table, and what is asked of it."""
+        stream = self.streams[at]
+        own = stream.window.describe() if not stream.table else f"table{', refreshed' if stream.refreshed else ''}"
+        return f"{own}, {self.optional[at]}" if at in self.optional else own
+
+    # -- columns
+
+    @cached_property
+    def kept(self) -> tuple[tuple[Column, ...], ...]:
+        """For each stream the columns that state keeps: those that predicates or the output need, but the time."""
+        return self._by_stream(self.needed)
+
+    @cached_property
+    def needed(self) -> frozenset[Column]:
+        """Every column that a conjunct reads or the output shows."""
+        conjuncts = (*self.conjuncts, *self.careful)
+        read = {column for conjunct in conjuncts for column in conjunct.columns} | {*self.shown}
+        return frozenset(read if self.weight is None else read | {self.weight})
+
+    @cached_property
+    def indexed(self) -> tuple[tuple[Column, ...], ...]:
+        """For each stream the columns that an access path may look up."""
+        return self._by_stream({bound.column for conjunct in self.conjuncts for bound in conjunct.bounds})
+
+    @cached_property
+    def zoned(self) -> tuple[tuple[Column, ...], ...]:
+        """For each stream the columns whose values are counted: what an access path looks up or is computed from."""
+        bounds = [bound for conjunct in self.conjuncts for bound in conjunct.bounds]
+        columns = {column for bound in bounds for column in (bound.column, *bound.columns)}
+        columns |= self.needed.intersection(self.flags) | ({self.weight} if self.weight is not None else set())
+        return self._by_stream({column for column in columns if has_numbers(self.type_of(column))})
+
+    def _by_stream(self, columns: Collection[Column]) -> tuple[tuple[Column, ...], ...]:
+        """Return the columns of each stream, but for its time."""
+        return tuple(
+            tuple(sorted(c for c in columns if c.stream == position and c.field != stream.time))
+            for position, stream in enumerate(self.streams)
+        )
+
+    @cached_property
+    def shown(self) -> tuple[Column, ...]:
+        """The columns that the output shows."""
+        if self.outputs:
+            return tuple(dict.fromkeys(o.column for o in self.outputs if o.column != RESULT_TIME))
+        return tuple(
+            Column(position, field)
+            for position, stream in enumerate(self.streams)
+            for field in range(len(stream.schema) if position not in self.hides else 0)
+        )
+
+    @cached_property
+    def equalities(self) -> tuple[tuple[Column, Column], ...]:
+        """The pairs of columns of two streams that must be equal, and by whose hash both can be found."""
+        pairs = (conjunct.equality for conjunct in self.conjuncts if conjunct.equality is not None)
+        return tuple(
+            (one, two)
+            for one, two in pairs
+            if one.stream != two.stream
+            and not {one, two} & self.fallible
+            and not (self.is_time(one) or self.is_time(two))
+            and hashable(self.type_of(one), self.type_of(two))
+        )
+
+    @cached_property
+    def fixed(self) -> tuple[Fixed, ...]:
+        """The columns that have one value in every result."""
+        tests = (test.fixed for stream in self.streams for test in stream.tests)
+        found = (*tests, *(conjunct.fixed for conjunct in self.conjuncts))
+        return tuple(fixed for fixed in found if fixed is not None)
+
+    @cached_property
+    def required(self) -> tuple[tuple[Column, ...], ...]:
+        """For each stream the columns whose NULL keeps a tuple out of every result: those of equalities.
+
+        [!] Not those that may lack a value because computing it raised. Tuples of a count window are numbered by what
+        is stored, so that all are. An equality with an optional stream keeps out tuples of that stream alone, and in a
+        full join none.
+        """
+        pairs = [conjunct.equality for conjunct in self.conjuncts if conjunct.equality is not None]
+        apart = [{c for c in pair if c.stream in self.optional} or {*pair} for pair in pairs if not self.is_full]
+        found = self._by_stream(frozenset[Column]().union(*apart) - self.fallible)
+        return tuple(() if at in self.counted else columns for at, columns in enumerate(found))
+
+    @cached_property
+    def fallible(self) -> frozenset[Column]:
+        """Hidden columns that may lack a value because computing it raised: they stand before their flags."""
+        return frozenset(Column(flag.stream, flag.field - 1) for flag in self.flags)
+
+    # -- what Spark has to decide
+
+    @cached_property
+    def deferred(self) -> tuple[Conjunct, ...]:
+        """The conjuncts that Spark decides where they aren't decided here, in this order: what may raise comes last.
+
+        [!] With one of them open for a combination, none that may raise can be decided before it. They are the careful
+        ones, if there are such: Spark need not know whether computing a hidden column raised for some tuple.
+        """
+        conjuncts = self.careful or self.conjuncts
+        if all(conjunct.exact for conjunct in conjuncts):
+            return ()
+        calm = [c for c in conjuncts if not (c.exact or c.opaque or c.raises)]
+        return (*calm, *(c for c in conjuncts if c.opaque or c.raises))
+
+    @cached_property
+    def open(self) -> bool:
+        """Whether no combination can be decided without Spark."""
+        return any(conjunct.opaque for conjunct in self.conjuncts)
+
+    @cached_property
+    def pending_schema(self) -> pa.Schema:
+        """The schema of combinations that Spark has to decide: what is put out, and what deferred conjuncts read."""
+        columns = sorted({column for conjunct in self.deferred for column in conjunct.columns})
+        fields = [pa.field(column.name, self.type_of(column)) for column in columns]
+        calls = [pa.field(call.name, pa.bool_()) for conjunct in self.deferred for call in conjunct.calls]
+        shown = [pa.field(f"o{at}", field.type) for at, field in enumerate(self.traced_schema)]
+        told = [*(cases.FIELDS if self.optional else ()), *(cases.AS_OF_FIELDS if self.as_of else ())]
+        return pa.schema([*shown, *fields, *calls, *told])
+
+    def wary(self) -> "Query":
+        """Return the join as it is decided where computing a hidden column raised for some tuple."""
+        return replace(self, conjuncts=self.careful)
+
+    @cached_property
+    def promised(self) -> frozenset[int]:
+        """The streams that promise something."""
+        return frozenset(at for at, stream in enumerate(self.streams) if stream.promises)
+
+    @cached_property
+    def judged(self) -> tuple[frozenset[int], ...]:
+        """For each stream the columns that promises need to see in its new rows, those of other streams among them."""
+        needed = [{at for promise in stream.promises for at in read_by(promise)} for stream in self.streams]
+        for promise in (promise for stream in self.streams for promise in stream.promises):
+            if isinstance(promise, ForeignKey):
+                needed[promise.parent.stream].add(promise.parent.field)
+        return tuple(map(frozenset, needed))
+
+    @cached_property
+    def counted(self) -> tuple[int, ...]:
+        """The streams with a count window."""
+        return tuple(at for at, stream in enumerate(self.streams) if stream.window.rows is not None)
+
+    def type_of(self, column: Column) -> pa.DataType:
+        """Return the Arrow type of a column."""
+        if column == RESULT_TIME:
+            return self.streams[0].time_type
+        stream = self.streams[column.stream]
+        known = len(stream.schema)
+        return (
+            stream.hidden[column.field - known].type
+            if column.field >= known
+            else stream.schema.field(column.field).type
+        )
+
+    def name_of(self, column: Column) -> str:
+        """Return a column as the user writes it."""
+        if column == RESULT_TIME:
+            return "_time"
+        stream = self.streams[column.stream]
+        if column.field >= len(stream.schema):
+            return stream.hidden[column.field - len(stream.schema)].text
+        return f"{stream.name}.{stream.schema.field(column.field).name}"
+
+    def is_named(self, column: Column) -> bool:
+        """Tell whether a column is one that users know: their own, or a field in one."""
+        hidden = column.field >= len(self.streams[column.stream].schema)
+        return not hidden or (column not in self.flags and NAME.fullmatch(self.name_of(column)) is not None)
+
+    def is_time(self, column: Column) -> bool:
+        """Tell whether a column is its stream's event time, which state keeps as `ts`."""
+        return column.field == self.streams[column.stream].time
+
+    def moved(self, column: Column) -> int | None:
+        """Return by how much a column differs from its stream's event time; None if that isn't known."""
+        stream = self.streams[column.stream]
+        if column.field == stream.time:
+            return 0
+        hidden = stream.hidden[column.field - len(stream.schema)] if column.field >= len(stream.schema) else None
+        moved = None if hidden is None else hidden.moved
+        return None if moved is None or moved[0] != stream.time else moved[1]
+
+    @cached_property
+    def output_schema(self) -> pa.Schema:
+        """The schema of the results."""
+        if self.outputs:
+            return pa.schema([pa.field(output.name, self.type_of(output.column)) for output in self.outputs])
+        shown = [stream for at, stream in enumerate(self.streams) if at not in self.hides]
+        structs = [pa.field(stream.name, pa.struct(list(stream.schema))) for stream in shown]
+        return pa.schema([*structs, pa.field("_time", self.streams[0].time_type)])
+
+    @cached_property
+    def trace_name(self) -> str:
+        """The name of the column of traces: no output column's, and no stream's."""
+        name, taken = "_trace", {*self.output_schema.names, *(stream.name for stream in self.streams)}
+        while name in map(str.lower, taken):
+            name = f"_{name}"
+        return name
+
+    @cached_property
+    def traced_schema(self) -> pa.Schema:
+        """The schema of results as long as their traces are known, which then come first."""
+        if self.tracing == "none":
+            return self.output_schema
+        return pa.schema([pa.field(self.trace_name, TRACE_TYPE), *self.output_schema])
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """The schema of the files that results are written to."""
+        return self.traced_schema if self.tracing == "results" else self.output_schema
+
+    def description(self) -> dict[str, Any]:
+        """Return what must not change between two runs of one checkpoint, each part under a name people know."""
+        parts: dict[str, Any] = {"where": self.where, "time zone": self.dialect.time_zone, "ANSI": self.dialect.ansi}
+        parts["where, as Spark reads it"] = self.meaning
+        parts["streams"] = [stream.name for stream in self.streams]
+        parts["select"] = self.select
+        if self.optional:
+            parts["how"] = {self.streams[at].name: how for at, how in self.optional.items()}
+        if self.filter:
+            parts["filter"] = self.filter
+        for conjunct in (conjunct for conjunct in self.conjuncts if conjunct.on):
+            parts.setdefault("after ON", []).append(conjunct.text)
+        for at, stream in enumerate(self.streams):
+            if not stream.table:
+                parts[f"window of '{stream.name}'"] = stream.window.notation
+                parts[f"delay of '{stream.name}'"] = seconds(stream.delay)
+                parts[f"time column of '{stream.name}'"] = stream.schema.field(stream.time).name
+            if stream.refreshed:
+                parts[f"refresh of '{stream.name}'"] = True
+            parts[f"columns of '{stream.name}'"] = [f"{field.name} {field.type}" for field in stream.columns]
+            computed = [hidden for hidden in stream.hidden if not hidden.told]
+            parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in computed]
+            for promise in stream.promises:
+                kind = "punctuations" if isinstance(promise, Speaking) else "constraints"
+                parts.setdefault(f"{kind} of '{stream.name}'", []).append(self.described(at, promise))
+        return parts
+
+    def described(self, stream: int, promise: Promise) -> str:
+        """Return what a stream promises, in words."""
+        return described(stream, promise, self.name_of, self.type_of)

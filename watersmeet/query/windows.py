@@ -1,0 +1,290 @@
+"""Windows: which tuples a result at time T still admits.
+
+Every window by time is one monotone function: the *deadline* of a tuple, the last T at which it may still take part.
+A result is valid when T is at most the deadline of each of its members; a tuple may be purged once the watermark has
+passed its deadline. Times are integer microseconds.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from watersmeet.arguments.durations import microseconds, seconds, spelled
+from watersmeet.arguments.literals import is_whole, take_plain
+from watersmeet.errors import DefinitionError
+
+Times = NDArray[np.int64]
+
+FOREVER = int(np.iinfo(np.int64).max)
+"""The latest time there is; what lies beyond it counts as this."""
+NEVER = int(np.iinfo(np.int64).min)
+"""The earliest; what lies before it counts as this."""
+
+
+HORIZON = 1 << 60
+"""Placements see no time beyond this, on either side, so that they can add to any: what lies beyond counts as this.
+
+Where a tuple is kept follows from its time, and so does who asks for it: both see the same."""
+
+
+BEFORE_ALL = NEVER // 2
+"""The time of a table's rows: before any that a stream has."""
+
+
+def within_horizon(times: Times) -> Times:
+    """Return times as placements see them."""
+    return np.clip(times, -HORIZON, HORIZON)
+
+
+def saturated(change: Callable[[Any], Any], times: Times, reach: int) -> Times:
+    """Return times changed by no more than `reach`, none of them beyond what int64 holds.
+
+    A time is never later than FOREVER nor earlier than NEVER, so that a deadline there is as good as one beyond.
+    """
+    if not len(times) or (NEVER + reach <= int(times.min()) and int(times.max()) <= FOREVER - reach):
+        found: Times = change(times)
+        return found
+    exact = change(times.astype(object))
+    return np.array([min(max(time, NEVER), FOREVER) for time in exact], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """An unbounded window; the others override what differs."""
+
+    def deadline(self, ts: Times) -> Times:
+        """Return for each tuple the last T at which the window admits it."""
+        return np.full_like(ts, FOREVER)
+
+    def earliest(self, high: Times) -> Times:
+        """Return for each time `high` the earliest tuple whose deadline is not before it."""
+        return np.full_like(high, NEVER)
+
+    def admits(self, ts: Times) -> NDArray[np.bool_]:
+        """Tell which tuples can take part in any result at all."""
+        return np.ones(len(ts), dtype=bool)
+
+    @property
+    def span(self) -> int | None:
+        """How long a tuple stays, at the most; None if time alone never ends it."""
+        return None
+
+    @property
+    def bound(self) -> int | None:
+        """The same as people write it: ten minutes, whether a tuple is admitted at that age (`<=`) or not (`<`)."""
+        return self.span
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows a count window holds; None for other windows."""
+        return None
+
+    def describe(self) -> str:
+        """Return the window in words, for people."""
+        return self.notation
+
+    @property
+    def notation(self) -> str:
+        """The window as the checkpoint's description has it, to the microsecond; `described` reads it back."""
+        return "unbounded"
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding(Window):
+    """A sliding window: T - ts < size, strictly.
+
+    Times are whole microseconds, so that a bound which is itself admitted is a size of one microsecond more.
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.size <= 0:
+            raise DefinitionError("A sliding window must be longer than zero.")
+
+    def deadline(self, ts: Times) -> Times:
+        """See Window."""
+        return saturated(lambda ts: ts + (self.size - 1), ts, self.size)
+
+    def earliest(self, high: Times) -> Times:
+        """See Window."""
+        return saturated(lambda high: high - (self.size - 1), high, self.size)
+
+    @property
+    def span(self) -> int | None:
+        """See Window."""
+        return self.size
+
+    @property
+    def bound(self) -> int:
+        """See Window."""
+        return self.size - self.inclusive
+
+    @property
+    def inclusive(self) -> bool:
+        """Whether the bound is itself admitted: nobody writes a window of ten minutes and a microsecond."""
+        return self.size % 1000 == 1
+
+    def describe(self) -> str:
+        """See Window."""
+        return f"sliding {spelled(self.bound)}{', inclusive' if self.inclusive else ''}"
+
+    @property
+    def notation(self) -> str:
+        """See Window."""
+        return f"sliding {seconds(self.size)}"
+
+
+Closed = Literal["left", "right"]
+"""Which end belongs to a window that begins at regular times: `[start, end)` or `(start, end]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hopping(Window):
+    """Windows of one size that begin at every step since the epoch, UTC; tuples are admitted that share one with T.
+
+    Closed on the right, some k has k*step < ts <= T <= k*step + size; on the left, k*step <= ts <= T < k*step + size.
+    """
+
+    size: int
+    step: int
+    closed: Closed = "right"
+
+    def __post_init__(self) -> None:
+        if self.size <= 0 or self.step <= 0:
+            raise DefinitionError("A hopping window needs a size and a step longer than zero.")
+        if not isinstance(self.closed, str) or self.closed not in get_args(Closed):
+            raise DefinitionError(
+                f"closed={self.closed!r}: a window is closed on the 'left', [start, end), or on the 'right', "
+                "(start, end]."
+            )
+
+    @property
+    def _first(self) -> int:
+        """The first microsecond of a window, counted from its start."""
+        return 0 if self.closed == "left" else 1
+
+    @property
+    def _last(self) -> int:
+        """The last one."""
+        return self.size - 1 + self._first
+
+    def deadline(self, ts: Times) -> Times:
+        """See Window: the end of the latest window that holds ts, or of the one before the gap ts lies in."""
+        reach = self.step + self.size
+        return saturated(lambda ts: (ts - self._first) // self.step * self.step + self._last, ts, reach)
+
+    def earliest(self, high: Times) -> Times:
+        """See Window."""
+        reach = self.step + self.size
+        return saturated(lambda high: -((self._last - high) // self.step) * self.step + self._first, high, reach)
+
+    def admits(self, ts: Times) -> NDArray[np.bool_]:
+        """See Window; a step longer than the size leaves gaps, and a tuple in a gap joins nothing."""
+        return ts <= self.deadline(ts)
+
+    @property
+    def span(self) -> int | None:
+        """See Window."""
+        return self.size
+
+    def describe(self) -> str:
+        """See Window."""
+        return self._written(spelled)
+
+    @property
+    def notation(self) -> str:
+        """See Window."""
+        return self._written(seconds)
+
+    def _written(self, duration: Callable[[int], str]) -> str:
+        if self.closed == "left" and self.size == self.step:
+            return f"tumbling {duration(self.size)}"
+        closed = ", closed left" if self.closed == "left" else ""
+        return f"hopping {duration(self.size)} every {duration(self.step)}{closed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Window):
+    """The last `size` tuples of the stream by arrival, whatever their times."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        take_plain(self)
+        if not is_whole(self.size):
+            raise DefinitionError(f"A count window holds a whole number of rows, at least 1; got {self.size!r}.")
+
+    @property
+    def rows(self) -> int | None:
+        """See Window."""
+        return self.size
+
+    @property
+    def notation(self) -> str:
+        """See Window."""
+        return f"last {self.size} rows"
+
+
+# -- those that a user names; a plain duration is a sliding window
+
+
+def count(rows: int) -> Count:
+    """Return a window of a stream's last `rows` tuples, by arrival.
+
+    >>> count(5000).describe()
+    'last 5000 rows'
+    """
+    return Count(rows)
+
+
+def hopping(size: str | timedelta, step: str | timedelta, closed: Closed = "right") -> Hopping:
+    """Return windows of `size` that start every `step` since the epoch; tuples join if they share one.
+
+    Args:
+        size: How long each window is.
+        step: How long after one the next begins.
+        closed: Which end belongs to a window: `"right"` for `(start, end]`, `"left"` for `[start, end)`, as Spark and
+            Flink have it.
+
+    >>> hopping("60 seconds", "20 seconds").describe()
+    'hopping 1 minute every 20 seconds'
+    """
+    length = microseconds(size, "size of a hopping window", 1)
+    return Hopping(length, microseconds(step, "step of a hopping window", 1), closed)
+
+
+def tumbling(size: str | timedelta) -> Hopping:
+    """Return windows `[start, end)` of `size`, one after the other since the epoch, as Spark's `window` cuts time.
+
+    >>> tumbling("600 seconds").describe()
+    'tumbling 10 minutes'
+    """
+    length = microseconds(size, "size of a tumbling window", 1)
+    return Hopping(length, length, "left")
+
+
+def described(text: str) -> Window | None:
+    """Return the window of a notation; None if it is none of those known here.
+
+    >>> described("hopping 60 s every 2.5 s") == hopping("60 seconds", "2500 ms"), described("a whim")
+    (True, None)
+    """
+    length = r"(\d+(?:\.\d+)? s)"
+    kinds: dict[str, Callable[..., Window]] = {
+        "unbounded": Window,
+        r"last (\d+) rows": lambda rows: Count(int(rows)),
+        f"sliding {length}": lambda size: Sliding(microseconds(size)),
+        f"hopping {length} every {length}": hopping,
+        f"hopping {length} every {length}, closed (left)": hopping,
+        f"tumbling {length}": tumbling,
+    }
+    for pattern, make in kinds.items():
+        if match := re.fullmatch(pattern, text):
+            return make(*match.groups())
+    return None

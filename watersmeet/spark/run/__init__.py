@@ -1,0 +1,1 @@
+"""How a batch runs on Spark: input frames, jobs, exchanges, rounds in quiet periods, errors."""

@@ -1,0 +1,300 @@
+"""Input frames: pruned, tagged with their stream, hashed, and made one, since a batch is one frame."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+
+from watersmeet.batch.plan import Host
+from watersmeet.errors import DefinitionError
+from watersmeet.exchange.tasks import CONTENT, STREAM, TRACED
+from watersmeet.formatting import with_article
+from watersmeet.predicate.model import Column as ColumnOf
+from watersmeet.predicate.scope import OURS, TABLE_TIME, same
+from watersmeet.query.query import TRACE_TYPE, Query
+from watersmeet.spark.run.content import content_hash
+from watersmeet.spark.run.versions import to_arrow_schema
+
+STORABLE = (
+    T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DecimalType,
+    T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType,
+)  # fmt: skip
+TIMES_OF_DAY = "spark.sql.timeType.enabled"
+"""Spark's setting that turns the type TIME on."""
+TRACE_KIND = from_arrow_type(TRACE_TYPE)
+"""The type of traces in Spark's terms."""
+
+
+class Computing(NamedTuple):
+    """What computes the hidden columns of a stream, over its columns by their numbers.
+
+    Attributes:
+        tried: What may raise, by the names under which `values` know it.
+        values: The hidden columns.
+
+    [!] Each is tried once, in a projection of its own: Spark 4.3 makes wrong code of one that occurs several times.
+    """
+
+    tried: Mapping[str, Column] = {}
+    values: Sequence[Column] = ()
+
+
+class Told(NamedTuple):
+    """Punctuations from a frame of their own, which come in as rows of a stream.
+
+    Attributes:
+        stream: The stream's position.
+        frame: The frame, its columns by their numbers.
+        values: The values of the stream's columns, hidden ones included, by position; all others are NULL.
+    """
+
+    stream: int
+    frame: DataFrame
+    values: Mapping[int, Column]
+
+
+def check_frame(what: str, frame: Any) -> DataFrame:
+    """Return a classic Spark frame.
+
+    Args:
+        what: How an error calls it.
+        frame: What was given.
+
+    Raises:
+        DefinitionError: If it is something else, a Spark Connect frame among them, or a column has a name of ours.
+    """
+    if type(frame).__module__.startswith("pyspark.sql.connect"):
+        raise DefinitionError(
+            f"{what} is a Spark Connect frame; Watersmeet needs a classic session for now "
+            "(SparkSession.builder.master(...), without remote(...))."
+        )
+    if not isinstance(frame, DataFrame):
+        raise DefinitionError(f"{what} needs a Spark DataFrame, static or streaming; got {_kind(frame)}.")
+    if any(same(name, TABLE_TIME) for name in frame.columns):
+        raise DefinitionError(f"{what} has a column {TABLE_TIME}: that name is reserved; rename the column.")
+    _check_times_of_day(what, frame)
+    return frame
+
+
+def _check_times_of_day(what: str, frame: DataFrame) -> None:
+    """Refuse columns of type TIME where Spark has them turned off, as by default: it would fail on them at the start.
+
+    Raises:
+        DefinitionError: If there is one.
+    """
+    timed = [field.name for field in frame.schema if "time(" in field.dataType.simpleString()]
+    if timed and frame.sparkSession.conf.get(TIMES_OF_DAY, "false") != "true":
+        raise DefinitionError(
+            f"{what} has a column '{timed[0]}' of type TIME, which this session's Spark has turned off: "
+            f"spark.conf.set('{TIMES_OF_DAY}', 'true') before the frame is made, or drop the column."
+        )
+
+
+def _kind(value: Any) -> str:
+    """Return what a value is; where there are several of one name, such as pandas' DataFrame, with its module."""
+    kind = type(value)
+    return with_article(kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}")
+
+
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """Return a frame's schema in Arrow's terms; every field may be NULL, as it may once streams are unioned."""
+    try:
+        known = [replace_type(field, stored_as(field.dataType)) for field in frame.schema]
+        schema = to_arrow_schema(_nullable(T.StructType(known)))
+    except Exception as error:
+        raise DefinitionError(f"A column has no type in Arrow: {error}") from None
+    return schema
+
+
+def replace_type(field: T.StructField, kind: T.DataType) -> T.StructField:
+    """Return a field with another type."""
+    return T.StructField(field.name, kind, field.nullable, field.metadata)
+
+
+def stored_as(kind: T.DataType) -> T.DataType:
+    """Return the type that state keeps values of a type in: Arrow has none for years and months in PySpark."""
+    return T.IntegerType() if isinstance(kind, T.YearMonthIntervalType) else kind
+
+
+def stored(value: Column, kind: T.DataType) -> Column:
+    """Return a value of a type as state keeps it."""
+    return value.cast("interval month").cast("int") if isinstance(kind, T.YearMonthIntervalType) else value
+
+
+def restored(value: Column, kind: T.DataType) -> Column:
+    """Return what state kept of a value of a type as that value."""
+    if isinstance(kind, T.YearMonthIntervalType):
+        return F.make_ym_interval(F.lit(0), value).cast(kind)
+    return value.cast(_nullable(kind)) if is_odd(kind) else value
+
+
+def is_odd(kind: T.DataType) -> bool:
+    """Tell whether a type is another once state has kept its values: intervals, and text with a collation."""
+    name = kind.simpleString().lower()
+    return "interval" in name or "collate" in name
+
+
+def arrow_type(kind: T.DataType) -> pa.DataType:
+    """Return a type that can be stored in Arrow's terms."""
+    return to_arrow_schema(_nullable(T.StructType([T.StructField("c", kind)]))).field(0).type
+
+
+def is_storable(kind: T.DataType) -> bool:
+    """Tell whether values of a type come out of Spark, go through state and come back as they were."""
+    if isinstance(kind, T.ArrayType):
+        return is_storable(kind.elementType)
+    if isinstance(kind, T.MapType):
+        return is_storable(kind.keyType) and is_storable(kind.valueType)
+    if isinstance(kind, T.StructType):
+        return all(is_storable(field.dataType) for field in kind)
+    return isinstance(kind, STORABLE)
+
+
+def hidden_name(name: str) -> str:
+    """Return the name of a column of ours beside those of the streams, which may be called anything else."""
+    return f"{OURS}{name}"
+
+
+def spark_schema(schema: pa.Schema) -> T.StructType:
+    """Return an Arrow schema in Spark's terms."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def _nullable(kind: Any) -> Any:
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(field.name, _nullable(field.dataType), True) for field in kind])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_nullable(kind.elementType), True)
+    if isinstance(kind, T.MapType):
+        return T.MapType(_nullable(kind.keyType), _nullable(kind.valueType), True)
+    return kind
+
+
+def union(
+    query: Query,
+    frames: Sequence[DataFrame | None],
+    everything: bool,
+    computed: Sequence[Computing],
+    told: Sequence[Told] = (),
+) -> DataFrame:
+    """Return all inputs as one frame: the stream's position, a content hash, each stream's columns by generated name.
+
+    Pruned here, before the union: the frame that foreachBatch gets is an opaque scan, nothing is pruned behind it.
+
+    Args:
+        query: The join.
+        frames: One per stream; None where the stream is an inner join.
+        everything: Whether late and rejected rows are written, which takes every column.
+        computed: For each stream what computes its hidden columns.
+        told: Punctuations from frames of their own.
+    """
+    parts = [
+        tagged(query, position, frame, everything, computed[position])
+        for position, frame in enumerate(frames)
+        if frame is not None
+    ]
+    parts += [_rows(query, said.stream, said.frame, everything, said.values) for said in told]
+    one = parts[0]
+    for other in parts[1:]:
+        one = one.union(other)
+    return one
+
+
+def _needed(query: Query, position: int, everything: bool) -> list[int]:
+    """Return the columns of a stream that its tuples are joined, tested or judged by, hidden ones included."""
+    stream = query.streams[position]
+    tested = {at for test in stream.tests for at in (test.holds, test.failed) if at is not None}
+    kept = {stream.time, *(column.field for column in query.kept[position]), *tested, *query.judged[position]}
+    return sorted(kept | set(range(len(stream.schema))) if everything else kept)
+
+
+def tagged(
+    query: Query, position: int, frame: DataFrame, everything: bool, computed: Computing, traced: bool = False
+) -> DataFrame:
+    """Return a frame as rows of one stream of a join, with the columns of the others NULL.
+
+    Args:
+        query: The join.
+        position: The stream.
+        frame: The frame.
+        everything: Whether rows that are not taken are written, which takes every column.
+        computed: What computes its hidden columns.
+        traced: Whether its first column are traces, which come last and are nothing that a row is known by.
+    """
+    kept = frame.schema.fields[1:] if traced else frame.schema.fields
+    names = [column_name(at) for at in range(len(kept))]
+    own = [stored(F.col(name), field.dataType) for name, field in zip(names, kept, strict=True)]
+    numbered = frame.toDF(*([TRACED] if traced else []), *names)
+    if computed.tried:
+        numbered = numbered.select("*", *(value.alias(name) for name, value in computed.tried.items()))
+    content = None
+    if position in query.hashed:  # [!] which rows are the last n, or the newest, must not depend on what is asked
+        content = list(zip(own, (stored_as(field.dataType) for field in kept), strict=True))
+    values = dict(enumerate([*own, *computed.values]))
+    return _rows(query, position, numbered, everything, values, content, [TRACED] if traced else [])
+
+
+def _rows(
+    query: Query,
+    position: int,
+    frame: DataFrame,
+    everything: bool,
+    values: Mapping[int, Column],
+    content: Sequence[tuple[Column, T.DataType]] | None = None,
+    beside: Sequence[str] = (),
+) -> DataFrame:
+    """Return a frame as rows of one stream of a join.
+
+    Args:
+        query: The join.
+        position: The stream.
+        frame: The frame.
+        everything: Whether rows that are not taken are written, which takes every column.
+        values: The values of the stream's columns, by position; those of all other columns are NULL.
+        content: What is hashed; by default all values that are needed.
+        beside: Other columns of the frame, which come last.
+    """
+    made, mine = [], list[tuple[Column, T.DataType]]()
+    for other in range(len(query.streams)):
+        for field in _needed(query, other, everything):
+            column = ColumnOf(other, field)
+            kind = from_arrow_type(query.type_of(column), prefer_timestamp_ntz=True)
+            given = values.get(field) if other == position else None
+            value = (F.lit(None) if given is None else given).cast(kind)
+            made.append(value.alias(column.name))
+            mine += [] if given is None else [(value, kind)]
+    # The hash stands last: before the columns it reads, Spark's constraints would double with each of them.
+    tag = F.lit(position).cast("byte").alias(STREAM)
+    return frame.select(tag, *made, content_hash(mine if content is None else content).alias(CONTENT), *beside)
+
+
+def column_name(at: int) -> str:
+    """Return a name for a frame's column by its position: its own may be anything, or that of another, too."""
+    return f"{OURS}c{at}"
+
+
+def tried_name(at: int) -> str:
+    """Return the name of what is tried for a hidden column."""
+    return f"{OURS}t{at}"
+
+
+def quoted(name: str) -> str:
+    """Return a name as Spark SQL takes it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Tell whether all tasks run in this host's own process tree."""
+    master = spark.sparkContext.master or ""
+    return master == "local" or master.startswith("local[")
+
+
+def host(spark: SparkSession, shared: bool) -> Host:
+    """Return where a join runs: on this host with no more cores than it has."""
+    slots = spark.sparkContext.defaultParallelism
+    return Host(slots, min(slots, os.cpu_count() or slots) if is_local(spark) else slots, shared)

@@ -1,0 +1,134 @@
+"""Names in Spark's tree of a `where`: which columns each part reads, and the same names in full."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from watersmeet.predicate.expr import Refusal
+from watersmeet.predicate.model import Column, PythonPredicate
+from watersmeet.predicate.scope import Scope, same
+from watersmeet.predicate.values import find_predicate
+from watersmeet.query.query import StreamSpec
+from watersmeet.spark.run.frames import column_name
+from watersmeet.spark.sql import purity
+from watersmeet.spark.sql.catalyst import Builder, Part
+from watersmeet.spark.sql.convert import Text
+
+STARS = frozenset({"UnresolvedStar", "UnresolvedStarExceptOrReplace"})
+ATTRIBUTE, VARIABLE, FUNCTION = "UnresolvedAttribute", "UnresolvedNamedLambdaVariable", "UnresolvedFunction"
+
+
+class Names:
+    """The names of one `where`, looked up when it is made.
+
+    Args:
+        tree: The whole tree.
+        text: Its text.
+        streams: The join's streams.
+        scope: Their columns.
+        predicates: The Python predicates that may be called.
+
+    Raises:
+        SqlError: If something is named that isn't there, or that `where` can't hold.
+    """
+
+    def __init__(
+        self,
+        tree: Part,
+        text: Text,
+        streams: Sequence[StreamSpec],
+        scope: Scope,
+        predicates: Sequence[PythonPredicate],
+    ) -> None:
+        self._tree, self._text, self._streams, self._scope, self._predicates = tree, text, streams, scope, predicates
+        self._reads: dict[Part, frozenset[Column]] = {}
+        self.reads(tree)
+
+    def reads(self, part: Part) -> frozenset[Column]:
+        """Return the columns that a part reads."""
+        if part not in self._reads:
+            try:
+                self._reads[part] = self.own(part).union(*map(self.reads, part.children))
+            except Refusal as refusal:
+                raise self._text.error(refusal.problem, part) from None
+        return self._reads[part]
+
+    def streams(self, part: Part) -> frozenset[int]:
+        """Return the streams that a part reads."""
+        return frozenset(column.stream for column in self.reads(part))
+
+    def own(self, part: Part) -> frozenset[Column]:
+        """Return the columns that a part names itself."""
+        purity.refuse(part, self._text.text[slice(*part.span)])
+        if part.kind in STARS:
+            return self._star(part)
+        if self._is_column(part):
+            purity.refuse_name(part.names, self._scope)
+            return frozenset({self._scope.column(part.names)})
+        return frozenset()
+
+    def is_bare(self, part: Part) -> bool:
+        """Tell whether a part is a column as it is."""
+        return part.kind == ATTRIBUTE and len(self._full(part)) == 2
+
+    def predicate(self, part: Part) -> PythonPredicate | None:
+        """Return the Python predicate that a part calls, if it does."""
+        if part.kind != FUNCTION or len(part.names) != 1:
+            return None
+        try:
+            return find_predicate(self._predicates, part.names[0])
+        except Refusal as refusal:
+            raise self._text.error(refusal.problem, part) from None
+
+    def calls(self, part: Part) -> list[Part]:
+        """Return the calls of Python predicates in a part, in the order of the text."""
+        return [inner for inner in part.walk() if self.predicate(inner) is not None]
+
+    def in_full(self, part: Part, builder: Builder) -> Any:
+        """Return a column's name with its stream's before it, as a node of Spark's; None if the part is no name."""
+        return self._node(part, builder, self._full(part)) if self._is_column(part) else None
+
+    def numbered(self, part: Part, builder: Builder) -> Any:
+        """Return a column by its number among its stream's; None if the part is no name."""
+        if not self._is_column(part):
+            return None
+        column = self._scope.column(part.names)
+        return self._node(part, builder, [column_name(column.field), *self._full(part)[2:]])
+
+    def _node(self, part: Part, builder: Builder, names: Sequence[str]) -> Any:
+        return (builder.attribute if part.kind == ATTRIBUTE else builder.variable)(*names)
+
+    def _full(self, part: Part) -> list[str]:
+        column = self._scope.column(part.names)
+        stream = self._streams[column.stream]
+        named = len(part.names) > 1 and same(stream.name, part.names[0])
+        return [stream.name, stream.schema.field(column.field).name, *part.names[2 if named else 1 :]]
+
+    def _is_column(self, part: Part) -> bool:
+        """Tell whether a part names a column; inside a lambda all names look like its variables."""
+        if part.kind == VARIABLE:
+            return part.names[0].lower() not in self._variables[part]
+        return part.kind == ATTRIBUTE
+
+    @cached_property
+    def _variables(self) -> dict[Part, frozenset[str]]:
+        """For each part the variables of the lambdas round it."""
+        found: dict[Part, frozenset[str]] = {}
+
+        def visit(part: Part, bound: frozenset[str]) -> None:
+            if part.kind == "LambdaFunction":
+                bound |= {variable.names[0].lower() for variable in part.children[1:]}
+            found[part] = bound
+            for child in part.children:
+                visit(child, bound)
+
+        visit(self._tree, frozenset())
+        return found
+
+    def _star(self, part: Part) -> frozenset[Column]:
+        target = part.handle.target()
+        name = str(target.get().mkString(".")) if target.isDefined() else ""
+        for position, stream in enumerate(self._streams):
+            if same(stream.name, name):
+                return frozenset(Column(position, at) for at in range(len(stream.schema)))
+        raise Refusal(f"`{name}{'.' if name else ''}*` names no stream; write {self._streams[0].name}.*.")

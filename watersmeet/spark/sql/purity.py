@@ -1,0 +1,193 @@
+"""What `where` must not hold: whatever reaches out of the query, or would answer otherwise when asked again."""
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+
+from watersmeet.errors import SqlError
+from watersmeet.predicate.expr import Refusal
+from watersmeet.predicate.model import PythonPredicate
+from watersmeet.predicate.scope import Scope
+from watersmeet.spark.sql.catalyst import Part, expressions, items, kind_of, origin_of, places_of, quiet, said, walk
+from watersmeet.spark.sql.convert import Text
+
+SUBQUERIES = frozenset({"Exists", "ScalarSubquery", "InSubquery", "ListQuery", "LateralSubquery",
+                        "FunctionTableSubqueryArgumentExpression"})  # fmt: skip
+PARAMETERS = frozenset({"NamedParameter", "PosParameter"})
+WINDOWS = frozenset({"WindowExpression", "UnresolvedWindowExpression"})
+OUTSIDE = frozenset({"CallMethodViaReflection", "TryReflect", "CurrentUser", "CurrentDatabase", "CurrentCatalog",
+                     "SessionUser", "SparkVersion", "InputFileName", "InputFileBlockStart", "InputFileBlockLength",
+                     "VariableReference", "UnresolvedVariable"})  # fmt: skip
+KNOWN = frozenset({"CurrentTimeZone"})
+"""What looks like the environment, but is a setting that belongs to the query."""
+TIMES = frozenset({"Cast", "ParseToTimestamp", "ParseToDate"})
+CLOCK = frozenset({"CurrentDate", "CurrentTimestamp", "CurrentTime", "Now", "LocalTimestamp", "CurrentBatchTimestamp",
+                   "CurDateExpressionBuilder"})  # fmt: skip
+NAMES = frozenset({"current_date", "current_timestamp", "current_time", "localtimestamp", "current_user", "user",
+                   "session_user", "grouping__id"})  # fmt: skip
+MOMENTS = ("date", "timestamp", "timestamp_ntz")
+SPECIAL = r"\s*(now|today|tomorrow|yesterday)\b"
+"""Texts that Spark takes for moments by the clock, where a constant is made a date or timestamp."""
+NOT_OF_ROWS = {
+    "agg_funcs": "look at many rows",
+    "generator_funcs": "turn one row into several",
+    "window_funcs": "look at other rows",
+    "table_funcs": "make tables",
+}
+"""Groups of functions that are no functions of a row."""
+CHANCE = {"MonotonicallyIncreasingID", "SparkPartitionID", "Uuid", "Rand", "Randn", "RandStr", "Uniform", "Shuffle"}
+SUBQUERY = "`where` can't contain a subquery; join the other table as a stream."
+CHANGING = "{} would answer differently from run to run; `where` must be deterministic."
+OTHERWISE = "This isn't computed row by row; compute it before the join."
+PLANS = {
+    "Aggregate": "An aggregate looks at many rows; `where` looks at one combination of rows.",
+    "Generate": "`where` can't use a function that turns one row into several.",
+    "Window": "`where` looks at one combination of rows, so it can't use window functions.",
+}
+
+
+def why_not(group: str, kind: str) -> str:
+    """Return why `where` can't hold a function; empty if it can."""
+    if group in NOT_OF_ROWS:
+        return NOT_OF_ROWS[group]
+    if kind in CHANCE:
+        return "are random"
+    if kind in CLOCK or kind in ("CurDate", "LocalTime"):
+        return "read the clock"
+    if kind in OUTSIDE or (kind.startswith("Current") and kind != "CurrentTimeZone"):
+        return "reach outside the query"
+    return "cut time into windows" if kind in ("TimeWindow", "SessionWindow", "WindowTime") else ""
+
+
+def refuse_variables(text: str) -> None:
+    """Refuse `${...}`, which Spark's parser fills in from its settings and the environment.
+
+    Raises:
+        SqlError: If the text holds one.
+    """
+    found = re.search(r"\$\{[^}]*\}", text)
+    if found:
+        raise SqlError("Variables are not filled in; put the value into the text.", text, *found.span())
+
+
+def refuse(part: Part, text: str) -> None:
+    """Refuse a part that no condition may hold, before its names are looked up."""
+    if part.kind in SUBQUERIES:
+        raise Refusal(SUBQUERY)
+    if is_by_clock(part, text):
+        raise Refusal(CHANGING.format(text))
+    if part.kind == "ExpressionWithUnresolvedIdentifier":
+        raise Refusal("Write the name itself in place of IDENTIFIER.")
+    if part.kind in PARAMETERS:
+        raise Refusal("Parameters are not filled in; put the value into the text.")
+    if part.kind in WINDOWS:
+        raise Refusal(PLANS["Window"])
+
+
+def is_by_clock(part: Part, text: str) -> bool:
+    """Tell whether a part is a constant such as TIMESTAMP 'now', which Spark's parser has read off the clock.
+
+    [!] The word may be written with escapes, and comments may stand before it: all but digits is taken for one.
+    """
+    if part.kind != "Literal" or part.handle.dataType().typeName() not in MOMENTS:
+        return False
+    quoted = re.search(r"(['\"])([^'\"]*)\1\s*$", text)
+    return quoted is None or re.match(r"\s*([+-]?\d|epoch\b)", quoted[2], re.IGNORECASE) is None
+
+
+def refuse_name(names: Sequence[str], scope: Scope) -> None:
+    """Refuse a name that Spark would take for a function if no column is called so."""
+    if len(names) == 1 and names[0].lower() in NAMES and not scope.knows(names[0]):
+        raise Refusal(CHANGING.format(names[0]))
+
+
+def check(text: Text, plan: Any) -> None:
+    """Refuse an analysed condition that reaches out of the query or isn't deterministic.
+
+    Args:
+        text: The text.
+        plan: The analysed plan that selects its conjuncts.
+    """
+    for operator in walk(plan):  # a function in SQL has operators of its own
+        kind = kind_of(operator)
+        if kind != "Project" and operator.children().size():
+            raise text.error(PLANS.get(kind, OTHERWISE), None)
+    for node in expressions(plan):
+        _check_node(text, node)
+
+
+def _check_node(text: Text, node: Any) -> None:
+    kind, called = kind_of(node), changing(node)
+    problem = None
+    if kind in SUBQUERIES:
+        problem = SUBQUERY
+    elif kind in OUTSIDE or (kind.startswith("Current") and kind not in KNOWN | CLOCK):
+        problem = f"{node.prettyName()} reaches outside the query, which `where` must not do."
+    elif kind == "XmlToStructs" and "rowvalidationxsdpath" in str(node.options().toString()).lower():
+        problem = f"{node.prettyName()} reads the file that rowValidationXSDPath names, which `where` must not do."
+    elif called is not None:
+        problem = CHANGING.format(called)
+    if problem is not None:
+        raise SqlError(problem, text.text, *text.placed(origin_of(node.origin())))
+
+
+def changing(node: Any) -> str | None:
+    """Return how a node that answers by chance or by the clock is called; None if it doesn't."""
+    kind = kind_of(node)
+    if kind in CLOCK or not (node.deterministic() or _undecided(node)) or _is_random(node, kind):
+        return str(node.prettyName())
+    return f"'{_constant(node.children().apply(0))}'" if kind in TIMES and _is_special(node) else None
+
+
+def _is_random(node: Any, kind: str) -> bool:
+    """Tell whether a node encrypts with an initial vector of chance, which Spark doesn't count as nondeterministic."""
+    if kind != "AesEncrypt":
+        return False
+    _, _, mode, _, vector, *_ = items(node.children())
+    return str(_constant(mode)).upper() != "ECB" and not _constant(vector)
+
+
+def _is_special(node: Any) -> bool:
+    """Tell whether a node makes a moment by the clock of a constant text."""
+    moment = node.dataType().typeName() in MOMENTS
+    text = node.children().apply(0)
+    given = _constant(text) if moment and text.dataType().typeName() == "string" else None
+    return isinstance(given, str) and re.match(SPECIAL, given, re.IGNORECASE) is not None
+
+
+def _constant(node: Any) -> Any:
+    """Return the value of a constant, text as such; None of anything else."""
+    if not node.foldable():
+        return None
+    try:
+        with quiet():
+            value = node.eval(None)
+    except (Py4JError, PySparkException):  # it raises, or is only rewritten later
+        return None
+    return value.toString() if hasattr(value, "toString") else value
+
+
+def _undecided(node: Any) -> bool:
+    """Tell whether a node is not deterministic only because something inside it isn't: that is to be named."""
+    return any(not child.deterministic() for child in items(node.children()))
+
+
+def analysis_error(text: Text, error: AnalysisException, predicates: Sequence[PythonPredicate]) -> SqlError:
+    """Return what Spark's analyser says of a condition, with the place underlined."""
+    problem = said(error)
+    if error.getCondition() == "UNRESOLVED_ROUTINE":
+        name = (error.getMessageParameters() or {}).get("routineName", "").strip("`")
+        near = get_close_matches(name.lower(), [predicate.name for predicate in predicates], n=3)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        problem = f"There is no function {name}; {hint}a Python predicate must be listed in predicates=[...]"
+    if "time/session window expressions" in problem:
+        problem = (
+            "window(..) can't be compared between streams; give both window=wm.tumbling('10 minutes') instead, or "
+            "compare floor(unix_seconds(ts) / 600)"
+        )
+    places = places_of(error)
+    return SqlError(f"{problem}.", text.text, *text.placed(places[0] if places else None))

@@ -1,0 +1,1 @@
+"""Chunks: immutable rows of one cell, with zone maps and a sorted index, and when they are merged."""

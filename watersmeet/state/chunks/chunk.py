@@ -1,0 +1,176 @@
+"""Chunks: immutable Arrow rows of one cell, sorted by time; here is what the manifest knows of one.
+
+Its rows (`rows.py`) are a record batch of an Arrow IPC stream (`ipc.py`). It has zone maps (`zones.py`), and a sorted
+index (`sorted_index.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from watersmeet.state.chunks.zones import Zone
+
+CHUNKS = "chunks"
+"""The folder of a store in which chunks lie."""
+
+
+class Bucket(NamedTuple):
+    """The hash bucket of a cell.
+
+    Attributes:
+        field: The column whose hash it is, by its position in the stream; UNHASHED for a bucket that holds all rows.
+        of: Into how many buckets the hashes are cut.
+        number: Which of them it is.
+        fields: The columns by which the same rows are stored, once for each.
+    """
+
+    field: int
+    of: int
+    number: int
+    fields: tuple[int, ...] = ()
+
+    @property
+    def first(self) -> bool:
+        """Whether of the ways in which its rows are stored this is the first."""
+        return self.field == self.sought(None)
+
+    def sought(self, field: int | None) -> int:
+        """Return the field of the buckets in which who has the hash of a column, or of none, finds these rows."""
+        return field if field in self.fields else self.fields[0] if self.fields else UNHASHED
+
+
+UNHASHED = -1
+WHOLE = Bucket(UNHASHED, 1, 0)
+"""The one bucket of a stream that isn't hashed."""
+
+
+class Place(NamedTuple):
+    """Where a chunk's rows are: which bytes of which file, and their digest, the file's schema included."""
+
+    path: str
+    offset: int
+    length: int
+    digest: str
+
+
+class Arrived(NamedTuple):
+    """The first and the last of the batches in which a chunk's rows came."""
+
+    first: int
+    last: int
+
+
+BEFORE_ALL = Arrived(-1, -1)
+"""What rows that came before the first batch have."""
+HOT = 0
+"""The unit of chunks that are not cold."""
+WORN = 4
+"""A chunk is written anew once one row in so many is dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What the manifest knows of a chunk.
+
+    Attributes:
+        id: Unique for ever: it holds the run and the task attempt that wrote the chunk.
+        stream: The stream's position in the join.
+        batch: The batch that wrote it.
+        start: Start of its slice of time.
+        end: End of its slice, exclusive.
+        bucket: The hash bucket; WHOLE but for hashing.
+        rows: How many rows.
+        bytes: Their Arrow bytes.
+        low: The earliest time in it.
+        high: The latest.
+        owners: The nodes that keep a copy, the first of them the chunk's home; one but for replicated placements.
+        place: Where its rows are: written once, whoever keeps them.
+        sealed: Whether it holds all of its slice that there will ever be.
+        ordinals: For count windows: the file with the rows' arrival ordinals, unless the chunk itself holds them.
+        last_ordinal: The largest arrival ordinal in it.
+        zones: Zone maps, by the columns' generated names.
+        deleted: The file that names its dead rows; None if it has none.
+        dead: How many rows are dead.
+        arrived: In which batches its rows came.
+        unit: The cold unit that it is part of, by number; HOT if it is probed as it should be.
+    """
+
+    id: str
+    stream: int
+    batch: int
+    start: int
+    end: int
+    bucket: Bucket
+    rows: int
+    bytes: int
+    low: int
+    high: int
+    owners: tuple[int, ...]
+    place: Place
+    sealed: bool = False
+    ordinals: str | None = None
+    last_ordinal: int = 0
+    zones: Mapping[str, Zone] = field(default_factory=dict)
+    deleted: str | None = None
+    dead: int = 0
+    arrived: Arrived = BEFORE_ALL
+    unit: int = HOT
+
+    @property
+    def live(self) -> int:
+        """How many rows are not dead."""
+        return self.rows - self.dead
+
+    @property
+    def worn(self) -> bool:
+        """Whether so many rows are dead that the chunk is worth writing anew."""
+        return self.dead * WORN >= self.rows
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Every file that the chunk needs."""
+        return frozenset({self.place.path, self.ordinals, self.deleted} - {None})  # type: ignore[arg-type]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Thousands of chunks travel to every task; to pickle them as dataclasses do takes twice as long."""
+        return Chunk, _parts(self)
+
+    def without(self, deleted: str | None, dead: int) -> "Chunk":
+        """Return the chunk with the file that names its dead rows, None if all are dead, and how many they are."""
+        return replace(self, deleted=deleted, dead=dead)
+
+    def owned_by(self, nodes: Sequence[int]) -> "Chunk":
+        """Return the chunk handed to other nodes; the rows stay where they are."""
+        return replace(self, owners=tuple(nodes))
+
+    def in_unit(self, unit: int) -> "Chunk":
+        """Return the chunk as part of a cold unit, or HOT."""
+        return replace(self, unit=unit)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the chunk as the manifest writes it."""
+        plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("place", "zones")}
+        plain["place"] = list(self.place)
+        plain["zones"] = {name: [zone.low, zone.high, zone.nan, zone.counts] for name, zone in self.zones.items()}
+        return plain
+
+    @staticmethod
+    def from_json(plain: Mapping[str, Any]) -> "Chunk":
+        """Return the chunk that `to_json` wrote."""
+        zones = {name: Zone(*zone[:3], *map(tuple, zone[3:])) for name, zone in plain["zones"].items()}
+        parts = {"bucket": _bucket(plain["bucket"]), "owners": tuple(plain["owners"]), "place": Place(*plain["place"])}
+        return Chunk(**{**plain, **parts, "zones": zones, "arrived": Arrived(*plain["arrived"])})
+
+
+def lies_in(path: str, folder: str) -> bool:
+    """Tell whether a path is that of a file in a folder of the store, without ways back."""
+    return path.startswith(f"{folder}/") and all(part.strip(".") for part in path.split("/")) and "\0" not in path
+
+
+_parts = attrgetter(*Chunk.__slots__)
+
+
+def _bucket(plain: Sequence[Any]) -> Bucket:
+    field, of, number, fields = plain
+    return Bucket(field, of, number, tuple(fields))

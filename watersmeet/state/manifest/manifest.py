@@ -1,0 +1,313 @@
+"""The manifest of a batch: which chunks are live, who owns them, how far time has come.
+
+Written once per batch, when its results are ready: files that it names are then delivered. Most manifests are deltas on
+the one before; every so often one is a snapshot, so that a commit does not grow with the number of chunks and a restart
+reads few files. Each holds a digest of the one before: files of different histories are never taken for one. Which ones
+count, where several runs have written some: see `generations`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from watersmeet.errors import AFRESH, StateError
+from watersmeet.metadata.constraint_state import Promised, Promises
+from watersmeet.spilling.units import Ledger
+from watersmeet.state.chunks.chunk import CHUNKS, Chunk, lies_in
+from watersmeet.state.manifest import documents, generations
+from watersmeet.state.manifest.delivery import Delivery
+from watersmeet.state.manifest.learned import Learned
+from watersmeet.state.store.sealed import digest, seal, unseal
+from watersmeet.state.store.store import Store
+
+FOLDER = "manifests"
+SNAPSHOT_EVERY = 32
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """What a batch leaves behind of a stream.
+
+    Attributes:
+        latest: The latest event time seen.
+        arrived: How many tuples were accepted so far; the next arrival ordinal of a count window.
+        idle: Whether the stream no longer holds the watermark.
+        heard: The driver's clock (microseconds) when the stream last brought rows; None before the first batch.
+        rows: Tuples that the batch brought.
+        advance: How far event time advanced in the batch.
+        rate: Tuples a second of event time, smoothed.
+    """
+
+    latest: int | None = None
+    arrived: int = 0
+    idle: bool = False
+    heard: int | None = None
+    rows: int = 0
+    advance: int = 0
+    rate: float = 0.0
+
+    def to_json(self) -> list[Any]:
+        """Return it as the manifest writes it."""
+        return [getattr(self, name) for name in self.__slots__]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The state after a batch.
+
+    Attributes:
+        batch: The batch; -1 before the first. Rounds, which pay what is owed between batches, are numbered with them.
+        streams: Per stream.
+        chunks: The live chunks by id.
+        watermark: The join's watermark; None for minus infinity.
+        learned: What it teaches the batches after it.
+        progress: The progress of this batch.
+        input: What identifies the input that Spark gave the batch.
+        digest: The digest of its file; empty as long as it has none.
+        promises: What the streams' promises have come to.
+        unpurged: How many batches have brought rows since dead tuples were last looked for.
+        ledger: What is owed, and what the next batch pays of it.
+        settled: The time before which no result can lie that is still to come; None for minus infinity.
+        offered: The number by which its source knows the last batch that brought rows.
+        deliveries: The files that appear in output folders once the manifest is written.
+        final: Whether it is closed for good: no state is left, and no row is taken any more.
+        chain: The manifest files that it consists of, back to the last snapshot; empty as long as it has none.
+        inner: The state of the joins that are streams of this one, by position; one file holds them all, so that
+            they are committed together.
+    """
+
+    batch: int
+    streams: tuple[StreamState, ...]
+    chunks: Mapping[str, Chunk] = field(default_factory=dict)
+    watermark: int | None = None
+    learned: Learned = field(default_factory=Learned)
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    input: str = ""
+    digest: str = ""
+    inner: Mapping[int, "Manifest"] = field(default_factory=dict)
+    unpurged: int = 0
+    promises: Promises = ()
+    ledger: Ledger = field(default_factory=Ledger)
+    settled: int | None = None
+    offered: int = -1
+    deliveries: tuple[Delivery, ...] = ()
+    final: bool = False
+    chain: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Every file of chunks and of marks that the manifest names."""
+        own = frozenset(file for chunk in self.chunks.values() for file in chunk.files)
+        own = own.union(*(promised.paths for stream in self.promises for promised in stream))
+        return own.union(*(manifest.files for manifest in self.inner.values()))
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether it, or a join within, has cold units."""
+        return bool(self.ledger.units) or any(manifest.is_cold for manifest in self.inner.values())
+
+    def follow(self, **changes: Any) -> "Manifest":
+        """Return the manifest of the next batch, with what changes."""
+        return replace(self, batch=self.batch + 1, digest="", **changes)
+
+
+def path_of(batch: int, generation: int = 0) -> str:
+    """Return where the manifest of a batch stands that was written under a lease."""
+    return generations.path_of(FOLDER, batch, generation)
+
+
+def newest(store: Store) -> int | None:
+    """Return the last batch that has a manifest, or None."""
+    return _newest(store, generations.standing(store, FOLDER))
+
+
+def newest_path(store: Store) -> str | None:
+    """Return where the manifest of the last batch that has one stands; another run's stands elsewhere."""
+    standing = generations.standing(store, FOLDER)
+    batch = _newest(store, standing)
+    return None if batch is None else standing[batch]
+
+
+def last(store: Store) -> Manifest | None:
+    """Return the manifest of the last batch that has one, or None.
+
+    Raises:
+        StateError: If it, or one that it builds on, is damaged or gone.
+    """
+    standing = generations.standing(store, FOLDER)  # [!] once: what is the newest may change meanwhile
+    batch = _newest(store, standing)
+    return None if batch is None else _load(store, standing, batch)
+
+
+def _newest(store: Store, standing: dict[int, str]) -> int | None:
+    """Return the last batch of those that have files; an empty one was never published."""
+    return next((batch for batch in reversed(standing) if store.read(standing[batch]) != b""), None)
+
+
+def _is_snapshot(batch: int) -> bool:
+    return batch % SNAPSHOT_EVERY == 0
+
+
+def publish(store: Store, manifest: Manifest, before: Manifest, generation: int = 0) -> Manifest | None:
+    """Write a manifest and return it; None, and nothing is written, if this generation has one for its batch."""
+    data, path = seal(_body(manifest, before) | _of_whole(manifest, before)), path_of(manifest.batch, generation)
+    if not store.publish(path, data):
+        return None
+    chain = (path,) if _is_snapshot(manifest.batch) else (*before.chain, path)
+    return replace(manifest, digest=digest(data), chain=chain)
+
+
+def _of_whole(manifest: Manifest, before: Manifest) -> dict[str, Any]:
+    """Return what is said once for a join and all within it."""
+    deliveries = [delivery.to_json() for delivery in manifest.deliveries]
+    return {"input": manifest.input, "follows": before.digest, "deliveries": deliveries}
+
+
+def _body(manifest: Manifest, before: Manifest) -> dict[str, Any]:
+    state = _snapshot(manifest) if _is_snapshot(manifest.batch) else _delta(manifest, before)
+    return state | {
+        "batch": manifest.batch,
+        "streams": [stream.to_json() for stream in manifest.streams],
+        "watermark": manifest.watermark,
+        "unpurged": manifest.unpurged,
+        "ledger": manifest.ledger.to_json(),
+        "settled": manifest.settled,
+        "offered": manifest.offered,
+        "final": manifest.final,
+        "promises": [[promised.to_json() for promised in stream] for stream in manifest.promises],
+        "learned": manifest.learned.to_json(),
+        "progress": manifest.progress,
+        "inner": {str(at): _body(inner, before.inner.get(at, inner)) for at, inner in manifest.inner.items()},
+    }
+
+
+def _snapshot(manifest: Manifest) -> dict[str, Any]:
+    return {"chunks": [chunk.to_json() for chunk in manifest.chunks.values()]}
+
+
+def _delta(manifest: Manifest, before: Manifest) -> dict[str, Any]:
+    old, new = before.chunks, manifest.chunks
+    return {
+        "added": [c.to_json() for key, c in new.items() if key not in old or _rewritten(old[key], c)],
+        "removed": [key for key in old if key not in new],
+        "moved": {key: c.owners for key, c in new.items() if key in old and c.owners != old[key].owners},
+    }
+
+
+def _rewritten(old: Chunk, new: Chunk) -> bool:
+    """Tell whether more than the owners of a chunk has changed."""
+    return old.deleted != new.deleted or old.unit != new.unit
+
+
+def load(store: Store, batch: int) -> Manifest | None:
+    """Return the manifest of a batch, or None if there is none.
+
+    Raises:
+        StateError: If it, or one that it builds on, is damaged or gone.
+    """
+    return _load(store, generations.standing(store, FOLDER), batch)
+
+
+def _load(store: Store, standing: Mapping[int, str], batch: int) -> Manifest | None:
+    """See `load`; of the manifests that count."""
+    last = _read(store, standing, batch)
+    if last is None:
+        return None
+    files = [last]
+    while "chunks" not in files[-1].body:
+        files.append(_read_before(store, standing, files[-1], batch))
+    manifest: Manifest | None = None
+    for file in reversed(files):
+        manifest = replace(_manifest(file.body, manifest), input=file.body["input"], digest=file.digest)
+    deliveries = tuple(map(Delivery.from_json, last.body["deliveries"]))
+    return manifest and replace(manifest, deliveries=deliveries, chain=tuple(file.path for file in reversed(files)))
+
+
+def told(store: Store, batch: int) -> list[Mapping[str, Any]]:
+    """Return the progress of the batches since the last snapshot, up to one that was loaded."""
+    standing = generations.standing(store, FOLDER)
+    files = (_read(store, standing, at) for at in range(batch - batch % SNAPSHOT_EVERY, batch + 1))
+    return [file.body["progress"] for file in files if file is not None and file.body["progress"]]
+
+
+class _File(NamedTuple):
+    """A manifest's file: where it stands, what it holds, and its digest."""
+
+    path: str
+    body: dict[str, Any]
+    digest: str
+
+
+def _read(store: Store, standing: Mapping[int, str], batch: int) -> _File | None:
+    path = standing.get(batch)
+    data = None if path is None else store.read(path)
+    if path is None or data is None:
+        return None
+    body = unseal(data, f"The manifest of batch {batch} under {store.root}", documents.Manifest)
+    if body["batch"] != batch:
+        raise StateError(
+            f"The manifest of batch {batch} under {store.root} belongs to batch {body['batch']}; restore it or "
+            f"{AFRESH}."
+        )
+    return _File(path, body, digest(data))
+
+
+def _read_before(store: Store, standing: Mapping[int, str], file: _File, last: int) -> _File:
+    """Return the file that another one builds on, on the way back from the last."""
+    batch = file.body["batch"] - 1
+    found = _read(store, standing, batch)
+    if found is None:
+        raise StateError(
+            f"The manifest of batch {batch} under {store.root} is missing, and batch {last} builds on it; restore it "
+            f"or {AFRESH}."
+        )
+    if found.digest != file.body["follows"]:
+        raise StateError(
+            f"The manifest of batch {batch} under {store.root} is not the one that batch {last} builds on; restore it "
+            f"or {AFRESH}."
+        )
+    return found
+
+
+def _chunk(plain: Mapping[str, Any]) -> Chunk:
+    """Return a chunk of a manifest.
+
+    Raises:
+        StateError: If its files lie elsewhere than state does: nobody but a hand writes that.
+    """
+    chunk = Chunk.from_json(plain)
+    for file in chunk.files:
+        if not lies_in(file, CHUNKS):
+            raise StateError(
+                f"A manifest names the state file {file!r}, which is not in the folder {CHUNKS}/ of its store; "
+                f"restore the manifest or {AFRESH}."
+            )
+    return chunk
+
+
+def _apply(delta: Mapping[str, Any], chunks: Mapping[str, Chunk]) -> dict[str, Chunk]:
+    live = {key: chunk for key, chunk in chunks.items() if key not in set(delta["removed"])}
+    for key, owners in delta["moved"].items():
+        live[key] = live[key].owned_by(owners)
+    return live | {plain["id"]: _chunk(plain) for plain in delta["added"]}
+
+
+def _manifest(body: Mapping[str, Any], before: Manifest | None) -> Manifest:
+    """Return the manifest that a file's body describes, on top of the one before if it is a delta."""
+    chunks = {p["id"]: _chunk(p) for p in body["chunks"]} if before is None else _apply(body, before.chunks)
+    inner = {int(at): _manifest(found, before and before.inner[int(at)]) for at, found in body["inner"].items()}
+    return Manifest(
+        batch=body["batch"],
+        streams=tuple(StreamState(*stream) for stream in body["streams"]),
+        chunks=chunks,
+        watermark=body["watermark"],
+        unpurged=body["unpurged"],
+        ledger=Ledger.from_json(body["ledger"]),
+        settled=body["settled"],
+        offered=body["offered"],
+        final=body.get("final", False),
+        promises=tuple(tuple(map(Promised.from_json, stream)) for stream in body["promises"]),
+        learned=Learned.from_json(body["learned"]),
+        progress=body["progress"],
+        inner=inner,
+    )

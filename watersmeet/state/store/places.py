@@ -1,0 +1,87 @@
+"""How paths are read: as Hadoop reads them, so that they mean to every command what they mean to Spark."""
+
+import os
+from urllib.parse import quote
+
+from watersmeet.errors import DefinitionError
+from watersmeet.state.store.store import Store
+
+FOLDER = "watersmeet"
+"""The folder of a checkpoint that is the store."""
+
+
+def split(given: str) -> tuple[str, str]:
+    """Return the scheme of a path and the rest: a colon before the first slash ends it.
+
+    >>> split("s3a://bucket/x"), split("/a:b")
+    (('s3a', '//bucket/x'), ('', '/a:b'))
+    """
+    head, colon, rest = given.partition(":")
+    return (head, rest) if colon and "/" not in head else ("", given)
+
+
+def parts(rest: str) -> tuple[str, str]:
+    """Return the authority and the path of what follows a scheme.
+
+    >>> parts("//bucket/x"), parts("//bucket"), parts("/x")
+    (('bucket', '/x'), ('bucket', '/'), ('', '/x'))
+    """
+    if not rest.startswith("//"):
+        return "", rest
+    authority, slash, path = rest[2:].partition("/")
+    return authority, f"{slash}{path}" or "/"
+
+
+def normal(path: str) -> str:
+    """Return a path without empty steps and ways back.
+
+    >>> normal("//a//b/../c/")
+    '/a/c'
+    """
+    return "/" + os.path.normpath(path).lstrip("/")
+
+
+def store_of(checkpoint: str) -> Store:
+    """Return the store of a checkpoint, where there is no Spark to ask; anybody may have filled it.
+
+    Args:
+        checkpoint: The query's checkpointLocation. What Spark's settings would tell of a store elsewhere may follow,
+            as Arrow spells it: `s3a://bucket/x?region=eu-west-1`.
+
+    Raises:
+        DefinitionError: If it can't be one.
+    """
+    scheme, rest = split(checkpoint)
+    if not checkpoint:
+        raise DefinitionError("'' is not a path; give the checkpointLocation of a join.")
+    if not scheme:
+        return Store(os.path.join(normal(os.path.abspath(checkpoint)), FOLDER), confined=True)
+    if not rest.startswith("/"):
+        raise DefinitionError(
+            f"{checkpoint}: what follows {scheme}: must begin with a slash; "
+            f"write ./{checkpoint} for a folder of that name."
+        )
+    root = _file(checkpoint, scheme, rest) if scheme in _LOCAL else _elsewhere(checkpoint, scheme, rest)
+    return Store(root, confined=True)
+
+
+_LOCAL = {"file": "/", "dbfs": "/dbfs"}
+"""The schemes of this host's file system, and where their paths begin."""
+
+
+def _file(given: str, scheme: str, rest: str) -> str:
+    authority, path = parts(rest)
+    if authority:
+        raise DefinitionError(
+            f"{given}: a {scheme}: path has no host; write {scheme}:///{authority}{path} for that folder."
+        )
+    return os.path.join(_LOCAL[scheme], normal(path).lstrip("/"), FOLDER)
+
+
+def _elsewhere(given: str, scheme: str, rest: str) -> str:
+    plain, mark, settings = rest.partition("?")
+    authority, path = parts(plain)
+    if not authority:
+        raise DefinitionError(f"{given} names no bucket or host; write {scheme}://NAME/...")
+    place = quote(os.path.join(normal(path), FOLDER))
+    return f"{'s3' if scheme == 's3a' else scheme}://{authority}{place}{mark}{settings}"
