@@ -9,7 +9,7 @@ SPARKS := 4.1 4.2
 # Two processes with a Spark session each; tests are taken up in the order that tests/conftest.py gives them.
 PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
 # Where random tests of joins are, which try the more the longer they may.
-SEARCHED := $(addprefix tests/,engine retention placement ordering adapt runtime spilling)
+SEARCHED := $(addprefix tests/,batch metadata placement ordering adapt runtime spilling)
 # Python workers of Spark must be the ones of this environment; bind to loopback so that no host name is looked up.
 SECONDS ?= 600
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.dashboard.recorded_join import query, recorded
+from tests.observe.dashboard.recorded_join import query, recorded
 from watersmeet import cli
 from watersmeet.errors import WatersmeetError
 from watersmeet.observe.dashboard.page import answer

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import watersmeet
-from tests.dashboard.browser import MISSING, Browser, is_there
+from tests.observe.dashboard.browser import MISSING, Browser, is_there
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -11,9 +11,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tests.batch.scatter import Restless
+from tests.batch.test_engine import SCHEMA, cases, run_case, scattered
 from tests.budget import FEW
-from tests.engine.scatter import Restless
-from tests.engine.test_engine import SCHEMA, cases, run_case, scattered
 from watersmeet import placement
 from watersmeet.adapt.auto import Auto, AutoNotes, Choice
 from watersmeet.adapt.controller import PATIENCE, Option

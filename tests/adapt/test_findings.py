@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.dashboard.recorded_join import SECOND, query
+from tests.observe.dashboard.recorded_join import SECOND, query
 from watersmeet.adapt.findings import Finding, costly, defined, disordered, placed
 from watersmeet.query.windows import Sliding, Window
 

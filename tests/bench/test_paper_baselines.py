@@ -13,8 +13,8 @@ from hypothesis import given
 
 from bench.common import band_files
 from bench.paper_baselines import CtrUnoptimised, RandomHeld, atr_unoptimised, diffuse, unaware
+from tests.batch.test_engine import cases, run_case
 from tests.budget import FEW
-from tests.engine.test_engine import cases, run_case
 from watersmeet.placement.set_cover import Load
 from watersmeet.state.manifest.view import StateView, StreamView
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 import watersmeet as wm
-from tests.engine.scatter import Restless
+from tests.batch.scatter import Restless
 from tests.spark.harness import EPOCH, SCHEMA, SECOND, Batches, Case, cuts, expected, join_of, micros
 from tests.spark.test_metadata_joins import SCHEMA as TYPES
 from tests.spark.test_metadata_joins import auctions, rows

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
+from tests.batch.scatter import Scatter, ScatterOrdering
+from tests.batch.test_engine import SCHEMA, cases, near, run_case, scattered
 from tests.budget import FEW
-from tests.engine.scatter import Scatter, ScatterOrdering
-from tests.engine.test_engine import SCHEMA, cases, near, run_case, scattered
 from watersmeet.ordering import Given, Ordering
 from watersmeet.ordering.histogram import Histogram, HistogramOrder
 from watersmeet.ordering.selectivity import DECAY, EXPLORE, Selectivity

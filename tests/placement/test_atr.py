@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from tests.batch.test_engine import band_case, cases, run_case
 from tests.budget import FEW
-from tests.engine.test_engine import band_case, cases, run_case
 from watersmeet.cost.diffusion import atr_overhead
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.alignment import AtrLayout, AtrNotes, AtrPlacement

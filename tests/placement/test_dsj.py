@@ -9,9 +9,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tests.batch.scatter import Scatter
+from tests.batch.test_engine import cases, run_case, scattered
 from tests.budget import FEW
-from tests.engine.scatter import Scatter
-from tests.engine.test_engine import cases, run_case, scattered
 from watersmeet.cost.slices import buffer_bound, slices_needed
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import PSP

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
+from tests.batch.scatter import Scatter, ScatterOrdering
+from tests.batch.test_engine import SCHEMA, cases, run_case, scattered
 from tests.budget import FEW
-from tests.engine.scatter import Scatter, ScatterOrdering
-from tests.engine.test_engine import SCHEMA, cases, run_case, scattered
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import PSP
 from watersmeet.placement.hash import Hash, HashPlacement, attributes, stored_attributes

@@ -11,9 +11,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tests.batch.scatter import Forgetful
+from tests.batch.test_engine import SCHEMA, cases, run_case, scattered, strategies_of
 from tests.budget import FEW
-from tests.engine.scatter import Forgetful
-from tests.engine.test_engine import SCHEMA, cases, run_case, scattered, strategies_of
 from watersmeet.adapt.auto import Auto, AutoNotes
 from watersmeet.batch.operator import Operator
 from watersmeet.placement import ATR, CTR, DSJ, PSP, Central, Layout, Notes, Strategy

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from tests.batch.scatter import Scatter
+from tests.batch.test_engine import band_case, cases, run_case, scattered
 from tests.budget import FEW
-from tests.engine.scatter import Scatter
-from tests.engine.test_engine import band_case, cases, run_case, scattered
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import DSJ, PSP, Central, psp
 from watersmeet.placement.curve import curve, probed

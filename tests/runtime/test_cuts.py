@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.retention.test_corners import unneeded
-from tests.retention.test_denial import arrivals_of, expected, query_of
-from tests.retention.test_properties import row
+from tests.metadata.test_corners import unneeded
+from tests.metadata.test_denial import arrivals_of, expected, query_of
+from tests.metadata.test_properties import row
 from watersmeet.batch.operator import Operator
 from watersmeet.limits import limited
 from watersmeet.placement import PSP, Central, Hash

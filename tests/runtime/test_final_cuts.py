@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.engine.test_optional import plain_case, query_of, run_case
-from tests.retention.test_corners import unneeded
+from tests.batch.test_optional import plain_case, query_of, run_case
+from tests.metadata.test_corners import unneeded
 from tests.runtime.test_cuts import STRATEGIES, Cut, Cuttable, Frail, Moments, Sink
 from tests.runtime.test_optional_cuts import ROWS, go
 from watersmeet.batch.operator import Operator

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine import test_asof, test_optional
+from tests.batch import test_asof, test_optional
 from tests.runtime.test_cuts import STRATEGIES, Cut, Cuttable, Frail, Moments, Sink
 from watersmeet.batch.operator import Operator
 from watersmeet.limits import limited

@@ -25,7 +25,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.engine.scatter import Restless
+from tests.batch.scatter import Restless
 from tests.spark.harness import Case, cuts, frames, join_of
 from watersmeet.spark.api.running import JoinQuery
 from watersmeet.spark.checkpoint import lease

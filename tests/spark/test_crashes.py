@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from tests.retention.test_denial import spoken_of
+from tests.metadata.test_denial import spoken_of
 from tests.spark import harness, processes
 from tests.spark.crashing_join import CASE, Steps, started
 from tests.spark.harness import EXCHANGES, expected, frames, join_of, read, results, side_ids, write

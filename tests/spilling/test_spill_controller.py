@@ -7,8 +7,8 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given
 
+from tests.batch.test_engine import cases, prepared
 from tests.budget import search
-from tests.engine.test_engine import cases, prepared
 from watersmeet.batch.plan import GIVEN
 from watersmeet.limits import limited
 from watersmeet.spilling.controller import Controller

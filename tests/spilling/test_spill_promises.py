@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 
 from tests.budget import search
-from tests.retention.test_denial import arrivals_of, assert_denied_alike, expected, query_of
-from tests.retention.test_denial import cases as denying
-from tests.retention.test_inheritance import ENDS, WHERE, as_stream, joined, numbered, queries_of, row, spec
-from tests.retention.test_inheritance import cases as inheriting
-from tests.retention.test_inheritance import expected as expected_of_tree
-from tests.retention.test_properties import cases as closing
+from tests.metadata.test_denial import arrivals_of, assert_denied_alike, expected, query_of
+from tests.metadata.test_denial import cases as denying
+from tests.metadata.test_inheritance import ENDS, WHERE, as_stream, joined, numbered, queries_of, row, spec
+from tests.metadata.test_inheritance import cases as inheriting
+from tests.metadata.test_inheritance import expected as expected_of_tree
+from tests.metadata.test_properties import cases as closing
 from tests.spilling.hand import Hand, in_stream
 from tests.spilling.test_settle import dice_of
 from tests.spilling.watch import state_of

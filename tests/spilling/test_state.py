@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.test_engine import SCHEMA
+from tests.batch.test_engine import SCHEMA
 from tests.spilling.hand import Hand, at_times
 from tests.spilling.trees import Setting, brute_force, given, settled, started
 from tests.spilling.watch import state_of

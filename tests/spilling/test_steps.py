@@ -12,8 +12,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tests.batch.test_engine import cases, prepared, scattered
 from tests.budget import search
-from tests.engine.test_engine import cases, prepared, scattered
 from tests.spilling.test_settle import dice_of
 from tests.spilling.watch import Watch, state_of
 from watersmeet.batch.plan import GIVEN

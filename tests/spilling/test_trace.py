@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
+from tests.batch.extremes import EXTREMES
+from tests.batch.test_engine import strategies_of
 from tests.budget import search
-from tests.engine.extremes import EXTREMES
-from tests.engine.test_engine import strategies_of
 from watersmeet.batch.report import TaskReport
 from watersmeet.limits import limited
 from watersmeet.placement import PSP, Hash

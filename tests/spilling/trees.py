@@ -10,8 +10,8 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tests.engine.extremes import EXTREMES
-from tests.engine.test_engine import ENGINE_WINDOW, ORDERINGS, strategies_of
+from tests.batch.extremes import EXTREMES
+from tests.batch.test_engine import ENGINE_WINDOW, ORDERINGS, strategies_of
 from watersmeet.limits import limited
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect

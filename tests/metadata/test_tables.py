@@ -1,0 +1,22 @@
+"""Tables of marks as files, and what a process keeps open of them."""
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from tests.state.store.test_store import mapped
+from watersmeet.metadata import mark_files as tables
+from watersmeet.metadata.marks import Shape, from_rows
+from watersmeet.state.store.store import Store
+
+
+def test_tables_whose_files_are_gone_do_not_stay_mapped(tmp_path: Path) -> None:
+    store, shape = Store(str(tmp_path)), Shape((pa.int64(),), (False,))
+    values = pa.array(range(1000))
+    table = from_rows(shape, [values], [values], 0)
+    files = [tables.write_table(store, name, table) for name in ("kept", "gone")]
+    for file in files:
+        tables.opened(store, file, shape)
+    (tmp_path / files[1].path).unlink()
+    tables.forget_missing()
+    assert [mapped(file.path) for file in files] == [True, False]
