@@ -24,6 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from watersmeet.arrays import Ints
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
@@ -32,7 +34,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pyspark
-from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
@@ -45,7 +46,6 @@ FILES = 32
 STEP = 16
 """Between two neighbours' places in stream a; those of b lie anywhere."""
 WORKERS = 2
-Ints = NDArray[np.int64]
 
 
 def places(rows: int) -> tuple[Ints, Ints]:

@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bench.mjoin_core import MJoin, Settings
 from bench.mjoin_feed import SIDES, Feed, Order, news_feed
@@ -17,9 +16,9 @@ from bench.mjoin_operator import Operator
 from bench.mjoin_schedule import PriorityStreams, RandomStreams, Sequential, TupleSchedule, ValueOriented
 from bench.mjoin_state import Memory
 from bench.mjoin_xjoin import XJoin
+from watersmeet.arrays import Floats
 
 Clock = Callable[[], float]
-Floats = NDArray[np.float64]
 
 ORDERS: tuple[Order, ...] = ("ordered", "random")
 RECORDS = 10

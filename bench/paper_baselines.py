@@ -23,10 +23,11 @@ import pyarrow.parquet as pq
 from bench.common import STREAMS, WINDOW, Task
 from bench.references import numpy_band
 from watersmeet import ATR, CTR
+from watersmeet.arrays import Ints
 from watersmeet.placement.ctr import CtrLayout, CtrPlacement
 from watersmeet.placement.owners import Owners
 from watersmeet.placement.set_cover import Held, Load
-from watersmeet.state.manifest.view import ANYWHERE, Ints, StateView
+from watersmeet.state.manifest.view import ANYWHERE, StateView
 
 
 def atr_unoptimised(nodes: int, segment: str) -> ATR:

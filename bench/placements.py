@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from watersmeet.arrays import Ints
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
@@ -34,7 +36,7 @@ from watersmeet.probe.chunk_table import Target
 from watersmeet.probe.hop_steps import Step
 from watersmeet.probe.partials import Partials
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
-from watersmeet.state.manifest.view import ANYWHERE, Ints, StateView, StreamView
+from watersmeet.state.manifest.view import ANYWHERE, StateView, StreamView
 
 RATE, SECONDS, EPSILON = 100.0, 60, 2.0
 SEGMENTS = {"ATR": 2 * WINDOW, "ATR, unoptimised": WINDOW}

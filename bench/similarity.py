@@ -14,6 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from watersmeet.arrays import Ints
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy: what others do to the cores must not count
 
@@ -21,7 +23,6 @@ import math
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 import watersmeet as wm
 from bench.common import console, listing
@@ -40,8 +41,6 @@ from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding
 from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
-
-Ints = NDArray[np.int64]
 
 ROWS, PYTHON_ROWS, DIMENSION, ROUNDS = 1_500, 30, 256, 9
 RIDERS, KEPT = 1_000, 10

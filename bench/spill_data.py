@@ -12,13 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from bench.spill_plans import STREAM, TREES, Key, Shape, joins_of, leaves
+from watersmeet.arrays import Ints
 from watersmeet.predicate.buckets import bucket
 from watersmeet.workload.poisson import SECOND, START, arrivals
 
-Ints = NDArray[np.int64]
 VALUES = 150_000
 
 

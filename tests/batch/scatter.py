@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from watersmeet.adapt.auto import Auto, Choice
 from watersmeet.adapt.pricing import Pricing
+from watersmeet.arrays import Ints
 from watersmeet.ordering import JoinOrder, Ordering
 from watersmeet.placement import Hash, Layout, Placement, Strategy
 from watersmeet.predicate.buckets import hashes
@@ -18,7 +19,7 @@ from watersmeet.predicate.model import Column
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.chunk import Bucket, Chunk
 from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import Ints, StateView
+from watersmeet.state.manifest.view import StateView
 
 
 def dice(*parts: Any) -> int:

@@ -19,6 +19,7 @@ from tests.batch.extremes import ALWAYS_SCAN, NEVER_SCAN
 from tests.batch.test_engine import strategies_of
 from tests.budget import FEW
 from tests.metadata.test_denial import THIRD, WHERE, run_case
+from watersmeet.arrays import Ints
 from watersmeet.batch.node import JoinTask
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.metadata.constraints import Clustered, Key, Ordered, Pattern, Promise, Punctuated
@@ -27,7 +28,6 @@ from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Window
-from watersmeet.state.store.deletion_vectors import Ints
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run

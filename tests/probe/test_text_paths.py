@@ -6,11 +6,12 @@ from pathlib import Path as FilePath
 import pyarrow as pa
 import pytest
 
+from watersmeet.arrays import Ints
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.probe import search
-from watersmeet.probe.candidates import Ints, Path, pairs
+from watersmeet.probe.candidates import Path, pairs
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding
 from watersmeet.state.store.store import Store

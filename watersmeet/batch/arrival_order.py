@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from watersmeet.arrays import Ints
+
 Keys = tuple[Ints, Ints]
 """Event times and content hashes of the same tuples."""
 

@@ -14,9 +14,10 @@ query that is closed for good.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from watersmeet.arrays import Ints
 from watersmeet.batch.intake import IntakeReport, total
 from watersmeet.batch.plan import BatchPlan
-from watersmeet.probe.partials import Ints, Partials
+from watersmeet.probe.partials import Partials
 from watersmeet.query.query import Query
 from watersmeet.query.windows import FOREVER, NEVER
 

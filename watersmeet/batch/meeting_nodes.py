@@ -11,6 +11,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.placement import Placement
 from watersmeet.probe.chunk_table import Target
 from watersmeet.probe.hop_steps import Step
@@ -19,8 +20,6 @@ from watersmeet.probe.routing import NOWHERE, Hashes, Seat
 from watersmeet.query.windows import within_horizon
 from watersmeet.spilling.owed import asks
 from watersmeet.state.chunks.chunk import Bucket
-
-Ints = NDArray[np.int64]
 
 
 class Routes:

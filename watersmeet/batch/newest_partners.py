@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from watersmeet.probe.partials import Ints
+from watersmeet.arrays import Ints
 from watersmeet.query.windows import NEVER
 
 NONE = -1

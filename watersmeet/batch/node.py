@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.batch.arrival_order import Arrivals, arrivals, as_of_all
 from watersmeet.batch.intake import IntakeReport, writer
 from watersmeet.batch.meeting_nodes import Routes
@@ -38,7 +39,6 @@ from watersmeet.state.store.address_space import save_space
 
 Clock = Callable[[], float]
 """Returns seconds."""
-Ints = NDArray[np.int64]
 
 
 class Worker:

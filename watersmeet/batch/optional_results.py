@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Mask
 from watersmeet.batch.closed_combinations import closing
 from watersmeet.batch.intake import IntakeReport
 from watersmeet.batch.newest_partners import NONE as NO_ROW
@@ -34,8 +35,6 @@ from watersmeet.probe.partials import Partials, regroup
 from watersmeet.query.cases import CANDIDATE, CASE, CONTENT, NONE, PAIR, ROLE, SOME
 from watersmeet.query.query import OWN_TIME, Query
 from watersmeet.spilling.owed import ALL, ARRIVED, EARLIER, EXPIRING, NEWEST, PRECEDING, Role
-
-Mask = NDArray[np.bool_]
 
 
 class Outer:

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
 from watersmeet.probe.chunk_table import is_bulky
 from watersmeet.probe.partials import Gather, Partials
 from watersmeet.query.query import Query
 
-Ints = NDArray[np.int64]
 WIDTH = 128
 """About how many bytes the fixed columns of a row take."""
 

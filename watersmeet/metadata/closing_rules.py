@@ -10,8 +10,8 @@ from itertools import product
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Mask
 from watersmeet.metadata.constraints import Clustered, Inherited, Key, Punctuated
 from watersmeet.metadata.denial import Denied, Source, fields_of
 from watersmeet.metadata.interval_ends import At, Constant, End, Values
@@ -21,8 +21,6 @@ from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.ranges import columns_of, ranges
 from watersmeet.query.query import Query
 from watersmeet.query.windows import FOREVER, NEVER
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Mask
 from watersmeet.batch.plan import BatchPlan, Number
 from watersmeet.metadata.constraint_state import MarkFile
 from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Ordered, Punctuated
@@ -25,8 +26,6 @@ from watersmeet.metadata.orphans import children
 from watersmeet.metadata.propagation import propagates, said
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunks.rows import TIME, TRACE
-
-Mask = NDArray[np.bool_]
 
 
 class Heard(NamedTuple):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from watersmeet.arrays import Ints
 from watersmeet.metadata.closing import Closings
 from watersmeet.metadata.dead_rule import DeadRule
 from watersmeet.metadata.denial import Denied
@@ -11,7 +12,6 @@ from watersmeet.metadata.stored_columns import Stored
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.store.deletion_vectors import Ints
 from watersmeet.state.store.store import Store
 
 

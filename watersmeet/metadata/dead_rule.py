@@ -17,11 +17,11 @@ from functools import reduce
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints, Mask
 from watersmeet.limits import limits
 from watersmeet.metadata.closing import Closings
-from watersmeet.metadata.closing_rules import Mask, Way
+from watersmeet.metadata.closing_rules import Way
 from watersmeet.metadata.denial import Denied
 from watersmeet.metadata.equal_rows import equal_rows, equalities
 from watersmeet.metadata.interval_ends import Values
@@ -30,8 +30,6 @@ from watersmeet.predicate.model import Column, Conjunct
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.hop_steps import step
 from watersmeet.query.query import Query
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Mask
 from watersmeet.formatting import plain
 from watersmeet.metadata.constraint_state import Promises, at
 from watersmeet.metadata.constraints import Clustered, ForeignKey, Inherited, Key, Ordered, Promise, Punctuated
@@ -23,7 +24,6 @@ from watersmeet.state.store.store import Store
 
 Source = tuple[int, Promise]
 """A promise of a stream, by the stream's position."""
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.metadata.spans import exact, exact_type
 from watersmeet.metadata.stored_columns import distinct
 from watersmeet.predicate.model import Column, Conjunct
 from watersmeet.query.query import Query
-
-Ints = NDArray[np.int64]
 
 
 def equalities(query: Query, conjuncts: Sequence[Conjunct]) -> list[tuple[Column, Column]] | None:

@@ -8,14 +8,12 @@ from datetime import timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Mask
 from watersmeet.metadata.constraints import Ordered
 
-Mask = NDArray[np.bool_]
 Plain = int | str | None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.arrays import Ints
 from watersmeet.batch.plan import BatchPlan, Number
 from watersmeet.batch.side_outputs import SAMPLES, original, write
 from watersmeet.batch.side_outputs import shown as row_shown
@@ -22,7 +23,7 @@ from watersmeet.metadata.frontiers import further
 from watersmeet.metadata.mark_files import coalesced, opened, read_table, write_table
 from watersmeet.metadata.marks import ALWAYS, Marks, from_rows
 from watersmeet.metadata.orphans import Judged, judged, parent_denied
-from watersmeet.metadata.propagation import Ints, handed, propagates, ready, shown
+from watersmeet.metadata.propagation import handed, propagates, ready, shown
 from watersmeet.metadata.stored_columns import Stored
 from watersmeet.predicate.model import Column
 from watersmeet.probe.evaluators.duck import Duck

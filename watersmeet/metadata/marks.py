@@ -15,21 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.arrays import Ints, Mask
 from watersmeet.errors import AFRESH, DefinitionError, StateError
 from watersmeet.limits import limits
-from watersmeet.metadata.spans import (
-    ALWAYS,
-    Ints,
-    Mask,
-    Spans,
-    Terms,
-    at_most,
-    equal,
-    exact,
-    exact_type,
-    grouped,
-    hashed,
-)
+from watersmeet.metadata.spans import ALWAYS, Spans, Terms, at_most, equal, exact, exact_type, grouped, hashed
 from watersmeet.predicate.type_names import spark_name
 
 __all__ = ["ALWAYS", "Marks", "Shape", "Terms", "from_rows", "merged"]

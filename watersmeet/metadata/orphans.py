@@ -9,15 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Mask
 from watersmeet.metadata.constraints import ForeignKey, Ordered
 from watersmeet.metadata.denial import Denied, fields_of
 from watersmeet.metadata.frontiers import beyond
 from watersmeet.predicate.model import Column
 from watersmeet.query.query import Query
-
-Mask = NDArray[np.bool_]
 
 
 class Judged(NamedTuple):

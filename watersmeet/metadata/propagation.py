@@ -10,8 +10,8 @@ from itertools import product
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.metadata.closing import Classes, Closings
 from watersmeet.metadata.constraints import ForeignKey, Inherited, Promise, Punctuated, Speaking
 from watersmeet.metadata.denial import fields_of, ranges_of
@@ -22,7 +22,6 @@ from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.query.query import Query
 
 SINCE = "since"
-Ints = NDArray[np.int64]
 
 
 def propagates(query: Query, stream: int, promise: Punctuated) -> bool:

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints, Mask
 from watersmeet.predicate.buckets import hashes
 
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Hashes = NDArray[np.uint64]
 
 ALWAYS = int(np.iinfo(np.int64).min)

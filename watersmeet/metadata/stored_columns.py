@@ -5,16 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.predicate.model import Column
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.chunks.rows import Rows
 from watersmeet.state.store.deletion_vectors import live_rows
 from watersmeet.state.store.store import Store
-
-Ints = NDArray[np.int64]
 
 
 class Distinct(NamedTuple):

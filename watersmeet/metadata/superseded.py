@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.arrays import Ints
 from watersmeet.metadata.expiry import first_open
 from watersmeet.metadata.stored_columns import Stored
 from watersmeet.predicate.model import Column, Conjunct, Order
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.store.deletion_vectors import Ints
 from watersmeet.state.store.store import Store
 
 

@@ -21,11 +21,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Floats
 from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.selectivity import usual_share
 from watersmeet.predicate.model import Bound, Column, Conjunct
 from watersmeet.predicate.numbers import numbers
-from watersmeet.probe.histogram import EquiWidth, Floats, as_values, evaluated, merged
+from watersmeet.probe.histogram import EquiWidth, as_values, evaluated, merged
 from watersmeet.probe.hop_steps import Hop
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.chunk import Chunk

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from watersmeet.arrays import Ints
 from watersmeet.cost.diffusion import atr_overhead
 from watersmeet.placement.base import Layout, Placement
 from watersmeet.placement.segment_search import Search
@@ -19,7 +20,7 @@ from watersmeet.placement.segments import LOWEST, Era, Leftover, Run
 from watersmeet.placement.strategy_notes import Notes
 from watersmeet.state.chunks.chunk import Bucket, Chunk
 from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import ANYWHERE, Ints, StateView
+from watersmeet.state.manifest.view import ANYWHERE, StateView
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,12 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from watersmeet.arrays import Ints
 from watersmeet.placement.owners import Moves, owned
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunks.chunk import Bucket, Chunk
 from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import ANYWHERE, Ints, StateView
+from watersmeet.state.manifest.view import ANYWHERE, StateView
 
 
 class Placement(ABC):

@@ -22,6 +22,7 @@ from typing import Any, Self
 import numpy as np
 
 from watersmeet.arguments.literals import is_whole, take_plain
+from watersmeet.arrays import Ints
 from watersmeet.cost.load import loads
 from watersmeet.cost.model import ctr
 from watersmeet.errors import DefinitionError
@@ -36,7 +37,7 @@ from watersmeet.placement.set_cover import Held, Load
 from watersmeet.placement.strategy_notes import Notes
 from watersmeet.state.chunks.chunk import Bucket
 from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import LONGEST_SLICE, Ints, StateView, StreamView
+from watersmeet.state.manifest.view import LONGEST_SLICE, StateView, StreamView
 
 SEGMENTS, MOST_SEGMENTS = 8, 64
 """Segments per window, where their length isn't given, and the most there are: more would slow the covers down."""

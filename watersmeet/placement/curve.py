@@ -9,11 +9,9 @@ to balance work is to balance counts, as the paper does.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Floats
 from watersmeet.state.manifest.view import StateView
-
-Floats = NDArray[np.float64]
 
 LAST = 2**63 - 1
 """Of the times in microseconds."""

@@ -16,15 +16,15 @@ from typing import Any, Literal
 import numpy as np
 
 from watersmeet.arguments.literals import is_number, is_whole, take_plain
+from watersmeet.arrays import Floats, Ints, Mask
 from watersmeet.cost import equations, model, parameters
 from watersmeet.errors import DefinitionError
 from watersmeet.formatting import counted
-from watersmeet.placement.curve import Curve, Floats, curve, eased
+from watersmeet.placement.curve import Curve, curve, eased
 from watersmeet.placement.options import Relocation, check_nodes, check_relocation, check_switch
 from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
 from watersmeet.placement.slices_by_age import (
     Borders,
-    Flags,
     Moved,
     PspLayout,
     PspNotes,
@@ -35,7 +35,7 @@ from watersmeet.placement.slices_by_age import (
     resized,
     staying,
 )
-from watersmeet.state.manifest.view import LONGEST_SLICE, MARGIN, Ints, StateView, StreamView
+from watersmeet.state.manifest.view import LONGEST_SLICE, MARGIN, StateView, StreamView
 
 SLICES_PER_NODE = 4
 """Slices of time per node and window: the grain at which state moves along the ring."""
@@ -190,7 +190,7 @@ class PSP(Priced):
         return eased(np.minimum(before, along.total), wanted, self.step * along.total / length, stream.rows)
 
     def _moved(
-        self, state: StateView, before: PspNotes | None, places: Ints, aged: Ints, stay: Flags, changed: bool
+        self, state: StateView, before: PspNotes | None, places: Ints, aged: Ints, stay: Mask, changed: bool
     ) -> Moved:
         """Return what a plan moves, and of what kind that is.
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from watersmeet.state.manifest.view import ANYWHERE, Ints
+from watersmeet.arrays import Ints
+from watersmeet.state.manifest.view import ANYWHERE
 
 LOWEST, ENDLESS = -(1 << 61), 1 << 62
 """Earlier than any time, and longer than all time."""

@@ -10,16 +10,15 @@ from math import ceil
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints, Mask
 from watersmeet.placement.base import Layout, Placement
 from watersmeet.placement.owners import Owners
 from watersmeet.placement.strategy_notes import Notes
 from watersmeet.state.chunks.chunk import Bucket
 from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import ANYWHERE, Ints, StateView
+from watersmeet.state.manifest.view import ANYWHERE, StateView
 
-Flags = NDArray[np.bool_]
 Borders = tuple[tuple[int, ...], ...]
 
 
@@ -145,7 +144,7 @@ def resized(ring: Sequence[int], nodes: int) -> tuple[int, ...]:
 # -- the chunks round a ring
 
 
-def staying(state: StateView, pinned: Sequence[int | None]) -> Flags:
+def staying(state: StateView, pinned: Sequence[int | None]) -> Mask:
     """Tell which chunks stay where they are: those with a tuple from before the time that their stream is pinned to.
 
     Times are what counts, and not who wrote a chunk, since a merge writes old tuples anew.
@@ -156,7 +155,7 @@ def staying(state: StateView, pinned: Sequence[int | None]) -> Flags:
     return state.column("low") <= until[state.column("stream")]
 
 
-def placed(state: StateView, ring: Sequence[int], borders: Borders, stay: Flags) -> Ints:
+def placed(state: StateView, ring: Sequence[int], borders: Borders, stay: Mask) -> Ints:
     """Return the node of each chunk."""
     streams, middles = state.column("stream"), (state.column("low") + state.column("high")) // 2
     places, nodes = state.homes().copy(), np.array(ring)

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.predicate.numbers import numbers
 
-Ints = NDArray[np.int64]
 LONG = 256
 """Bytes up to which texts are hashed many at once."""
 

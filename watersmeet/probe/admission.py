@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints, Mask
 from watersmeet.probe.chunk_probe import Probe, Times
 from watersmeet.probe.emitted_once import arrived_before, came_before
-from watersmeet.probe.partials import Ints
 from watersmeet.query.windows import FOREVER, NEVER
 
-Mask = NDArray[np.bool_]
 EVER = Times(np.array([NEVER]), np.array([FOREVER]))
 
 

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Floats, Ints
 from watersmeet.predicate.model import Column, Operand, Operation
 from watersmeet.state.chunks.rows import Rows
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 GOLDEN = 0.6180339887498949
 """Multiples of it, without their whole part, lie evenly between 0 and 1, however many they are."""
 

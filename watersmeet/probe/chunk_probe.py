@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.predicate.model import Column
 from watersmeet.probe.candidates import Range
 from watersmeet.probe.chunk_table import Target
 from watersmeet.probe.hop_steps import Step
-from watersmeet.probe.partials import Ints, Partials, references
+from watersmeet.probe.partials import Partials, references
 from watersmeet.probe.routing import Seat
 from watersmeet.query.windows import Window
 from watersmeet.state.chunks.rows import Rows

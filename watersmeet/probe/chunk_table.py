@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.limits import limits
 from watersmeet.predicate.buckets import hashes
 from watersmeet.predicate.model import Column
@@ -17,8 +18,6 @@ from watersmeet.spilling.owed import Owed
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.chunks.rows import Rows, widths
 from watersmeet.state.store.store import Store
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
 from watersmeet.probe.chunk_table import ChunkTable, is_bulky
-from watersmeet.probe.partials import Ints, Partials
+from watersmeet.probe.partials import Partials
 from watersmeet.query.query import Query
 
 Decide = Callable[[Partials, slice], Ints]

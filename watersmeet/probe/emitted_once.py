@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.probe.chunk_probe import Probe, Times
-from watersmeet.probe.partials import Ints, references
+from watersmeet.probe.partials import references
 from watersmeet.query.windows import FOREVER, NEVER
 from watersmeet.spilling.owed import Among
 

@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
+from watersmeet.arrays import Ints
 from watersmeet.probe.chunk_table import Target
-from watersmeet.probe.partials import Ints, Partials, references
+from watersmeet.probe.partials import Partials, references
 from watersmeet.probe.routing import NOWHERE
 from watersmeet.query.query import Query
 

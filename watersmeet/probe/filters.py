@@ -10,12 +10,13 @@ from functools import partial
 
 import numpy as np
 
+from watersmeet.arrays import Ints
 from watersmeet.predicate.model import Conjunct
 from watersmeet.probe.column_reader import Reader
 from watersmeet.probe.evaluators.near import Comparisons
 from watersmeet.probe.evaluators.sql import Sql
 from watersmeet.probe.evaluators.undecided import Undecided
-from watersmeet.probe.partials import Ints, Partials, Waiting, concat, regroup
+from watersmeet.probe.partials import Partials, Waiting, concat, regroup
 from watersmeet.probe.work import HopWork, Tested, texts_of
 
 

@@ -16,12 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Floats
 from watersmeet.predicate.model import Bound, Dialect
 from watersmeet.predicate.numbers import TEXT_BYTES, is_text
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.state.chunks.zones import BINS, Zone
-
-Floats = NDArray[np.float64]
 
 LARGEST = float(2**63 - 1024)
 """The largest double that is a long."""

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.predicate.model import Conjunct
 from watersmeet.probe.answer_cache import AnswerCache
 from watersmeet.probe.chunk_table import ChunkTable, Target
@@ -22,7 +23,7 @@ from watersmeet.probe.filters import Evaluators, Filter, residuals
 from watersmeet.probe.hop_steps import Step
 from watersmeet.probe.near_miss_search import NearMisses
 from watersmeet.probe.newest_rows import Tails
-from watersmeet.probe.partials import Ints, Partials
+from watersmeet.probe.partials import Partials
 from watersmeet.probe.predicate_blocks import Asker
 from watersmeet.probe.routing import Router
 from watersmeet.probe.search import Search

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints, Mask
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Bound, Compared, Conjunct
 from watersmeet.probe.admission import admitted, admitted_times
@@ -21,10 +21,9 @@ from watersmeet.probe.evaluators.compared_values import plain_text, sides_of, te
 from watersmeet.probe.evaluators.near import Comparisons
 from watersmeet.probe.evaluators.sql import Sql
 from watersmeet.probe.hop_steps import Hop, Step
-from watersmeet.probe.partials import Ints, Partials, concat
+from watersmeet.probe.partials import Partials, concat
 from watersmeet.probe.search import Search
 
-Mask = NDArray[np.bool_]
 NOBODY = -1
 """Stands for the conjunct that refuses a pair, where none has so far."""
 CHUNK = 32

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.probe.candidates import Path
 from watersmeet.probe.chunk_probe import Probe, Times
-from watersmeet.probe.partials import Ints
 from watersmeet.query.windows import NEVER
 from watersmeet.state.chunks.rows import Rows
 

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
 
-Ints = NDArray[np.int64]
 Gather = Callable[[Column, Ints], pa.Array]
 
 ROW_BITS = 24

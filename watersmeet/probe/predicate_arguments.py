@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from watersmeet.arrays import Ints
 
 MISSING = -1
 """Stands for the length of an array that is NULL."""

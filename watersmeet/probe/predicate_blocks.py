@@ -8,13 +8,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Argument, Call, Column, Conjunct, PythonPredicate
 from watersmeet.probe import predicate_calls as calls
 from watersmeet.probe.answer_cache import AnswerCache, Asked
 from watersmeet.probe.column_reader import Reader
 from watersmeet.probe.evaluators.duck import Duck
-from watersmeet.probe.partials import ROW_BITS, ROW_MASK, Ints, Partials
+from watersmeet.probe.partials import ROW_BITS, ROW_MASK, Partials
 
 
 @dataclass(frozen=True, slots=True)

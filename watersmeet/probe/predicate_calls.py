@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.errors import PredicateError
 from watersmeet.formatting import short
 from watersmeet.limits import limits
@@ -19,7 +20,6 @@ from watersmeet.predicate.model import Argument, PythonPredicate
 from watersmeet.predicate.type_names import spark_name
 from watersmeet.probe.predicate_arguments import Given
 
-Ints = NDArray[np.int64]
 Answers = NDArray[np.int8]
 Fetch = Callable[[Argument, Ints], tuple[pa.Array, Ints]]
 """Returns values that hold those of an argument for references of rows of its stream, and where in them each is."""

@@ -10,15 +10,14 @@ from functools import reduce
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Floats, Mask
 from watersmeet.predicate.model import Bound, Column, Operand, Operation
-from watersmeet.probe.candidates import Floats, Range
+from watersmeet.probe.candidates import Range
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.chunks.zones import Zone
 
-Bools = NDArray[np.bool_]
 Span = tuple[Floats | float, Floats | float]
 SpanOf = Callable[[Operand], Span]
 
@@ -85,7 +84,7 @@ def misses(chunk: Chunk, asked: Range) -> bool:
     return zone.misses(float(asked.low.min()), float(asked.high.max()))
 
 
-def usable(asked: Sequence[Range], chunk: Chunk, time: Column, rows: int) -> list[tuple[Sequence[Range], Bools | None]]:
+def usable(asked: Sequence[Range], chunk: Chunk, time: Column, rows: int) -> list[tuple[Sequence[Range], Mask | None]]:
     """Return which ranges may be relied upon in a chunk, and for which partial results; None for all of them.
 
     Args:
@@ -109,7 +108,7 @@ def _zone(column: Column, chunk: Chunk, time: Column) -> Span | None:
     return (zone.low, zone.high) if zone.low <= zone.high else (np.nan, np.nan)
 
 
-def _sure(asked: Range, zone: Span | None) -> Bools | bool:
+def _sure(asked: Range, zone: Span | None) -> Mask | bool:
     """Tell for which partial results no operation can overflow, whichever row of the chunk they meet."""
     if zone is None:
         return False
@@ -130,7 +129,7 @@ def _extremes(values: Floats) -> tuple[float, float]:
     return (float(known.min()), float(known.max())) if len(known) else (np.nan, np.nan)
 
 
-def _reach(part: Operand | Operation, span_of: SpanOf) -> tuple[Span, Bools | bool]:
+def _reach(part: Operand | Operation, span_of: SpanOf) -> tuple[Span, Mask | bool]:
     """Return between which values a part lies, and whether nothing in it can overflow.
 
     NaN stands for NULL, of which nothing overflows: it compares as within every limit.

@@ -6,16 +6,17 @@ from math import inf
 
 import numpy as np
 
+from watersmeet.arrays import Floats, Ints
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Bound, Column
 from watersmeet.probe.admission import admitted, admitted_times
-from watersmeet.probe.candidates import Floats, Path, Range, pairs, time_path, value_path
+from watersmeet.probe.candidates import Path, Range, pairs, time_path, value_path
 from watersmeet.probe.chunk_probe import Probe, Sought, Times
 from watersmeet.probe.column_reader import Reader
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.hop_steps import Step
 from watersmeet.probe.newest_rows import Tails
-from watersmeet.probe.partials import Ints, Partials
+from watersmeet.probe.partials import Partials
 from watersmeet.probe.ranges import columns_of, misses, ranges, together, usable
 from watersmeet.probe.routing import Router
 from watersmeet.probe.work import Tested, Work, texts_of, timed

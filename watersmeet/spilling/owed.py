@@ -11,7 +11,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from watersmeet.arrays import Ints
+
 Among = Literal["arrived", "earlier", "expiring", "all", "preceding", "newest"]
 """Which rows of a chunk a probe asks for: what arrived before the probing tuple, of its own stream in "earlier"; what
 expires after it; all; what is no later than it, and of streams named after its own earlier; what is no later than any

@@ -9,14 +9,13 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.batch.arrival_order import Arrivals
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.probe.chunk_table import ChunkTable, Target
 from watersmeet.query.query import Query
 from watersmeet.spilling.units import Group, Reach
 from watersmeet.state.chunks.chunk import HOT, Chunk
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

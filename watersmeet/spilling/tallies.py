@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
 from watersmeet.limits import limits
@@ -15,8 +15,6 @@ from watersmeet.probe.partials import ROW_BITS, Partials, references
 from watersmeet.query.query import TRACE_TYPE
 from watersmeet.spilling.traces import code_of, codes_of
 from watersmeet.spilling.units import Group, Tally, group_of
-
-Ints = NDArray[np.int64]
 
 
 class Tallies:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.batch.node import computing_raised
 from watersmeet.errors import StateError
 from watersmeet.metadata.expiry import Moment, first_kept, first_open
@@ -29,7 +30,6 @@ from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store import deletion_vectors as deleted
 from watersmeet.state.store.store import Store
 
-Ints = NDArray[np.int64]
 TRIES = 5
 """How often a state is read anew that a running query has changed meanwhile."""
 Made = TypeVar("Made")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.batch.closed_combinations import closing_times, is_closed
 from watersmeet.batch.newest_partners import NONE as NO_ROW
 from watersmeet.batch.newest_partners import Newest
@@ -26,7 +27,6 @@ from watersmeet.spilling.owed import ALL, NEWEST
 
 MOST_COMBINATIONS = 10_000
 """No more combinations are looked at than about this."""
-Ints = NDArray[np.int64]
 NONE: Ints = np.empty(0, np.int64)
 
 

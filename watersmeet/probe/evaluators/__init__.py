@@ -1,1 +1,1 @@
-"""What decides conjuncts for blocks of pairs: DuckDB (`duck.py`, `sql.py`), NumPy with a bound of the error (`balls.py`)."""
+"""What decides conjuncts for blocks of pairs: DuckDB (`duck.py`, `sql.py`), NumPy with an error bound (`balls.py`)."""

@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Floats, Mask
 from watersmeet.predicate.terms import Apply, Comparison, Input, Leaf, Sign, Term
 
-Reals = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
 
 UNIT = 2.0**-52
@@ -46,7 +45,7 @@ class Ball:
     """
 
     value: NDArray[Any]
-    radius: Reals
+    radius: Floats
     valid: Mask
     finer: Callable[[Rows], Ball] | None = None
 
@@ -154,12 +153,12 @@ SINGLE: dict[Sign, Callable[[NDArray[Any], np.float32, np.float32], tuple[Mask, 
 OPPOSITE: dict[Sign, Sign] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
 
 
-def _holds(sign: Sign, ahead: Reals, apart: Reals) -> Mask:
+def _holds(sign: Sign, ahead: Floats, apart: Floats) -> Mask:
     """Whether the comparison is TRUE whatever the operands are within their radii; `ahead` is right minus left."""
     return HOLDS[sign](ahead, apart)
 
 
-HOLDS: dict[Sign, Callable[[Reals, Reals], Mask]] = {
+HOLDS: dict[Sign, Callable[[Floats, Floats], Mask]] = {
     "<": lambda ahead, apart: ahead > apart,
     "<=": lambda ahead, apart: ahead >= apart,
     ">": lambda ahead, apart: ahead < -apart,
@@ -183,7 +182,7 @@ def _double(ball: Ball) -> Ball:
     return ball if ball.value.dtype == np.float64 else replace(ball, value=ball.value.astype(np.float64))
 
 
-def _made(value: Reals, radius: Reals, *operands: Ball) -> Ball:
+def _made(value: Floats, radius: Floats, *operands: Ball) -> Ball:
     """A ball made of others: NULL if one is, and nothing is known of it if nothing is known of one."""
     valid, known = operands[0].valid, operands[0].radius < np.inf
     for operand in operands[1:]:
@@ -193,12 +192,12 @@ def _made(value: Reals, radius: Reals, *operands: Ball) -> Ball:
     return Ball(np.where(good, value, 0.0), np.where(known, sized, np.inf), valid)
 
 
-def _rounded(value: Reals, radius: Reals, inexact: Mask) -> Reals:
+def _rounded(value: Floats, radius: Floats, inexact: Mask) -> Floats:
     """The radius of an exact operation whose operands may differ: they round differently too."""
     return np.where(inexact, radius * SLACK + 2 * UNIT * np.abs(value) + TINY, 0.0)
 
 
-def _ends(x: Ball) -> tuple[Reals, Reals]:
+def _ends(x: Ball) -> tuple[Floats, Floats]:
     """Two numbers that surely enclose the ball."""
     reach = np.where(x.radius > 0, x.radius * SLACK + UNIT * np.abs(x.value), 0.0)
     return x.value - reach, x.value + reach
@@ -243,7 +242,7 @@ def divide(x: Ball, y: Ball) -> Ball:
 
 
 def rising(
-    function: Callable[[Reals], Reals],
+    function: Callable[[Floats], Floats],
     *,
     least: float = -np.inf,
     most: float = np.inf,
@@ -280,7 +279,7 @@ def rising(
     return apply
 
 
-def same(function: Callable[[Reals], Reals], rounding: float) -> Callable[[Ball], Ball]:
+def same(function: Callable[[Floats], Floats], rounding: float) -> Callable[[Ball], Ball]:
     """A monotone function that gives the same everywhere for the same argument."""
 
     def apply(x: Ball) -> Ball:
@@ -295,7 +294,7 @@ def same(function: Callable[[Reals], Reals], rounding: float) -> Callable[[Ball]
     return apply
 
 
-def _single(x: Reals) -> Reals:
+def _single(x: Floats) -> Floats:
     return x.astype(np.float32).astype(np.float64)
 
 
@@ -367,13 +366,13 @@ def power(x: Ball, y: Ball) -> Ball:
     return _made(value, np.where(good, radius, np.inf), x, y)
 
 
-def _distinct(y: Ball, least: Reals, most: Reals) -> Iterator[Reals]:
+def _distinct(y: Ball, least: Floats, most: Floats) -> Iterator[Floats]:
     yield least
     if y.radius.any():
         yield most
 
 
-def _extremes(values: list[Reals]) -> tuple[Reals, Reals]:
+def _extremes(values: list[Floats]) -> tuple[Floats, Floats]:
     return np.asarray(np.minimum.reduce(values)), np.asarray(np.maximum.reduce(values))
 
 

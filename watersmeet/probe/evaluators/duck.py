@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.errors import DefinitionError, PredicateError
 from watersmeet.formatting import plain, short
 from watersmeet.limits import limits
@@ -23,7 +24,6 @@ from watersmeet.predicate.type_names import spark_name
 from watersmeet.probe.evaluators.guard import Guard
 from watersmeet.state.store.budget import space
 
-Ints = NDArray[np.int64]
 Table = Mapping[str, pa.Array]
 Ends = NDArray[np.float64] | None
 

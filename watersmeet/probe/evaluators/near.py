@@ -4,17 +4,15 @@ import functools
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints, Mask
 from watersmeet.predicate.model import Conjunct
 from watersmeet.predicate.terms import Input, Leaf, Term, inputs_of
 from watersmeet.probe.column_reader import Reader
 from watersmeet.probe.evaluators import balls
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.evaluators.pairwise import pairwise
-from watersmeet.probe.partials import Ints, Partials
-
-Mask = NDArray[np.bool_]
+from watersmeet.probe.partials import Partials
 
 
 @dataclass(frozen=True, slots=True)

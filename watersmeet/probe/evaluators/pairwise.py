@@ -1,15 +1,12 @@
 """Functions of two columns that are evaluated for many pairs of rows at a time."""
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.predicate.terms import Text, Vector
 from watersmeet.probe.evaluators.balls import Ball
 from watersmeet.probe.evaluators.texts import jaro_winkler, levenshtein
 from watersmeet.probe.evaluators.vectors import vectors
-
-Ints = NDArray[np.int64]
 
 
 def pairwise(term: Text | Vector, left: pa.Array, right: pa.Array, left_at: Ints, right_at: Ints) -> Ball:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.arrays import Ints
 from watersmeet.predicate.model import Column, Conjunct
 from watersmeet.probe import predicate_calls as calls
 from watersmeet.probe.column_reader import Reader
 from watersmeet.probe.evaluators.duck import Duck
-from watersmeet.probe.partials import Ints, Partials
+from watersmeet.probe.partials import Partials
 from watersmeet.probe.predicate_blocks import Asker, booleans
 from watersmeet.query.query import Query
 

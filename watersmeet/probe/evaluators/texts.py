@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.probe.evaluators.balls import Ball, Mask, Reals
+from watersmeet.arrays import Floats, Ints, Mask
+from watersmeet.probe.evaluators.balls import Ball
 
-Ints = NDArray[np.int64]
 Units = NDArray[Any]
-Function = Callable[["_Texts", "_Texts", Ints, Ints], Reals]
+Function = Callable[["_Texts", "_Texts", Ints, Ints], Floats]
 
 LONGEST = 64
 """Texts of more units than this are left to Spark: the work grows with the product of the lengths."""
@@ -75,7 +75,7 @@ def _narrow(units: Units) -> Units:
     return units.astype(np.uint8) if units.max(initial=0) < 256 else units
 
 
-def _distance(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> Reals:
+def _distance(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> Floats:
     """The usual table, row by row, each cell for all pairs at once."""
     one, one_size = left.some(left_at)
     two, two_size = right.some(right_at)
@@ -97,7 +97,7 @@ def _distance(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> Rea
     return found.astype(np.float64)
 
 
-def _similarity(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> Reals:
+def _similarity(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> Floats:
     one, one_size = left.some(left_at)
     two, two_size = right.some(right_at)
     kind = np.promote_types(one.dtype, two.dtype)  # ranks are counted above the widest unit of either

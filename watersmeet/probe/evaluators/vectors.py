@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from watersmeet.probe.evaluators.balls import FUNCTIONS, Ball, Mask, Reals, Rows
+from watersmeet.arrays import Floats, Ints, Mask
+from watersmeet.probe.evaluators.balls import FUNCTIONS, Ball, Rows
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
+Singles = NDArray[np.float32]
 
 CELLS = 1 << 20
 """Cells of a product at a time."""
@@ -85,14 +85,14 @@ class _Side:
         odd: Which rows are left out for another reason.
     """
 
-    rows: Floats
-    squares: Reals
-    unit: Floats
+    rows: Singles
+    squares: Floats
+    unit: Singles
     null: Mask
     odd: Mask
 
     @property
-    def lengths(self) -> Reals:
+    def lengths(self) -> Floats:
         """The length of each row."""
         return np.sqrt(self.squares)
 
@@ -112,7 +112,7 @@ class _Side:
         return cls(rows, squares, wide.astype(np.float32), null, odd & ~null)
 
 
-def _matrix(values: pa.Array, dimension: int) -> tuple[Floats, Mask]:
+def _matrix(values: pa.Array, dimension: int) -> tuple[Singles, Mask]:
     """The rows as a matrix, and which of them don't fit in."""
     lengths = pc.list_value_length(values).fill_null(0).to_numpy(zero_copy_only=False)
     flat, odd = values.flatten(), (lengths != dimension) | (dimension == 0)
@@ -125,7 +125,7 @@ def _matrix(values: pa.Array, dimension: int) -> tuple[Floats, Mask]:
     return rows, odd
 
 
-def _product(left: Floats, right: Floats, left_at: Ints, right_at: Ints) -> Floats:
+def _product(left: Singles, right: Singles, left_at: Ints, right_at: Ints) -> Singles:
     """The inner products of pairs of rows."""
     out = np.empty(len(left_at), dtype=np.float32)
     cells = len(left) * len(right)
@@ -156,7 +156,7 @@ def _is_all(left_at: Ints, right_at: Ints, lefts: int, rights: int) -> bool:
     return all((rows[some] == numbers[some]).all() and (columns[some] == each).all() for some in blocks)
 
 
-def _picked(left: Floats, right: Floats, left_at: Ints, right_at: Ints, out: Floats) -> Floats:
+def _picked(left: Singles, right: Singles, left_at: Ints, right_at: Ints, out: Singles) -> Singles:
     """All products of some rows at a time, of which the pairs' are picked."""
     order = None if (left_at[1:] >= left_at[:-1]).all() else np.argsort(left_at, kind="stable")
     rows, columns = (left_at, right_at) if order is None else (left_at[order], right_at[order])
@@ -181,17 +181,17 @@ def _relative(dimension: int) -> float:
     return (dimension + 8) * 2.0**-24 * 1.01
 
 
-def _rough_cosine(product: Floats, one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> Ball:
+def _rough_cosine(product: Singles, one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> Ball:
     return Ball(product, np.asarray(_relative(one.rows.shape[1])), np.asarray(True))
 
 
-def _rough_inner(product: Floats, one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> Ball:
+def _rough_inner(product: Singles, one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> Ball:
     scale = one.lengths[left_at] * two.lengths[right_at]
     value, radius = product * scale, _relative(one.rows.shape[1]) * scale + LEAST_FLOAT
     return Ball(value, np.where(np.abs(value) + radius < MOST_FLOAT, radius, np.inf), np.asarray(True))
 
 
-def _rough_distance(product: Floats, one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> Ball:
+def _rough_distance(product: Singles, one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> Ball:
     scale = 2 * one.lengths[left_at] * two.lengths[right_at]
     together = one.squares[left_at] + two.squares[right_at]
     square, off = together - scale * product, _relative(one.rows.shape[1]) * scale + 2.0**-48 * together
@@ -201,7 +201,7 @@ def _rough_distance(product: Floats, one: _Side, two: _Side, left_at: Ints, righ
     return Ball(value, np.where(above < MOST_FLOAT, radius, np.inf), np.asarray(True))
 
 
-ROUGH: dict[str, Callable[[Floats, _Side, _Side, Ints, Ints], Ball]] = {
+ROUGH: dict[str, Callable[[Singles, _Side, _Side, Ints, Ints], Ball]] = {
     "vector_cosine_similarity": _rough_cosine,
     "vector_inner_product": _rough_inner,
     "vector_l2_distance": _rough_distance,
@@ -222,30 +222,30 @@ def _precise(dimension: int) -> float:
     return (dimension + 16) * 2.0**-51
 
 
-def _dots(one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> Reals:
+def _dots(one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> Floats:
     wide = one.rows[left_at].astype(np.float64)
-    dots: Reals = np.einsum("ij,ij->i", wide, two.rows[right_at].astype(np.float64))
+    dots: Floats = np.einsum("ij,ij->i", wide, two.rows[right_at].astype(np.float64))
     return dots
 
 
-def _fine_cosine(one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> tuple[Reals, Reals]:
+def _fine_cosine(one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> tuple[Floats, Floats]:
     below = np.sqrt(one.squares[left_at] * two.squares[right_at])
     value = _dots(one, two, left_at, right_at) / np.where(below > 0, below, 1.0)
     return value, np.full(len(value), _precise(one.rows.shape[1]))
 
 
-def _fine_inner(one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> tuple[Reals, Reals]:
+def _fine_inner(one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> tuple[Floats, Floats]:
     scale = one.lengths[left_at] * two.lengths[right_at]
     return _dots(one, two, left_at, right_at), _precise(one.rows.shape[1]) * scale
 
 
-def _fine_distance(one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> tuple[Reals, Reals]:
+def _fine_distance(one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> tuple[Floats, Floats]:
     apart = one.rows[left_at].astype(np.float64) - two.rows[right_at]
     value = np.sqrt(np.einsum("ij,ij->i", apart, apart))
     return value, _precise(one.rows.shape[1]) * value
 
 
-FINE: dict[str, Callable[[_Side, _Side, Ints, Ints], tuple[Reals, Reals]]] = {
+FINE: dict[str, Callable[[_Side, _Side, Ints, Ints], tuple[Floats, Floats]]] = {
     "vector_cosine_similarity": _fine_cosine,
     "vector_inner_product": _fine_inner,
     "vector_l2_distance": _fine_distance,

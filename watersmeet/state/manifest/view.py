@@ -10,11 +10,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunks.chunk import WHOLE, Chunk
 from watersmeet.state.manifest.notes import Kept
-
-Ints = NDArray[np.int64]
 
 LONGEST_SLICE = 3_600_000_000
 """Slices of streams whose window says nothing about time are an hour long."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunks.chunk import CHUNKS, HOT, WHOLE, Arrived, Bucket, Chunk, Place
@@ -19,7 +19,6 @@ from watersmeet.state.store.ipc import encode
 from watersmeet.state.store.sealed import digest
 from watersmeet.state.store.store import Store
 
-Ints = NDArray[np.int64]
 Owners = Callable[[int, Bucket], tuple[int, ...]]
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.limits import limits
 from watersmeet.state.chunks.chunk import CHUNKS, Chunk
 from watersmeet.state.store.budget import most_open
@@ -17,8 +17,6 @@ from watersmeet.state.store.cache import Cache
 from watersmeet.state.store.ipc import encode
 from watersmeet.state.store.sealed import digest
 from watersmeet.state.store.store import Store
-
-Ints = NDArray[np.int64]
 
 _opened: Cache[tuple[str, str], Mapping[str, Ints]] = Cache()
 """The files that this process has read, by the store's root and the path: the dead rows of chunks, by their ids."""
