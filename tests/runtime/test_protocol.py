@@ -10,7 +10,7 @@ import pytest
 
 from watersmeet.batch.intake import IntakeReport, StreamIntake
 from watersmeet.batch.operator import Operator
-from watersmeet.batch.report import TaskReport
+from watersmeet.batch.report import ResultFiles, StateReport, TaskReport
 from watersmeet.errors import StateError
 from watersmeet.observe import timing
 from watersmeet.observe.timing import freshness, latency, timed
@@ -81,7 +81,8 @@ def report(
     """What node 0 says: each stream brought a row at the given second."""
     streams = [StreamIntake(1, 1, earliest=second * SECOND, latest=second * SECOND) for _ in "ab"]
     intake = IntakeReport(streams, files=list(sides), read=[(1.0, 2)])
-    return TaskReport(0, files=list(files), chunks=list(chunks), intakes=[intake])
+    results, state = ResultFiles(files=list(files)), StateReport(fresh=list(chunks))
+    return TaskReport(0, results=results, state=state, intakes=[intake])
 
 
 def through(protocol: Protocol, number: int, done: TaskReport, at: float = 0.0) -> list[Any]:
@@ -233,7 +234,7 @@ def test_a_final_round_is_written_down_closes_everything_and_removes_the_state_a
     through(protocol, 0, report(chunks=[chunk("c0", 0, 0)]))
     before = protocol.state
     asked = finished(protocol)
-    assert asked[:2] == [Intend(Round(1, {}, final=True)), Run(tree.plan(before, None, round=True, final=True))]
+    assert asked[:2] == [Intend(Round(1, {}, final=True)), Run(tree.plan(before, None, "final"))]
     assert asked[2] == Publish(1, ("results/r9",), {})
     commit = asked[3]
     assert isinstance(commit, Commit) and commit.manifest.final and not commit.manifest.chunks
@@ -253,7 +254,7 @@ def test_a_final_round_that_was_cut_is_run_again_whatever_is_asked_for_next() ->
     asked = protocol.handle(Lulled())
     assert asked[1:] == [
         Intend(Round(0, {}, final=True)),
-        Run(tree.plan(tree.start(), None, round=True, final=True)),
+        Run(tree.plan(tree.start(), None, "final")),
     ]
 
 

@@ -51,7 +51,7 @@ def progress(
         purged: How many rows were let go.
         used: What each node used.
     """
-    chunks, passed = manifest.chunks.values(), funnel(plan.query, tasks, plan.near_misses)
+    chunks, passed = manifest.chunks.values(), funnel(plan.query, tasks, plan.observing.near_misses)
     names = [stream.name for stream in plan.query.streams]
     return {
         "batchId": plan.batch,
@@ -60,21 +60,26 @@ def progress(
         "rejectedRows": sum(seen.rejected for seen in taken),
         "deniedRows": sum(seen.denied for seen in taken),
         "punctuations": sum(seen.punctuations for seen in taken),
-        "orphanRows": sum(task.told.get("orphan", 0) for task in tasks),
-        "punctuationsOut": sum(task.told.get("punctuation", 0) for task in tasks),
-        "samples": _samples([*_told(intakes), *_told(tasks)]),
-        "outputRows": sum(task.rows for task in tasks),
-        "paidRows": sum(task.paid_rows for task in tasks),
-        "paidPairs": sum(task.paid.pairs for task in tasks),
-        "paidUnits": len(plan.ledger.paying()),
+        "orphanRows": sum(task.metadata.counts.get("orphan", 0) for task in tasks),
+        "punctuationsOut": sum(task.metadata.counts.get("punctuation", 0) for task in tasks),
+        "samples": _samples(
+            [
+                *(sample for intake in intakes for sample in intake.samples),
+                *(sample for task in tasks for sample in task.metadata.samples),
+            ]
+        ),
+        "outputRows": sum(task.results.rows for task in tasks),
+        "paidRows": sum(task.spilling.paid_rows for task in tasks),
+        "paidPairs": sum(task.spilling.paid.pairs for task in tasks),
+        "paidUnits": len(plan.spilling.ledger.paying()),
         "stateRows": sum(chunk.live * len(chunk.owners) for chunk in chunks),
         "distinctRows": sum(chunk.live for chunk in chunks if chunk.bucket.first),
         "stateBytes": sum(chunk.bytes * len(chunk.owners) for chunk in chunks),
         "stateChunks": len(manifest.chunks),
         "purgedRows": purged,
-        "purgeMs": round(1000 * sum(task.purging for task in tasks), 1),
-        "movedRows": plan.moved,
-        "process": "task" if any(task.tasks for task in tasks) else "driver",
+        "purgeMs": round(1000 * sum(task.state.purging for task in tasks), 1),
+        "movedRows": sum(c.rows for c in plan.chunks if c.owners != before.chunks[c.id].owners),
+        "process": "task" if any(task.work.tasks for task in tasks) else "driver",
         "nodes": _nodes(manifest, tasks, used),
         "hops": _hops(plan, tasks),
         "funnel": passed,
@@ -86,8 +91,8 @@ def progress(
         "settled": manifest.settled,
         "heldBackBy": held_back_by(plan.query, manifest.streams, inner_marks(plan.query, manifest.inner)),
         "idle": _idle(plan.query, manifest),
-        "merges": sum(len(task.merged) for task in tasks),
-        "strays": sum(task.strays for task in tasks),
+        "merges": sum(len(task.state.merged) for task in tasks),
+        "strays": sum(task.work.strays for task in tasks),
         "promises": counted(dict(zip(names, manifest.promises, strict=False))),
     }
 
@@ -103,10 +108,6 @@ def with_inner(shown: Mapping[str, Any], inner: Mapping[str, Mapping[str, Any]])
     joins = (shown, *inner.values())
     together = {name: [one for part in joins for one in part[name]] for name in ("samples", "hints")}
     return {**shown, **counts, **together, "inner": dict(inner)}
-
-
-def _told(reports: Sequence[IntakeReport | TaskReport]) -> list[dict[str, Any]]:
-    return [sample for report in reports for sample in report.samples]
 
 
 def _samples(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -166,7 +167,7 @@ def _idle(query: Query, manifest: Manifest) -> list[str]:
 
 
 def _nodes(manifest: Manifest, tasks: Sequence[TaskReport], used: Sequence[Usage]) -> list[dict[str, Any]]:
-    pairs = added(task.node_pairs for task in tasks)
+    pairs = added(task.work.node_pairs for task in tasks)
     rows = held((chunk.owners, chunk.live) for chunk in manifest.chunks.values())
     return [
         {
@@ -193,7 +194,9 @@ def _orders(plan: BatchPlan, origin: int) -> list[list[str]]:
 
 def _hops(plan: BatchPlan, tasks: Sequence[TaskReport]) -> list[dict[str, int]]:
     hops = range(1, len(plan.query.streams))
-    work = [[part for task in tasks for (joined, _), part in task.hops.items() if len(joined) == at] for at in hops]
+    work = [
+        [part for task in tasks for (joined, _), part in task.work.hops.items() if len(joined) == at] for at in hops
+    ]
     return [
         {
             "rowsIn": sum(part.rows_in for part in parts),
@@ -206,8 +209,8 @@ def _hops(plan: BatchPlan, tasks: Sequence[TaskReport]) -> list[dict[str, int]]:
 
 
 def _predicates(tasks: Sequence[TaskReport]) -> dict[str, dict[str, float]]:
-    names = {name for task in tasks for name in task.costs}
-    costs = {name: [task.costs[name] for task in tasks if name in task.costs] for name in sorted(names)}
+    names = {name for task in tasks for name in task.work.costs}
+    costs = {name: [task.work.costs[name] for task in tasks if name in task.work.costs] for name in sorted(names)}
     return {
         name: {
             "pairs": sum(cost.asked for cost in found),

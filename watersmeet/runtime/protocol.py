@@ -350,7 +350,7 @@ class Protocol:
         clear = self._clear()
         self.begun, self._withdrawn = round, self._withdrawn and not known  # what was cut may have left something
         decided = self.tree.decided(self.state, round.choices)
-        plans = self.tree.plan(decided, None, round=True, final=round.final)
+        plans = self.tree.plan(decided, None, "final" if round.final else "round")
         self._doing = _Doing(round.batch, lull, plans)
         # [!] Written down again, if it was begun: that may have failed.
         return [*clear, Intend(round, self.generation), Run(plans)]

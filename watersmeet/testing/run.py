@@ -23,7 +23,7 @@ from watersmeet.query.query import TRACE_TYPE, Query, Tracing
 from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.protocol import Lulled, Offered, Protocol, Publish, Published, Ran, Retract
 from watersmeet.runtime.protocol import Run as RunJobs
-from watersmeet.runtime.tree import Job, JoinTree, hearing
+from watersmeet.runtime.tree import Job, JoinTree, inherit
 from watersmeet.spilling.spilling import Spilling
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest import rounds
@@ -162,7 +162,7 @@ class Run(Runtime):
             inner = {at: done[f"{path}_{at}"] for at in self._inside(path)}
             results = [(at, row) for at, job in inner.items() for row in self._rows(job, self.inner[f"{path}_{at}"])]
             rows = [*self._arrivals.get(path, ()), *results]
-            done[path] = Job(self.exchanged(hearing(plan, inner), rows))
+            done[path] = Job(self.exchanged(inherit(plan, inner), rows))
             if path in self.inner:
                 found = [(plan.batch, untraced(row)) for row in self._rows(done[path], self.inner[path])]
                 self.within.setdefault(path, []).extend(found)
@@ -176,7 +176,7 @@ class Run(Runtime):
 
     def exchanged(self, plan: BatchPlan, rows: Rows) -> list[TaskReport]:
         """Run the batch's job, its rows read by two tasks in turn."""
-        given = Here([[blocks(plan.query, rows[task::TASKS], bool(plan.traces))] for task in range(TASKS)])
+        given = Here([[blocks(plan.query, rows[task::TASKS], bool(plan.spilling.traced))] for task in range(TASKS)])
         if self._exchange == "shuffle":
             return hops(given, plan)
         return inline(given, plan, {1: 1, 2: 3}.get(plan.placement.nodes, TASKS))  # as many as nodes, more, or fewer

@@ -44,7 +44,7 @@ def shown(read: Recorded, **last: Any) -> View:
 
 @pytest.mark.parametrize("name", ["words", "decisions", "terminal"])
 def test_examples_in_docstrings(name: str) -> None:
-    failed, tried = doctest.testmod(importlib.import_module(f"watersmeet.dashboard.{name}"))
+    failed, tried = doctest.testmod(importlib.import_module(f"watersmeet.observe.dashboard.{name}"))
     assert tried and not failed
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.arrays import Ints
-from watersmeet.batch.node import computing_raised
+from watersmeet.batch.node import any_flagged
 from watersmeet.errors import StateError
 from watersmeet.metadata.expiry import Moment, first_kept, first_open
 from watersmeet.metadata.superseded import superseding
@@ -72,7 +72,7 @@ class Kept:
     @property
     def decided(self) -> Query:
         """The join as it is decided for the tuples that are there."""
-        raised = computing_raised(self.query, (target.chunk for target in self.targets))
+        raised = any_flagged(self.query, (target.chunk for target in self.targets))
         return self.query.wary() if raised else self.query
 
     def columns(self, stream: int) -> list[int]:

@@ -252,7 +252,7 @@ class Trial(Runtime):
         """Run the one join there is; what Spark would have to decide is left undecided."""
         done = {path: Job(driver.run_rows(self.rows, plan)) for path, plan in action.plans.items()}
         self.batches += [batch_work(job.reports, self.rows.num_rows) for job in done.values()]
-        self.store.remove(file for job in done.values() for report in job.reports for file in report.pending)
+        self.store.remove(file for job in done.values() for report in job.reports for file in report.results.pending)
         return Ran(done)
 
     def publish(self, action: Publish) -> Published:
