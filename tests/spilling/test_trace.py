@@ -22,8 +22,7 @@ from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import RESULT_TIME, Output, Query, StreamSpec
 from watersmeet.query.windows import Sliding
-from watersmeet.runtime.protocol import Ran
-from watersmeet.runtime.protocol import Run as RunJobs
+from watersmeet.runtime.protocol import JobsFinished, RunJobs
 from watersmeet.runtime.tree import Job
 from watersmeet.spilling.plan import SpillingReport
 from watersmeet.spilling.traces import code_of, codes_of
@@ -98,7 +97,7 @@ class Watched(Run):
     worth: dict[str, Counter[Group]] = field(default_factory=dict)
     told: dict[str, list[Job]] = field(default_factory=dict)
 
-    def run(self, action: RunJobs) -> Ran:
+    def run(self, action: RunJobs) -> JobsFinished:
         done = super().run(action)
         parts = {"j": self.plan, **dict(inner_of(self.plan))}
         for path, plan in action.plans.items():
