@@ -16,7 +16,7 @@ from watersmeet.batch.plan import GIVEN, BatchPlan
 from watersmeet.batch.report import TaskReport
 from watersmeet.errors import StateError
 from watersmeet.exchange.stages import hops, inline
-from watersmeet.exchange.tasks import CONTENT, STREAM, TRACED
+from watersmeet.exchange.tasks import CONTENT, STREAM, TRACED, join_share, take_in
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.query.query import TRACE_TYPE, Query, Tracing
@@ -37,7 +37,7 @@ from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest import rounds
 from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store.store import Store
-from watersmeet.testing.stages import Here
+from watersmeet.testing.stages import Here, attempt
 
 TASKS = 2
 Rows = Sequence[tuple[int, Mapping[str, Any]]]
@@ -184,10 +184,13 @@ class Run(Runtime):
 
     def exchanged(self, plan: BatchPlan, rows: Rows) -> list[TaskReport]:
         """Run the batch's job, its rows read by two tasks in turn."""
-        given = Here([[blocks(plan.query, rows[task::TASKS], bool(plan.spilling.traced))] for task in range(TASKS)])
+        parts = [blocks(plan.query, rows[task::TASKS], bool(plan.spilling.traced)) for task in range(TASKS)]
+        if self._exchange == "driver":
+            return join_share(plan, [take_in(plan, attempt(), parts)], attempt(), 0, 1)
+        input = Here([[part] for part in parts])
         if self._exchange == "shuffle":
-            return hops(given, plan)
-        return inline(given, plan, {1: 1, 2: 3}.get(plan.placement.nodes, TASKS))  # as many as nodes, more, or fewer
+            return hops(input, plan)
+        return inline(input, plan, {1: 1, 2: 3}.get(plan.placement.nodes, TASKS))  # as many as nodes, more, or fewer
 
     def publish(self, action: Publish) -> ResultsPublished:
         """Note the results, and the rows of side outputs by kind and stream."""
