@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import hypothesis.strategies as st
 import pytest
 from hypothesis import assume, given
+from watersmeet.adapt.svg import BOTTOM, TITLES, TOP, label
 
 from tests.adapt.test_auto import EQUALITIES, measured
 from tests.budget import search
@@ -18,11 +19,10 @@ from watersmeet.adapt.advice import FACTORS, Advice, advice
 from watersmeet.adapt.auto import Auto
 from watersmeet.adapt.forecast import Sample, Settings
 from watersmeet.adapt.pricing import NAMES
-from watersmeet.adapt.svg import BOTTOM, TITLES, TOP, label
 from watersmeet.cost import parameters
 from watersmeet.cost.equations import Goal
 from watersmeet.cost.load import ROW_SECONDS
-from watersmeet.cost.model import Weights
+from watersmeet.cost.strategy_costs import Weights
 from watersmeet.errors import DefinitionError
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
 from watersmeet.state.manifest.view import Machine, StateView, StreamView

@@ -15,8 +15,8 @@ from tests.batch.scatter import Restless
 from tests.batch.test_engine import SCHEMA, cases, run_case, scattered
 from tests.budget import FEW
 from watersmeet import placement
+from watersmeet.adapt.adaptation import PATIENCE, Option
 from watersmeet.adapt.auto import Auto, AutoNotes, Choice
-from watersmeet.adapt.controller import PATIENCE, Option
 from watersmeet.adapt.pricing import NAMES, Pricing
 from watersmeet.batch.plan import GIVEN, Host, start, view
 from watersmeet.cost import model as cost

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from watersmeet.adapt.controller import OVERDUE, PATIENCE, REMEMBERED, Controller, Decision, Option, Record
+from watersmeet.adapt.adaptation import OVERDUE, PATIENCE, REMEMBERED, Controller, Decision, Option, Record
 from watersmeet.errors import DefinitionError
 
 

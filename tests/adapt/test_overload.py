@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from tests.adapt.test_auto import measured
+from watersmeet.adapt.adaptation import OVERDUE
 from watersmeet.adapt.auto import Auto
-from watersmeet.adapt.controller import OVERDUE
 from watersmeet.adapt.overload import MOST_NODES, nodes_needed, overload
 from watersmeet.placement import PSP, Central
 from watersmeet.state.manifest.view import Machine

@@ -15,7 +15,7 @@ from hypothesis import given
 
 from tests.batch.test_engine import band_case, cases, run_case
 from tests.budget import FEW
-from watersmeet.cost.diffusion import atr_overhead
+from watersmeet.cost.equations import atr_overhead
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.alignment import AtrLayout, AtrNotes, AtrPlacement
 from watersmeet.placement.atr import ATR
@@ -231,7 +231,7 @@ def test_frozen_segments_follow_a_change_of_nodes_as_chunks_do() -> None:
     )
     for nodes in (2, 5):
         layout = ATR(nodes, "10 us", master=0).plan(replace(after, kept=kept(layout, after)))
-        chunks = layout.owned(after.chunks)
+        chunks = layout.assign_owners(after.chunks)
         assert [c.owners for c in chunks] == [layout.placement.owners(0, c.low, WHOLE) for c in chunks]
         assert not layout.placement.leftovers
         after = replace(after, chunks=chunks)

@@ -15,7 +15,7 @@ from hypothesis import given
 
 from tests.batch.test_engine import cases, run_case
 from tests.budget import FEW
-from watersmeet.cost.diffusion import ctr_overhead
+from watersmeet.cost.equations import ctr_overhead
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import ATR
 from watersmeet.placement.ctr import CTR, CtrLayout, CtrNotes, CtrPlacement

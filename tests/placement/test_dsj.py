@@ -12,7 +12,7 @@ from hypothesis import given
 from tests.batch.scatter import Scatter
 from tests.batch.test_engine import cases, run_case, scattered
 from tests.budget import FEW
-from watersmeet.cost.slices import buffer_bound, slices_needed
+from watersmeet.cost.equations import buffer_bound, slices_needed
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import PSP
 from watersmeet.placement.dsj import DSJ, DsjLayout, DsjNotes, DsjPlacement, buffers, recut

@@ -53,7 +53,7 @@ def made(strategy: PSP, state: StateView) -> PspPlacement:
 def after(strategy: PSP, state: StateView) -> tuple[PspLayout, StateView]:
     """Return the layout of a batch, and the state with owners as moved and what is kept, through JSON."""
     layout = strategy.plan(state)
-    state = replace(state, chunks=layout.owned(state.chunks))
+    state = replace(state, chunks=layout.assign_owners(state.chunks))
     return layout, replace(state, kept=Kept(*json.loads(json.dumps(layout.keep(state)))))
 
 

@@ -117,7 +117,7 @@ class Operator:
         """
         seen = self.view(before)
         layout, live = self.strategy.plan(seen), before.chunks.values()
-        chunks = layout.owned(live)
+        chunks = layout.assign_owners(live)
         owes = before.ledger.owes(reaches(self.query, before.chunks.values()))
         purge = self._purgeable and before.unpurged >= self.purge_every and not (round or owes)
         return BatchPlan(
