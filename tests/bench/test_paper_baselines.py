@@ -15,6 +15,7 @@ from bench.common import band_files
 from bench.paper_baselines import CtrUnoptimised, RandomHoldings, atr_unoptimised, diffuse, unaware
 from tests.batch.test_engine import cases, run_case
 from tests.budget import FEW
+from watersmeet.cost.load import NodeLoads
 from watersmeet.state.manifest.view import StateView, StreamView
 
 SECOND = 1_000_000

@@ -102,8 +102,8 @@ def _sample_notes(sample: SampleMeasurements) -> list[str]:
     longest = state.reach / 1e6
     if sample.fill_seconds < longest:
         notes.append(
-            f"The sample fills windows for {sample.fill_seconds:.3g} s, the longest is {longest:g} s: what a full one finds "
-            "is extrapolated."
+            f"The sample fills windows for {sample.fill_seconds:.3g} s, the longest is {longest:g} s: what a full one "
+            "finds is extrapolated."
         )
     pairs = sum(hop.pairs for hop in state.hops)
     if pairs < FEW_PAIRS:

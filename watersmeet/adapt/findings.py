@@ -38,8 +38,8 @@ class Finding:
 def check_definition(query: Query) -> Iterator[Finding]:
     """Yield findings about the definition of a join; a start logs the warnings among them."""
     outlook = Outlook(query)
-    yield from (Finding("warning", "state", says) for says in outlook.growing())
-    yield from (Finding("warning", "promise", says) for says in outlook.useless())
+    yield from (Finding("warning", "state", text) for text in outlook.growing())
+    yield from (Finding("warning", "promise", text) for text in outlook.useless())
     yield from _check_ties(query)
 
 
@@ -47,9 +47,9 @@ def _check_ties(query: Query) -> Iterator[Finding]:
     """Yield a finding if no condition ties some streams to others: each tuple of one joins all of the other."""
     parts = [{at} for at in range(len(query.streams))]
     for conjunct in query.conjuncts:
-        joined = [part for part in parts if part & conjunct.streams]
+        tied = [part for part in parts if part & conjunct.streams]
         parts = [part for part in parts if not part & conjunct.streams]
-        parts += [set().union(*joined)] if joined else []
+        parts += [set().union(*tied)] if tied else []
     if len(parts) < 2:
         return
     groups = [" and ".join(f"'{query.streams[at].name}'" for at in sorted(part)) for part in sorted(parts, key=min)]

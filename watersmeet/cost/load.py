@@ -26,10 +26,10 @@ def loads(
     >>> loads([Usage(3, 10, 0), Usage(1, 10, 0)], 3)
     [1.25, 0.75, 0.0]
     """
-    totals = [sum(getattr(used, name) for used in usage) or 1.0 for name in ("cpu", "memory", "network")]
+    totals = [sum(getattr(node, name) for node in usage) or 1.0 for name in ("cpu", "memory", "network")]
     by_node = [0.0] * nodes
-    for node, used in enumerate(usage[:nodes]):
-        parts = zip(weights, (used.cpu, used.memory, used.network), totals, strict=True)
+    for node, resources in enumerate(usage[:nodes]):
+        parts = zip(weights, (resources.cpu, resources.memory, resources.network), totals, strict=True)
         load = sum(weight * part / total for weight, part, total in parts)
         by_node[node] = load / (capacities or [1.0] * nodes)[node]
     return by_node

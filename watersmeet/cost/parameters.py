@@ -148,26 +148,26 @@ def uniform(streams: int, rate: float, window: float, selectivity: float) -> Par
     return Parameters((rate,) * streams, (window,) * streams, orders, steps)
 
 
-def with_rates(p: Parameters, rates: Sequence[float], counted: Container[int] = ()) -> Parameters:
+def with_rates(p: Parameters, rates: Sequence[float], constant: Container[int] = ()) -> Parameters:
     """Return the parameters at other rates; selectivities, being parts of pairs, stay the same.
 
     Args:
         p: The parameters.
         rates: The tuples a second of each stream.
-        counted: The streams that store a fixed number of tuples, whatever their rate.
+        constant: The streams that store a fixed number of tuples, whatever their rate.
     """
-    changes = [1.0 if at in counted or not p.rates[at] else rate / p.rates[at] for at, rate in enumerate(rates)]
+    changes = [1.0 if at in constant or not p.rates[at] else rate / p.rates[at] for at, rate in enumerate(rates)]
     stored_rows = tuple(rows * change for rows, change in zip(p.kept, changes, strict=False))
     return replace(p, rates=tuple(rates), kept=stored_rows)
 
 
-def scale(p: Parameters, factor: float, counted: Container[int] = ()) -> Parameters:
+def scale(p: Parameters, factor: float, constant: Container[int] = ()) -> Parameters:
     """Return the parameters at a multiple of all rates.
 
     >>> scale(uniform(2, 100, 10, 0.01), 5).window_rows[1]
     5000
     """
-    return with_rates(p, [factor * rate for rate in p.rates], counted)
+    return with_rates(p, [factor * rate for rate in p.rates], constant)
 
 
 def fill_windows(p: Parameters, seconds: float) -> Parameters:
@@ -251,7 +251,7 @@ def _seconds(time: int | None) -> float:
 
 def _pair_seconds(state: StateView) -> float:
     """Return T_j: the CPU time of the last batches, without that of storing tuples, per pair looked at."""
-    cpu, pairs = sum(used.cpu for used in state.usage), sum(hop.pairs for hop in state.hops)
+    cpu, pairs = sum(usage.cpu for usage in state.usage), sum(hop.pairs for hop in state.hops)
     if not cpu:
         return PAIR_SECONDS
     joining = max(

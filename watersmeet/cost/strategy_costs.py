@@ -43,8 +43,9 @@ class StrategyCost:
 
     def __str__(self) -> str:
         return (
-            f"{self.compute:.3g} s of joining, {self.stored_tuples:.3g} tuples stored and {self.sent_rows:.3g} rows sent "
-            f"a second, {self.share:.0%} of it on the busiest node, {self.tasks} task{'s' * (self.tasks != 1)} a batch"
+            f"{self.compute:.3g} s of joining, {self.stored_tuples:.3g} tuples stored and {self.sent_rows:.3g} rows "
+            f"sent a second, {self.share:.0%} of it on the busiest node, "
+            f"{self.tasks} task{'s' * (self.tasks != 1)} a batch"
         )
 
     @property
@@ -96,7 +97,7 @@ def central_cost(p: Parameters) -> StrategyCost:
 
 
 def psp_cost(p: Parameters, nodes: int) -> StrategyCost:
-    """Return the cost on a ring, whose borders divide the work of a batch like the last; there are none before the first.
+    """Return the cost on a ring, whose borders divide the work of a batch like the last; the first batch has none.
 
     A batch's probes reach from a window before it to its end; each visits the nodes that its own window is on.
     """

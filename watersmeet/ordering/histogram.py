@@ -13,6 +13,7 @@ Text is represented by its first bytes: equalities, and LIKE with a prefix, dist
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from math import inf
 from typing import Any, NamedTuple
 
@@ -243,7 +244,7 @@ class _Origin:
         return matches
 
     def _share(self, conjunct: Conjunct, joined: tuple[int, ...], target: int) -> Floats | float:
-        """Return the share of the target's tuples that pass a conjunct, depending on the origin's values if possible."""
+        """Return the share of the target's tuples that pass a conjunct, by the origin's values if possible."""
         usable = [
             b for b in conjunct.bounds if b.column.stream == target and {c.stream for c in b.columns} <= {*joined}
         ]
@@ -264,5 +265,5 @@ class _PartialOrder(NamedTuple):
 
 def _nearest(order: tuple[int, ...], orders: Sequence[tuple[int, ...]]) -> int:
     """Return the position of the order that has the longest beginning in common with this one."""
-    common = [next((at for at, (a, b) in enumerate(zip(order, o, strict=True)) if a != b), len(order)) for o in orders]
+    common = [sum(takewhile(bool, (a == b for a, b in zip(order, other, strict=True)))) for other in orders]
     return common.index(max(common))

@@ -55,7 +55,7 @@ class Selectivity(Ordering):
         """See Ordering."""
         statistics = {
             hop: HopStatistics(DECAY * old.rows, DECAY * old.pairs, DECAY * old.matches)
-            for hop, old in _read(learned).items()
+            for hop, old in _from_json(learned).items()
         }
         for hop, work in hops.items():
             old = statistics.get(hop, HopStatistics(0.0, 0.0, 0.0))
@@ -83,7 +83,7 @@ class _HopEstimator:
 
     def __init__(self, query: Query, chunks: tuple[Chunk, ...], learned: Mapping[str, Any]) -> None:
         self._query = query
-        self._statistics = _read(learned)
+        self._statistics = _from_json(learned)
         self._batches = int(learned.get("batches", 0))
         self._rows = [0] * len(query.streams)
         for chunk in chunks:
@@ -104,15 +104,15 @@ class _HopEstimator:
     def _next(self, joined: tuple[int, ...]) -> int:
         candidates = self._candidates(joined)
         others = set(range(len(self._query.streams))) - set(joined) - set(candidates)
-        tried = [stream for stream in sorted(others) if _hop(joined, stream) in self._statistics]
-        return min((*candidates, *tried), key=lambda stream: self.estimate(*_hop(joined, stream)))
+        alternatives = [stream for stream in sorted(others) if _hop(joined, stream) in self._statistics]
+        return min((*candidates, *alternatives), key=lambda stream: self.estimate(*_hop(joined, stream)))
 
     def _candidates(self, joined: tuple[int, ...]) -> list[int]:
         ties = [conjunct.streams for conjunct in self._query.conjuncts if len(conjunct.streams) > 1]
         return tied_streams(joined, len(self._query.streams), ties)
 
     def estimate(self, joined: tuple[int, ...], target: int) -> float:
-        """Return the expected matches per partial result: as measured, or else by pairs of streams, or else as usual."""
+        """Return the expected matches per partial result: measured, or else by pairs of streams, or else as usual."""
         statistics = self._statistics.get((joined, target))
         if statistics is not None:
             return statistics.matches / statistics.rows
@@ -144,5 +144,5 @@ def _hop(joined: tuple[int, ...], target: int) -> Hop:
     return tuple(sorted(joined)), target
 
 
-def _read(learned: Mapping[str, Any]) -> dict[Hop, HopStatistics]:
+def _from_json(learned: Mapping[str, Any]) -> dict[Hop, HopStatistics]:
     return {(tuple(joined), target): HopStatistics(*numbers) for joined, target, *numbers in learned.get("hops", ())}

@@ -87,7 +87,7 @@ class AtrPlacement(Placement):
         return tuple(nodes)
 
     def _outlives(self, stream: int, high: int, at: int) -> bool:
-        """Return whether tuples up to `high` may be in a result that belongs to an era rather than to the one before."""
+        """Return whether tuples up to `high` may be in a result that belongs to an era, not to the one before."""
         window = self.windows[stream]
         if stream == self.eras[at - 1].master:
             return high >= self.eras[at].start
@@ -121,7 +121,7 @@ class AtrPlacement(Placement):
         return nodes
 
     def visit(self, group: int, target: int, owners: Sequence[int], here: int) -> int:
-        """Return where the result belongs; while that is undecided, the chunk's home: the node of a master's segment."""
+        """Return where the result belongs; while that is undecided, the chunk's home, a master's segment's node."""
         if group == ANYWHERE:
             return owners[0]
         return here if here in owners else group if group in owners else owners[0]
@@ -193,17 +193,17 @@ class AtrLayout(Layout[AtrPlacement]):
 
     def keep(self, after: StateView) -> Kept:
         """Return all segments that a stored tuple may depend on, as this batch had them."""
-        latest, planned = after.latest, self.placement.eras
+        latest, all_eras = after.latest, self.placement.eras
         if latest is None:
             return Kept()
         reach = latest + after.reach
-        ends = [era.segment_end(reach) for era in planned if era.start <= reach]
+        ends = [era.segment_end(reach) for era in all_eras if era.start <= reach]
         end = max(ends[-1], self.end_before)
         bounded = (chunk.low for chunk in after.chunks if after.streams[chunk.stream].window is not None)
         low = min(bounded, default=latest) - after.reach
         # An era that is over keeps its last segment: tuples from before the change may still arrive.
-        lows = (*(min(low, era.start - 1) for era in planned[1:]), low)
-        eras = tuple(era.trim(at, end) for era, at in zip(planned, lows, strict=True) if era.start < end)
+        lows = (*(min(low, era.start - 1) for era in all_eras[1:]), low)
+        eras = tuple(era.trim(at, end) for era, at in zip(all_eras, lows, strict=True) if era.start < end)
         return AtrNotes(self.placement.nodes, end, eras, self.aim, self.search).kept()
 
 

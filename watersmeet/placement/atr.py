@@ -102,7 +102,7 @@ class ATR(LoadBalanced):
 
     @classmethod
     def pricer(cls, basis: Basis) -> Pricer:
-        """Return the cost with the master as on many nodes: it is the same on fewer, unless everything is everywhere."""
+        """Return the cost with the master of many nodes: it differs on few only if every node keeps everything."""
         reach = (basis.state.reach or LONGEST_SLICE) / 1e6
         master = best_master(basis.parameters(None), MANY_NODES, reach)
         p = basis.parameters(master)

@@ -213,11 +213,11 @@ def plan_moves(chunks: Iterable[Chunk], owners: Iterable[Owners]) -> dict[str, O
 
 def apply_moves(chunks: Iterable[Chunk], moves: Moves, nodes: int) -> tuple[Chunk, ...]:
     """Return the chunks with their new owners, or else their old ones; removed nodes are replaced by others."""
-    every = tuple(chunks)
-    intended = [moves.get(chunk.id, chunk.owners) for chunk in every]
+    live = tuple(chunks)
+    intended = [moves.get(chunk.id, chunk.owners) for chunk in live]
     heirs = {owners: remap_owners(owners, nodes) for owners in set(intended) if max(owners) >= nodes}
     existing = (heirs.get(owners, owners) for owners in intended)
     return tuple(
         chunk if owners == chunk.owners else chunk.owned_by(owners)
-        for chunk, owners in zip(every, existing, strict=True)
+        for chunk, owners in zip(live, existing, strict=True)
     )

@@ -3,7 +3,8 @@
 Gu, Yu and Wang, "Adaptive Load Diffusion for Multiway Windowed Stream Joins" (ICDE 2007), section 4. A routing table
 lists the nodes that keep each segment. A route for new tuples is a join order and, for each hop k, a set of nodes V_k
 that together hold the window of the probed stream: a greedy weighted set cover that starts with the nodes of the
-previous hop (section 4.1). CTR takes the route by which the fewest rows travel, and keeps the segment on V_1 (Figure 6).
+previous hop (section 4.1). CTR takes the route by which the fewest rows travel, and keeps the segment on V_1 (Figure
+6).
 
 Where several nodes of V_k hold the same chunk, all probes but one are void (step 3): a chunk is probed where the
 partial result is, else at the first node of the cover that has it. Routes are planned for each batch and cover all live

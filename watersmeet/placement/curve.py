@@ -78,8 +78,8 @@ def build_curve(state: StateView, at: int) -> Curve | None:
     times, slopes = ends[order], np.cumsum(np.concatenate([density, -density])[order])
     between = np.maximum(slopes[:-1], 0.0) * np.diff(times)
     counts = np.append(0.0, np.cumsum(between))
-    met = probed_share(times, now, advance, stream.window)
-    work = np.append(0.0, np.cumsum(between * (met[:-1] + met[1:]) / 2))
+    share = probed_share(times, now, advance, stream.window)
+    work = np.append(0.0, np.cumsum(between * (share[:-1] + share[1:]) / 2))
     return Curve(stream.latest, times, counts, work if work[-1] > 0 else counts)
 
 

@@ -240,5 +240,5 @@ def recut(before: DsjPlacement, length: int) -> DsjPlacement:
 def _tuple_seconds(state: StateView) -> tuple[float, float]:
     """Return the seconds that a tuple of the last batches took to compute and to send."""
     rows = max(sum(stream.rows for stream in state.streams), 1)
-    cpu, sent = sum(used.cpu for used in state.usage), sum(used.network for used in state.usage)
-    return cpu / rows, sent * ROW_SECONDS / rows
+    cpu, network = (sum(getattr(usage, name) for usage in state.usage) for name in ("cpu", "network"))
+    return cpu / rows, network * ROW_SECONDS / rows

@@ -68,11 +68,11 @@ class HashPlacement(Placement):
 
     def probed_by(self, target: int, joined: frozenset[int]) -> tuple[Column, Column] | None:
         """Return the target's first bucketing by an attribute that a joined stream has too."""
-        for stored in self.stored_by(target):
-            (attribute,) = (attribute for attribute in self.attributes if stored in attribute)
+        for own in self.stored_by(target):
+            (attribute,) = (attribute for attribute in self.attributes if own in attribute)
             columns = [column for column in attribute if column.stream in joined]
             if columns:
-                return stored, columns[0]
+                return own, columns[0]
         return None
 
     def lead(self, origin: int) -> tuple[int, ...]:
@@ -90,7 +90,7 @@ class HashPlacement(Placement):
             rest.remove(best)
 
     def stays_after(self) -> int | None:
-        """Return 1 on a shared attribute: after its first hop a partial result is where all that it may still join is."""
+        """Return 1 on a shared attribute: the first hop leads to the node of all that a partial result may join."""
         return 1 if self.nodes == 1 or (self.shared and not self.has_foreign_chunks) else None
 
     @property
@@ -149,7 +149,7 @@ class Hash(PricedStrategy):
         )
 
     def plan(self, state: StateView) -> Layout[HashPlacement]:
-        """Return buckets by the attributes of the join; each chunk has one owner: its bucket's, or without one its home."""
+        """Return buckets by the attributes of the join; each chunk has one owner: its bucket's, or else its home."""
         by = choose_attributes(attributes(state.equalities))
         placement = HashPlacement(
             self.nodes,
@@ -165,8 +165,8 @@ class Hash(PricedStrategy):
 
     def _is_foreign(self, chunk: Chunk, by: Sequence[Attribute]) -> bool:
         """Return whether a chunk may hold tuples of several nodes' buckets; one of 8 buckets is within one of 4."""
-        stored = any(Column(chunk.stream, chunk.bucket.field) in attribute for attribute in by)
-        return not stored or chunk.bucket.of % self.nodes != 0
+        has_bucket = any(Column(chunk.stream, chunk.bucket.field) in attribute for attribute in by)
+        return not has_bucket or chunk.bucket.of % self.nodes != 0
 
 
 def attributes(equalities: Iterable[tuple[Column, Column]]) -> list[Attribute]:

@@ -148,12 +148,12 @@ class PSP(PricedStrategy):
         )
 
     def _lengths(self, state: StateView, before: PspNotes | None) -> tuple[int, ...]:
-        """Return the ring length of each stream; the cost model's change only if they gain enough to justify moving state."""
+        """Return the ring length of each stream; the cost model changes it only for a gain worth moving state."""
         if isinstance(self.lengths, tuple):
             return self.lengths
-        every = (self.nodes,) * len(state.streams)
+        full = (self.nodes,) * len(state.streams)
         if self.lengths is None or not parameters.has_measurements(state):
-            return every
+            return full
         p = parameters.measure(state)
         best = equations.ring_lengths(p, self.nodes, "latency")
         if before is None or len(before.ring) != self.nodes:

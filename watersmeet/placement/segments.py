@@ -168,7 +168,7 @@ class SegmentSearch(NamedTuple):
         """
         rows = smooth(self.rows, sum(stream.rows for stream in state.streams))
         search = self._replace(rows=rows)
-        busiest = max((used.cpu for used in state.usage), default=0.0)
+        busiest = max((usage.cpu for usage in state.usage), default=0.0)
         latest = state.latest
         is_full = latest is not None and latest >= self.since + state.reach + self.segment
         return search if not self.step or not is_full or not busiest else search._advance(rows / busiest, end)

@@ -45,8 +45,8 @@ class Holdings:
         key = stream, before
         if key not in self._covers:
             visited = set(before)
-            missing = {owners: count for owners, count in self.sets[stream].items() if visited.isdisjoint(owners)}
-            new = tuple(greedy_cover(missing, node_loads.costs()))
+            uncovered = {owners: count for owners, count in self.sets[stream].items() if visited.isdisjoint(owners)}
+            new = tuple(greedy_cover(uncovered, node_loads.costs()))
             reused = visited.intersection(chain.from_iterable(self.sets[stream])) if before else ()
             self._covers[key] = (*(node for node in before if node in reused), *new), len(new)
         return self._covers[key]
