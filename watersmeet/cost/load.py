@@ -54,7 +54,7 @@ class NodeLoads:
             self._loads[node] += self._segment_loads[node]
 
     def add_counts(self, segments: Sequence[int]) -> None:
-        """Add to each node the load of so many segments."""
+        """Add the load of a number of segments to each node."""
         for node, count in enumerate(segments):
             self._loads[node] += count * self._segment_loads[node]
 

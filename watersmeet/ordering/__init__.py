@@ -1,4 +1,4 @@
-"""The order in which the streams are probed."""
+"""The order in which the streams are probed, one ordering a file; `base` has the interface and the default."""
 
 from watersmeet.arguments.literals import meant
 from watersmeet.errors import DefinitionError

@@ -129,7 +129,7 @@ class Hash(PricedStrategy):
 
     @classmethod
     def configure(cls, nodes: int, options: Options, terms: Terms) -> "Hash":
-        """Return the strategy on so many nodes; node loads don't affect it."""
+        """Return the strategy on this many nodes; node loads don't affect it."""
         return cls(nodes)
 
     def refusal(self, state: StateView) -> str | None:

@@ -41,7 +41,7 @@ class Quote(NamedTuple):
 
 
 Pricer = Callable[[int, Options], Quote]
-"""Returns the price on so many nodes, with options."""
+"""Returns the price on this many nodes, with options."""
 
 
 class Terms(NamedTuple):
@@ -74,7 +74,7 @@ class PricedStrategy(Strategy):
     @classmethod
     @abstractmethod
     def configure(cls, nodes: int, options: Options, terms: Terms) -> "PricedStrategy":
-        """Return the strategy on so many nodes."""
+        """Return the strategy on this many nodes."""
 
     @classmethod
     def variants(cls, state: StateView) -> Sequence[Options]:

@@ -218,7 +218,7 @@ class PSP(PricedStrategy):
 
 
 def _slice(stream: StreamView, length: int) -> int:
-    """Return the slice length of a stream that uses so many nodes."""
+    """Return the slice length of a stream that uses this many nodes."""
     if stream.window is None:
         return LONGEST_SLICE
     slices, rows = SLICES_PER_NODE, stream.rate * stream.window / 1e6 / length

@@ -26,7 +26,7 @@ def owners_at(table: Table, time: int) -> Owners:
 
 
 def remap_table(table: Table, nodes: int) -> Table:
-    """Return the table on so many nodes; removed nodes hand on their segments as they do their chunks."""
+    """Return the table on this many nodes; removed nodes hand on their segments as they do their chunks."""
     return tuple(run._replace(hosts=tuple(remap_owners(owners, nodes) for owners in run.hosts)) for run in table)
 
 

@@ -127,7 +127,7 @@ class Era(NamedTuple):
         return min(end, run.start + (max(0, time - run.start) // run.length + 1) * run.length)
 
     def remap(self, nodes: int) -> "Era":
-        """Return the era on so many nodes; removed nodes hand on their segments as they do their chunks."""
+        """Return the era on this many nodes; removed nodes hand on their segments as they do their chunks."""
         return self._replace(
             runs=tuple(
                 run._replace(hosts=tuple(node if node == ANYWHERE else node % nodes for node in run.hosts))
