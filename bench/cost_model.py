@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from bench.common import RESULTS, console, listing, progress
 from bench.waiting import SAID, run, waiting_session
-from watersmeet.cost import model as cost
+from watersmeet.cost.strategy_costs import psp_cost
 from watersmeet.workload import numbers, write
 
 RATE, SECONDS, STEP, WINDOW = 20.0, 14, 2, 6.0
@@ -48,7 +48,7 @@ def cell(spark: SparkSession, files: Path, folder: Path, wait: float, epsilon: f
             "epsilon": epsilon,
             "nodes": nodes,
             "measured": float(np.median([b["durationMs"]["job"] for b in query.progress[WARM:]])) / 1000,
-            "predicted": p.advance * cost.psp(p, nodes).seconds(p),
+            "predicted": p.advance * psp_cost(p, nodes).seconds(p),
         }
         for nodes, query in ran.items()
     ]

@@ -24,9 +24,10 @@ from bench.common import STREAMS, WINDOW, Task
 from bench.references import numpy_band
 from watersmeet import ATR, CTR
 from watersmeet.arrays import Ints
+from watersmeet.cost.load import NodeLoads
+from watersmeet.placement.base import Owners
 from watersmeet.placement.ctr import CtrLayout, CtrPlacement
-from watersmeet.placement.owners import Owners
-from watersmeet.placement.set_cover import Held, Load
+from watersmeet.placement.set_cover import Holdings
 from watersmeet.state.manifest.view import ANYWHERE, StateView
 
 
@@ -41,9 +42,9 @@ class CtrUnoptimised(CTR):
 
     seed: int = 0
 
-    def held(self, state: StateView) -> Held:
-        """Return who holds what, to be covered at random."""
-        return RandomHeld(state, self.nodes, Random(f"{self.seed} {len(state.chunks)} {state.streams}"))
+    def holdings(self, state: StateView) -> Holdings:
+        """Return what each node holds, to be covered at random."""
+        return RandomHoldings(state, self.nodes, Random(f"{self.seed} {len(state.chunks)} {state.streams}"))
 
     def plan(self, state: StateView) -> CtrLayout:
         """Return CTR's layout, in which partial results go to their covers whatever is where they are."""
@@ -61,14 +62,14 @@ class RandomPlacement(CtrPlacement):
         return CtrPlacement.visit(self, group, target, owners, ANYWHERE)
 
 
-class RandomHeld(Held):
-    """Who holds what, covered by nodes in random order: neither loads nor the nodes of the hop before count."""
+class RandomHoldings(Holdings):
+    """What each node holds, covered by nodes in random order: neither loads nor the nodes of the hop before count."""
 
     def __init__(self, state: StateView, nodes: int, dice: Random) -> None:
         super().__init__(state, nodes)
         self._dice = dice
 
-    def cover(self, stream: int, before: Owners, load: Load) -> tuple[Owners, int]:
+    def cover(self, stream: int, before: Owners, node_loads: NodeLoads) -> tuple[Owners, int]:
         """Return nodes that hold all of a stream, as the dice have them."""
         left, chosen = set(self.sets[stream]), []
         holders = sorted(set(chain.from_iterable(left)))

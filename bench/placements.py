@@ -30,7 +30,7 @@ from bench.common import RESULTS, STREAMS, WINDOW, band_files, console, environm
 from bench.paper_baselines import CtrUnoptimised, Unaware, atr_unoptimised, unaware
 from watersmeet.batch.meeting_nodes import Routes
 from watersmeet.batch.plan import led
-from watersmeet.cost.diffusion import atr_overhead
+from watersmeet.cost.equations import atr_overhead
 from watersmeet.placement import Placement, Strategy
 from watersmeet.probe.chunk_table import Target
 from watersmeet.probe.hop_steps import Step
@@ -169,7 +169,7 @@ def costs(name: str, strategy: Strategy) -> Costs:
         started = time.process_time()
         layout = strategy.plan(state)
         took.append(1000 * (time.process_time() - started))
-        state = replace(state, chunks=layout.owned(state.chunks), kept=layout.keep(state))
+        state = replace(state, chunks=layout.assign_owners(state.chunks), kept=layout.keep(state))
     placement, chunks = layout.placement, state.chunks
     newest = max(chunk.high for chunk in chunks)
     ts = np.sort(newest + np.random.default_rng(0).integers(1, 1_000_000, TUPLES))

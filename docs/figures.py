@@ -277,7 +277,7 @@ def settled(strategy: Strategy) -> tuple[StateView, Placement]:
     state = StateView(streams, equalities=equalities, ties=ties, names=tuple(STREAM))
     for second in range(NOW):
         layout = strategy.plan(state)
-        old = [c for c in layout.owned(state.chunks) if c.low >= (second - WINDOW) * SECOND]
+        old = [c for c in layout.assign_owners(state.chunks) if c.low >= (second - WINDOW) * SECOND]
         chunks = (*old, *(chunk for stream in range(3) for chunk in written(layout.placement, stream, second)))
         seen = StreamView(WINDOW * SECOND, (second + 1) * SECOND - 1, 10, SECOND, WINDOW * SECOND, 10.0)
         state = replace(state, streams=(seen,) * 3, chunks=chunks)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
 EARLIEST = int(np.iinfo(np.int64).min) + 1
 """The earliest time that can be written; NumPy takes the one before it for none."""
 
@@ -111,3 +112,46 @@ def with_article(noun: str) -> str:
     ('an int', 'a list')
     """
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def format_number(value: float) -> str:
+    """Return a number to three digits.
+
+    >>> format_number(0.01234), format_number(123456)
+    ('0.0123', '123,000')
+    """
+    return f"{value:.3g}" if value < 1000 else f"{float(f'{value:.3g}'):,.0f}"
+
+
+def format_bytes(value: float) -> str:
+    """Return a number of bytes with its unit.
+
+    >>> format_bytes(1234567)
+    '1.23 MB'
+    """
+    at = 0
+    while value >= 1000 and at < len(BYTE_UNITS) - 1:
+        value, at = value / 1000, at + 1
+    return f"{format_number(value)} {BYTE_UNITS[at]}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a short time with its unit.
+
+    >>> format_seconds(0.0012)
+    '1.2 ms'
+    """
+    for unit, length in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def render_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table, with columns aligned right.
+
+    >>> render_table(["n", "name"], [["1", "a"], ["20", "b"]])
+    [' n  name', ' 1     a', '20     b']
+    """
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (headings, *rows)]

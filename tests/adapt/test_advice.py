@@ -1,4 +1,4 @@
-"""Advice: what is recommended and predicted at multiples of the rate, and what people are told to mind."""
+"""Advice: recommendations and predictions at multiples of the rate, and caveats."""
 
 import sys
 from dataclasses import replace
@@ -12,62 +12,64 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import assume, given
 
-from tests.adapt.test_auto import EQUALITIES, measured
+from tests.adapt.test_auto import EQUALITIES, measured_state
 from tests.budget import search
-from watersmeet.adapt.advice import FACTORS, Advice, advice
+from watersmeet.adapt.advice import FACTORS, Advice, build_advice
 from watersmeet.adapt.auto import Auto
-from watersmeet.adapt.forecast import Sample, Settings
+from watersmeet.adapt.chart import BOTTOM, TITLES, TOP, label
+from watersmeet.adapt.forecast import SampleMeasurements, Settings
 from watersmeet.adapt.pricing import NAMES
-from watersmeet.adapt.svg import BOTTOM, TITLES, TOP, label
 from watersmeet.cost import parameters
 from watersmeet.cost.equations import Goal
 from watersmeet.cost.load import ROW_SECONDS
-from watersmeet.cost.model import Weights
+from watersmeet.cost.strategy_costs import Weights
 from watersmeet.errors import DefinitionError
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
 from watersmeet.state.manifest.view import Machine, StateView, StreamView
 
 SVG = "{http://www.w3.org/2000/svg}"
-HEAVY = Sample(measured(pair=1e-5, streams=3), 9_000, 30.0)
+HEAVY = SampleMeasurements(measured_state(pair=1e-5, streams=3), 9_000, 30.0)
 """Three streams of 100 tuples a second in windows of 10 s, where a pair takes 10 µs and 1 of 1000 matches."""
 
 CHUNK = Chunk("b", 1, 0, 0, 1_000_000, WHOLE, 300, 30_000, 0, 9, (0,), Place("p", 0, 0, ""))
 ENDLESS = replace(
-    measured(), streams=(measured().streams[0], replace(measured().streams[1], window=None, span=None)), chunks=(CHUNK,)
+    measured_state(),
+    streams=(measured_state().streams[0], replace(measured_state().streams[1], window=None, span=None)),
+    chunks=(CHUNK,),
 )
-"""Two streams, of which the second is kept for good: 300 tuples so far."""
+"""Two streams, of which the second never expires: 300 tuples so far."""
 
 
-def advised(sample: Sample = HEAVY, **settings: Any) -> Advice:
-    return advice(sample, Settings(**settings))
+def advise(sample: SampleMeasurements = HEAVY, **settings: Any) -> Advice:
+    return build_advice(sample, Settings(**settings))
 
 
-def column(found: Advice, name: str) -> list[Any]:
-    return [row[name] for row in found.rows]
+def column(advice: Advice, name: str) -> list[Any]:
+    return [row[name] for row in advice.rows]
 
 
 # -- scaling
 
 
 def test_results_grow_with_the_rate_to_the_number_of_streams() -> None:
-    found = advised()
-    assert column(found, "factor") == list(FACTORS)
-    assert column(found, "tuplesPerSecond") == pytest.approx([300, 600, 1500, 3000])
-    assert column(found, "resultsPerSecond") == pytest.approx([300 * factor**3 for factor in FACTORS])
-    assert column(found, "stateRows") == pytest.approx([3000 * factor for factor in FACTORS])
+    advice = advise()
+    assert column(advice, "factor") == list(FACTORS)
+    assert column(advice, "tuplesPerSecond") == pytest.approx([300, 600, 1500, 3000])
+    assert column(advice, "resultsPerSecond") == pytest.approx([300 * factor**3 for factor in FACTORS])
+    assert column(advice, "stateRows") == pytest.approx([3000 * factor for factor in FACTORS])
 
 
 def test_more_tuples_want_more_nodes() -> None:
-    light = Sample(measured(pair=1e-8, streams=3), 9_000, 30.0)
-    nodes, needed = column(advised(light), "nodes"), column(advised(light), "nodesNeeded")
+    light = SampleMeasurements(measured_state(pair=1e-8, streams=3), 9_000, 30.0)
+    nodes, needed = column(advise(light), "nodes"), column(advise(light), "nodesNeeded")
     assert nodes == sorted(nodes) and nodes[0] == 1 and nodes[-1] > 1
     assert needed[:3] == [1, 1, 1] and needed[3] > 1
 
 
 def states() -> st.SearchStrategy[StateView]:
-    """Joins of two to four streams, light and heavy, as a run with a core and a link for each node measured them."""
-    drawn = st.builds(
-        measured,
+    """Joins of two to four streams, light and heavy, as measured in a run with a core and a link for each node."""
+    joins = st.builds(
+        measured_state,
         rate=st.sampled_from([5.0, 100.0, 1000.0]),
         window=st.sampled_from([1.0, 10.0, 60.0]),
         pair=st.sampled_from([1e-8, 1e-7, 1e-6, 1e-5, 1e-4]),
@@ -78,7 +80,7 @@ def states() -> st.SearchStrategy[StateView]:
         equalities=st.sampled_from([(), EQUALITIES]),
         machine=st.sampled_from([Machine(slots, ROW_SECONDS, cores=slots) for slots in (inf, 2.0, 8.0)]),
     )
-    return drawn
+    return joins
 
 
 @search(40)
@@ -97,21 +99,21 @@ def test_what_is_recommended_is_what_auto_would_take(
     auto = Auto(most, among=among, goal=goal or "latency", bandwidth=bandwidth, weights=weights)
     auto = replace(auto, within=None if goal else timedelta(seconds=every))
     assume(auto.refusal(state) is None)
-    taken = auto.choice(state).taken
-    asked = Settings(most, goal, every, state.machine.slots, bandwidth, among=among, weights=weights)
-    advised = advice(Sample(state, 9_000, 30.0), asked)
-    row = advised.rows[0]
-    assert (row["strategy"], row["nodes"], row["options"]) == (taken.name, taken.nodes, dict(taken.options))
-    assert advised.strategy.choice(state).taken == taken
+    option = auto.choose(state).option
+    settings = Settings(most, goal, every, state.machine.slots, bandwidth, among=among, weights=weights)
+    advice = build_advice(SampleMeasurements(state, 9_000, 30.0), settings)
+    row = advice.rows[0]
+    assert (row["strategy"], row["nodes"], row["options"]) == (option.name, option.nodes, dict(option.options))
+    assert advice.strategy.choose(state).option == option
     if goal != "throughput":
-        assert row["batchSeconds"] == pytest.approx(taken.cost * asked.every)
+        assert row["batchSeconds"] == pytest.approx(option.cost * settings.every)
 
 
 def test_curves_hold_the_fastest_nodes_at_their_least() -> None:
     for goal in (None, "latency"):
-        found = advised(goal=goal)
-        for row in found.rows:
-            curve = found.curves[row["factor"]]
+        advice = advise(goal=goal)
+        for row in advice.rows:
+            curve = advice.curves[row["factor"]]
             assert list(curve) == list(range(1, 17))
             assert curve[row["nodes"]] == row["batchSeconds"]
             assert curve[row["fastestNodes"]] == row["fastestSeconds"] == pytest.approx(min(curve.values()), rel=0.01)
@@ -119,129 +121,132 @@ def test_curves_hold_the_fastest_nodes_at_their_least() -> None:
 
 def test_the_fewest_nodes_that_keep_up_are_recommended() -> None:
     """Every number is tried, and the batches of one node less are late."""
-    light = Sample(measured(pair=1e-7, streams=3), 9_000, 30.0)
-    assert [(row["nodes"], row["fastestNodes"] > 1) for row in advised(light).rows[:2]] == [(1, True), (1, True)]
+    light = SampleMeasurements(measured_state(pair=1e-7, streams=3), 9_000, 30.0)
+    assert [(row["nodes"], row["fastestNodes"] > 1) for row in advise(light).rows[:2]] == [(1, True), (1, True)]
     for every, nodes in ((0.9, 11), (1.0, 10), (2.0, 8)):
-        found = advised(every=every)
-        row, curve = found.rows[0], found.curves[1]
+        advice = advise(every=every)
+        row, curve = advice.rows[0], advice.curves[1]
         assert row["nodes"] == row["nodesNeeded"] == nodes
         assert curve[nodes] <= every < curve[nodes - 1]
 
 
-def test_more_nodes_than_there_may_be_are_told_where_they_would_do() -> None:
-    found = advised(max_nodes=4, every=2)
-    assert (found.rows[0]["nodes"], found.rows[0]["nodesNeeded"]) == (4, 8)
-    assert found.notes[0].endswith("s on 4 nodes and the next is due after 2 s: 8 nodes would keep up.")
-    assert found.rows[0]["nodesNeeded"] == advised(every=2).rows[0]["nodes"]
-    many = advised(Sample(measured(pair=1e-4, streams=2), 9_000, 30.0), every=0.9).rows[0]
+def test_more_nodes_than_there_may_be_are_noted_where_they_would_do() -> None:
+    advice = advise(max_nodes=4, every=2)
+    assert (advice.rows[0]["nodes"], advice.rows[0]["nodesNeeded"]) == (4, 8)
+    assert advice.notes[0].endswith("s on 4 nodes and the next is due after 2 s: 8 nodes would keep up.")
+    assert advice.rows[0]["nodesNeeded"] == advise(every=2).rows[0]["nodes"]
+    many = advise(SampleMeasurements(measured_state(pair=1e-4, streams=2), 9_000, 30.0), every=0.9).rows[0]
     assert many["nodes"] == 16 < 20 < many["nodesNeeded"] <= 64
 
 
-def test_a_strategy_of_the_join_that_takes_something_else_is_told() -> None:
-    light = Sample(measured(pair=1e-7, streams=3), 9_000, 30.0)
-    found = advice(light, Settings(), own=Auto(max_nodes=8))
-    assert found.notes[-1] == (
+def test_a_strategy_of_the_join_that_takes_something_else_is_noted() -> None:
+    light = SampleMeasurements(measured_state(pair=1e-7, streams=3), 9_000, 30.0)
+    advice = build_advice(light, Settings(), own=Auto(max_nodes=8))
+    assert advice.notes[-1] == (
         "The join as it is defined, with wm.Auto(max_nodes=8), would take ATR(nodes=3, segment='5 seconds') at this "
         "rate: to follow the advice, give it the strategy above."
     )
-    assert found.strategy == Auto(max_nodes=16, within="1 second")
-    assert "strategy=wm.Auto(max_nodes=16, within='1 second')" in str(found)
-    assert not any("as it is defined" in note for note in advice(light, Settings(), own=found.strategy).notes)
+    assert advice.strategy == Auto(max_nodes=16, within="1 second")
+    assert "strategy=wm.Auto(max_nodes=16, within='1 second')" in str(advice)
+    assert not any("as it is defined" in note for note in build_advice(light, Settings(), own=advice.strategy).notes)
 
 
 def test_the_most_that_it_holds_is_where_batches_take_the_whole_time_between_them() -> None:
-    row = advised(max_nodes=8).rows[0]
+    row = advise(max_nodes=8).rows[0]
     top = row["mostTuplesPerSecond"] / 3
-    there = advised(max_nodes=8, rates=dict.fromkeys("abc", top)).rows[0]
+    there = advise(max_nodes=8, rates=dict.fromkeys("abc", top)).rows[0]
     assert there["batchSeconds"] == pytest.approx(1, rel=0.01)
     assert there["resultsPerSecond"] == pytest.approx(row["mostResultsPerSecond"], rel=0.01)
 
 
 def test_throughput_takes_what_holds_the_most() -> None:
-    small = Sample(measured(pair=1e-8, streams=3), 9_000, 30.0)
-    fast, wide = advised(small, goal="latency").rows[0], advised(small, goal="throughput").rows[0]
+    small = SampleMeasurements(measured_state(pair=1e-8, streams=3), 9_000, 30.0)
+    fast, wide = advise(small, goal="latency").rows[0], advise(small, goal="throughput").rows[0]
     assert fast["nodes"] < wide["nodes"]
     assert fast["batchSeconds"] < wide["batchSeconds"]
     assert fast["mostTuplesPerSecond"] < wide["mostTuplesPerSecond"]
 
 
 def test_a_batch_that_is_late_before_it_does_anything_holds_nothing() -> None:
-    found = advised(every=0.01)
-    assert column(found, "mostTuplesPerSecond") == [0] * 4
-    assert column(found, "nodesNeeded") == [None] * 4
+    advice = advise(every=0.01)
+    assert column(advice, "mostTuplesPerSecond") == [0] * 4
+    assert column(advice, "nodesNeeded") == [None] * 4
 
 
 def test_longer_batches_hold_more() -> None:
-    often, seldom = (advised(every=seconds).rows[0] for seconds in (1.0, 10.0))
+    often, seldom = (advise(every=seconds).rows[0] for seconds in (1.0, 10.0))
     assert seldom["mostTuplesPerSecond"] > often["mostTuplesPerSecond"]
 
 
 def test_slots_are_as_good_as_that_many_nodes() -> None:
-    assert advised(slots=2).rows[0]["batchSeconds"] > advised().rows[0]["batchSeconds"]
+    assert advise(slots=2).rows[0]["batchSeconds"] > advise().rows[0]["batchSeconds"]
 
 
-def test_rates_given_take_the_place_of_those_measured() -> None:
-    twice, given = advised().rows[1], advised(rates={"a": 200, "b": 200.0, "c": 200}).rows[0]
-    assert given["batchSeconds"] == pytest.approx(twice["batchSeconds"])
-    assert given["resultsPerSecond"] == pytest.approx(twice["resultsPerSecond"])
+def test_rates_in_settings_replace_those_measured() -> None:
+    twice, own = advise().rows[1], advise(rates={"a": 200, "b": 200.0, "c": 200}).rows[0]
+    assert own["batchSeconds"] == pytest.approx(twice["batchSeconds"])
+    assert own["resultsPerSecond"] == pytest.approx(twice["resultsPerSecond"])
 
 
 def test_count_windows_hold_as_much_at_any_rate() -> None:
-    found = {
-        counted: column(advised(Sample(ENDLESS, 9_000, 30.0, counted=counted)), "stateRows") for counted in ((), (1,))
+    rows = {
+        streams: column(advise(SampleMeasurements(ENDLESS, 9_000, 30.0, count_windows=streams)), "stateRows")
+        for streams in ((), (1,))
     }
-    assert found[()] == pytest.approx([1300 * factor for factor in FACTORS])
-    assert found[1,] == pytest.approx([1000 * factor + 300 for factor in FACTORS])
+    assert rows[()] == pytest.approx([1300 * factor for factor in FACTORS])
+    assert rows[1,] == pytest.approx([1000 * factor + 300 for factor in FACTORS])
 
 
 def test_an_equality_is_hashed() -> None:
-    assert set(column(advised(Sample(measured(equalities=EQUALITIES), 9_000, 30.0)), "strategy")) == {"Hash"}
+    assert set(column(advise(SampleMeasurements(measured_state(equalities=EQUALITIES), 9_000, 30.0)), "strategy")) == {
+        "Hash"
+    }
 
 
 def test_copies_count_as_state() -> None:
-    state = measured(rate=100, pair=1e-7, streams=3, matching=0.05)
-    for row in advised(Sample(state, 9_000, 30.0)).rows:
+    state = measured_state(rate=100, pair=1e-7, streams=3, matching=0.05)
+    for row in advise(SampleMeasurements(state, 9_000, 30.0)).rows:
         assert row["stateRows"] >= 3000 * row["factor"] * 0.999
         assert row["stateBytes"] == pytest.approx(row["stateRows"] * parameters.ROW_BYTES)
 
 
-# -- what to mind
+# -- caveats
 
 
-def test_a_network_too_slow_is_told() -> None:
-    needed = advised(goal="latency").rows[0]["bandwidthNeeded"]
+def test_a_network_too_slow_is_noted() -> None:
+    needed = advise(goal="latency").rows[0]["bandwidthNeeded"]
     assert needed == pytest.approx(parameters.ROW_BYTES / (1e-5 * 1000 / 16), rel=0.1)  # equation 6
-    assert not any("equation 6" in note for note in advised(bandwidth=needed, goal="latency").notes)
-    slow = advised(bandwidth=needed / 2, goal="latency")
+    assert not any("equation 6" in note for note in advise(bandwidth=needed, goal="latency").notes)
+    slow = advise(bandwidth=needed / 2, goal="latency")
     assert slow.notes[0] == (
         "At 1x the rate a ring of more than 8 nodes would wait for rows, of which 0.0801 MB/s come (equation 6)."
     )
     assert slow.rows[0]["bandwidthNeeded"] <= needed / 2
 
 
-def test_a_load_that_no_number_of_nodes_holds_is_told() -> None:
-    assert advised(max_nodes=2).notes[-1].endswith("no strategy on up to 256 nodes keeps up.")
+def test_a_load_that_no_number_of_nodes_holds_is_noted() -> None:
+    assert advise(max_nodes=2).notes[-1].endswith("no strategy on up to 256 nodes keeps up.")
 
 
-def test_windows_that_were_not_full_are_told_and_extrapolated() -> None:
-    half = advised(replace(HEAVY, filled=5.0))
+def test_windows_that_were_not_full_are_noted_and_extrapolated() -> None:
+    half = advise(replace(HEAVY, fill_seconds=5.0))
     assert half.notes[0].startswith("The sample fills windows for 5 s, the longest is 10 s")
-    assert half.rows[0]["resultsPerSecond"] == pytest.approx(4 * advised().rows[0]["resultsPerSecond"])
+    assert half.rows[0]["resultsPerSecond"] == pytest.approx(4 * advise().rows[0]["resultsPerSecond"])
 
 
-def test_few_pairs_are_told() -> None:
-    few = Sample(measured(rate=2), 9, 3.0)
-    assert advised(few).notes[0].startswith("Few pairs were met (80 a batch)")
+def test_few_pairs_are_noted() -> None:
+    few = SampleMeasurements(measured_state(rate=2), 9, 3.0)
+    assert advise(few).notes[0].startswith("Few pairs were met (80 a batch)")
 
 
-def test_endless_state_is_told() -> None:
-    said = "b: no window in time, so state is that of the sample, and grows."
-    assert said in advised(Sample(ENDLESS, 9, 3.0)).notes
-    assert said not in advised(Sample(ENDLESS, 9, 3.0, counted=(1,))).notes
+def test_endless_state_is_noted() -> None:
+    message = "b: no window in time, so state is that of the sample, and grows."
+    assert message in advise(SampleMeasurements(ENDLESS, 9, 3.0)).notes
+    assert message not in advise(SampleMeasurements(ENDLESS, 9, 3.0, count_windows=(1,))).notes
 
 
-def test_settings_that_are_none_are_refused() -> None:
-    for wrong, said in (
+def test_wrong_settings_are_rejected() -> None:
+    for wrong, message in (
         ({"max_nodes": 0}, "^max_nodes=0: .* a whole number of nodes"),
         ({"goal": "fun"}, "goal='fun' is unknown; use one of throughput, latency"),
         ({"every": 0}, "every is 0: give a number above 0"),
@@ -251,23 +256,23 @@ def test_settings_that_are_none_are_refused() -> None:
         ({"rates": {"a": inf}}, "rate of stream 'a' is inf: give a number above 0, at most 1e"),
         ({"rates": {"z": 5}}, "rates: the join has no stream 'z'; it has a, b, c"),
     ):
-        with pytest.raises(DefinitionError, match=said):
-            advised(**wrong)
+        with pytest.raises(DefinitionError, match=message):
+            advise(**wrong)
 
 
-def test_a_stream_without_a_rate_is_refused_unless_it_is_given() -> None:
+def test_a_stream_without_a_rate_is_rejected_unless_it_is_set() -> None:
     state = replace(HEAVY.state, streams=(*HEAVY.state.streams[:2], StreamView(None, 1, 0, 0, None, 0.0)))
     with pytest.raises(DefinitionError, match=r"no rate of stream 'c'; give it: rates={...}"):
-        advised(replace(HEAVY, state=state))
-    assert advised(replace(HEAVY, state=state), rates={"c": 10}).rows[0]["tuplesPerSecond"] == 210
+        advise(replace(HEAVY, state=state))
+    assert advise(replace(HEAVY, state=state), rates={"c": 10}).rows[0]["tuplesPerSecond"] == 210
 
 
-# -- what is shown
+# -- output
 
 
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     sample = replace(HEAVY, predicates={"similar": {"pairs": 1000, "matches": 10, "ms": 12.0}})
-    advised(sample, rates={"b": 100}).show()
+    advise(sample, rates={"b": 100}).show()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Measured on 9,000 tuples over 30 s of event time: 9.99 µs a pair, 100 bytes a tuple"
     assert lines[1] == "  a: 100 tuples/s, probe b (0.10% match), then c (0.10% match)"
@@ -280,11 +285,11 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_plot_in_the_format_that_its_name_says(tmp_path: Path) -> None:
-    advised().plot(tmp_path / "advice.png")
+    advise().plot(tmp_path / "advice.png")
     assert (tmp_path / "advice.png").read_bytes().startswith(b"\x89PNG")
     for wrong in ("advice.docx", "advice"):
         with pytest.raises(DefinitionError, match=rf"{wrong}'\): the file's name must end in .*\.png, .*\.svg"):
-            advised().plot(tmp_path / wrong)
+            advise().plot(tmp_path / wrong)
 
 
 def test_a_plot_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,12 +297,16 @@ def test_a_plot_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(
         DefinitionError, match=r"advice.png'\): only .svg can .* 'advice.svg', or pip install matplotlib"
     ):
-        advised().plot(tmp_path / "advice.png")
-    for found in (advised(), advised(max_nodes=1), advised(Sample(measured(rate=1, matching=0.0), 9, 3.0))):
-        found.plot(tmp_path / "advice.SVG")
-        drawn = ElementTree.parse(tmp_path / "advice.SVG").getroot()
-        spots = [circle.attrib for circle in drawn.iter(f"{SVG}circle")]
-        assert len(spots) == sum(len(curve) + 1 for curve in found.curves.values())
+        advise().plot(tmp_path / "advice.png")
+    for advice in (
+        advise(),
+        advise(max_nodes=1),
+        advise(SampleMeasurements(measured_state(rate=1, matching=0.0), 9, 3.0)),
+    ):
+        advice.plot(tmp_path / "advice.SVG")
+        svg = ElementTree.parse(tmp_path / "advice.SVG").getroot()
+        spots = [circle.attrib for circle in svg.iter(f"{SVG}circle")]
+        assert len(spots) == sum(len(curve) + 1 for curve in advice.curves.values())
         assert all(70 <= float(spot["cx"]) <= 620 and TOP <= float(spot["cy"]) <= BOTTOM for spot in spots)
-        texts = [text.text for text in drawn.iter(f"{SVG}text")]
-        assert {label(row) for row in found.rows} < set(texts) and TITLES[1] in texts
+        texts = [text.text for text in svg.iter(f"{SVG}text")]
+        assert {label(row) for row in advice.rows} < set(texts) and TITLES[1] in texts

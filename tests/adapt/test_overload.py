@@ -1,33 +1,33 @@
-"""What people are told whose join can't keep up."""
+"""The warning for joins that can't keep up."""
 
 from dataclasses import replace
 
-from tests.adapt.test_auto import measured
+from tests.adapt.test_auto import measured_state
+from watersmeet.adapt.adaptation import OVERDUE
 from watersmeet.adapt.auto import Auto
-from watersmeet.adapt.controller import OVERDUE
-from watersmeet.adapt.overload import MOST_NODES, nodes_needed, overload
+from watersmeet.adapt.overload import MOST_NODES, describe_overload, nodes_needed
 from watersmeet.placement import PSP, Central
 from watersmeet.state.manifest.view import Machine
 
-HEAVY = replace(measured(pair=1e-4), machine=Machine(row_seconds=1e-6, hop_seconds=0.01, overdue=OVERDUE))
+HEAVY = replace(measured_state(pair=1e-4), machine=Machine(row_seconds=1e-6, hop_seconds=0.01, overdue=OVERDUE))
 """A batch of one second of event time takes about 20 s on one node."""
 
 
-def test_several_late_batches_on_end_are_told_with_the_nodes_that_would_do() -> None:
-    told = overload(PSP(2), HEAVY, due=5.0, took=10.2)
-    assert told is not None
-    assert (told["batches"], told["nodesNeeded"]) == (OVERDUE, 5)
-    assert told["says"] == (
+def test_the_warning_after_several_late_batches_has_the_nodes_that_would_do() -> None:
+    warning = describe_overload(PSP(2), HEAVY, due=5.0, seconds=10.2)
+    assert warning is not None
+    assert (warning["batches"], warning["nodesNeeded"]) == (OVERDUE, 5)
+    assert warning["says"] == (
         "The last 3 batches took longer than the trigger's 5 s, the last one 10.2 s; "
         "5 nodes are predicted to hold the load."
     )
-    assert overload(PSP(2), replace(HEAVY, machine=Machine(overdue=OVERDUE - 1)), 5.0, 10.2) is None
+    assert describe_overload(PSP(2), replace(HEAVY, machine=Machine(overdue=OVERDUE - 1)), 5.0, 10.2) is None
 
 
-def test_a_load_that_no_ring_would_hold_is_said_to_be_one() -> None:
-    told = overload(PSP(2), HEAVY, due=0.01, took=10.2)
-    assert told is not None and told["nodesNeeded"] is None
-    assert f"up to {MOST_NODES} nodes would not do" in told["says"]
+def test_a_load_that_no_ring_would_hold() -> None:
+    warning = describe_overload(PSP(2), HEAVY, due=0.01, seconds=10.2)
+    assert warning is not None and warning["nodesNeeded"] is None
+    assert f"up to {MOST_NODES} nodes would not do" in warning["says"]
 
 
 def test_a_batch_in_which_time_stood_still_counts_as_one_of_the_time_between_two() -> None:
@@ -36,9 +36,9 @@ def test_a_batch_in_which_time_stood_still_counts_as_one_of_the_time_between_two
 
 
 def test_where_few_tasks_run_at_once_no_number_of_nodes_helps() -> None:
-    told = overload(PSP(2), replace(HEAVY, machine=replace(HEAVY.machine, slots=2)), due=5.0, took=10.2)
-    assert told is not None and told["nodesNeeded"] is None
-    assert told["says"].endswith("; no number of nodes would do where 2 tasks run at once.")
+    warning = describe_overload(PSP(2), replace(HEAVY, machine=replace(HEAVY.machine, slots=2)), due=5.0, seconds=10.2)
+    assert warning is not None and warning["nodesNeeded"] is None
+    assert warning["says"].endswith("; no number of nodes would do where 2 tasks run at once.")
 
 
 def test_strategies_that_have_one_node_are_measured_by_a_ring() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.adapt.auto import Auto, Choice
+from watersmeet.adapt.auto import Auto, StrategyChoice
 from watersmeet.adapt.pricing import Pricing
 from watersmeet.arrays import Ints
 from watersmeet.ordering import JoinOrder, Ordering
@@ -146,11 +146,11 @@ class Restless(Auto):
 
     seed: int = 0
 
-    def choice(self, state: StateView) -> Choice:
+    def choose(self, state: StateView) -> StrategyChoice:
         pricing = Pricing(state)
         names = [*(["Hash"] if Hash().refusal(state) is None else []), "Central", "PSP", "DSJ", "ATR", "CTR"]
         thrown = dice(self.seed, [stream.latest for stream in state.streams], len(state.chunks))
-        every = [found for name in names for found in pricing.every(name, 2, self.max_nodes)]
-        mine = [found for found in every if found.name == names[thrown % len(names)]]
+        options = [option for name in names for option in pricing.candidates(name, 2, self.max_nodes)]
+        own = [option for option in options if option.name == names[thrown % len(names)]]
         table = tuple(pricing.best(self.max_nodes))
-        return Choice(mine[thrown // 7 % len(mine)] if mine else table[0], "by dice", table, True)
+        return StrategyChoice(own[thrown // 7 % len(own)] if own else table[0], "by dice", table, True)

@@ -6,7 +6,7 @@ import pytest
 from watersmeet.batch.intake import StreamIntake
 from watersmeet.batch.measurements import hops_seen
 from watersmeet.batch.watermark import advanced, held_back_by, join_watermark
-from watersmeet.cost.load import remembered
+from watersmeet.cost.load import smooth_usage
 from watersmeet.observe.timing import noted
 from watersmeet.probe.work import HopWork
 from watersmeet.query.query import Nested, Query, StreamSpec
@@ -31,7 +31,7 @@ def test_a_hop_that_is_no_longer_taken_weighs_less_and_finds_as_much() -> None:
 def test_what_all_nodes_used_together_is_the_same_when_nodes_come_or_go(before: int, now: int) -> None:
     usage = [Usage(16 / before, 8 / before, 0)] * before
     for _ in range(4):
-        usage = remembered(usage, [Usage(16 / now, 8 / now, 0)] * now)
+        usage = smooth_usage(usage, [Usage(16 / now, 8 / now, 0)] * now)
         assert sum(used.cpu for used in usage) == pytest.approx(16)
         assert sum(used.memory for used in usage) == pytest.approx(8)
     assert len(usage) == now

@@ -12,10 +12,10 @@ import numpy as np
 from hypothesis import given
 
 from bench.common import band_files
-from bench.paper_baselines import CtrUnoptimised, RandomHeld, atr_unoptimised, diffuse, unaware
+from bench.paper_baselines import CtrUnoptimised, RandomHoldings, atr_unoptimised, diffuse, unaware
 from tests.batch.test_engine import cases, run_case
 from tests.budget import FEW
-from watersmeet.placement.set_cover import Load
+from watersmeet.cost.load import NodeLoads
 from watersmeet.state.manifest.view import StateView, StreamView
 
 SECOND = 1_000_000
@@ -36,10 +36,10 @@ def test_the_unoptimised_give_the_oracles_results(case: dict[str, Any], data: st
 
 @given(st.lists(st.sets(st.integers(0, 7), min_size=1, max_size=4).map(tuple), max_size=20), st.integers())
 def test_a_random_cover_covers(sets: list[tuple[int, ...]], seed: int) -> None:
-    held = RandomHeld(StateView((StreamView(10),)), 8, Random(seed))
+    held = RandomHoldings(StateView((StreamView(10),)), 8, Random(seed))
     for owners in sets:
         held.add(0, owners)
-    nodes, new = held.cover(0, (3,), Load((1.0,) * 8, held.copies, ()))
+    nodes, new = held.cover(0, (3,), NodeLoads((1.0,) * 8, 1.0))
     assert all(set(nodes) & set(owners) for owners in sets)
     assert len(set(nodes)) == len(nodes) and new == len(set(nodes) - {3})
 

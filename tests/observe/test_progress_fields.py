@@ -4,7 +4,7 @@ from pathlib import Path
 
 import watersmeet
 from tests.progress_paths import unknown
-from watersmeet.adapt.controller import Decision
+from watersmeet.adapt.adaptation import StrategyChange
 from watersmeet.observe.progress_fields import FIELDS
 
 SOURCE = Path(watersmeet.__file__).parent
@@ -25,7 +25,7 @@ def test_a_field_that_the_table_lacks_is_noticed() -> None:
 def test_every_field_of_the_table_is_somewhere_in_the_code() -> None:
     code = "\n".join(path.read_text() for path in SOURCE.rglob("*.py") if path != TABLE)
     keys = {path.rpartition(".")[2].removesuffix("[]") for path in FIELDS}
-    names = {key for key in keys if not key.startswith("<")} - set(Decision._fields)
+    names = {key for key in keys if not key.startswith("<")} - set(StrategyChange._fields)
     assert {name for name in names if f'"{name}"' not in code} == set()
 
 

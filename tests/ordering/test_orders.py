@@ -53,10 +53,10 @@ def work(rows: int, matches: int, pairs: int = 1000) -> HopWork:
 STAR = "a.x < b.x AND a.x < c.x AND a.x < d.x"
 
 
-def test_before_anything_is_learned_the_given_order_holds() -> None:
+def test_before_anything_is_learned_the_order_of_the_definition_holds() -> None:
     query = query_of("a.x < b.x AND b.x < c.x")
-    planned = Selectivity().plan(query)
-    assert [planned.orders(origin) for origin in range(3)] == [Given().plan(query).orders(at) for at in range(3)]
+    plan = Selectivity().plan(query)
+    assert [plan.orders(origin) for origin in range(3)] == [Given().plan(query).orders(at) for at in range(3)]
 
 
 def test_the_hop_that_makes_the_fewest_partial_results_comes_first() -> None:
@@ -107,7 +107,7 @@ def test_now_and_then_an_untried_hop_is_taken() -> None:
     assert Selectivity().plan(query_of(STAR, "abcd"), chunks, learned).orders(0)[0][0] == 2  # it was better
 
 
-def test_a_hop_that_nothing_tells_of_is_taken_where_what_is_known_is_bad() -> None:
+def test_an_unmeasured_hop_is_taken_where_the_measured_ones_are_bad() -> None:
     query = query_of("a.x < b.x AND a.k = c.k")
     chunks = tuple(chunk(stream, 100) for stream in range(3))
     plan = Selectivity().plan
@@ -130,16 +130,16 @@ def test_zones_count_values_in_equal_parts() -> None:
 
 
 def test_zones_survive_json() -> None:
-    made = chunk(0, 40, {"s0_2": Zone(0.0, 1.0, False, (30, 10)), "s0_3": Zone(1.0, 2.0, True)})
-    plain = json.loads(json.dumps(made.to_json()))
-    assert Chunk.from_json(plain) == made
+    original = chunk(0, 40, {"s0_2": Zone(0.0, 1.0, False, (30, 10)), "s0_3": Zone(1.0, 2.0, True)})
+    plain = json.loads(json.dumps(original.to_json()))
+    assert Chunk.from_json(plain) == original
     plain["zones"] = {"s0_2": [0.0, 1.0, False]}  # as written before there were counts
     assert Chunk.from_json(plain).zones == {"s0_2": Zone(0.0, 1.0, False)}
 
 
 def within(histogram: EquiWidth, *ranges: tuple[float, float]) -> list[float]:
     low, high = np.array(ranges, dtype=np.float64).T
-    return [round(float(found), 6) for found in histogram.within(low, high)]
+    return [round(float(count), 6) for count in histogram.within(low, high)]
 
 
 def test_values_in_a_range() -> None:
@@ -165,9 +165,9 @@ def test_histograms_of_chunks_are_merged_over_their_common_range() -> None:
         (Zone(np.inf, -np.inf, True), 3),
         (Zone(0.0, np.inf, False), 3),
     ]
-    found = merged(zones, pa.float64(), bins=4)
-    assert found is not None
-    assert (found.low, found.high, found.counts.tolist()) == (0.0, 8.0, [4.0, 10.0, 2.0, 7.0])
+    combined = merged(zones, pa.float64(), bins=4)
+    assert combined is not None
+    assert (combined.low, combined.high, combined.counts.tolist()) == (0.0, 8.0, [4.0, 10.0, 2.0, 7.0])
     assert merged([(Zone(np.inf, -np.inf, False), 3)], pa.float64()) is None
     assert merged([(Zone(-1e308, 0.0, False), 3), (Zone(0.0, 1e308, False), 3)], pa.float64()) is None
     alike = [(Zone(3.0, 3.0, False), 2), (Zone(3.0, 3.0, False), 5)]
@@ -202,8 +202,8 @@ def test_numbers_that_do_not_fit_a_type_are_null_or_the_nearest() -> None:
 @FEW
 @given(st.lists(st.integers(0, 2**48 - 1), min_size=50, max_size=99), st.lists(st.text(max_size=7), max_size=50))
 def test_numbers_as_text_stay_as_near_as_text_can(values: list[int], texts: list[str]) -> None:
-    found = numbers(as_values(np.array(sorted(values), dtype=np.float64), pa.string()))
-    assert np.all(found <= sorted(values)) and np.all(np.diff(found) >= 0)
+    as_numbers = numbers(as_values(np.array(sorted(values), dtype=np.float64), pa.string()))
+    assert np.all(as_numbers <= sorted(values)) and np.all(np.diff(as_numbers) >= 0)
     own = numbers(pa.array(texts, pa.string()))
     assert numbers(as_values(own, pa.string())).tolist() == own.tolist()  # a character cut in two is completed
 
@@ -212,9 +212,9 @@ def test_a_range_of_text_is_one_value_only_if_its_ends_are_the_same() -> None:
     values = pa.array([f"user{number:02}" for number in range(99)])
     histogram = merged([(zone_of(values), 99)], values.type)
     assert histogram is not None
-    one, ten, every = numbers(pa.array(["user50", "user5", "user"])).tolist()
-    found = within(histogram, (one, one), (ten, ten + 0xFF), (every, every + 0xFFFF))
-    assert found == pytest.approx([10, 10, 99], abs=3)
+    one, ten, prefix = numbers(pa.array(["user50", "user5", "user"])).tolist()
+    as_numbers = within(histogram, (one, one), (ten, ten + 0xFF), (prefix, prefix + 0xFFFF))
+    assert as_numbers == pytest.approx([10, 10, 99], abs=3)
 
 
 def test_bounds_are_evaluated() -> None:
@@ -242,16 +242,16 @@ def test_tuples_probe_first_what_they_match_least() -> None:
     assert set(order.orders(0)) == {(1, 2), (2, 1)}
     assert order.reads(0) == (Column(0, 2),)
     values = pa.array([10.0, 20.0, 80.0, 95.0, -7.0, 1000.0, None, float("nan")])
-    chosen = [order.orders(0)[course] for course in order.courses(0, {Column(0, 2): values})]
-    assert chosen[:6] == [(2, 1), (2, 1), (1, 2), (1, 2), (2, 1), (1, 2)]
-    assert len(chosen) == 8  # NULL and NaN have an order too
+    orders = [order.orders(0)[course] for course in order.courses(0, {Column(0, 2): values})]
+    assert orders[:6] == [(2, 1), (2, 1), (1, 2), (1, 2), (2, 1), (1, 2)]
+    assert len(orders) == 8  # NULL and NaN have an order too
 
 
-def test_what_histograms_expect_is_told() -> None:
-    told = Histogram().estimates(query_of("abs(a.x - b.x) < 5 AND abs(a.x - c.x) < 5"), LOW_C, {})
-    assert {hop for hop in told if hop[0] == (0,)} == {((0,), 1), ((0,), 2)}
+def test_estimates_by_histograms() -> None:
+    estimates = Histogram().estimates(query_of("abs(a.x - b.x) < 5 AND abs(a.x - c.x) < 5"), LOW_C, {})
+    assert {hop for hop in estimates if hop[0] == (0,)} == {((0,), 1), ((0,), 2)}
     # Half of a's tuples meet 18 of b's, half of them 2; less at the ends.
-    assert told[(0,), 1] == pytest.approx(10, rel=0.1)
+    assert estimates[(0,), 1] == pytest.approx(10, rel=0.1)
 
 
 @pytest.mark.parametrize("text", ["a.k = b.k AND a.k = c.k", "b.k LIKE concat(a.k, '%') AND c.k LIKE concat(a.k, '%')"])
@@ -263,8 +263,8 @@ def test_tuples_probe_first_where_their_text_is_rare(text: str) -> None:
     chunks = tuple(chunk(at, 78, {f"s{at}_3": zone}) for at, zone in enumerate(zones))
     order = Histogram().plan(query_of(text), chunks, {})
     assert order.reads(0) == (Column(0, 3),)
-    chosen = order.courses(0, {Column(0, 3): pa.array(["dew", "ewe", "sew", "the", None])})
-    assert [order.orders(0)[kind] for kind in chosen][:4] == [(2, 1), (2, 1), (1, 2), (1, 2)]
+    orders = order.courses(0, {Column(0, 3): pa.array(["dew", "ewe", "sew", "the", None])})
+    assert [order.orders(0)[kind] for kind in orders][:4] == [(2, 1), (2, 1), (1, 2), (1, 2)]
 
 
 def test_texts_that_all_begin_alike_count_as_usual() -> None:
@@ -290,7 +290,7 @@ def test_later_steps_go_by_averages() -> None:
     assert order.orders(2)[0] == (1, 3, 0)  # b > d holds for a twentieth of d, b < a for most of a
 
 
-def test_two_attributes_tell_classes_and_orders_are_few() -> None:
+def test_two_attributes_determine_courses_and_orders_are_few() -> None:
     schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), *((name, pa.float64()) for name in "xyz")])
     streams = tuple(StreamSpec(name, schema, 1, windows.Sliding(100), 0) for name in "abcd")
     text = "abs(a.x - b.x) < 5 AND abs(a.y - c.x) < 5 AND abs(a.z - d.x) < 5"
@@ -312,7 +312,7 @@ def test_two_attributes_tell_classes_and_orders_are_few() -> None:
 
 
 def pairs_of(ordering: Ordering, text: str, batches: Sequence[list[tuple[int, dict[str, Any]]]]) -> tuple[Any, int]:
-    """Return the results, and the pairs looked at after the first batch, in which nothing is known yet."""
+    """Return the results, and the pairs looked at after the first batch, in which nothing is measured yet."""
     with TemporaryDirectory() as folder:
         run = Run(query_of(text), Store(folder))
         for rows in batches:
@@ -335,8 +335,8 @@ def test_a_learned_order_looks_at_fewer_pairs_than_the_given_one() -> None:
     ]
     text = "a.x < b.x AND a.k = c.k AND b.k = c.k"
     results, pairs = pairs_of(Selectivity(), text, batches)
-    wanted, more = pairs_of(Given(), text, batches)
-    assert results == wanted and sum(results.values()) > 0
+    expected, more = pairs_of(Given(), text, batches)
+    assert results == expected and sum(results.values()) > 0
     assert pairs < more / 3
 
 
@@ -345,16 +345,16 @@ def test_orders_by_value_look_at_fewer_pairs_than_any_one_order() -> None:
     rng = np.random.default_rng(7)
     batches: list[list[tuple[int, dict[str, Any]]]] = []
     for times in (range(300), range(300, 360), range(360, 420)):
-        made: list[tuple[int, dict[str, Any]]] = []
+        rows: list[tuple[int, dict[str, Any]]] = []
         for at in times:
             side = {0: rng.random() < 0.5, 1: rng.random() < 0.05, 2: rng.random() < 0.95}[at % 3]
-            made.append((at % 3, row(at, float(rng.random() * 10 + 90 * side))))
-        batches.append(made)
+            rows.append((at % 3, row(at, float(rng.random() * 10 + 90 * side))))
+        batches.append(rows)
     text = "abs(a.x - b.x) < 5 AND abs(a.x - c.x) < 5"
     results, pairs = pairs_of(Histogram(), text, batches)
-    wanted, more = pairs_of(Given(), text, batches)
+    expected, more = pairs_of(Given(), text, batches)
     learned, fewer = pairs_of(Selectivity(), text, batches)
-    assert results == wanted == learned and sum(results.values()) > 0
+    assert results == expected == learned and sum(results.values()) > 0
     assert pairs < 0.7 * min(more, fewer)
 
 
@@ -369,8 +369,8 @@ def test_no_order_changes_the_results(case: dict[str, Any], data: st.DataObject)
     case["strategies"] = [data.draw(strategies) for _ in case["batches"]]
     case["orderings"] = [data.draw(orderings_of) for _ in case["batches"]]
     with TemporaryDirectory() as folder:
-        run, wanted = run_case(case, folder)
-        assert run.results == wanted.results
+        run, expected = run_case(case, folder)
+        assert run.results == expected.results
 
 
 @FEW
@@ -378,8 +378,8 @@ def test_no_order_changes_the_results(case: dict[str, Any], data: st.DataObject)
 def test_one_ordering_from_batch_to_batch_gives_the_oracles_results(case: dict[str, Any], ordering: Ordering) -> None:
     case["orderings"] = [ordering] * len(case["batches"])
     with TemporaryDirectory() as folder:
-        run, wanted = run_case(case, folder)
-        assert run.results == wanted.results
+        run, expected = run_case(case, folder)
+        assert run.results == expected.results
 
 
 @pytest.mark.long
@@ -394,5 +394,5 @@ def test_classes_with_orders_of_their_own_give_the_oracles_results(case: dict[st
     case["strategies"] = [PSP(3)] * len(case["batches"])
     case["orderings"] = [Histogram()] * len(case["batches"])
     with TemporaryDirectory() as folder:
-        run, wanted = run_case(case, folder)
-        assert run.results == wanted.results
+        run, expected = run_case(case, folder)
+        assert run.results == expected.results

@@ -15,14 +15,13 @@ from hypothesis import given
 
 from tests.batch.test_engine import band_case, cases, run_case
 from tests.budget import FEW
-from watersmeet.cost.diffusion import atr_overhead
+from watersmeet.cost.equations import atr_overhead
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.alignment import AtrLayout, AtrNotes, AtrPlacement
 from watersmeet.placement.atr import ATR
 from watersmeet.placement.options import check_load
 from watersmeet.placement.psp import PSP
-from watersmeet.placement.segments import ENDLESS, LOWEST, Era, Leftover
-from watersmeet.placement.segments import Run as Segments
+from watersmeet.placement.segments import ENDLESS, LOWEST, Era, Leftover, SegmentRun
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.notes import Kept
@@ -41,33 +40,33 @@ def chunk(at: int, low: int, high: int, owners: tuple[int, ...], name: str = "")
     return Chunk(name or f"{at}-{low}-{high}", at, 0, low, high + 1, WHOLE, 10, 100, low, high, owners, place)
 
 
-def kept(layout: AtrLayout, after: StateView) -> Kept:
-    """Return what is kept after a batch, through JSON."""
+def store_notes(layout: AtrLayout, after: StateView) -> Kept:
+    """Return the notes stored after a batch, through JSON."""
     return Kept(*json.loads(json.dumps(layout.keep(after))))
 
 
-def noted(kept: Kept) -> AtrNotes:
+def read_notes(kept: Kept) -> AtrNotes:
     notes = AtrNotes.read(kept)
     assert notes is not None
     return notes
 
 
-def placed(
+def placement_of(
     eras: tuple[Era, ...], windows: tuple[int | None, ...], leftovers: tuple[Leftover, ...] = ()
 ) -> AtrPlacement:
     masters = tuple(era.master for era in eras)
     return AtrPlacement(4, eras, windows, (1000,) * len(windows), leftovers, masters)
 
 
-# -- segments and who is aligned with them
+# -- segments and what is aligned with them
 
-SEGMENTS = (Segments(0, 10, (0, 1, 2, 3)),)
+SEGMENTS = (SegmentRun(0, 10, (0, 1, 2, 3)),)
 
 
 def test_a_master_tuple_is_kept_once_and_a_slave_wherever_it_may_join() -> None:
-    placement = placed((Era(0, LOWEST, SEGMENTS),), (5, 3))
+    placement = placement_of((Era(0, LOWEST, SEGMENTS),), (5, 3))
     assert placement.owners(0, 17, WHOLE) == (1,)
-    # b@12 joins a from 8 to 14: not 7, since a strict window of 5 has let it go, not 15 by b's window of 3.
+    # b@12 joins a from 8 to 14: not 7, which a strict window of 5 excludes, and not 15 by b's window of 3.
     assert placement.owners(1, 12, WHOLE) == (0, 1)
     assert placement.owners(1, 14, WHOLE) == (1,)
     assert placement.owners(1, 17, WHOLE) == (1,)
@@ -75,13 +74,13 @@ def test_a_master_tuple_is_kept_once_and_a_slave_wherever_it_may_join() -> None:
 
 
 def test_slices_of_a_slave_end_where_its_owners_change() -> None:
-    placement = placed((Era(0, LOWEST, SEGMENTS),), (5, 3))
+    placement = placement_of((Era(0, LOWEST, SEGMENTS),), (5, 3))
     ts = np.arange(0, 80)
     for at in (0, 1):
         starts = placement.starts(at, ts)
         assert (starts <= ts).all()
-        owned = [placement.owners(at, int(time), WHOLE) for time in ts]
-        assert owned == [placement.owners(at, int(start), WHOLE) for start in starts]
+        owners = [placement.owners(at, int(time), WHOLE) for time in ts]
+        assert owners == [placement.owners(at, int(start), WHOLE) for start in starts]
     assert sorted(set(placement.starts(1, ts[10:20]).tolist())) == [8, 14, 18]
 
 
@@ -96,42 +95,42 @@ def test_owners_are_known_for_any_time() -> None:
 
 
 def test_a_master_tuple_visits_the_host_of_its_segment_and_a_slave_the_home_of_the_masters_chunk() -> None:
-    placement = placed((Era(0, LOWEST, SEGMENTS),), (5, 3, 4))
+    placement = placement_of((Era(0, LOWEST, SEGMENTS),), (5, 3, 4))
     assert (placement.lead(0), placement.lead(1), placement.lead(2)) == ((), (0,), (0,))
     assert placement.stays_after() == 1
     assert placement.groups(0, np.array([3, 25]), {}).tolist() == [0, 2]
     assert placement.visit(2, 1, (1, 2), ANYWHERE) == 2
-    unknown = placement.groups(1, np.array([12]), {})
-    assert unknown.tolist() == [ANYWHERE] and placement.visit(ANYWHERE, 0, (1,), ANYWHERE) == 1
-    known = placement.groups(1, np.array([12]), {0: np.array([9])})
-    assert placement.visit(int(known[0]), 2, (1, 0), 0) == 0
+    undecided = placement.groups(1, np.array([12]), {})
+    assert undecided.tolist() == [ANYWHERE] and placement.visit(ANYWHERE, 0, (1,), ANYWHERE) == 1
+    groups = placement.groups(1, np.array([12]), {0: np.array([9])})
+    assert placement.visit(int(groups[0]), 2, (1, 0), 0) == 0
 
 
 # -- loads
 
-SEEN = (stream(10, 100, 5, 50), stream(10, 100, 1, 10))
+STREAMS = (stream(10, 100, 5, 50), stream(10, 100, 1, 10))
 
 
 def test_segments_go_to_the_least_loaded_node_and_spread() -> None:
     usage = (Usage(5.0, 10, 10), Usage(1.0, 10, 10), Usage(1.0, 10, 10))
-    seen = (stream(100, 100, 5, 50), stream(100, 100, 1, 10))
-    planned = ATR(3, "10 us").plan(StateView(seen, (chunk(0, 0, 100, (0,)),), usage=usage))
-    ahead = planned.placement.eras[0].runs[-1]
-    assert ahead.start == 110 and ahead.nodes[0] == 2
-    assert set(ahead.nodes[:3]) == {1, 2} and 0 in ahead.nodes
+    streams = (stream(100, 100, 5, 50), stream(100, 100, 1, 10))
+    layout = ATR(3, "10 us").plan(StateView(streams, (chunk(0, 0, 100, (0,)),), usage=usage))
+    ahead = layout.placement.eras[0].runs[-1]
+    assert ahead.start == 110 and ahead.hosts[0] == 2
+    assert set(ahead.hosts[:3]) == {1, 2} and 0 in ahead.hosts
     # Node 1 has the segment of now.
-    assert ATR(3, "10 us").plan(StateView(SEEN)).placement.eras[0].runs[-1].nodes[:3] == (0, 2, 0)
+    assert ATR(3, "10 us").plan(StateView(STREAMS)).placement.eras[0].runs[-1].hosts[:3] == (0, 2, 0)
 
 
 def test_segments_that_wait_for_data_are_counted() -> None:
-    era = Era(0, LOWEST, (Segments(0, 10, (0, 1, 2)), Segments(60, 5, (3,)), Segments(70, ENDLESS, (ANYWHERE,))))
-    assert era.counts(25, 69, 4) == [1, 1, 2, 2]
-    assert era.counts(70, 69, 4) == era.counts(75, 90, 4) == [0, 0, 0, 0]
+    era = Era(0, LOWEST, (SegmentRun(0, 10, (0, 1, 2)), SegmentRun(60, 5, (3,)), SegmentRun(70, ENDLESS, (ANYWHERE,))))
+    assert era.segment_counts(25, 69, 4) == [1, 1, 2, 2]
+    assert era.segment_counts(70, 69, 4) == era.segment_counts(75, 90, 4) == [0, 0, 0, 0]
 
 
 def test_a_node_of_twice_the_capacity_gets_twice_the_segments() -> None:
     plan = ATR(2, "1 us", capacities=(1.0, 2.0)).plan(StateView((stream(60, 0), stream(60, 0)))).placement
-    nodes = plan.eras[0].runs[-1].nodes
+    nodes = plan.eras[0].runs[-1].hosts
     assert nodes.count(1) == pytest.approx(2 * nodes.count(0), abs=2)
 
 
@@ -146,10 +145,10 @@ def test_what_a_load_is_made_of_is_checked() -> None:
         ATR(2, master=1.5)  # type: ignore[arg-type]
     for wrong in (-1, 2, "c"):
         assert "none of the streams; they are a, b" in (
-            ATR(2, master=wrong).refusal(StateView(SEEN, names=("a", "b"))) or ""
+            ATR(2, master=wrong).refusal(StateView(STREAMS, names=("a", "b"))) or ""
         )
-    assert ATR(2, master=1).refusal(StateView(SEEN)) is None
-    assert ATR(2, master="b").named(["a", "b"]) == ATR(2, master=1)
+    assert ATR(2, master=1).refusal(StateView(STREAMS)) is None
+    assert ATR(2, master="b").resolve_streams(["a", "b"]) == ATR(2, master=1)
 
 
 # -- the overhead
@@ -172,8 +171,8 @@ def test_the_overhead_is_what_steady_streams_cost(length: int) -> None:
         sum(len(plan.owners(at, start, WHOLE)) - 1 for start in plan.starts(at, ticks[:: int(1e6 / rate)]).tolist())
         for at, rate in enumerate(rates)
     ]
-    measured = sum(copies) / (len(ticks) / 1e6)
-    assert measured == pytest.approx(atr_overhead(rates, windows, length, 0), rel=0.1)
+    extra = sum(copies) / (len(ticks) / 1e6)
+    assert extra == pytest.approx(atr_overhead(rates, windows, length, 0), rel=0.1)
 
 
 def test_the_overhead_is_what_the_engine_keeps(tmp_path: Any) -> None:
@@ -184,9 +183,9 @@ def test_the_overhead_is_what_the_engine_keeps(tmp_path: Any) -> None:
     slaves = [chunk for chunk in state.chunks.values() if chunk.stream == 1]
     extra = sum(chunk.rows * (len(chunk.owners) - 1) for chunk in slaves) / sum(chunk.rows for chunk in slaves)
     assert extra == pytest.approx(atr_overhead([0, 1], [30, 20], 60, 0), rel=0.1)
-    told = run.progress[-1]["placement"]
-    assert told["master"] == "a" and told["segmentSeconds"] == 60e-6
-    assert run.progress[-1]["stateRows"] / (8 * 97) == pytest.approx(told["expectedCopies"], rel=0.1)
+    facts = run.progress[-1]["placement"]
+    assert facts["master"] == "a" and facts["segmentSeconds"] == 60e-6
+    assert run.progress[-1]["stateRows"] / (8 * 97) == pytest.approx(facts["expectedCopies"], rel=0.1)
 
 
 # -- frozen stretches
@@ -194,17 +193,17 @@ def test_the_overhead_is_what_the_engine_keeps(tmp_path: Any) -> None:
 
 def test_what_tuples_depend_on_is_frozen_and_the_rest_is_free() -> None:
     strategy = ATR(4, "10 us", master=0)
-    planned = strategy.plan(StateView((stream(20), stream(5))))
+    layout = strategy.plan(StateView((stream(20), stream(5))))
     after = StateView((stream(20, 33, 1.0), stream(5, 30, 1.0)), (chunk(0, 14, 33, (1,)), chunk(1, 3, 30, (0,))))
-    after = replace(after, kept=kept(planned, after))
-    assert noted(after.kept).end == 60  # 33 + 20 lies in the segment that ends at 60
+    after = replace(after, kept=store_notes(layout, after))
+    assert read_notes(after.kept).end == 60  # 33 + 20 lies in the segment that ends at 60
     usage = (Usage(9.0, 9, 9), Usage(1.0, 1, 1), Usage(9.0, 9, 9), Usage(9.0, 9, 9))
     following = ATR(4, "7 us", master=0).plan(replace(after, usage=usage))
-    first, second = planned.placement, following.placement
+    first, second = layout.placement, following.placement
     for time in range(0, 60):
         assert first.owners(0, time, WHOLE) == second.owners(0, time, WHOLE)
     # Of the segments that wait for data, 3 and 0 have one each and 1, which did little so far, has one as well.
-    assert second.eras[0].end_of(60) == 67 and second.owners(0, 60, WHOLE) == (2,)
+    assert second.eras[0].segment_end(60) == 67 and second.owners(0, 60, WHOLE) == (2,)
     assert second.owners(0, 67, WHOLE) == (1,)
     for time in range(0, 34):
         assert set(first.owners(1, time, WHOLE)) == set(second.owners(1, time, WHOLE))
@@ -217,8 +216,8 @@ def test_segments_that_nothing_depends_on_any_more_are_dropped() -> None:
         layout = strategy.plan(state)
         live = (chunk(0, now - 30, now, (0,)), chunk(1, now - 30, now, (0,)))
         state = StateView((stream(20, now, 1.0), stream(5, now, 1.0)), live)
-        state = replace(state, kept=kept(layout, state))
-        runs.append(sum(len(nodes) for _, _, era in noted(state.kept).eras for _, _, nodes in era))
+        state = replace(state, kept=store_notes(layout, state))
+        runs.append(sum(len(nodes) for _, _, era in read_notes(state.kept).eras for _, _, nodes in era))
     assert max(runs) < 30
 
 
@@ -230,8 +229,8 @@ def test_frozen_segments_follow_a_change_of_nodes_as_chunks_do() -> None:
         tuple(chunk(0, at, at + 9, layout.placement.owners(0, at, WHOLE)) for at in range(0, 50, 10)),
     )
     for nodes in (2, 5):
-        layout = ATR(nodes, "10 us", master=0).plan(replace(after, kept=kept(layout, after)))
-        chunks = layout.owned(after.chunks)
+        layout = ATR(nodes, "10 us", master=0).plan(replace(after, kept=store_notes(layout, after)))
+        chunks = layout.assign_owners(after.chunks)
         assert [c.owners for c in chunks] == [layout.placement.owners(0, c.low, WHOLE) for c in chunks]
         assert not layout.placement.leftovers
         after = replace(after, chunks=chunks)
@@ -244,11 +243,11 @@ def test_chunks_of_another_strategy_are_segments_of_their_own() -> None:
     old = (chunk(0, 30, 49, (2, 1)), chunk(1, 35, 49, (3,)), chunk(1, 20, 25, (3,)), chunk(0, 50, 52, (7,)))
     state = StateView((stream(20, 52, 1.0), stream(5, 52, 1.0)), old)
     layout = ATR(4, "1000 us", master=0).plan(state)
-    plan, moved = layout.placement, layout.moves
-    host = plan.eras[0].hosts(np.array([52]))[0]
+    plan, moves = layout.placement, layout.moves
+    host = plan.eras[0].nodes_at(np.array([52]))[0]
     assert host == 0 and set(plan.leftovers) == {Leftover(30, 49, 2), Leftover(50, 52, 3)}
-    assert moved["0-30-49"] == (2,) and moved["0-50-52"] == (3,)
-    assert set(moved["1-35-49"]) == {0, 2, 3} and set(moved["1-20-25"]) == {0}
+    assert moves["0-30-49"] == (2,) and moves["0-50-52"] == (3,)
+    assert set(moves["1-35-49"]) == {0, 2, 3} and set(moves["1-20-25"]) == {0}
     assert set(plan.owners(1, 68, WHOLE)) == {0, 2, 3}
     assert set(plan.owners(1, 69, WHOLE)) == {0, 3}
     assert set(plan.owners(1, 72, WHOLE)) == {0}
@@ -259,9 +258,9 @@ def test_chunks_of_another_strategy_are_segments_of_their_own() -> None:
 
 def changing() -> AtrPlacement:
     """A (window 6) is the master until 10, on node 1 at the last; then b (window 6), on node 2."""
-    old = Era(0, LOWEST, (Segments(0, 10, (1,)), Segments(10, ENDLESS, (ANYWHERE,))))
-    new = Era(1, 10, (Segments(LOWEST, ENDLESS, (1,)), Segments(10, 10, (2, 3))))
-    return placed((old, new), (6, 6, 6))
+    old = Era(0, LOWEST, (SegmentRun(0, 10, (1,)), SegmentRun(10, ENDLESS, (ANYWHERE,))))
+    new = Era(1, 10, (SegmentRun(LOWEST, ENDLESS, (1,)), SegmentRun(10, 10, (2, 3))))
+    return placement_of((old, new), (6, 6, 6))
 
 
 def test_a_result_across_a_change_of_master_meets_on_one_node() -> None:
@@ -269,8 +268,8 @@ def test_a_result_across_a_change_of_master_meets_on_one_node() -> None:
     assert placement.tracked == (0, 1) and placement.stays_after() == 2
     assert [placement.lead(at) for at in range(3)] == [(1,), (0,), (0, 1)]
     # a@9, c@11, b@12 with t_s = 10: the node of a's last segment has them all.
-    owned = [placement.owners(at, ts, WHOLE) for at, ts in ((0, 9), (2, 11), (1, 12))]
-    assert owned[0] == (1,) and all(1 in owners for owners in owned)
+    owners = [placement.owners(at, ts, WHOLE) for at, ts in ((0, 9), (2, 11), (1, 12))]
+    assert owners[0] == (1,) and all(1 in nodes for nodes in owners)
     assert placement.groups(0, np.array([9]), {}).tolist() == [1]
     # a@11, b@9: the node of a's last segment; a@11, b@12: that of b's.
     assert placement.groups(1, np.array([9, 12]), {0: np.array([11, 11])}).tolist() == [1, 2]
@@ -295,12 +294,12 @@ def test_the_master_changes_when_rates_do_but_only_by_a_margin() -> None:
     state = StateView((stream(10, 100, 9.0), stream(10, 100, 10.0)))
     layout = strategy.plan(state)
     assert layout.placement.tracked == (1,)
-    state = replace(state, kept=kept(layout, state))
+    state = replace(state, kept=store_notes(layout, state))
     near = replace(state, streams=(stream(10, 100, 11.0), stream(10, 100, 10.0)))
     assert strategy.plan(near).placement.tracked == (1,)
     far = replace(state, streams=(stream(10, 100, 40.0), stream(10, 100, 10.0)))
     plan = strategy.plan(far).placement
-    assert plan.tracked == (1, 0) and plan.eras[1].start == noted(state.kept).end
+    assert plan.tracked == (1, 0) and plan.eras[1].start == read_notes(state.kept).end
 
 
 def test_a_second_change_of_master_waits_for_the_first() -> None:
@@ -308,11 +307,11 @@ def test_a_second_change_of_master_waits_for_the_first() -> None:
         return StateView((stream(10, now), stream(10, now)), (chunk(0, low, now, (0,)),), kept)
 
     first = ATR(4, "20 us", master=0)
-    one = kept(first.plan(StateView((stream(10), stream(10)))), after(5, 0))
+    one = store_notes(first.plan(StateView((stream(10), stream(10)))), after(5, 0))
     second, third = ATR(4, "20 us", master=1), ATR(4, "20 us", master=0)
     layout = second.plan(after(5, 0, one))
     assert layout.placement.tracked == (0, 1) and layout.placement.eras[1].start == 20
-    two = kept(layout, after(60, 15))
+    two = store_notes(layout, after(60, 15))
     assert third.plan(after(60, 15, two)).placement.tracked == (0, 1)
     assert third.plan(after(60, 25, two)).placement.tracked == (1, 0)
 
@@ -320,10 +319,10 @@ def test_a_second_change_of_master_waits_for_the_first() -> None:
 def test_a_change_of_master_that_no_tuple_reached_is_taken_back() -> None:
     first, second = ATR(4, "20 us", master=0), ATR(4, "20 us", master=1)
     state = StateView((stream(10, 5), stream(10, 5)))
-    state = replace(state, kept=kept(first.plan(StateView((stream(10), stream(10)))), state))
+    state = replace(state, kept=store_notes(first.plan(StateView((stream(10), stream(10)))), state))
     layout = second.plan(state)
     assert layout.placement.tracked == (0, 1)
-    assert first.plan(replace(state, kept=kept(layout, state))).placement.tracked == (0,)
+    assert first.plan(replace(state, kept=store_notes(layout, state))).placement.tracked == (0,)
 
 
 # -- the segment length
@@ -338,17 +337,17 @@ def test_a_segment_length_that_is_not_given_follows_the_windows() -> None:
 def test_the_search_climbs_to_the_segment_length_of_the_best_throughput() -> None:
     strategy, now = ATR(2, "40 us", master=0, search=True), 0
     state = StateView((stream(10), stream(10)))
-    tried = []
+    lengths = []
     for _ in range(60):
         layout = strategy.plan(state)
         now += 100
-        tried.append(layout.search.segment)
+        lengths.append(layout.search.segment)
         # Throughput is best at 60: the busiest node is slower the further away the length is.
         usage = (Usage(0.5), Usage(1.0 + abs(layout.search.segment - 60) / 20))
         state = StateView((stream(10, now, 1, 100), stream(10, now, 1, 100)), usage=usage)
-        state = replace(state, kept=kept(layout, state))
-    assert tried[0] == 40 and 70 in tried and tried[-1] == 60
-    assert {b - a for a, b in pairwise(tried)} <= {-20, -10, 0, 10}
+        state = replace(state, kept=store_notes(layout, state))
+    assert lengths[0] == 40 and 70 in lengths and lengths[-1] == 60
+    assert {b - a for a, b in pairwise(lengths)} <= {-20, -10, 0, 10}
 
 
 def test_a_search_can_be_started_and_stopped_between_batches() -> None:
@@ -358,7 +357,7 @@ def test_a_search_can_be_started_and_stopped_between_batches() -> None:
         strategy = ATR(2, "40 us", search=search)
         layout = strategy.plan(state)
         steps.append(layout.search.step)
-        state = replace(state, kept=kept(layout, state))
+        state = replace(state, kept=store_notes(layout, state))
     assert steps == [0, 10, 0]
 
 
@@ -368,15 +367,15 @@ def test_a_search_can_be_started_and_stopped_between_batches() -> None:
 def masters(run: Run) -> list[int]:
     state = manifests.load(run.store, run.batch)
     assert state is not None
-    return [era.master for era in noted(state.learned.strategy).eras]
+    return [era.master for era in read_notes(state.learned.strategy).eras]
 
 
 @pytest.mark.long
 def test_results_and_places_are_right_through_changes_of_master(tmp_path: Any) -> None:
     rows = [[("abcd"[(i * 7) % 4], 6 * b + (i * 5) % 11, 1.0, "p") for i in range(20)] for b in range(12)]
     strategies = [ATR(4, "3 us", master=(0, 1, 2)[b // 4]) for b in range(12)]
-    run, wanted = run_case(band_case(rows, [6, 5, 7, 4], strategies), str(tmp_path))
-    assert run.results == wanted.results and sum(run.results.values()) > 1000
+    run, expected = run_case(band_case(rows, [6, 5, 7, 4], strategies), str(tmp_path))
+    assert run.results == expected.results and sum(run.results.values()) > 1000
     assert all(p["strays"] == 0 for p in run.progress)
     leads = ["".join(p["order"]["d"][0]) for p in run.progress]
     assert leads[0] == "abc" and leads[-1].startswith("c") and {"bac", "bca"} & set(leads)
@@ -389,8 +388,8 @@ def test_rates_that_change_make_another_stream_the_master(tmp_path: Any) -> None
         return ("aaab" if batch < 3 else "bbba")[t % 4] if t % 9 else "c"
 
     rows = [[(name(b, t), 10 * b + t % 10, float(t % 5), "p") for t in range(36)] for b in range(10)]
-    run, wanted = run_case(band_case(rows, [5, 5, 5], [ATR(4, "10 us")] * 10), str(tmp_path))
-    assert run.results == wanted.results
+    run, expected = run_case(band_case(rows, [5, 5, 5], [ATR(4, "10 us")] * 10), str(tmp_path))
+    assert run.results == expected.results
     assert all(p["strays"] == 0 for p in run.progress)
     assert masters(run) == [1]
 
@@ -409,8 +408,8 @@ options = st.builds(
 def test_atr_gives_the_oracles_results_and_nothing_strays(case: dict[str, Any], data: st.DataObject) -> None:
     case["strategies"] = [data.draw(options) for _ in case["batches"]]
     with TemporaryDirectory() as folder:
-        run, wanted = run_case(case, folder)
-        assert run.results == wanted.results
+        run, expected = run_case(case, folder)
+        assert run.results == expected.results
         assert [p["strays"] for p in run.progress] == [0] * len(run.progress)
 
 
@@ -421,8 +420,8 @@ def test_atr_in_turn_with_other_strategies(case: dict[str, Any], data: st.DataOb
     some = st.one_of(options, options, st.integers(1, 5).map(PSP))
     case["strategies"] = [data.draw(some) for _ in case["batches"]]
     with TemporaryDirectory() as folder:
-        run, wanted = run_case(case, folder)
-        assert run.results == wanted.results
+        run, expected = run_case(case, folder)
+        assert run.results == expected.results
         assert [p["strays"] for p in run.progress] == [0] * len(run.progress)
 
 
@@ -434,8 +433,8 @@ def dense(draw: st.DrawFn) -> dict[str, Any]:
         [(dice.choice("abcd"), 6 * b + dice.randrange(11), 1.0, "p") for _ in range(14)]
         for b in range(draw(st.integers(5, 9)))
     ]
-    chosen = [draw(st.one_of(options, options, options, st.integers(2, 5).map(PSP))) for _ in batches]
-    return band_case(batches, [draw(st.integers(2, 7)) for _ in "abcd"], chosen)
+    strategies = [draw(st.one_of(options, options, options, st.integers(2, 5).map(PSP))) for _ in batches]
+    return band_case(batches, [draw(st.integers(2, 7)) for _ in "abcd"], strategies)
 
 
 @pytest.mark.long
@@ -443,6 +442,6 @@ def dense(draw: st.DrawFn) -> dict[str, Any]:
 @given(case=dense())
 def test_atr_keeps_results_together_through_any_number_of_changes(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
-        run, wanted = run_case(case, folder)
-        assert run.results == wanted.results
+        run, expected = run_case(case, folder)
+        assert run.results == expected.results
         assert [p["strays"] for p in run.progress] == [0] * len(run.progress)

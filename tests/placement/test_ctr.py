@@ -15,13 +15,14 @@ from hypothesis import given
 
 from tests.batch.test_engine import cases, run_case
 from tests.budget import FEW
-from watersmeet.cost.diffusion import ctr_overhead
+from watersmeet.cost.equations import ctr_overhead
+from watersmeet.cost.load import NodeLoads
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.atr import ATR
 from watersmeet.placement.ctr import CTR, CtrLayout, CtrNotes, CtrPlacement
 from watersmeet.placement.psp import PSP
-from watersmeet.placement.routes import Route, routes
-from watersmeet.placement.set_cover import Held, Load
+from watersmeet.placement.routes import Route, plan_routes
+from watersmeet.placement.set_cover import Holdings
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
 from watersmeet.state.manifest.notes import Kept
 from watersmeet.state.manifest.view import ANYWHERE, HopView, StateView, StreamView, Usage
@@ -36,17 +37,17 @@ def chunk(at: int, low: int, owners: tuple[int, ...]) -> Chunk:
     return Chunk(f"{at}-{low}", at, 0, low, low + 10, WHOLE, 10, 100, low, low + 9, owners, Place("f", 0, 0, ""))
 
 
-def held(*sets: list[tuple[int, ...]], nodes: int = 6) -> Held:
-    chunks = tuple(chunk(at, 10 * k, owners) for at, owned in enumerate(sets) for k, owners in enumerate(owned))
-    return Held(StateView(tuple(stream() for _ in sets), chunks), nodes)
+def holdings(*sets: list[tuple[int, ...]], nodes: int = 6) -> Holdings:
+    chunks = tuple(chunk(at, 10 * k, owners) for at, of_one in enumerate(sets) for k, owners in enumerate(of_one))
+    return Holdings(StateView(tuple(stream() for _ in sets), chunks), nodes)
 
 
-def load(*known: float) -> Load:
-    return Load(known, [1] * len(known), ())
+def loads(*by_node: float) -> NodeLoads:
+    return NodeLoads(by_node, 1.0)
 
 
 def after(layout: CtrLayout, state: StateView) -> StateView:
-    """Return the state after a batch, with what is kept of it, through JSON."""
+    """Return the state after a batch, with its notes, through JSON."""
     return replace(state, kept=Kept(*json.loads(json.dumps(layout.keep(state)))))
 
 
@@ -57,26 +58,26 @@ EVEN = (1.0,) * 6
 
 
 def test_a_cover_takes_the_node_of_the_least_load_per_segment() -> None:
-    # 2 and 4 hold two of the three segments each; then what is left decides.
-    assert held(FIGURE_5).cover(0, (), load(*EVEN)) == ((2, 4), 2)
-    assert held(FIGURE_5).cover(0, (), load(1, 1, 9, 1, 1, 1)) == ((4, 1), 2)
+    # 2 and 4 hold two of the three segments each; then the rest decides.
+    assert holdings(FIGURE_5).cover(0, (), loads(*EVEN)) == ((2, 4), 2)
+    assert holdings(FIGURE_5).cover(0, (), loads(1, 1, 9, 1, 1, 1)) == ((4, 1), 2)
 
 
 def test_what_the_hop_before_holds_needs_no_other_node() -> None:
-    both = held(FIGURE_5, [(2, 3), (5,), (2,)])
-    assert both.cover(1, (2, 4), load(*EVEN)) == ((2, 5), 1)
-    assert both.cover(0, (1, 0, 4), load(*EVEN)) == ((1, 4), 0)
+    both = holdings(FIGURE_5, [(2, 3), (5,), (2,)])
+    assert both.cover(1, (2, 4), loads(*EVEN)) == ((2, 5), 1)
+    assert both.cover(0, (1, 0, 4), loads(*EVEN)) == ((1, 4), 0)
 
 
 def test_a_new_segment_has_to_be_covered_as_well() -> None:
-    some = held(FIGURE_5)
+    some = holdings(FIGURE_5)
     some.add(0, (5,))
-    assert some.cover(0, (), load(*EVEN)) == ((2, 4, 5), 3)
+    assert some.cover(0, (), loads(*EVEN)) == ((2, 4, 5), 3)
     assert some.copies == [0, 1, 2, 0, 2, 1]
 
 
 def test_nothing_is_covered_by_no_node() -> None:
-    assert held([]).cover(0, (), load(*EVEN)) == ((), 0)
+    assert holdings([]).cover(0, (), loads(*EVEN)) == ((), 0)
 
 
 @given(
@@ -84,8 +85,8 @@ def test_nothing_is_covered_by_no_node() -> None:
     st.lists(st.integers(0, 7), max_size=4, unique=True).map(tuple),
     st.lists(st.floats(0, 5), min_size=8, max_size=8),
 )
-def test_a_cover_covers(sets: list[tuple[int, ...]], before: tuple[int, ...], known: list[float]) -> None:
-    nodes, new = held(sets, nodes=8).cover(0, before, load(*known))
+def test_a_cover_covers(sets: list[tuple[int, ...]], before: tuple[int, ...], by_node: list[float]) -> None:
+    nodes, new = holdings(sets, nodes=8).cover(0, before, loads(*by_node))
     assert all(set(nodes) & set(owners) for owners in sets)
     assert len(set(nodes)) == len(nodes) and new == len(set(nodes) - set(before))
 
@@ -112,9 +113,9 @@ def test_of_orders_that_travel_alike_the_one_of_least_work_wins() -> None:
     # One node has everything, so nothing travels; only stream 2 is tied to 0, and 1 to 2.
     chunks = tuple(chunk(at, 0, (0,)) for at in range(3))
     chain = StateView((stream(80, None, 1e5),) * 3, chunks, ties=(frozenset({0, 2}), frozenset({1, 2})))
-    found = list(routes(chain, Held(chain, 4), load(1, 1, 1, 1), (10, 10, 10)))
-    assert [route.order for route in found] == [(2, 1), (2, 0), found[2].order]
-    assert {route.overhead for route in found} == {0.0}
+    routes = list(plan_routes(chain, Holdings(chain, 4), loads(1, 1, 1, 1), (10, 10, 10)))
+    assert [route.order for route in routes] == [(2, 1), (2, 0), routes[2].order]
+    assert {route.overhead for route in routes} == {0.0}
 
 
 def test_the_order_with_the_least_overhead_wins() -> None:
@@ -122,13 +123,13 @@ def test_the_order_with_the_least_overhead_wins() -> None:
     chunks = tuple(chunk(1, 10 * k, (0,)) for k in range(3)) + tuple(chunk(2, 10 * k, (k,)) for k in range(3))
     ties = (frozenset({0, 1}), frozenset({0, 2}))
     few = StateView((stream(), stream(80, None, 1e5), stream(80, None, 1e5)), chunks, ties=ties)
-    found = list(routes(few, Held(few, 4), load(1, 1, 1, 1), (10, 10, 10)))
-    assert found[0].order == (1, 2) and found[0].covers == ((0,), (0, 1, 2))
+    routes = list(plan_routes(few, Holdings(few, 4), loads(1, 1, 1, 1), (10, 10, 10)))
+    assert routes[0].order == (1, 2) and routes[0].covers == ((0,), (0, 1, 2))
     # r T = 10 and each tuple finds 0.1 * 8 of stream 1; two nodes are new in hop 2.
-    assert found[0].overhead == pytest.approx(10 * (0 + 0.8 * 2))
+    assert routes[0].overhead == pytest.approx(10 * (0 + 0.8 * 2))
     # With a hundred times the matches it is better to begin with three nodes than to travel.
     many = replace(few, streams=(stream(), stream(80, None, 1e7), stream(80, None, 1e5)))
-    assert next(iter(routes(many, Held(many, 4), load(1, 1, 1, 1), (10, 10, 10)))).order == (2, 1)
+    assert next(iter(plan_routes(many, Holdings(many, 4), loads(1, 1, 1, 1), (10, 10, 10)))).order == (2, 1)
 
 
 @pytest.mark.parametrize("streams", [2, 3, 5, 8])
@@ -142,10 +143,10 @@ def test_a_route_probes_every_other_stream(streams: int) -> None:
         assert all(plan.routes[origin].covers)
 
 
-def test_routes_are_told() -> None:
+def test_facts_contain_the_routes() -> None:
     plan = CtrPlacement(4, (10, 20), (), (Route((1,), ((2, 3),), 4.0), Route((0,), ((1,),), 2.0)))
-    told = CtrLayout(plan, (None, None)).facts(StateView((stream(),) * 2, names=("a", "b")))
-    assert told == {"routes": {"a": {"b": [2, 3]}, "b": {"a": [1]}}, "expectedExtraRows": 500_000.0}
+    facts = CtrLayout(plan, (None, None)).facts(StateView((stream(),) * 2, names=("a", "b")))
+    assert facts == {"routes": {"a": {"b": [2, 3]}, "b": {"a": [1]}}, "expectedExtraRows": 500_000.0}
 
 
 def test_a_chunk_is_probed_where_the_partial_result_is_or_first_in_the_cover() -> None:
@@ -169,8 +170,8 @@ def test_a_segment_keeps_its_owners_once_it_has_begun() -> None:
     usage = tuple(Usage(float(node), 1, 1) for node in (9, 5, 1, 0))
     second = strategy.plan(replace(after(first, grown), usage=usage)).placement
     for at in (0, 1):
-        owned = [[plan.owners(at, start, WHOLE) for start in range(0, 100, 10)] for plan in (first.placement, second)]
-        assert owned[0] == owned[1]
+        by_plan = [[plan.owners(at, start, WHOLE) for start in range(0, 100, 10)] for plan in (first.placement, second)]
+        assert by_plan[0] == by_plan[1]
     assert [entries[-1].start for entries in second.table] == [100, 100]
 
 
@@ -178,8 +179,8 @@ def test_owners_are_known_for_any_time() -> None:
     strategy = CTR(3, "7 us")
     state = StateView((stream(5), stream(None), stream(2)))
     plans = [strategy.plan(state)]
-    seen = replace(state, streams=(stream(5, 50), stream(None, 40), stream(2)), chunks=(chunk(0, 40, (0, 1)),))
-    plans.append(strategy.plan(after(plans[0], seen)))
+    later = replace(state, streams=(stream(5, 50), stream(None, 40), stream(2)), chunks=(chunk(0, 40, (0, 1)),))
+    plans.append(strategy.plan(after(plans[0], later)))
     for plan in plans:
         for start in (-(10**17), -13, 0, 1, 49, 10**6, 10**17):
             for at in range(3):
@@ -189,15 +190,15 @@ def test_owners_are_known_for_any_time() -> None:
 
 def test_a_table_follows_a_change_of_nodes() -> None:
     strategy, state = CTR(5, "10 us", copies=3), StateView((stream(80, 79), stream(80, 79)))
-    kept = after(strategy.plan(state), state)
-    plan = CTR(2, "10 us").plan(kept).placement
-    owned = {plan.owners(at, start, WHOLE) for at in (0, 1) for start in range(0, 300, 10)}
-    assert all(set(owners) <= {0, 1} and len(set(owners)) == len(owners) for owners in owned)
+    state_after = after(strategy.plan(state), state)
+    plan = CTR(2, "10 us").plan(state_after).placement
+    owner_sets = {plan.owners(at, start, WHOLE) for at in (0, 1) for start in range(0, 300, 10)}
+    assert all(set(owners) <= {0, 1} and len(set(owners)) == len(owners) for owners in owner_sets)
 
 
 def run(strategy: CTR, batches: int, streams: int = 3) -> list[tuple[CtrPlacement, StateView]]:
     """Feed steady streams of a segment a batch; return each batch's placement and the state after it."""
-    state, done = StateView(tuple(stream() for _ in range(streams))), []
+    state, steps = StateView(tuple(stream() for _ in range(streams))), []
     for batch in range(batches):
         layout, now = strategy.plan(state), 10 * batch
         new = tuple(chunk(at, now, layout.placement.owners(at, now, WHOLE)) for at in range(streams))
@@ -205,8 +206,8 @@ def run(strategy: CTR, batches: int, streams: int = 3) -> list[tuple[CtrPlacemen
         usage = tuple(Usage(0.0, sum(node in c.owners for c in live)) for node in range(strategy.nodes))
         views = tuple(stream(80, now + 9) for _ in range(streams))
         state = after(layout, StateView(views, live, usage=usage))
-        done.append((layout.placement, state))
-    return done
+        steps.append((layout.placement, state))
+    return steps
 
 
 def test_entries_that_no_stream_needs_are_dropped() -> None:
@@ -263,12 +264,12 @@ def test_planning_is_fast() -> None:
     state = StateView(views, chunks, usage=usage, ties=(frozenset({0, 1}), frozenset({1, 2})))
     strategy = CTR(nodes)
     state = after(strategy.plan(state), state)
-    taken = []
+    seconds = []
     for _ in range(15):
         began = time.process_time()
         strategy.plan(state)
-        taken.append(time.process_time() - began)
-    assert min(taken) < 0.02  # the bench measures it; this only keeps loops over all pairs out
+        seconds.append(time.process_time() - began)
+    assert min(seconds) < 0.02  # the bench measures it; this only keeps loops over all pairs out
 
 
 # -- through the engine
@@ -290,8 +291,8 @@ def test_ctr_gives_the_oracles_results(case: dict[str, Any], data: st.DataObject
     some = st.one_of(options, options, options, others)
     case["strategies"] = [data.draw(some) for _ in case["batches"]]
     with TemporaryDirectory() as folder:
-        run, wanted = run_case(case, folder)
-        assert run.results == wanted.results
+        run, expected = run_case(case, folder)
+        assert run.results == expected.results
 
 
 @st.composite
@@ -317,5 +318,5 @@ def dense(draw: st.DrawFn) -> dict[str, Any]:
 @given(case=dense())
 def test_ctr_gives_the_oracles_results_where_much_meets(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
-        run, wanted = run_case(case, folder)
-        assert run.results == wanted.results
+        run, expected = run_case(case, folder)
+        assert run.results == expected.results

@@ -14,7 +14,7 @@ from tests.batch.test_engine import SCHEMA, cases, run_case, scattered
 from tests.budget import FEW
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import PSP
-from watersmeet.placement.hash import Hash, HashPlacement, attributes, stored_attributes
+from watersmeet.placement.hash import Hash, HashPlacement, attributes, choose_attributes
 from watersmeet.predicate.buckets import bucket, hashes
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
@@ -35,11 +35,11 @@ def view(streams: int, *equalities: tuple[Column, Column], chunks: tuple[Chunk, 
     return StateView(tuple(StreamView(40) for _ in range(streams)), chunks, equalities=equalities, names=names)
 
 
-def planned(nodes: int, state: StateView) -> HashPlacement:
+def plan(nodes: int, state: StateView) -> HashPlacement:
     return Hash(nodes).plan(state).placement
 
 
-def bucketed(of: int, number: int) -> Bucket:
+def bucket_of(of: int, number: int) -> Bucket:
     return Bucket(2, of, number, (2,))
 
 
@@ -60,48 +60,48 @@ def test_of_two_columns_of_a_stream_in_one_attribute_the_first_is_stored_by() ->
 
 
 def test_a_shared_attribute_makes_all_others_needless() -> None:
-    assert stored_attributes(attributes([(B2, C2), (A, B), (B, C)])) == ((A, B, C),)
+    assert choose_attributes(attributes([(B2, C2), (A, B), (B, C)])) == ((A, B, C),)
 
 
 def test_an_attribute_that_would_close_a_circle_is_not_stored_by() -> None:
-    assert stored_attributes([(A, B), (B2, C), (C2, Column(0, 3))]) == ((A, B), (B2, C))
-    assert stored_attributes([(A, B), (C2, D2), (B2, C)]) == ((A, B), (C2, D2), (B2, C))
+    assert choose_attributes([(A, B), (B2, C), (C2, Column(0, 3))]) == ((A, B), (B2, C))
+    assert choose_attributes([(A, B), (C2, D2), (B2, C)]) == ((A, B), (C2, D2), (B2, C))
 
 
 # -- one shared attribute
 
 
 def test_on_a_shared_attribute_each_stream_is_stored_once_and_partial_results_stay() -> None:
-    placement = planned(4, view(3, (A, B), (B, C)))
+    placement = plan(4, view(3, (A, B), (B, C)))
     assert [placement.stored_by(stream) for stream in range(3)] == [(A,), (B,), (C,)]
     assert placement.stays_after() == 1
     assert [placement.lead(stream) for stream in range(3)] == [(), (), ()]
     assert placement.probed_by(2, frozenset({0})) == (C, A)  # not tied by a conjunct, but equal all the same
     assert placement.probed_by(0, frozenset({1, 2})) == (A, B)
-    assert [placement.owners(0, 0, bucketed(4, number)) for number in range(4)] == [(0,), (1,), (2,), (3,)]
+    assert [placement.owners(0, 0, bucket_of(4, number)) for number in range(4)] == [(0,), (1,), (2,), (3,)]
 
 
 @pytest.mark.parametrize(
     "bucket, stays",
     [
         (WHOLE, None),
-        (bucketed(4, 1), 1),
-        (bucketed(8, 5), 1),
-        (bucketed(3, 1), None),
-        (bucketed(2, 1), None),
+        (bucket_of(4, 1), 1),
+        (bucket_of(8, 5), 1),
+        (bucket_of(3, 1), None),
+        (bucket_of(2, 1), None),
         (Bucket(4, 4, 1, (4,)), None),
     ],
 )
 def test_partial_results_stay_unless_chunks_lie_where_hashes_do_not_say(bucket: Bucket, stays: int | None) -> None:
-    assert planned(4, view(2, (A, B), chunks=(chunk("x", bucket, 1),))).stays_after() == stays
-    assert planned(1, view(2, (A, B), chunks=(chunk("x", bucket, 0),))).stays_after() == 1
+    assert plan(4, view(2, (A, B), chunks=(chunk("x", bucket, 1),))).stays_after() == stays
+    assert plan(1, view(2, (A, B), chunks=(chunk("x", bucket, 0),))).stays_after() == 1
 
 
 def test_chunks_go_to_their_buckets_owner_and_others_keep_one() -> None:
     chunks = (
-        chunk("at home", bucketed(4, 3), 3),
-        chunk("astray", bucketed(4, 3), 1),
-        chunk("of eight", bucketed(8, 6), 6),
+        chunk("at home", bucket_of(4, 3), 3),
+        chunk("astray", bucket_of(4, 3), 1),
+        chunk("of eight", bucket_of(8, 6), 6),
         chunk("whole", WHOLE, 2),
         chunk("copied", WHOLE, 7, 1),
     )
@@ -113,7 +113,7 @@ def test_chunks_go_to_their_buckets_owner_and_others_keep_one() -> None:
 
 
 def test_a_stream_with_two_attributes_is_stored_by_both() -> None:
-    placement = planned(3, view(3, (A, B), (B2, C2)))
+    placement = plan(3, view(3, (A, B), (B2, C2)))
     assert [placement.stored_by(stream) for stream in range(3)] == [(A,), (B, B2), (C2,)]
     assert placement.stays_after() is None
     assert placement.probed_by(1, frozenset({0})) == (B, A)
@@ -123,11 +123,11 @@ def test_a_stream_with_two_attributes_is_stored_by_both() -> None:
 
 
 def test_an_order_begins_so_that_each_hop_has_an_equality_to_go_by() -> None:
-    chain = planned(3, view(4, (A, B), (B2, C2), (C, D)))
+    chain = plan(3, view(4, (A, B), (B2, C2), (C, D)))
     assert [chain.lead(origin) for origin in range(4)] == [(1, 2), (2,), (1,), (2, 1)]
-    star = planned(3, view(4, (A, B), (Column(0, 3), C), (Column(0, 4), D)))
+    star = plan(3, view(4, (A, B), (Column(0, 3), C), (Column(0, 4), D)))
     assert [star.lead(origin) for origin in range(4)] == [(), (0,), (0,), (0,)]
-    apart = planned(3, view(4, (A, B), (C, D)))
+    apart = plan(3, view(4, (A, B), (C, D)))
     assert [apart.lead(origin) for origin in range(4)] == [(), (), (), ()]
 
 
@@ -136,7 +136,7 @@ def test_an_order_begins_so_that_each_hop_has_an_equality_to_go_by() -> None:
 
 def test_slices_follow_the_time_that_tuples_are_kept() -> None:
     state = StateView((StreamView(40), StreamView(1), StreamView(None)), equalities=((A, B),))
-    placement = planned(2, state)
+    placement = plan(2, state)
     assert [placement.slice_length(stream) for stream in range(3)] == [10, 1, LONGEST_SLICE]
     assert [placement.owners(2, start * LONGEST_SLICE, WHOLE) for start in (-1, 0, 1)] == [(1,), (0,), (1,)]
 
@@ -176,9 +176,9 @@ def test_on_a_shared_attribute_no_partial_result_travels_after_the_first_hop(tmp
     assert [p["strays"] for p in run.progress] == [0] * 4
     assert [p["stateRows"] - p["distinctRows"] for p in run.progress] == [0] * 4
     assert [hop["rowsShuffled"] for hop in run.progress[-1]["hops"]][1:] == [0]
-    taken = [row["k"] for _, row in rows(0, 120)]
-    wanted = sum(a == b == c for a in taken[0::3] for b in taken[1::3] for c in taken[2::3])
-    assert sum(p["outputRows"] for p in run.progress) == wanted > 0
+    keys = [row["k"] for _, row in rows(0, 120)]
+    expected = sum(a == b == c for a in keys[0::3] for b in keys[1::3] for c in keys[2::3])
+    assert sum(p["outputRows"] for p in run.progress) == expected > 0
 
 
 def test_after_another_number_of_nodes_partial_results_travel_until_the_old_chunks_are_gone(tmp_path: Any) -> None:
@@ -199,9 +199,11 @@ def test_of_a_chain_with_two_attributes_the_middle_is_kept_twice(tmp_path: Any, 
         run.step(Hash(3), rows(30 * batch, 30), exchange)
     assert [p["distinctRows"] for p in run.progress] == [30, 60, 90]
     assert [p["stateRows"] for p in run.progress] == [40, 80, 120]
-    taken = [row for _, row in rows(0, 90)]
-    wanted = sum(a["k"] == b["k"] and b["x"] == c["x"] for a in taken[0::3] for b in taken[1::3] for c in taken[2::3])
-    assert sum(p["outputRows"] for p in run.progress) == wanted > 0
+    fields = [row for _, row in rows(0, 90)]
+    expected = sum(
+        a["k"] == b["k"] and b["x"] == c["x"] for a in fields[0::3] for b in fields[1::3] for c in fields[2::3]
+    )
+    assert sum(p["outputRows"] for p in run.progress) == expected > 0
 
 
 def test_each_partial_result_visits_one_node_a_hop(tmp_path: Any) -> None:
@@ -229,9 +231,9 @@ def test_equal_texts_have_equal_hashes_whatever_stands_beside_them() -> None:
 def test_text_with_nul_is_joined_under_hash(tmp_path: Any) -> None:
     run = run_of("a.k = b.k AND b.k = c.k", str(tmp_path))
     texts = ["a", "a\0", "b"]
-    made = [(s, {"id": 10 * s + n, "ts": n, "x": 0.0, "k": k}) for n, k in enumerate(texts) for s in range(3)]
-    run.step(Hash(5), made[:4])
-    for row in made[4:]:
+    input_rows = [(s, {"id": 10 * s + n, "ts": n, "x": 0.0, "k": k}) for n, k in enumerate(texts) for s in range(3)]
+    run.step(Hash(5), input_rows[:4])
+    for row in input_rows[4:]:
         run.step(Hash(5), [row])
     assert sum(p["outputRows"] for p in run.progress) == 3
 
@@ -250,7 +252,7 @@ strategies_of = st.one_of(
 
 
 @st.composite
-def hashed(draw: st.DrawFn) -> dict[str, Any]:
+def equality_cases(draw: st.DrawFn) -> dict[str, Any]:
     """Cases with equalities, on shared and on different attributes, under Hash and others by turns."""
     case: dict[str, Any] = draw(st.one_of(cases(), scattered()))
     third = ["", "b.x = c.x", "a.k = c.k AND near(b.x, c.x)"] if len(case["streams"]) > 2 else [""]
@@ -261,11 +263,11 @@ def hashed(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @FEW
-@given(case=hashed())
+@given(case=equality_cases())
 def test_hash_gives_the_oracles_results(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
-        run, wanted = run_case(case, folder)
-        assert run.results == wanted.results
+        run, expected = run_case(case, folder)
+        assert run.results == expected.results
 
 
 @pytest.mark.long
@@ -276,6 +278,6 @@ def test_no_strays_on_a_shared_attribute(case: dict[str, Any], nodes: list[int],
     case["streams"] = [oracle.Stream(name, oracle.Sliding(5), 3) for name in "abc"]
     case["strategies"] = [Hash(count) for count in nodes[: len(case["batches"])]]
     with TemporaryDirectory() as folder:
-        run, wanted = run_case(case, folder)
-        assert run.results == wanted.results
+        run, expected = run_case(case, folder)
+        assert run.results == expected.results
         assert all(p["strays"] == 0 and p["stateRows"] == p["distinctRows"] for p in run.progress)

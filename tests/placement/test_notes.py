@@ -52,19 +52,19 @@ def busy(batch: int) -> StateView:
     ],
 )
 def test_notes_come_back_from_json_as_they_were(strategy: Strategy, kind: type[Notes]) -> None:
-    kept = Kept()
+    restored = Kept()
     for batch in range(4):
-        layout, after = strategy.plan(replace(busy(batch), kept=kept)), busy(batch + 1)
-        written = layout.keep(after)
-        kept = Kept(*json.loads(json.dumps(written)))
-        assert kind.read(kept) == kind.read(written) is not None
-        assert strategy.plan(replace(after, kept=kept)) == strategy.plan(replace(after, kept=written))
-    assert kind.read(kept._replace(version=kind.VERSION + 1)) is None
-    assert kind.read(kept._replace(by="OtherNotes")) is None
-    assert kind.read(kept._replace(notes={})) is None
+        layout, after = strategy.plan(replace(busy(batch), kept=restored)), busy(batch + 1)
+        notes = layout.keep(after)
+        restored = Kept(*json.loads(json.dumps(notes)))
+        assert kind.read(restored) == kind.read(notes) is not None
+        assert strategy.plan(replace(after, kept=restored)) == strategy.plan(replace(after, kept=notes))
+    assert kind.read(restored._replace(version=kind.VERSION + 1)) is None
+    assert kind.read(restored._replace(by="OtherNotes")) is None
+    assert kind.read(restored._replace(notes={})) is None
 
 
-def test_who_keeps_nothing_in_mind_writes_nothing() -> None:
+def test_a_strategy_without_notes_stores_nothing() -> None:
     assert Central().plan(busy(0)).keep(busy(1)) == Kept()
 
 
@@ -108,5 +108,5 @@ def test_no_result_depends_on_notes(case: dict[str, Any], data: st.DataObject) -
     first, then = data.draw(noting), data.draw(noting)
     case["strategies"] = [Forgetful(data.draw(st.sampled_from([first, first, then]))) for _ in case["batches"]]
     with TemporaryDirectory() as folder:
-        run, wanted = run_case(case, folder)
-        assert run.results == wanted.results
+        run, expected = run_case(case, folder)
+        assert run.results == expected.results

@@ -19,10 +19,10 @@ from tests.batch.test_engine import band_case, cases, run_case, scattered
 from tests.budget import FEW
 from watersmeet.errors import DefinitionError
 from watersmeet.placement import DSJ, PSP, Central, psp
-from watersmeet.placement.curve import curve, probed
+from watersmeet.placement.curve import build_curve, probed_share
 from watersmeet.placement.options import Relocation
 from watersmeet.placement.psp import INTERVAL
-from watersmeet.placement.slices_by_age import PspLayout, PspNotes, PspPlacement, resized
+from watersmeet.placement.slices_by_age import PspLayout, PspNotes, PspPlacement, resize_ring
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
 from watersmeet.state.manifest.notes import Kept
 from watersmeet.state.manifest.view import LONGEST_SLICE, HopView, StateView, StreamView, Usage
@@ -41,23 +41,23 @@ def stream(latest: int | None, rows: int = 0, advance: int = 0, window: int | No
 
 
 def still(parts: int = 600, streams: int = 1) -> StateView:
-    """A full window of one tuple a chunk, and a batch to come that brings next to nothing."""
+    """A full window of one tuple per chunk; the next batch is expected to bring next to nothing."""
     chunks = (chunk(at, t, t, 1) for at in range(streams) for t in range(WINDOW // parts, WINDOW + 1, WINDOW // parts))
     return StateView((stream(WINDOW, advance=1),) * streams, tuple(chunks), names=tuple("abcd"[:streams]))
 
 
-def made(strategy: PSP, state: StateView) -> PspPlacement:
+def plan(strategy: PSP, state: StateView) -> PspPlacement:
     return strategy.plan(state).placement
 
 
 def after(strategy: PSP, state: StateView) -> tuple[PspLayout, StateView]:
-    """Return the layout of a batch, and the state with owners as moved and what is kept, through JSON."""
+    """Return the layout of a batch, and the state with moved owners and stored notes, through JSON."""
     layout = strategy.plan(state)
-    state = replace(state, chunks=layout.owned(state.chunks))
+    state = replace(state, chunks=layout.assign_owners(state.chunks))
     return layout, replace(state, kept=Kept(*json.loads(json.dumps(layout.keep(state)))))
 
 
-def noted(state: StateView) -> PspNotes:
+def read_notes(state: StateView) -> PspNotes:
     notes = PspNotes.read(state.kept)
     assert notes is not None
     return notes
@@ -70,8 +70,8 @@ def shares(state: StateView, of: int = 0) -> Counter[int]:
     return rows
 
 
-def moved(before: StateView, now: StateView) -> Counter[tuple[int, int]]:
-    """Return the rows that went from node to node."""
+def rows_between(before: StateView, now: StateView) -> Counter[tuple[int, int]]:
+    """Return the rows moved between nodes."""
     ways: Counter[tuple[int, int]] = Counter()
     for old, new in zip(before.chunks, now.chunks, strict=True):
         if old.owners != new.owners:
@@ -80,12 +80,12 @@ def moved(before: StateView, now: StateView) -> Counter[tuple[int, int]]:
 
 
 def flowing(strategies: Sequence[PSP], rates: Sequence[int], window: int = 10) -> Iterator[tuple[PspLayout, Any]]:
-    """Yield each batch's layout and rows moved, a second a batch: a tenth of it a chunk, so many tuples in each."""
+    """Yield the layouts and states of batches of a second, with a chunk for each tenth of it, at rates per chunk."""
     state = StateView((StreamView(window * SECOND, window=window * SECOND),), names=("a",))
     tenth = SECOND // 10
     for second, (strategy, rate) in enumerate(zip(strategies, rates, strict=True)):
-        begun = state
-        layout, state = after(strategy, begun)
+        before = state
+        layout, state = after(strategy, before)
         placement = layout.placement
         fresh = tuple(
             chunk(
@@ -93,7 +93,7 @@ def flowing(strategies: Sequence[PSP], rates: Sequence[int], window: int = 10) -
             )
             for t in range(second * SECOND, (second + 1) * SECOND, tenth)
         )
-        yield layout, (begun, state, fresh)
+        yield layout, (before, state, fresh)
         live = [c for c in state.chunks if c.high >= (second + 1 - window) * SECOND]
         now = StreamView(window * SECOND, (second + 1) * SECOND - 1, 10 * rate, SECOND, window * SECOND, 10.0 * rate)
         state = replace(state, streams=(now,), chunks=(*live, *fresh))
@@ -103,20 +103,20 @@ def flowing(strategies: Sequence[PSP], rates: Sequence[int], window: int = 10) -
 
 
 def test_new_nodes_stand_where_the_state_handed_on_fills_them() -> None:
-    assert resized((0, 1, 2), 4) == (0, 1, 2, 3)  # after the third: (1/3) 3 >= 1
-    assert resized((0, 1, 2, 3), 6) == (0, 1, 4, 2, 3, 5)
-    assert resized((0,), 3) == (0, 1, 2)
-    assert resized((0, 1), 6) == (0, 2, 3, 1, 4, 5)
-    assert resized((0, 1, 4, 2, 3, 5), 3) == (0, 1, 2)
-    assert resized((1, 0), 2) == (1, 0)
+    assert resize_ring((0, 1, 2), 4) == (0, 1, 2, 3)  # after the third: (1/3) 3 >= 1
+    assert resize_ring((0, 1, 2, 3), 6) == (0, 1, 4, 2, 3, 5)
+    assert resize_ring((0,), 3) == (0, 1, 2)
+    assert resize_ring((0, 1), 6) == (0, 2, 3, 1, 4, 5)
+    assert resize_ring((0, 1, 4, 2, 3, 5), 3) == (0, 1, 2)
+    assert resize_ring((1, 0), 2) == (1, 0)
 
 
 @given(st.integers(1, 40), st.integers(1, 40))
-def test_a_ring_holds_each_node_once_and_forgets_who_left(old: int, new: int) -> None:
-    ring = resized(range(old), new)
+def test_a_ring_holds_each_node_once_and_forgets_removed_nodes(old: int, new: int) -> None:
+    ring = resize_ring(range(old), new)
     assert sorted(ring) == list(range(new))
     if new > old:
-        assert resized(ring, old) == tuple(range(old))
+        assert resize_ring(ring, old) == tuple(range(old))
 
 
 # -- the balance of work
@@ -125,34 +125,34 @@ def test_a_ring_holds_each_node_once_and_forgets_who_left(old: int, new: int) ->
 def test_the_part_of_the_probes_that_a_tuple_meets_is_a_trapezoid() -> None:
     times = np.linspace(-12, 6, 73)
     probes = np.linspace(0, 5, 50_001)
-    met = [np.mean((probes - 10 < time) & (time <= probes)) for time in times]
-    assert probed(times, 0, 5, 10) == pytest.approx(met, abs=1e-3)
-    assert probed(np.array([-99.0, 0.0, 2.5, 5.0]), 0, 5, None).tolist() == [1, 1, 0.5, 0]
-    assert probed(times, 0, 20, 10).max() == pytest.approx(0.5)  # a batch that outlasts the window
+    share = [np.mean((probes - 10 < time) & (time <= probes)) for time in times]
+    assert probed_share(times, 0, 5, 10) == pytest.approx(share, abs=1e-3)
+    assert probed_share(np.array([-99.0, 0.0, 2.5, 5.0]), 0, 5, None).tolist() == [1, 1, 0.5, 0]
+    assert probed_share(times, 0, 20, 10).max() == pytest.approx(0.5)  # a batch that outlasts the window
 
 
 def test_with_short_batches_work_is_count() -> None:
-    found = curve(still(), 0)
-    assert found is not None
-    assert found.balanced(4) == pytest.approx([150, 300, 450], abs=1)
+    curve = build_curve(still(), 0)
+    assert curve is not None
+    assert curve.balance(4) == pytest.approx([150, 300, 450], abs=1)
 
 
 @pytest.mark.parametrize("advance", [0, 1, SECOND])
 def test_times_of_our_days_are_as_good_as_small_ones(advance: int) -> None:
-    def cut(origin: int, streams: int = 1) -> list[int]:
+    def borders(origin: int, streams: int = 1) -> list[int]:
         chunks = tuple(replace(c, low=c.low + origin, high=c.high + origin) for c in still().chunks)
         views = stream(WINDOW + origin, 5, advance), StreamView(WINDOW, 1 << 62, window=WINDOW)
-        return [border - origin for border in made(PSP(4), StateView(views[:streams], chunks)).borders[0]]
+        return [border - origin for border in plan(PSP(4), StateView(views[:streams], chunks)).borders[0]]
 
-    assert cut(1_800_000_000 * SECOND) == cut(0)
-    assert len(cut(0, streams=2)) == 3  # beside a stream whose clock is wild
+    assert borders(1_800_000_000 * SECOND) == borders(0)
+    assert len(borders(0, streams=2)) == 3  # beside a stream whose clock is wild
 
 
 def test_what_no_probe_will_meet_is_cut_by_count() -> None:
     ahead = replace(still(), streams=(stream(WINDOW), stream(100 * WINDOW, advance=1)))
-    found = curve(ahead, 0)
-    assert found is not None
-    assert found.balanced(2) == pytest.approx([300], abs=1)
+    curve = build_curve(ahead, 0)
+    assert curve is not None
+    assert curve.balance(2) == pytest.approx([300], abs=1)
 
 
 @pytest.mark.parametrize("smooth", [True, False])
@@ -163,15 +163,15 @@ def test_a_placement_answers_for_any_time(smooth: bool) -> None:
         replace(still(), chunks=()),
         StateView((stream(7, window=None),)),
     ):
-        placement = made(PSP(4, smooth), state)
+        placement = plan(PSP(4, smooth), state)
         far = [placement.owners(0, time, WHOLE)[0] for time in (-(1 << 60), 0, WINDOW, 1 << 60)]
         assert far[-1] == 0 and all(0 <= node < 4 for node in far)
-    assert [made(PSP(4, smooth), still()).owners(0, t, WHOLE) for t in (-WINDOW, 2 * WINDOW)] == [(3,), (0,)]
+    assert [plan(PSP(4, smooth), still()).owners(0, t, WHOLE) for t in (-WINDOW, 2 * WINDOW)] == [(3,), (0,)]
 
 
 def test_slices_are_as_short_as_their_rows_allow() -> None:
     def length(rate: float, window: int | None = WINDOW) -> int:
-        return made(PSP(4), StateView((StreamView(window, window=window, rate=rate),))).slice_length(0)
+        return plan(PSP(4), StateView((StreamView(window, window=window, rate=rate),))).slice_length(0)
 
     assert [WINDOW // length(rate) for rate in (0, 1, 8, 100)] == [16, 4, 8, 16]
     assert length(100, None) == LONGEST_SLICE
@@ -193,14 +193,14 @@ def test_the_busiest_node_looks_at_little_more_pairs_than_the_mean(
 
 
 def test_thresholds_stay_where_rates_do_and_tuples_age() -> None:
-    found = list(flowing([PSP(4)] * 30, [10] * 30))
-    thresholds = [layout.notes.thresholds[0] for layout, _ in found[14:]]
+    batches = list(flowing([PSP(4)] * 30, [10] * 30))
+    thresholds = [layout.notes.thresholds[0] for layout, _ in batches[14:]]
     assert np.ptp(np.array(thresholds), axis=0).max() <= 20  # of 1,000 tuples
-    ring = found[-1][0].notes.ring
-    for layout, (before, state, _) in found[14:]:
-        ways = moved(before, state)
+    ring = batches[-1][0].notes.ring
+    for layout, (before, state, _) in batches[14:]:
+        ways = rows_between(before, state)
         assert set(ways) <= set(pairwise(ring))  # from head to tail, to the next node
-        assert layout.moved.between == tuple((*way, rows) for way, rows in sorted(ways.items()))
+        assert layout.handover.between == tuple((*way, rows) for way, rows in sorted(ways.items()))
 
 
 @pytest.mark.parametrize("step", [0.1, 0.25, 1.0])
@@ -218,23 +218,23 @@ def test_no_more_than_a_step_moves_beyond_ageing(step: float, rates: list[int]) 
 
 
 def test_balance_comes_back_after_rates_double() -> None:
-    found = list(flowing([PSP(4)] * 40, [10] * 20 + [20] * 20))
-    for _, (_, state, fresh) in found[35:]:
+    batches = list(flowing([PSP(4)] * 40, [10] * 20 + [20] * 20))
+    for _, (_, state, fresh) in batches[35:]:
         rows = shares(replace(state, chunks=(*state.chunks, *fresh)))
         assert max(rows.values()) < 1.2 * sum(rows.values()) / 4
-    kinds = {layout.moved.kind for layout, _ in found[20:30]}
+    kinds = {layout.handover.kind for layout, _ in batches[20:30]}
     assert "smoothing" in kinds
 
 
 def test_without_smoothing_ages_are_even_whatever_the_rates() -> None:
-    found = list(flowing([PSP(4, smooth=False)] * 30, [10] * 15 + [40] * 15))
-    for second, (layout, _) in enumerate(found[12:], 12):
+    batches = list(flowing([PSP(4, smooth=False)] * 30, [10] * 15 + [40] * 15))
+    for second, (layout, _) in enumerate(batches[12:], 12):
         horizon = second * SECOND - 1 + SECOND
         assert layout.placement.borders[0] == pytest.approx(
             [horizon - k * 2.5 * SECOND for k in (3, 2, 1)], abs=SECOND // 5
         )
-        assert layout.moved.kind == "ageing"
-    _, (_, state, fresh) = found[18]
+        assert layout.handover.kind == "ageing"
+    _, (_, state, fresh) = batches[18]
     rows = shares(replace(state, chunks=(*state.chunks, *fresh)))
     assert rows[0] > 2 * rows[3]
 
@@ -244,7 +244,7 @@ def test_state_of_another_strategy_is_laid_round_the_ring() -> None:
     state = replace(state, chunks=tuple(c.owned_by((1, 7)) for c in state.chunks[:300]) + state.chunks[300:])
     layout, state = after(PSP(4), state)
     assert shares(state) == pytest.approx(dict.fromkeys(range(4), 150), abs=2)
-    assert layout.moved.kind == "aggressive" and all(len(c.owners) == 1 for c in state.chunks)
+    assert layout.handover.kind == "aggressive" and all(len(c.owners) == 1 for c in state.chunks)
 
 
 # -- relocation
@@ -256,27 +256,27 @@ def test_nodes_hand_on_what_the_paper_says_to_neighbours_only(old: int, new: int
     _, state = after(PSP(old), state)
     layout, now = after(PSP(old + new, relocation="aggressive"), state)
     share = 20 * old  # of a node in the end
-    ways, ring = moved(state, now), layout.notes.ring
+    ways, ring = rows_between(state, now), layout.notes.ring
     assert shares(now) == pytest.approx(dict.fromkeys(range(old + new), share), abs=2)
     neighbours = {*pairwise(ring), *pairwise(range(old))}  # one node on, or past the new one that is filled on the way
     assert set(ways) <= neighbours
     for i in range(1, old):
-        handed = sum(rows for (_, to), rows in ways.items() if to == i)
-        assert handed / share == pytest.approx(new / old * i - floor(new / old * i), abs=0.06)
-    assert layout.moved.kind == "aggressive" and sum(rows for *_, rows in layout.moved.between) == ways.total()
+        received = sum(rows for (_, to), rows in ways.items() if to == i)
+        assert received / share == pytest.approx(new / old * i - floor(new / old * i), abs=0.06)
+    assert layout.handover.kind == "aggressive" and sum(rows for *_, rows in layout.handover.between) == ways.total()
 
 
 @pytest.mark.parametrize(("old", "new"), [(4, 3), (6, 4), (8, 4), (5, 1)])
 def test_nodes_that_go_leave_their_state_to_others_and_the_rest_is_balanced(old: int, new: int) -> None:
     _, state = after(PSP(new), still(840))
     _, state = after(PSP(old), state)
-    grown = noted(state).ring
+    grown = read_notes(state).ring
     layout, now = after(PSP(new), state)
     placement = layout.placement
     assert placement.ring == tuple(range(new)) and placement.nodes == new
     assert shares(now) == pytest.approx(dict.fromkeys(range(new), 840 / new), abs=3)
     place = {node: at for at, node in enumerate(grown)}
-    assert all(place[to] < place[source] for source, to in moved(state, now))  # towards the head, as they came
+    assert all(place[to] < place[source] for source, to in rows_between(state, now))  # towards the head, as they came
 
 
 @pytest.mark.parametrize(("first", "then"), [(4, 6), (6, 4), (3, 1), (1, 3)])
@@ -287,17 +287,17 @@ def test_passive_relocation_moves_nothing_that_was_there(first: int, then: int) 
         if second >= 20:
             assert all(c.owners == d.owners for c, d in old)
             assert {c.owners[0] for c in fresh} <= set(range(then))
-            gone = max((c.owners[0] + 1 for c, _ in old), default=0)
-            assert layout.placement.nodes == max(then, gone)
-            assert (layout.moved.kind == "passive") is bool(old)
+            nodes_in_use = max((c.owners[0] + 1 for c, _ in old), default=0)
+            assert layout.placement.nodes == max(then, nodes_in_use)
+            assert (layout.handover.kind == "passive") is bool(old)
     assert layout.placement.nodes == then and not layout.notes.pinned
     assert set(shares(state)) == set(range(then))
 
 
 def test_a_passive_change_can_be_cut_short() -> None:
     plans = [PSP(2)] * 20 + [PSP(4, relocation="passive"), PSP(4), PSP(4, relocation="aggressive")]
-    found = [layout for layout, _ in flowing(plans, [10] * 23)][-3:]
-    assert [bool(layout.notes.pinned) for layout in found] == [True, True, False]
+    batches = [layout for layout, _ in flowing(plans, [10] * 23)][-3:]
+    assert [bool(layout.notes.pinned) for layout in batches] == [True, True, False]
 
 
 def test_a_merged_chunk_stays_where_its_parts_were() -> None:
@@ -316,7 +316,7 @@ def test_a_stream_uses_the_first_nodes_of_the_ring() -> None:
     _, state = after(PSP(3, lengths=(3, 2)), still(600, 2))
     assert (set(shares(state, 0)), set(+shares(state, 1))) == ({0, 1, 2}, {0, 1})
     layout, now = after(PSP(4, lengths=(3, 4)), state)
-    assert set(+shares(now, 1)) == set(layout.notes.ring) and layout.moved.kind == "aggressive"
+    assert set(+shares(now, 1)) == set(layout.notes.ring) and layout.handover.kind == "aggressive"
     assert set(+shares(now, 0)) == set(layout.notes.ring[:3])
 
 
@@ -333,26 +333,26 @@ def test_ring_lengths_by_the_cost_model_wait_for_measurements_and_for_a_gain() -
     assert max(layout.notes.lengths) < 4
     near = replace(short, usage=(Usage(cpu=0.01),))
     assert strategy.plan(near).notes.lengths == layout.notes.lengths
-    changed = replace(short, kept=replace(noted(short), since=7).kept(), usage=busy.usage)
+    changed = replace(short, kept=replace(read_notes(short), since=7).kept(), usage=busy.usage)
     lengths = [strategy.plan(replace(changed, batch=batch)).notes.lengths for batch in (7 + INTERVAL - 1, 7 + INTERVAL)]
     assert lengths == [layout.notes.lengths, (4, 4)]
     _, full = after(PSP(2), busy)
     assert strategy.plan(replace(full, usage=busy.usage)).notes.lengths == (4, 4)  # new nodes are used at once
 
 
-# -- what is told
+# -- facts
 
 
-def test_facts_tell_the_ring_the_shares_and_what_moved() -> None:
+def test_facts_contain_the_ring_the_shares_and_what_moved() -> None:
     strategy = PSP(4)
     _, state = after(PSP(2), still())
     layout, now = after(strategy, state)
-    told = json.loads(json.dumps(layout.facts(now)))
-    assert (told["ring"], told["lengths"]) == ([0, 2, 1, 3], {"a": 4})
-    assert told["shares"] == pytest.approx([0.25] * 4, abs=0.01)
-    assert told["moved"]["kind"] == "aggressive" and told["moved"]["why"] == "the ring went from 2 to 4 nodes."
-    assert told["moved"]["rows"] == sum(told["moved"]["between"].values()) == pytest.approx(300, abs=4)
-    assert set(told["moved"]["between"]) == {"0->2", "1->3"}
+    facts = json.loads(json.dumps(layout.facts(now)))
+    assert (facts["ring"], facts["lengths"]) == ([0, 2, 1, 3], {"a": 4})
+    assert facts["shares"] == pytest.approx([0.25] * 4, abs=0.01)
+    assert facts["moved"]["kind"] == "aggressive" and facts["moved"]["why"] == "the ring went from 2 to 4 nodes."
+    assert facts["moved"]["rows"] == sum(facts["moved"]["between"].values()) == pytest.approx(300, abs=4)
+    assert set(facts["moved"]["between"]) == {"0->2", "1->3"}
     layout, now = after(strategy, now)
     assert "moved" not in layout.facts(now)
     assert layout.facts(replace(now, chunks=())) == {}
@@ -398,8 +398,8 @@ def rings(draw: st.DrawFn, streams: int) -> PSP:
 def test_psp_gives_the_oracles_results_and_keeps_one_copy(case: dict[str, Any], data: st.DataObject) -> None:
     case["strategies"] = [data.draw(rings(len(case["streams"]))) for _ in case["batches"]]
     with TemporaryDirectory() as folder:
-        run, wanted = run_case(case, folder)
-        assert run.results == wanted.results
+        run, expected = run_case(case, folder)
+        assert run.results == expected.results
         assert all(p["stateRows"] == p["distinctRows"] for p in run.progress)
 
 
@@ -413,18 +413,18 @@ def test_psp_in_turn_with_other_strategies(case: dict[str, Any], data: st.DataOb
     own = rings(len(case["streams"]))
     case["strategies"] = [data.draw(st.one_of(own, own, others)) for _ in case["batches"]]
     with TemporaryDirectory() as folder:
-        run, wanted = run_case(case, folder)
-        assert run.results == wanted.results
+        run, expected = run_case(case, folder)
+        assert run.results == expected.results
 
 
-def test_progress_tells_of_a_relocation(tmp_path: Any) -> None:
+def test_progress_reports_a_relocation(tmp_path: Any) -> None:
     rows = [[("ab"[t % 2], 10 * b + t // 2, float(t % 5), "p") for t in range(20)] for b in range(8)]
-    run, wanted = run_case(band_case(rows, [30, 30], [PSP(2)] * 5 + [PSP(3)] * 3), str(tmp_path))
-    told = [p["placement"].get("moved", {"rows": 0})["rows"] for p in run.progress]
-    assert [p["movedRows"] for p in run.progress] == told and told[5] > 0
-    assert run.results == wanted.results
-    told = [p["placement"] for p in run.progress]
-    assert told[5]["moved"]["kind"] == "aggressive" and told[5]["ring"] == [0, 1, 2]
+    run, expected = run_case(band_case(rows, [30, 30], [PSP(2)] * 5 + [PSP(3)] * 3), str(tmp_path))
+    facts = [p["placement"].get("moved", {"rows": 0})["rows"] for p in run.progress]
+    assert [p["movedRows"] for p in run.progress] == facts and facts[5] > 0
+    assert run.results == expected.results
+    facts = [p["placement"] for p in run.progress]
+    assert facts[5]["moved"]["kind"] == "aggressive" and facts[5]["ring"] == [0, 1, 2]
     assert [p["nodes"][0]["rows"] / p["stateRows"] for p in run.progress] == pytest.approx(
-        [shown["shares"][0] for shown in told], abs=0.001
+        [of_batch["shares"][0] for of_batch in facts], abs=0.001
     )

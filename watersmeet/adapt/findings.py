@@ -1,30 +1,30 @@
-"""What is worth knowing of a join before it starts: findings, each a sentence; pure, so that each can be tested."""
+"""Checks of a join before it starts. Each finding is a sentence; all checks are pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from watersmeet.adapt.report import duration
 from watersmeet.arguments.durations import roughly, rounded_up, spelled
+from watersmeet.arrays import Ints
+from watersmeet.formatting import format_seconds
 from watersmeet.metadata.outlook import Outlook
 from watersmeet.query.query import Query, StreamSpec
 
 DOMINANT = 0.5
-"""From which part of the time on a predicate is said to dominate."""
+"""The part of the time from which on a predicate dominates."""
 Severity = Literal["warning", "note"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that `join.check()` found.
+    """A finding of `join.check()`.
 
     Attributes:
-        severity: `warning` if the join will not do what people want; `note` if it could do better.
+        severity: `warning` if the join will not do what the user probably wants; `note` if it could do better.
         kind: What it is about: `state`, `promise`, `tie`, `nodes`, `delay` or `predicate`.
-        says: What was found, and what to do, in a sentence or two.
+        says: The problem and the remedy, in a sentence or two.
     """
 
     severity: Severity
@@ -35,34 +35,34 @@ class Finding:
         return f"{self.severity}: {self.says}"
 
 
-def defined(query: Query) -> Iterator[Finding]:
-    """Yield what the definition of a join shows; a start logs the warnings among it."""
+def check_definition(query: Query) -> Iterator[Finding]:
+    """Yield findings about the definition of a join; a start logs the warnings among them."""
     outlook = Outlook(query)
-    yield from (Finding("warning", "state", says) for says in outlook.growing())
-    yield from (Finding("warning", "promise", says) for says in outlook.useless())
-    yield from _untied(query)
+    yield from (Finding("warning", "state", text) for text in outlook.growing())
+    yield from (Finding("warning", "promise", text) for text in outlook.useless())
+    yield from _check_ties(query)
 
 
-def _untied(query: Query) -> Iterator[Finding]:
-    """Yield that streams are tied to each other by no condition: each tuple of one joins all of the other."""
+def _check_ties(query: Query) -> Iterator[Finding]:
+    """Yield a finding if no condition ties some streams to others: each tuple of one joins all of the other."""
     parts = [{at} for at in range(len(query.streams))]
     for conjunct in query.conjuncts:
-        touched = [part for part in parts if part & conjunct.streams]
+        tied = [part for part in parts if part & conjunct.streams]
         parts = [part for part in parts if not part & conjunct.streams]
-        parts += [set().union(*touched)] if touched else []
+        parts += [set().union(*tied)] if tied else []
     if len(parts) < 2:
         return
-    named = [" and ".join(f"'{query.streams[at].name}'" for at in sorted(part)) for part in sorted(parts, key=min)]
+    groups = [" and ".join(f"'{query.streams[at].name}'" for at in sorted(part)) for part in sorted(parts, key=min)]
     yield Finding(
-        "warning" if query.where else "note",  # who gives no condition at all may well mean it
+        "warning" if query.where else "note",  # a join without any condition may be intended
         "tie",
-        f"No condition of `where` ties {named[0]} to {', nor to '.join(named[1:])}: whatever the windows admit is "
+        f"No condition of `where` ties {groups[0]} to {', nor to '.join(groups[1:])}: whatever the windows admit is "
         "joined, every combination of them. If that is not what you want, add a condition over both.",
     )
 
 
-def placed(nodes: int | None, slots: int | None) -> Iterator[Finding]:
-    """Yield that more nodes were asked for than tasks run at once."""
+def check_slots(nodes: int | None, slots: int | None) -> Iterator[Finding]:
+    """Yield a finding if a strategy has more nodes than tasks run at once."""
     if nodes is not None and slots is not None and nodes > slots:
         yield Finding(
             "note",
@@ -72,12 +72,12 @@ def placed(nodes: int | None, slots: int | None) -> Iterator[Finding]:
         )
 
 
-def disordered(stream: StreamSpec, times: NDArray[np.int64]) -> Iterator[Finding]:
-    """Yield that a stream's delay is too short for how its tuples come.
+def check_delay(stream: StreamSpec, times: Ints) -> Iterator[Finding]:
+    """Yield a finding if a stream's delay is too short for the disorder of its tuples.
 
     Args:
         stream: The stream.
-        times: Event times of a sample, in the order in which they came.
+        times: Event times of a sample, in order of arrival.
     """
     if not len(times):
         return
@@ -93,21 +93,21 @@ def disordered(stream: StreamSpec, times: NDArray[np.int64]) -> Iterator[Finding
         )
 
 
-def costly(predicates: Mapping[str, Mapping[str, Any]], seconds: float) -> Iterator[Finding]:
-    """Yield that a Python predicate takes most of the time.
+def check_predicate_costs(predicates: Mapping[str, Mapping[str, Any]], seconds: float) -> Iterator[Finding]:
+    """Yield a finding for a Python predicate that takes most of the time.
 
     Args:
-        predicates: Pairs asked, matches and milliseconds, by predicate.
-        seconds: How long the sample took altogether.
+        predicates: Pairs evaluated, matches and milliseconds, by predicate.
+        seconds: The time of the whole sample.
     """
     for name, cost in predicates.items():
-        took = cost["ms"] / 1000
-        if seconds > 0 and took > DOMINANT * seconds and cost["pairs"]:
+        in_predicate = cost["ms"] / 1000
+        if seconds > 0 and in_predicate > DOMINANT * seconds and cost["pairs"]:
             yield Finding(
                 "note",
                 "predicate",
-                f"Predicate '{name}' takes {min(1.0, took / seconds):.0%} of the time over the sample: "
-                f"{duration(took / cost['pairs'])} a call, {cost['pairs']:,} calls, of which "
+                f"Predicate '{name}' takes {min(1.0, in_predicate / seconds):.0%} of the time over the sample: "
+                f"{format_seconds(in_predicate / cost['pairs'])} a call, {cost['pairs']:,} calls, of which "
                 f"{cost['matches'] / cost['pairs']:.1%} match. A cheap condition in `where` that rules out most pairs, "
                 "or form='matrix', would help most.",
             )

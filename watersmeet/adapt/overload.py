@@ -1,10 +1,10 @@
-"""Overload: what to tell people whose join can't keep up with its trigger."""
+"""Overload: the warning for joins that can't keep up with their trigger."""
 
 from dataclasses import replace
 from typing import Any
 
+from watersmeet.adapt.adaptation import OVERDUE
 from watersmeet.adapt.auto import Auto, AutoNotes
-from watersmeet.adapt.controller import OVERDUE
 from watersmeet.adapt.pricing import Pricing
 from watersmeet.cost import parameters
 from watersmeet.placement import PSP, Central, Strategy
@@ -12,17 +12,17 @@ from watersmeet.placement.strategies import STRATEGIES
 from watersmeet.state.manifest.view import Machine, StateView
 
 MOST_NODES = 64
-"""As far as it looks for a number of nodes that would do."""
+"""The most nodes that are tried when looking for enough."""
 
 
-def overload(strategy: Strategy, state: StateView, due: float, took: float) -> dict[str, Any] | None:
-    """Return what `progress` says of a join that has been late for several batches on end; None if it hasn't.
+def describe_overload(strategy: Strategy, state: StateView, due: float, seconds: float) -> dict[str, Any] | None:
+    """Return the `overload` field of `progress` after several consecutive late batches; None if there were fewer.
 
     Args:
-        strategy: The strategy that it runs by.
-        state: What is known of it.
+        strategy: The strategy of the join.
+        state: The state of the join.
         due: The seconds from one batch to the next.
-        took: What the last batch took.
+        seconds: The time of the last batch.
     """
     overdue = state.machine.overdue
     if overdue < OVERDUE:
@@ -31,22 +31,22 @@ def overload(strategy: Strategy, state: StateView, due: float, took: float) -> d
     return {
         "batches": overdue,
         "nodesNeeded": enough,
-        "says": f"The last {overdue} batches took longer than the trigger's {due:g} s, the last one {took:.3g} s; "
+        "says": f"The last {overdue} batches took longer than the trigger's {due:g} s, the last one {seconds:.3g} s; "
         f"{_advice(enough, state.machine)}.",
     }
 
 
 def nodes_needed(strategy: Strategy, state: StateView, due: float) -> int | None:
-    """Return the least number of nodes with which a batch like the last is predicted to take no longer than it may.
+    """Return the fewest nodes with which a batch like the last is predicted to be in time; None if there are none.
 
-    A batch in which event time did not advance counts as one of the time between two.
+    If event time did not advance in a batch, it counts as having advanced by `due`.
     """
     advance = state.advance / 1e6 or due
 
     def measure(master: int | None) -> parameters.Parameters:
-        return replace(parameters.measured(state, master), advance=advance)
+        return replace(parameters.measure(state, master), advance=advance)
 
-    options = Pricing(state, within=due, measure=measure).every(_name(strategy, state), 1, MOST_NODES)
+    options = Pricing(state, within=due, measure=measure).candidates(_strategy_name(strategy, state), 1, MOST_NODES)
     return min((option.nodes for option in options if option.cost * advance <= due), default=None)
 
 
@@ -58,8 +58,8 @@ def _advice(enough: int | None, machine: Machine) -> str:
     return f"{enough} nodes are predicted to hold the load"
 
 
-def _name(strategy: Strategy, state: StateView) -> str:
-    """Return the strategy by name; for one that can't have more nodes, that of a ring."""
+def _strategy_name(strategy: Strategy, state: StateView) -> str:
+    """Return the name of the strategy; PSP for one that can't use more nodes."""
     notes = AutoNotes.read(state.kept) if isinstance(strategy, Auto) else None
     kind = STRATEGIES.get(type(strategy).__name__ if notes is None else notes.chosen)
     return PSP.__name__ if kind is None or kind is Central else kind.__name__

@@ -1,47 +1,47 @@
-"""What each strategy would cost a join on each number of nodes, from what is known of it."""
+"""The predicted cost of each strategy for a join, by number of nodes."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
 from math import inf, isinf
 
-from watersmeet.adapt.controller import Option
-from watersmeet.cost import model as cost
+from watersmeet.adapt.adaptation import Option
 from watersmeet.cost import parameters
 from watersmeet.cost.equations import Goal, longest_ring
-from watersmeet.placement.priced import Basis, Measure, Options
+from watersmeet.cost.strategy_costs import EQUAL, StrategyCost, Weights
+from watersmeet.placement.priced_strategy import Basis, Measure, Options
 from watersmeet.placement.strategies import STRATEGIES
 from watersmeet.state.manifest.view import MARGIN, StateView
 
 EVERY_NODES, EVERY_IN_TIME, GROWTH = 8, 256, 1.5
-"""Numbers of nodes are all tried up to the first, or to the second where the fewest that are in time are wanted.
+"""Every number of nodes is tried up to the first, or the second if the aim is the fewest nodes that are in time.
 
-From there on, each is this much larger than the last.
+Beyond that, each number tried is larger than the last by this factor.
 """
 LATE = 1e6
-"""More than nodes can be."""
+"""The rank of a late option; greater than any number of nodes."""
 NAMES = tuple(STRATEGIES)
-"""What there is to choose from."""
+"""The strategies to choose from."""
 
 
 class Pricing:
     """Prices strategies for a join.
 
     Args:
-        state: What is known of the join.
+        state: The state of the join.
         weights: What CPU, memory and network count.
-        goal: Whether the time of a batch counts (`latency`), or only that of its busiest node (`throughput`): what a
-            batch takes beside its work is the less the longer batches are, and those of a busy join grow.
-        available: The bytes a second that the network brings to a node; rings that need more are left out.
-        within: If given, the seconds that a batch may take: then the fewest nodes that are in time are the best.
-        now: What the join does, if it does something.
-        measure: Makes the costs' parameters: those of a load to come, for one. If not given, they are as the join
-            measured them.
+        goal: Whether the time of a batch counts (`latency`), or only that of its busiest node (`throughput`): the fixed
+            cost of a batch matters less the longer batches are, and those of a busy join grow.
+        available: The bytes a second that the network can deliver to a node; rings that need more are excluded.
+        within: The seconds that a batch may take; if not None, the fewest nodes that are in time are the best.
+        now: The join's current option, if any.
+        measure: Returns the parameters of the costs, such as those of a future load; by default those that the join
+            measured.
     """
 
     def __init__(
         self,
         state: StateView,
-        weights: cost.Weights = cost.EQUAL,
+        weights: Weights = EQUAL,
         goal: Goal = "latency",
         available: float = inf,
         within: float | None = None,
@@ -50,109 +50,108 @@ class Pricing:
     ) -> None:
         self._weights, self._within, self._now = weights, within, now
         self._dense = EVERY_NODES if within is None else EVERY_IN_TIME
-        self._of = {"latency": cost.Cost.seconds, "throughput": cost.Cost.load}[goal]
-        basis = Basis(state, cache(measure or (lambda first: parameters.measured(state, first))), available)
+        self._cost_of = {"latency": StrategyCost.seconds, "throughput": StrategyCost.load}[goal]
+        basis = Basis(state, cache(measure or (lambda first: parameters.measure(state, first))), available)
         self._basis, self._pricer = basis, cache(lambda name: STRATEGIES[name].pricer(basis))
 
     # -- the best
 
     def best(self, most: int, among: Sequence[str] = NAMES) -> list[Option]:
-        """Return every strategy with its best number of nodes, the one to take first, then the next best.
+        """Return every strategy with its best number of nodes, in order of preference.
 
         Args:
-            most: How many nodes there may be.
+            most: The most nodes.
             among: The strategies that may be chosen.
         """
-        fits = fitting(self._basis.state, among)
-        others = [name for name in among if STRATEGIES[name].WHEREVER is None]
+        eligible = eligible_strategies(self._basis.state, among)
+        others = [name for name in among if STRATEGIES[name].PREFERENCE is None]
         least = least_nodes(others)
-        names = dict.fromkeys((*fits, *others))
-        priced = [list(self.every(name, least, most)) for name in names]
-        found = [min(options, key=cheapest) for options in priced if options]
+        by_strategy = [list(self.candidates(name, least, most)) for name in dict.fromkeys((*eligible, *others))]
+        best = [min(options, key=preference) for options in by_strategy if options]
         # [!] Hash on one node is Central with buckets, yet where it can serve it stays Hash, so that it can grow.
-        first = min((option for option in found if option.name in fits), key=cheapest)
-        return [first, *sorted((option for option in found if option is not first), key=cheapest)]
+        first = min((option for option in best if option.name in eligible), key=preference)
+        return [first, *sorted((option for option in best if option is not first), key=preference)]
 
-    def every(self, name: str, least: int, most: int) -> Iterator[Option]:
-        """Yield a strategy on each number of nodes worth a try, with each of its options."""
+    def candidates(self, name: str, least: int, most: int) -> Iterator[Option]:
+        """Yield a strategy on each number of nodes worth trying, with each of its options."""
         kind = STRATEGIES[name]
-        alone = [1] if kind.ALONE or least == 1 else []
-        for nodes in (*alone, *_tries(kind.widest(self._basis, most), self._dense)):
+        one = [1] if kind.ONE_NODE or least == 1 else []
+        for nodes in (*one, *_node_counts(kind.most_nodes(self._basis, most), self._dense)):
             for options in kind.variants(self._basis.state):
-                yield self.priced(name, nodes, options)
+                yield self.price(name, nodes, options)
 
-    def priced(self, name: str, nodes: int, options: Options) -> Option:
+    def price(self, name: str, nodes: int, options: Options) -> Option:
         """Return a candidate with its cost."""
-        p, found = self._pricer(name)(nodes, options)
-        timed = self._within is not None and not isinf(p.advance)
-        price = self._lateness(name, nodes, found.seconds(p, self._weights) * p.advance) if timed else None
-        return Option(name, nodes, self._of(found, p, self._weights), found, options, price)
+        p, cost = self._pricer(name)(nodes, options)
+        has_limit = self._within is not None and not isinf(p.advance)
+        price = self._timeliness(name, nodes, cost.seconds(p, self._weights) * p.advance) if has_limit else None
+        return Option(name, nodes, self._cost_of(cost, p, self._weights), cost, options, price)
 
-    def fits(self, option: Option, most: int) -> bool:
-        """Tell whether what an option asks for is still there: nodes, and the network to feed them."""
-        return option.nodes <= STRATEGIES[option.name].widest(self._basis, most)
+    def is_feasible(self, option: Option, most: int) -> bool:
+        """Return whether there are enough nodes for an option, and enough bandwidth to feed them."""
+        return option.nodes <= STRATEGIES[option.name].most_nodes(self._basis, most)
 
     @property
     def longest_ring(self) -> int | None:
         """The longest ring that the network can feed; None if it sets no limit."""
         return longest_ring(self._basis.parameters(None), self._basis.bandwidth)
 
-    def _lateness(self, name: str, nodes: int, took: float) -> float:
-        """Return what options are compared by if a batch may take only so long: nodes, above them all who is late.
+    def _timeliness(self, name: str, nodes: int, seconds: float) -> float:
+        """Return the price of an option if batches have a time limit: its nodes, or by how much it is late.
 
-        Fewer nodes than there are must be in time by a margin, or they would soon be more again. What is late as well
-        must be less late by a margin to be worth a change.
+        Fewer nodes than now must be in time by a margin, or they would soon be increased again. An option that is late
+        like the current one must be less late by a margin to be worth a change.
         """
         assert self._within is not None
         now = self._now
-        late = took / (self._within * (1 - MARGIN if now is not None and nodes < now.nodes else 1))
+        late = seconds / (self._within * (1 - MARGIN if now is not None and nodes < now.nodes else 1))
         if late <= 1:
             return nodes
         same = now is not None and (name, nodes) == (now.name, now.nodes)
         return LATE * late / (1 if same else 1 - MARGIN)
 
 
-def fitting(state: StateView, among: Sequence[str]) -> tuple[str, ...]:
-    """Return the strategies that come into question: only those taken wherever they can serve, if one can."""
-    wherever = [name for name in among if STRATEGIES[name].WHEREVER is not None]
-    serving = tuple(name for name in wherever if STRATEGIES[name]().refusal(state) is None)
-    return serving or tuple(name for name in among if name not in wherever)
+def eligible_strategies(state: StateView, among: Sequence[str]) -> tuple[str, ...]:
+    """Return the strategies to choose from: only the preferred ones if any of them can serve, else the others."""
+    preferred = [name for name in among if STRATEGIES[name].PREFERENCE is not None]
+    able = tuple(name for name in preferred if STRATEGIES[name]().refusal(state) is None)
+    return able or tuple(name for name in among if name not in preferred)
 
 
 def least_nodes(names: Sequence[str]) -> int:
-    """Return on how few nodes strategies are tried that make no sense on one: on one, if no other does."""
-    return 2 if any(STRATEGIES[name].ALONE for name in names) else 1
+    """Return the least nodes to try: 2, unless none of the strategies is meant for one node."""
+    return 2 if any(STRATEGIES[name].ONE_NODE for name in names) else 1
 
 
-def waiting(longest: int, available: float) -> str:
+def describe_ring_limit(longest: int, available: float) -> str:
     """Return how the network limits a ring, as a sentence.
 
     Args:
         longest: The longest ring that the network can feed.
-        available: The bytes a second that it brings to a node.
+        available: The bytes a second that it can deliver to a node.
     """
-    says = f"a ring of more than {longest} nodes would wait for rows, of which {available / 1e6:.3g} MB/s come"
-    return f"{says} (equation 6)."
+    limit = f"a ring of more than {longest} nodes would wait for rows, of which {available / 1e6:.3g} MB/s come"
+    return f"{limit} (equation 6)."
 
 
-def cheapest(option: Option) -> tuple[float, int, float]:
-    """Return what options are sorted by: costs are no better than three digits, so that fewer nodes win a tie."""
-    return float(f"{option.compared:.3g}"), option.nodes, option.cost
+def preference(option: Option) -> tuple[float, int, float]:
+    """Return the sort key of options: ranks are rounded to three digits, so that fewer nodes win a tie."""
+    return float(f"{option.rank:.3g}"), option.nodes, option.cost
 
 
-def _tries(most: int, dense: int = EVERY_NODES) -> list[int]:
-    """Return the numbers of nodes from 2 on that are worth a try.
+def _node_counts(most: int, dense: int = EVERY_NODES) -> list[int]:
+    """Return the numbers of nodes worth trying, from 2 on.
 
     Args:
-        most: How many nodes there may be.
-        dense: Up to which number all are.
+        most: The most nodes.
+        dense: Up to this number, all are.
 
-    >>> _tries(30)[-5:]
+    >>> _node_counts(30)[-5:]
     [8, 12, 18, 27, 30]
-    >>> _tries(11, dense=9)[-3:]
+    >>> _node_counts(11, dense=9)[-3:]
     [8, 9, 11]
     """
-    numbers = list(range(2, min(most, dense) + 1))
-    while numbers and numbers[-1] < most:
-        numbers.append(min(most, int(numbers[-1] * GROWTH)))
-    return numbers
+    counts = list(range(2, min(most, dense) + 1))
+    while counts and counts[-1] < most:
+        counts.append(min(most, int(counts[-1] * GROWTH)))
+    return counts

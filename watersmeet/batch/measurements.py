@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from watersmeet.batch.plan import BatchPlan, Host
 from watersmeet.batch.report import TaskReport
-from watersmeet.cost.load import remembered, smoothed
-from watersmeet.cost.model import starting
+from watersmeet.cost.load import smooth, smooth_usage
 from watersmeet.cost.pace import BatchWork
+from watersmeet.cost.strategy_costs import start_seconds
 from watersmeet.probe.hop_steps import Hop
 from watersmeet.probe.work import HopWork
 from watersmeet.state.chunks.chunk import Chunk
@@ -38,7 +38,7 @@ def measured(
     hopped = any(work.rows_in for work in hops.values())
     return replace(
         before,
-        usage=tuple(remembered(before.usage, used)) if hopped else before.usage,
+        usage=tuple(smooth_usage(before.usage, used)) if hopped else before.usage,
         hops=tuple(hops_seen(before.hops, hops)) if hopped else before.hops,
         shipping=_shipped(before.shipping, tasks),
         hop_seconds=_hop_seconds(before.hop_seconds, plan, used, host, took),
@@ -66,7 +66,7 @@ def _shipped(before: Shipping | None, tasks: Sequence[TaskReport]) -> Shipping:
     """Return the seconds that it took to send rows, and how many rows: a batch on average, smoothed."""
     rows = sum(work.shuffled for task in tasks for work in task.work.hops.values())
     now = Shipping(sum(task.work.shipping for task in tasks), float(rows))
-    return Shipping(*(smoothed(was, new) for was, new in zip(before or now, now, strict=True)))
+    return Shipping(*(smooth(was, new) for was, new in zip(before or now, now, strict=True)))
 
 
 def _hop_seconds(
@@ -76,15 +76,15 @@ def _hop_seconds(
     if took is None or host.slots is None or host.cores is None:
         return before
     work = max(max(node.cpu for node in used), sum(node.cpu for node in used) / host.slots)
-    begun = starting(plan.placement.nodes, plan.stages, host.cores)
+    begun = start_seconds(plan.placement.nodes, plan.stages, host.cores)
     now = max(0.0, took - work - begun) / (plan.stages + 1)
-    return smoothed(before, now)
+    return smooth(before, now)
 
 
 def _between(old: HopView | None, new: HopView) -> HopView:
     if old is None:
         return new
-    means = (smoothed(getattr(old, name), getattr(new, name)) for name in ("rows", "pairs", "matches"))
+    means = (smooth(getattr(old, name), getattr(new, name)) for name in ("rows", "pairs", "matches"))
     return HopView(new.joined, new.target, *means)
 
 

@@ -131,7 +131,7 @@ class Operator:
         """
         state = self.view(before)
         layout, live = self.strategy.plan(state), before.chunks.values()
-        chunks = layout.owned(live)
+        chunks = layout.assign_owners(live)
         owes = before.ledger.owes(reaches(self.query, live))
         purge = self._purgeable and before.unpurged >= self.purge_every and kind == "rows" and not owes
         return BatchPlan(

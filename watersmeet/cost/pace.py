@@ -1,7 +1,7 @@
-"""How long a tuple and a pair take, from batches of different sizes: a batch costs something even if it is empty.
+"""The time of a tuple and of a pair, fitted to batches of different sizes, each with a fixed cost.
 
-A sample is small. If all of its time were put down to its pairs, as `parameters.measured` does for a running join, a
-hundred times the pairs would seem to take a hundred times what a batch takes before it does anything.
+A sample is small. If all of its time were attributed to its pairs, as `parameters.measure` does for a running join, the
+prediction for a hundred times the pairs would include a hundred times the fixed cost of a batch.
 """
 
 from collections.abc import Sequence
@@ -9,16 +9,17 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from watersmeet.arrays import Floats
 
 BATCH_SECONDS, TUPLE_SECONDS = 0.015, 5e-6
-"""What a batch and a tuple take where batches don't tell; each may well be twice that, or nothing."""
+"""Seconds of a batch and of a tuple where batches don't determine them; the prior's deviation is as large."""
 JITTER, NOISE = 0.1, 2e-3
-"""By which part of its time, and by how many seconds, a batch is off."""
+"""The deviation of a batch's time: a part of the time, and a number of seconds."""
 
 
 class BatchWork(NamedTuple):
-    """What a batch did: the seconds that it took, its new tuples, and the pairs in time that they met."""
+    """The work of a batch: its seconds, its new tuples, and the pairs that were close enough in time."""
 
     seconds: float
     tuples: int
@@ -26,36 +27,38 @@ class BatchWork(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """The seconds that a batch, a tuple and a pair take (T_j)."""
+    """The seconds of a batch, of a tuple and of a pair (T_j)."""
 
     batch_seconds: float
     tuple_seconds: float
     pair_seconds: float
 
 
-def pace(batches: Sequence[BatchWork]) -> Pace:
-    """Return what fits the batches best, none of it below 0; the first, which warms up, counts only if it is alone.
+def fit_pace(batches: Sequence[BatchWork]) -> Pace:
+    """Return the non-negative times that fit the batches best; the first batch, a warm-up, counts only if it is alone.
 
-    Where batches are too alike to tell tuples from pairs, a tuple takes about what tuples do, and pairs the rest.
+    Where batches are too similar to separate tuples from pairs, a tuple takes about TUPLE_SECONDS, and pairs the rest.
 
-    >>> pace([BatchWork(0.02 + n * 1e-5 + n * 1e-3, n, 1000 * n) for n in (10, 10, 20, 40, 80)]).pair_seconds < 2e-6
+    >>> fit_pace([BatchWork(0.02 + n * 1e-5 + n * 1e-3, n, 1000 * n) for n in (10, 10, 20, 40, 80)]).pair_seconds < 2e-6
     True
     """
     work = np.array(batches[1:] or batches, float)
-    off = NOISE + JITTER * work[:, 0]
-    rows = np.column_stack([np.ones(len(work)), work[:, 1:]]) / off[:, None]
-    known = np.array([[1 / BATCH_SECONDS, 0, 0], [0, 1 / TUPLE_SECONDS, 0]])
-    return Pace(*_least_squares(np.vstack([rows, known]), np.concatenate([work[:, 0] / off, [1.0, 1.0]])).tolist())
+    deviation = NOISE + JITTER * work[:, 0]
+    rows = np.column_stack([np.ones(len(work)), work[:, 1:]]) / deviation[:, None]
+    prior = np.array([[1 / BATCH_SECONDS, 0, 0], [0, 1 / TUPLE_SECONDS, 0]])
+    return Pace(
+        *_least_squares(np.vstack([rows, prior]), np.concatenate([work[:, 0] / deviation, [1.0, 1.0]])).tolist()
+    )
 
 
-def _least_squares(rows: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the solution without a negative part that is off by the least: of all choices of parts that aren't 0."""
+def _least_squares(rows: Floats, values: Floats) -> Floats:
+    """Return the best solution without a negative part, trying every choice of the parts that aren't 0."""
     scale = np.maximum(np.abs(rows).max(axis=0), np.finfo(float).tiny)
     width, best, least = rows.shape[1], np.zeros(rows.shape[1]), np.inf
-    for columns in (list(chosen) for size in range(1, width + 1) for chosen in combinations(range(width), size)):
+    for columns in (list(choice) for size in range(1, width + 1) for choice in combinations(range(width), size)):
         solution = np.zeros(width)
         solution[columns] = np.linalg.lstsq(rows[:, columns] / scale[columns], values)[0] / scale[columns]
-        off = float(np.square(rows @ solution - values).sum())
-        if solution.min() >= 0 and off < least:
-            best, least = solution, off
+        error = float(np.square(rows @ solution - values).sum())
+        if solution.min() >= 0 and error < least:
+            best, least = solution, error
     return best

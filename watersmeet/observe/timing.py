@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from watersmeet.adapt.controller import OVERDUE
-from watersmeet.adapt.overload import overload
+from watersmeet.adapt.adaptation import OVERDUE
+from watersmeet.adapt.overload import describe_overload
 from watersmeet.formatting import moment
 from watersmeet.observe.delays import quantile
 from watersmeet.runtime.tree import JoinTree
@@ -78,7 +78,7 @@ def late_or_not(
         return after, []
     overdue = before.learned.overdue + 1 if took > due else 0
     after = noted(after, overdue)
-    told = overload(tree.operator.strategy, tree.operator.view(after), due, took)
+    told = describe_overload(tree.operator.strategy, tree.operator.view(after), due, took)
     if told is None:
         return after, []
     shown = replace(after, progress={**after.progress, "overload": told})

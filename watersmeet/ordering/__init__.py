@@ -1,9 +1,8 @@
-"""In which order the streams are probed."""
+"""The order in which the streams are probed, one ordering a file; `base` has the interface and the default."""
 
 from watersmeet.arguments.literals import meant
 from watersmeet.errors import DefinitionError
-from watersmeet.ordering.base import JoinOrder, Ordering
-from watersmeet.ordering.given import FixedOrder, Given, given_order
+from watersmeet.ordering.base import FixedOrder, Given, JoinOrder, Ordering, given_order
 from watersmeet.ordering.histogram import Histogram
 from watersmeet.ordering.selectivity import Selectivity
 
@@ -13,12 +12,12 @@ ORDERINGS: dict[str, type[Ordering]] = {"given": Given, "selectivity": Selectivi
 
 
 def ordering(name: str) -> Ordering:
-    """Return the ordering of a name.
+    """Return the ordering with a name.
 
     Raises:
-        DefinitionError: If there is none of that name.
+        DefinitionError: If there is none with that name.
     """
     if not isinstance(name, str) or name not in ORDERINGS:
-        known = ", ".join(ORDERINGS)
-        raise DefinitionError(f"order={name!r} is unknown; use one of {known}.{meant(name, [*ORDERINGS])}")
+        names = ", ".join(ORDERINGS)
+        raise DefinitionError(f"order={name!r} is unknown; use one of {names}.{meant(name, [*ORDERINGS])}")
     return ORDERINGS[name]()

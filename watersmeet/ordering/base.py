@@ -1,13 +1,17 @@
-"""The interface of join orders: an `Ordering` is what the user names, a `JoinOrder` its answers for one batch."""
+"""The interface of join orders, and the default one.
+
+An `Ordering` is what the user names, a `JoinOrder` its answers for one batch.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.predicate.model import Column
 from watersmeet.probe.hop_steps import Hop
 from watersmeet.probe.work import HopWork
@@ -16,9 +20,9 @@ from watersmeet.state.chunks.chunk import Chunk
 
 
 class JoinOrder(ABC):
-    """Answers in which order a new tuple probes the other streams; pure, planned per batch.
+    """The order in which new tuples probe the other streams; pure, planned per batch.
 
-    Tuples of a stream may take different courses, told by their values; each course has an order of its own.
+    Tuples of a stream may take different courses depending on their values; each course has an order of its own.
     """
 
     @abstractmethod
@@ -26,11 +30,11 @@ class JoinOrder(ABC):
         """Return for each course of a stream's tuples the other streams, in the order to probe them."""
 
     def reads(self, origin: int) -> tuple[Column, ...]:
-        """Return the columns that tell a tuple's course; none where there is but one."""
+        """Return the columns that determine a tuple's course; none if there is only one course."""
         return ()
 
-    def courses(self, origin: int, values: Mapping[Column, pa.Array]) -> NDArray[np.int64]:
-        """Return each tuple's course from the columns that `reads` names; by default all take the first."""
+    def courses(self, origin: int, values: Mapping[Column, pa.Array]) -> Ints:
+        """Return each tuple's course from the columns that `reads` names; by default the first one for all."""
         return np.zeros(max(map(len, values.values()), default=0), np.int64)
 
 
@@ -44,18 +48,60 @@ class Ordering(ABC):
         Args:
             query: The join.
             chunks: The live chunks, with their histograms.
-            learned: What `learn` made of the batches before; empty at first.
+            learned: What `learn` returned after the last batch; empty at first.
         """
 
     def learn(self, learned: Mapping[str, Any], hops: Mapping[Hop, HopWork]) -> dict[str, Any]:
-        """Return what is to be known of the batches so far, as JSON can hold it.
+        """Return what to remember of the batches so far, as JSON can represent it.
 
         Args:
-            learned: What was known before the batch.
-            hops: What the batch's hops did.
+            learned: What was remembered before the batch.
+            hops: The work of the batch's hops.
         """
         return {}
 
     def estimates(self, query: Query, chunks: tuple[Chunk, ...], learned: Mapping[str, Any]) -> dict[Hop, float]:
-        """Return for each hop that `plan` would choose the matches expected per partial result; for `explain`."""
+        """Return the expected matches per partial result, for each hop that `plan` would choose; for `explain`."""
         return {}
+
+
+# -- the order of the definition
+
+
+@dataclass(frozen=True, slots=True)
+class FixedOrder(JoinOrder):
+    """One order for each stream, whatever the values of its tuples."""
+
+    by_origin: tuple[tuple[int, ...], ...]
+
+    def orders(self, origin: int) -> tuple[tuple[int, ...], ...]:
+        """See JoinOrder."""
+        return (self.by_origin[origin],)
+
+
+@dataclass(frozen=True, slots=True)
+class Given(Ordering):
+    """Probes the streams in the order of the join's definition, but those tied to joined ones by a conjunct first."""
+
+    def plan(self, query: Query, chunks: tuple[Chunk, ...] = (), learned: Mapping[str, Any] | None = None) -> JoinOrder:
+        """See Ordering."""
+        streams, ties = len(query.streams), [c.streams for c in query.conjuncts if len(c.streams) > 1]
+        return FixedOrder(tuple(given_order(origin, streams, ties) for origin in range(streams)))
+
+
+def given_order(origin: int, streams: int, ties: Sequence[frozenset[int]]) -> tuple[int, ...]:
+    """Return the other streams in order, but those for which a conjunct can already be decided first.
+
+    >>> given_order(2, 3, [frozenset({0, 1}), frozenset({1, 2})])
+    (1, 0)
+    """
+    joined = [origin]
+    while len(joined) < streams:
+        joined.append(tied_streams(joined, streams, ties)[0])
+    return tuple(joined[1:])
+
+
+def tied_streams(joined: Sequence[int], streams: int, ties: Sequence[frozenset[int]]) -> list[int]:
+    """Return the streams not yet joined that a conjunct ties to joined ones; all of them, if there are none."""
+    rest = [stream for stream in range(streams) if stream not in joined]
+    return [s for s in rest if any(s in tie and tie - {s} <= set(joined) for tie in ties)] or rest

@@ -1,27 +1,26 @@
-"""Orders by histograms: tuples are told apart by their values, and each probes first what it matches least.
+"""Orders by histograms: a tuple's values determine its order, which starts with the stream that it matches least.
 
 The Transfer Join Method (TJM) of "Multi-Way Windowed Streams θ-Joins Using Cluster", section 3.2 and algorithm 3: the
-next stream is the one that makes the fewest partial results, by equi-width histograms of the state. The paper looks one
-step ahead; here whole orders are compared by the partial results of all their steps, since the least of one step may
-lead to the most in the next. The step of algorithm 3 that may join two stored streams first is not taken: it would
-build partial results without the new tuple, most of which it would then throw away, and no partial result is ever
-stored here. The histograms are the chunks' own, merged on the driver before each batch; a tuple's course on the wire
-says which order was chosen for it.
+next stream is the one that produces the fewest partial results, by equi-width histograms of the state. The paper looks
+one step ahead; here whole orders are compared by the partial results of all their steps, since the best first step may
+lead to a bad second one. The step of algorithm 3 that may join two stored streams first is left out: it would build
+partial results without the new tuple, discard most of them, and no partial result is ever stored here. The histograms
+are the chunks' own, merged on the driver before each batch; a tuple's course on the wire identifies its order.
 
-Text counts by its first bytes: an equality, or LIKE with a prefix, is told apart where texts begin differently.
+Text is represented by its first bytes: equalities, and LIKE with a prefix, distinguish texts that begin differently.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from watersmeet.arrays import Floats
+from watersmeet.arrays import Floats, Ints
 from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.selectivity import usual_share
 from watersmeet.predicate.model import Bound, Column, Conjunct
@@ -33,11 +32,11 @@ from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.chunks.zones import Zone
 
 ATTRIBUTES = 2
-"""Columns of a stream that tell its tuples' courses, at most; each is cut as its histogram is."""
+"""The most columns that determine the courses of a stream's tuples; each is divided like its histogram."""
 ORDERS = 4
-"""Orders of a stream's tuples, at most: each costs a pass over the new tuples."""
+"""The most orders of a stream's tuples: each costs a pass over the new tuples."""
 WAYS = 24
-"""Beginnings of orders that are followed: with up to five streams all of them, with more the best on average."""
+"""Beginnings of orders that are followed: all of them with up to five streams, the best on average with more."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,13 @@ class Courses:
 
     Attributes:
         orders: The distinct ones.
-        attributes: The columns that tell which, each with its histogram; empty where there is but one order.
-        table: The order's position by the parts that the columns' values fall into, the last column running fastest.
+        attributes: The columns that determine which, each with its histogram; empty if there is only one order.
+        table: The order's position by the bins of the columns' values, the last column varying fastest.
     """
 
     orders: tuple[tuple[int, ...], ...]
     attributes: tuple[tuple[Column, EquiWidth], ...] = ()
-    table: NDArray[np.int64] | None = None
+    table: Ints | None = None
 
 
 @dataclass(frozen=True)
@@ -69,14 +68,14 @@ class HistogramOrder(JoinOrder):
         """See JoinOrder."""
         return tuple(column for column, _ in self.by_origin[origin].attributes)
 
-    def courses(self, origin: int, values: Mapping[Column, pa.Array]) -> NDArray[np.int64]:
-        """See JoinOrder; NULL and NaN belong to the last part."""
-        known = self.by_origin[origin]
-        assert known.table is not None
-        cell: NDArray[np.int64] = np.zeros(1, np.int64)
-        for column, histogram in known.attributes:
+    def courses(self, origin: int, values: Mapping[Column, pa.Array]) -> Ints:
+        """See JoinOrder; NULL and NaN belong to the last bin."""
+        courses = self.by_origin[origin]
+        assert courses.table is not None
+        cell: Ints = np.zeros(1, np.int64)
+        for column, histogram in courses.attributes:
             cell = cell * len(histogram.counts) + histogram.part(numbers(values[column]))
-        return known.table[cell]
+        return courses.table[cell]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +88,14 @@ class Histogram(Ordering):
         return HistogramOrder(tuple(_Origin(query, statistics, at).courses() for at in range(len(query.streams))))
 
     def estimates(self, query: Query, chunks: tuple[Chunk, ...], learned: Mapping[str, Any]) -> dict[Hop, float]:
-        """See Ordering; on average over the courses."""
+        """See Ordering; averaged over the courses."""
         statistics = Statistics(query, chunks)
-        every = (_Origin(query, statistics, at).estimates() for at in range(len(query.streams)))
-        return {hop: found for each in every for hop, found in each.items()}
+        by_origin = (_Origin(query, statistics, at).estimates() for at in range(len(query.streams)))
+        return {hop: matches for hops in by_origin for hop, matches in hops.items()}
 
 
 class Statistics:
-    """What the chunks tell of the streams: rows, histograms, and the average share that a bound lets through."""
+    """Statistics of the streams from their chunks: rows, histograms, and the average selectivity of bounds."""
 
     def __init__(self, query: Query, chunks: Iterable[Chunk]) -> None:
         self._query = query
@@ -121,27 +120,27 @@ class Statistics:
         return self._histograms.get(column)
 
     def shares(self, bounds: Sequence[Bound], values: Mapping[Column, Floats], size: int) -> list[Floats]:
-        """Return for each bound which share of its stream's tuples it lets through, for each of some values."""
-        arrays = {column.name: as_values(found, self._query.type_of(column)) for column, found in values.items()}
+        """Return for each bound the share of its stream's tuples that pass, for each combination of values."""
+        arrays = {column.name: as_values(array, self._query.type_of(column)) for column, array in values.items()}
         ranges = evaluated(self._query.dialect, bounds, arrays, size)
         return [
-            np.minimum(self._histograms[bound.column].within(*asked) / max(self.rows[bound.column.stream], 1), 1.0)
-            for bound, asked in zip(bounds, ranges, strict=True)
+            np.minimum(self._histograms[bound.column].within(*interval) / max(self.rows[bound.column.stream], 1), 1.0)
+            for bound, interval in zip(bounds, ranges, strict=True)
         ]
 
     def average(self, bound: Bound) -> float | None:
-        """Return the share that a bound over at most one column lets through on average; None if that is unknown."""
+        """Return the average share of tuples that pass a bound over at most one column; None if that is unknown."""
         if bound not in self._averages:
             self._averages[bound] = self._average(bound)
         return self._averages[bound]
 
     def _average(self, bound: Bound) -> float | None:
-        read = [self._histograms.get(column) for column in bound.columns]
-        if bound.column not in self._histograms or len(read) > 1 or None in read:
+        histograms = [self._histograms.get(column) for column in bound.columns]
+        if bound.column not in self._histograms or len(histograms) > 1 or None in histograms:
             return None
         if not bound.columns:
             return float(self.shares([bound], {}, 1)[0][0])
-        (histogram,) = (found for found in read if found is not None)
+        (histogram,) = (each for each in histograms if each is not None)
         (share,) = self.shares([bound], {bound.columns[0]: histogram.middles}, len(histogram.counts))
         return float(np.average(share, weights=histogram.counts)) if histogram.total else None
 
@@ -151,41 +150,41 @@ class _Origin:
 
     def __init__(self, query: Query, statistics: Statistics, origin: int) -> None:
         self._query, self._statistics, self._origin = query, statistics, origin
-        self._attributes = self._chosen()
+        self._attributes = self._choose_attributes()
         sizes = [len(histogram.counts) for _, histogram in self._attributes]
         self._cells = int(np.prod(sizes, dtype=np.int64))
-        self._shares = self._by_cell(sizes)
-        self._weights = self._by_size()
+        self._shares = self._cell_shares(sizes)
+        self._weights = self._cell_weights()
 
     def courses(self) -> Courses:
-        """Return the orders and what tells them apart."""
+        """Return the orders, and how values determine them."""
         by_cell = self._orders()
         weights: dict[tuple[int, ...], float] = defaultdict(float)
         for order, weight in zip(by_cell, self._weights, strict=True):
             weights[order] += weight
-        kept = tuple(sorted(weights, key=lambda order: (-weights[order], order))[:ORDERS])
-        if len(kept) == 1:
-            return Courses(kept)
-        return Courses(kept, tuple(self._attributes), np.array([_nearest(order, kept) for order in by_cell]))
+        orders = tuple(sorted(weights, key=lambda order: (-weights[order], order))[:ORDERS])
+        if len(orders) == 1:
+            return Courses(orders)
+        return Courses(orders, tuple(self._attributes), np.array([_nearest(order, orders) for order in by_cell]))
 
     def estimates(self) -> dict[Hop, float]:
-        """Return for each hop of the orders the matches expected per partial result."""
+        """Return the expected matches per partial result for each hop of the orders."""
         hops = [
             ((self._origin, *order[:at]), target) for order in self.courses().orders for at, target in enumerate(order)
         ]
         return {(tuple(sorted(to)), target): float(self._weights @ self._matches(to, target)) for to, target in hops}
 
-    def _chosen(self) -> list[tuple[Column, EquiWidth]]:
-        """Return the columns whose values say most: those that the most bounds on other streams read."""
-        read: dict[Column, int] = defaultdict(int)
+    def _choose_attributes(self) -> list[tuple[Column, EquiWidth]]:
+        """Return the columns that the most bounds on other streams read."""
+        uses: dict[Column, int] = defaultdict(int)
         for bound in self._usable():
             for column in bound.columns:
-                read[column] += 1
-        known = [(c, h) for c in read if (h := self._statistics.histogram(c)) is not None and len(h.counts) > 1]
-        return sorted(known, key=lambda found: (-read[found[0]], found[0]))[:ATTRIBUTES]
+                uses[column] += 1
+        candidates = [(c, h) for c in uses if (h := self._statistics.histogram(c)) is not None and len(h.counts) > 1]
+        return sorted(candidates, key=lambda pair: (-uses[pair[0]], pair[0]))[:ATTRIBUTES]
 
     def _usable(self) -> list[Bound]:
-        """Return the bounds that the values of the origin's columns alone decide."""
+        """Return the bounds that depend on the origin's columns alone."""
         return [
             bound
             for conjunct in self._query.conjuncts
@@ -195,8 +194,8 @@ class _Origin:
             and self._statistics.histogram(bound.column) is not None
         ]
 
-    def _by_cell(self, sizes: Sequence[int]) -> dict[Bound, Floats]:
-        """Return the shares that bounds let through, for each combination of the attributes' parts."""
+    def _cell_shares(self, sizes: Sequence[int]) -> dict[Bound, Floats]:
+        """Return the share of tuples that pass each bound, for each combination of the attributes' bins."""
         columns = {column for column, _ in self._attributes}
         bounds = [bound for bound in self._usable() if set(bound.columns) <= columns]
         if not bounds:
@@ -205,66 +204,66 @@ class _Origin:
         values = {column: h.middles[at] for (column, h), at in zip(self._attributes, cells, strict=True)}
         return dict(zip(bounds, self._statistics.shares(bounds, values, self._cells), strict=True))
 
-    def _by_size(self) -> Floats:
-        """Return about how many tuples each combination holds, the attributes taken to be independent."""
+    def _cell_weights(self) -> Floats:
+        """Return the share of tuples in each combination, assuming that the attributes are independent."""
         weights = np.ones(1)
         for _, histogram in self._attributes:
             weights = np.outer(weights, histogram.counts / max(histogram.total, 1.0)).ravel()
         return weights
 
     def _orders(self) -> list[tuple[int, ...]]:
-        """Return each combination's order: the one whose steps make the fewest partial results."""
-        begun = [_PartialOrder((self._origin,), np.ones(self._cells), np.zeros(self._cells))]
+        """Return each combination's order: the one whose steps produce the fewest partial results."""
+        beam = [_PartialOrder((self._origin,), np.ones(self._cells), np.zeros(self._cells))]
         for _ in self._query.streams[1:]:
-            longer = [self._on(order, target) for order in begun for target in self._candidates(order.joined)]
-            begun = sorted(longer, key=lambda order: float(self._weights @ order.made))[:WAYS]
-        best = np.argmin([order.made for order in begun], axis=0)
-        return [begun[at].joined[1:] for at in best.tolist()]
+            longer = [self._extend(order, target) for order in beam for target in self._candidates(order.joined)]
+            beam = sorted(longer, key=lambda order: float(self._weights @ order.total))[:WAYS]
+        best = np.argmin([order.total for order in beam], axis=0)
+        return [beam[at].joined[1:] for at in best.tolist()]
 
-    def _on(self, order: "_PartialOrder", target: int) -> "_PartialOrder":
+    def _extend(self, order: "_PartialOrder", target: int) -> "_PartialOrder":
         """Return the beginning with one more step."""
         size = order.size * self._matches(order.joined, target)
-        last = len(order.joined) + 1 == len(self._query.streams)  # then they are results, the same in any order
-        return _PartialOrder((*order.joined, target), size, order.made if last else order.made + size)
+        is_last = len(order.joined) + 1 == len(self._query.streams)  # these are results, the same in any order
+        return _PartialOrder((*order.joined, target), size, order.total if is_last else order.total + size)
 
     def _candidates(self, joined: tuple[int, ...]) -> list[int]:
-        """Return the streams not joined yet, those first that a conjunct ties to the others: they win where all tie."""
+        """Return the streams not yet joined, those tied to joined ones by a conjunct first, which breaks ties."""
         rest = [stream for stream in range(len(self._query.streams)) if stream not in joined]
-        return sorted(rest, key=lambda stream: not self._decided(joined, stream))
+        return sorted(rest, key=lambda stream: not self._conjuncts(joined, stream))
 
-    def _decided(self, joined: tuple[int, ...], target: int) -> list[Conjunct]:
+    def _conjuncts(self, joined: tuple[int, ...], target: int) -> list[Conjunct]:
         after = {*joined, target}
         return [c for c in self._query.conjuncts if target in c.streams and len(c.streams) > 1 and c.streams <= after]
 
     def _matches(self, joined: tuple[int, ...], target: int) -> Floats:
-        """Return the matches expected per partial result, for each combination."""
+        """Return the expected matches per partial result, for each combination."""
         alone = [c for c in self._query.conjuncts if c.streams == {target}]
-        found = np.full(self._cells, float(self._statistics.rows[target]))
-        for conjunct in (*alone, *self._decided(joined, target)):
-            found = found * self._share(conjunct, joined, target)
-        return found
+        matches = np.full(self._cells, float(self._statistics.rows[target]))
+        for conjunct in (*alone, *self._conjuncts(joined, target)):
+            matches = matches * self._share(conjunct, joined, target)
+        return matches
 
     def _share(self, conjunct: Conjunct, joined: tuple[int, ...], target: int) -> Floats | float:
-        """Return which share of the target's tuples a conjunct lets through; by the origin's values if they tell."""
+        """Return the share of the target's tuples that pass a conjunct, by the origin's values if possible."""
         usable = [
             b for b in conjunct.bounds if b.column.stream == target and {c.stream for c in b.columns} <= {*joined}
         ]
-        told = [self._shares[bound] for bound in usable if bound in self._shares]
-        if told:
-            return np.asarray(np.min(told, axis=0))
+        by_cell = [self._shares[bound] for bound in usable if bound in self._shares]
+        if by_cell:
+            return np.asarray(np.min(by_cell, axis=0))
         average = min((a for bound in usable if (a := self._statistics.average(bound)) is not None), default=inf)
         return average if average < inf else usual_share(conjunct)
 
 
 class _PartialOrder(NamedTuple):
-    """The beginning of an order: what a tuple of each combination has become, and all that was made on the way."""
+    """The beginning of an order: for each combination the partial results after its last step, and after all steps."""
 
     joined: tuple[int, ...]
     size: Floats
-    made: Floats
+    total: Floats
 
 
-def _nearest(order: tuple[int, ...], kept: Sequence[tuple[int, ...]]) -> int:
-    """Return the position of the order kept that begins most as this one does."""
-    alike = [next((at for at, (a, b) in enumerate(zip(order, o, strict=True)) if a != b), len(order)) for o in kept]
-    return alike.index(max(alike))
+def _nearest(order: tuple[int, ...], orders: Sequence[tuple[int, ...]]) -> int:
+    """Return the position of the order that has the longest beginning in common with this one."""
+    common = [sum(takewhile(bool, (a == b for a, b in zip(order, other, strict=True)))) for other in orders]
+    return common.index(max(common))

@@ -1,16 +1,22 @@
-"""Where tuples are kept and whom partial results must visit, one strategy a file.
+"""Where tuples are kept and which nodes partial results visit, one strategy a file.
 
-A new one is a file of its own here, and is entered in `strategies.py`; docs/writing-placements.md shows how.
+A strategy plans a layout before each batch (`base`), and prices itself for `Auto` (`priced_strategy`). Owners belong to
+chunks, so a layout can be wasteful but never loses a result. A new strategy is a file of its own here, listed in
+`strategies`; docs/writing-placements.md shows how.
+
+- PSP: `psp`, with `slices_by_age` (the ring) and `curve` (the balance of work)
+- ATR: `atr`, with `alignment` (owners and visits) and `segments`
+- CTR: `ctr`, with `routes` and `set_cover`
+- DSJ, Hash and Central: one file each
 """
 
 from watersmeet.placement.atr import ATR
-from watersmeet.placement.base import Layout, Placement, Strategy
+from watersmeet.placement.base import Layout, Notes, Placement, Strategy
 from watersmeet.placement.central import Central
 from watersmeet.placement.ctr import CTR
 from watersmeet.placement.dsj import DSJ
 from watersmeet.placement.hash import Hash
 from watersmeet.placement.psp import PSP
-from watersmeet.placement.strategy_notes import Notes
 
 __all__ = [
     "ATR",

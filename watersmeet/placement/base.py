@@ -1,32 +1,36 @@
-"""The interface that every strategy of the papers answers: who keeps a tuple, and whom a partial result must visit.
+"""The interface of placement strategies: which nodes keep a tuple, and which a partial result must visit.
 
 A `Strategy` is what the user names. Before each batch it looks at the state and plans a `Layout`, which stays with the
-driver. Of it only the `Placement` travels to every task: a frozen, pure, total function for that batch. Tasks ask it
-two things: who keeps a new tuple, and at which copy of a chunk a partial result probes it. Everything else about routes
-follows from these two.
+driver. Only its `Placement` travels to the tasks: a frozen, pure, total function for that batch. Tasks ask it two
+things: which nodes keep a new tuple, and at which copy of a chunk a partial result probes it. Everything else about
+routes follows from these two.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
 from watersmeet.arrays import Ints
-from watersmeet.placement.owners import Moves, owned
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunks.chunk import Bucket, Chunk
 from watersmeet.state.manifest.notes import Kept
 from watersmeet.state.manifest.view import ANYWHERE, StateView
 
+Owners = tuple[int, ...]
+"""The nodes that hold a copy of a chunk or segment."""
+Moves = Mapping[str, Owners]
+"""New owners of chunks, by id."""
+
 
 class Placement(ABC):
-    """A batch's answers; pure and total, so that the driver and every task agree without asking each other.
+    """A strategy's answers for one batch; pure and total, so that the driver and all tasks agree without communication.
 
     Attributes:
         nodes: How many nodes there are.
-        tracked: Streams whose members' times `groups` wants to see.
+        tracked: Streams whose members' times `groups` needs.
     """
 
     nodes: int
@@ -39,8 +43,8 @@ class Placement(ABC):
         """Return the length of the stream's slices of time; slices start at multiples of it."""
 
     @abstractmethod
-    def owners(self, stream: int, start: int, bucket: Bucket) -> tuple[int, ...]:
-        """Return the nodes, each in 0..nodes-1, that keep this batch's tuples of a cell; also beyond any horizon."""
+    def owners(self, stream: int, start: int, bucket: Bucket) -> Owners:
+        """Return the nodes, each in 0..nodes-1, that keep this batch's tuples of a cell; defined for any time."""
 
     def stored_by(self, stream: int) -> tuple[Column, ...]:
         """Return the columns by whose hash the stream is cut into buckets, once for each; none for one whole bucket."""
@@ -48,7 +52,7 @@ class Placement(ABC):
 
     @property
     def buckets(self) -> int:
-        """Into how many buckets hashes are cut."""
+        """The number of buckets that hashes are divided into."""
         return self.nodes
 
     @property
@@ -61,14 +65,14 @@ class Placement(ABC):
         length = self.slice_length(stream)
         return ts // length * length
 
-    # -- whom a partial result visits
+    # -- which nodes a partial result visits
 
     def lead(self, origin: int) -> tuple[int, ...]:
-        """Return the streams that a tuple of `origin` must probe first, in this order, whatever the join order says."""
+        """Return the streams that tuples of `origin` must probe first, in this order, before the join order applies."""
         return ()
 
     def groups(self, origin: int, moment: Ints, times: Mapping[int, Ints]) -> Ints:
-        """Return a number for each partial result; those of one number and at one node visit the same copies.
+        """Return a number for each partial result; those with the same number on the same node visit the same copies.
 
         Args:
             origin: The stream of the probing tuples.
@@ -89,43 +93,43 @@ class Placement(ABC):
         return here if here in owners else owners[0]
 
     def probed_by(self, target: int, joined: frozenset[int]) -> tuple[Column, Column] | None:
-        """Return a column that the target is stored by and the column joined that must equal it; None for all."""
+        """Return a column that the target is stored by and the joined column that it must equal; None to probe all."""
         return None
 
     def stays_after(self) -> int | None:
-        """Return after how many hops a partial result finds all it still has to probe where it is; None for never."""
+        """Return the number of hops after which partial results never leave their node again; None if they may."""
         return 1 if self.nodes == 1 else None
 
 
-Placed = TypeVar("Placed", bound=Placement, covariant=True)
+PlacementT = TypeVar("PlacementT", bound=Placement, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Layout(Generic[Placed]):
-    """What a strategy planned for one batch; pure. It is enough as it is for a strategy that keeps nothing in mind.
+class Layout(Generic[PlacementT]):
+    """The plan of a strategy for one batch; pure. Strategies that remember nothing use it as it is.
 
     Attributes:
-        placement: What the batch's tasks ask; all of the layout that travels to them.
+        placement: What the batch's tasks ask; the only part of the layout that travels to them.
         moves: New owners of live chunks, by id; only owners change, no rows are copied. Chunks that stay are left out.
     """
 
-    placement: Placed
+    placement: PlacementT
     moves: Moves = field(default_factory=dict, kw_only=True)
 
-    def owned(self, chunks: Iterable[Chunk]) -> tuple[Chunk, ...]:
-        """Return the live chunks with their owners in this batch, all of which exist, moved or not."""
-        return owned(chunks, self.moves, self.placement.nodes)
+    def assign_owners(self, chunks: Iterable[Chunk]) -> tuple[Chunk, ...]:
+        """Return the live chunks with their owners in this batch, all of which exist, whether moved or not."""
+        return apply_moves(chunks, self.moves, self.placement.nodes)
 
     def facts(self, state: StateView) -> dict[str, Any]:
-        """Return what people may want to know, for `progress` and `explain`.
+        """Return details of the plan for `progress` and `explain`.
 
         Args:
-            state: The state after the batch; before it, where `explain` asks.
+            state: The state after the batch; before it when `explain` asks.
         """
         return {}
 
     def keep(self, after: StateView) -> Kept:
-        """Return what the next batch's plan must know of this one's, which it then finds in the state; see `Notes`.
+        """Return the notes that the next batch's plan finds in the state; see `Notes`.
 
         Args:
             after: The state after the batch.
@@ -138,8 +142,8 @@ class Strategy(ABC):
 
     nodes: int
 
-    def named(self, streams: Sequence[str]) -> "Strategy":
-        """Return the strategy for streams of these names, where an option names one of them."""
+    def resolve_streams(self, streams: Sequence[str]) -> "Strategy":
+        """Return the strategy with the names of streams among its options replaced by positions."""
         return self
 
     def refusal(self, state: StateView) -> str | None:
@@ -151,9 +155,69 @@ class Strategy(ABC):
         """Return the layout of the next batch; the same for the same state."""
 
     def history(self, state: StateView) -> list[str]:
-        """Return what was decided before, the last things last, as sentences for `explain`."""
+        """Return the decisions of earlier batches, the latest last, as sentences for `explain`."""
         return []
 
     def describe(self) -> str:
         """Return the strategy in words."""
         return f"{type(self).__name__}(nodes={self.nodes})"
+
+
+@dataclass(frozen=True, slots=True)
+class Notes(ABC):
+    """What a strategy stores for its next batch: a frozen dataclass of numbers, text, and tuples or mappings of them.
+
+    Owners belong to chunks, and routes are found from the owners: a strategy that loses its notes may keep more copies
+    or move more chunks than necessary, but loses no result. Unreadable notes therefore count as none.
+    """
+
+    VERSION: ClassVar[int] = 1
+    """The version of the fields and their meaning; notes of any other version are unreadable."""
+
+    def kept(self) -> Kept:
+        """Return the notes as the manifest stores them."""
+        return Kept(type(self).__name__, {each.name: getattr(self, each.name) for each in fields(self)}, self.VERSION)
+
+    @classmethod
+    def read(cls, kept: Kept) -> Self | None:
+        """Return stored notes; None if there are none, or if they are of another strategy or version."""
+        if (kept.by, kept.version) != (cls.__name__, cls.VERSION):
+            return None
+        try:
+            return cls.from_json(kept.notes)
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        """Return the notes from their fields as JSON returns them, with lists instead of tuples."""
+
+
+# -- owners of chunks
+
+
+def remap_owners(owners: Iterable[int], nodes: int) -> Owners:
+    """Return owners that exist when there are fewer nodes than before.
+
+    >>> remap_owners((5, 1, 2), 4)
+    (1, 2)
+    """
+    return tuple(dict.fromkeys(owner % nodes for owner in owners))
+
+
+def plan_moves(chunks: Iterable[Chunk], owners: Iterable[Owners]) -> dict[str, Owners]:
+    """Return the intended owners of chunks by id, without the chunks that have them already."""
+    return {chunk.id: new for chunk, new in zip(chunks, owners, strict=True) if new != chunk.owners}
+
+
+def apply_moves(chunks: Iterable[Chunk], moves: Moves, nodes: int) -> tuple[Chunk, ...]:
+    """Return the chunks with their new owners, or else their old ones; removed nodes are replaced by others."""
+    live = tuple(chunks)
+    intended = [moves.get(chunk.id, chunk.owners) for chunk in live]
+    heirs = {owners: remap_owners(owners, nodes) for owners in set(intended) if max(owners) >= nodes}
+    existing = (heirs.get(owners, owners) for owners in intended)
+    return tuple(
+        chunk if owners == chunk.owners else chunk.owned_by(owners)
+        for chunk, owners in zip(live, existing, strict=True)
+    )

@@ -1,13 +1,13 @@
-"""Central: one node keeps everything; the baseline."""
+"""Central: one node keeps everything; the baseline of the other strategies."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from watersmeet.arguments.literals import is_whole, take_plain
-from watersmeet.cost.model import central
+from watersmeet.cost.strategy_costs import central_cost
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import Layout, Placement
-from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
+from watersmeet.placement.base import Layout, Owners, Placement
+from watersmeet.placement.priced_strategy import Basis, Options, PricedStrategy, Pricer, Quote, Terms
 from watersmeet.state.chunks.chunk import Bucket
 from watersmeet.state.manifest.view import StateView
 
@@ -23,13 +23,13 @@ class CentralPlacement(Placement):
         """Return the length of slices that expire one by one."""
         return self.lengths[stream]
 
-    def owners(self, stream: int, start: int, bucket: Bucket) -> tuple[int, ...]:
+    def owners(self, stream: int, start: int, bucket: Bucket) -> Owners:
         """Return the only node."""
         return (0,)
 
 
 @dataclass(frozen=True, slots=True)
-class Central(Priced):
+class Central(PricedStrategy):
     """One node keeps everything and does all the work; what the other strategies are measured against.
 
     >>> Central().describe()
@@ -38,7 +38,7 @@ class Central(Priced):
 
     nodes: int = 1
 
-    ALONE: ClassVar[bool] = True
+    ONE_NODE: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         take_plain(self)
@@ -49,18 +49,18 @@ class Central(Priced):
     def pricer(cls, basis: Basis) -> Pricer:
         """Return the cost on the one node."""
         p = basis.parameters(None)
-        return lambda nodes, options: Quote(p, central(p))
+        return lambda nodes, options: Quote(p, central_cost(p))
 
     @classmethod
-    def chosen(cls, nodes: int, options: Options, terms: Terms) -> "Central":
-        """Return the one there is."""
+    def configure(cls, nodes: int, options: Options, terms: Terms) -> "Central":
+        """Return the only configuration there is."""
         return cls()
 
     @classmethod
-    def widest(cls, basis: Basis, most: int) -> int:
+    def most_nodes(cls, basis: Basis, limit: int) -> int:
         """Return 1."""
         return 1
 
     def plan(self, state: StateView) -> Layout[CentralPlacement]:
-        """Return the layout on one node; chunks of more nodes all come to it."""
+        """Return the layout on one node; chunks of other nodes all move to it."""
         return Layout(CentralPlacement(tuple(stream.slice for stream in state.streams)))

@@ -1,14 +1,14 @@
-"""CTR: every stream is cut into segments of its own; a segment is kept where the tuples are that it has to join.
+"""CTR: every stream is cut into segments of its own; a segment is kept with the tuples that it has to join.
 
 Gu, Yu and Wang, "Adaptive Load Diffusion for Multiway Windowed Stream Joins" (ICDE 2007), section 4. A routing table
-says which nodes keep a segment. A route for new tuples is a join order and, for each hop k, a set of nodes V_k that
-together hold the window of the stream probed: a weighted set cover, by the greedy rule, that begins with the nodes of
-the hop before (section 4.1). Of all routes the one by which the fewest rows travel is taken, and the segment is kept
-on V_1 (Figure 6).
+lists the nodes that keep each segment. A route for new tuples is a join order and, for each hop k, a set of nodes V_k
+that together hold the window of the probed stream: a greedy weighted set cover that starts with the nodes of the
+previous hop (section 4.1). CTR takes the route by which the fewest rows travel, and keeps the segment on V_1 (Figure
+6).
 
 Where several nodes of V_k hold the same chunk, all probes but one are void (step 3): a chunk is probed where the
-partial result is, else at the first node of the cover that has it. Routes are made anew for each batch and cover all
-that is live and what the batch begins; the owners of a segment are settled once, when it begins.
+partial result is, else at the first node of the cover that has it. Routes are planned for each batch and cover all live
+segments and those that begin in it; the owners of a segment are decided once, when it begins.
 """
 
 import heapq
@@ -21,30 +21,27 @@ from typing import Any, Self
 
 import numpy as np
 
-from watersmeet.arguments.literals import is_whole, take_plain
+from watersmeet.arguments.literals import is_whole
 from watersmeet.arrays import Ints
-from watersmeet.cost.load import loads
-from watersmeet.cost.model import ctr
+from watersmeet.cost.load import NodeLoads
+from watersmeet.cost.strategy_costs import ctr_cost
 from watersmeet.errors import DefinitionError
-from watersmeet.placement.base import Layout, Placement
-from watersmeet.placement.options import check_load, check_nodes, segment_length
-from watersmeet.placement.owners import Owners
-from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
-from watersmeet.placement.routes import Route, routes
-from watersmeet.placement.routing_table import Entries, Table, on_nodes, owners_at, stretch
-from watersmeet.placement.segments import LOWEST
-from watersmeet.placement.set_cover import Held, Load
-from watersmeet.placement.strategy_notes import Notes
+from watersmeet.placement.base import Layout, Notes, Owners, Placement
+from watersmeet.placement.options import segment_length
+from watersmeet.placement.priced_strategy import Basis, LoadBalanced, Pricer, Quote
+from watersmeet.placement.routes import Route, Table, owners_at, plan_routes, remap_table
+from watersmeet.placement.segments import LOWEST, SegmentRun, trim_runs
+from watersmeet.placement.set_cover import Holdings
 from watersmeet.state.chunks.chunk import Bucket
 from watersmeet.state.manifest.notes import Kept
 from watersmeet.state.manifest.view import LONGEST_SLICE, StateView, StreamView
 
 SEGMENTS, MOST_SEGMENTS = 8, 64
-"""Segments per window, where their length isn't given, and the most there are: more would slow the covers down."""
+"""Segments per window if their length is not given, and at most: more would slow down the covers."""
 MOST_PLANNED = 4
-"""Segments of a stream that one plan settles; those beyond repeat them."""
+"""Segments of a stream that one plan assigns; those beyond repeat them."""
 WARM_UP = 2
-"""Copies of a segment, at the least, while some node holds nothing."""
+"""The least number of copies of a segment while some node holds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +65,11 @@ class CtrPlacement(Placement):
         return self.lengths[stream]
 
     def owners(self, stream: int, start: int, bucket: Bucket) -> Owners:
-        """Return what the routing table says of the segment."""
+        """Return the routing table's entry for the segment."""
         return owners_at(self.table[stream], start)
 
     def lead(self, origin: int) -> tuple[int, ...]:
-        """Return the order of the stream's route, all of it: covers are made for it."""
+        """Return the complete order of the stream's route, for which its covers are planned."""
         return self.routes[origin].order
 
     def groups(self, origin: int, moment: Ints, times: Mapping[int, Ints]) -> Ints:
@@ -105,8 +102,8 @@ class CtrNotes(Notes):
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """Return the notes from their fields."""
         table = (
-            tuple(Entries(start, length, tuple(map(tuple, owners))) for start, length, owners in entries)
-            for entries in plain["table"]
+            tuple(SegmentRun(start, length, tuple(map(tuple, owners))) for start, length, owners in runs)
+            for runs in plain["table"]
         )
         return cls(tuple(table), tuple(plain["ends"]), tuple(plain["first"]))
 
@@ -116,40 +113,40 @@ class CtrLayout(Layout[CtrPlacement]):
     """A routing table and routes for a batch.
 
     Attributes:
-        begun: Where each stream's next segment began before the batch; None before its first tuple.
+        ends_before: Where each stream's next segment began before the batch; None before its first tuple.
     """
 
-    begun: tuple[int | None, ...]
+    ends_before: tuple[int | None, ...]
 
     def facts(self, state: StateView) -> dict[str, Any]:
         """Return the routes, and the extra rows a second by equation 3."""
-        found, lengths = self.placement.routes, self.placement.lengths
-        told = {
+        routes, lengths = self.placement.routes, self.placement.lengths
+        covers = {
             state.names[at]: {state.names[to]: list(nodes) for to, nodes in zip(r.order, r.covers, strict=True)}
-            for at, r in enumerate(found)
+            for at, r in enumerate(routes)
         }
-        extra = sum(route.overhead / length for route, length in zip(found, lengths, strict=True))
-        return {"routes": told, "expectedExtraRows": round(1e6 * extra, 1)}
+        extra = sum(route.overhead / length for route, length in zip(routes, lengths, strict=True))
+        return {"routes": covers, "expectedExtraRows": round(1e6 * extra, 1)}
 
     def keep(self, after: StateView) -> Kept:
-        """Return the segments that have begun, without those that no stream needs any more."""
+        """Return the segments that have begun, without those that no live chunk needs."""
         oldest: dict[int, int] = {}
         for chunk in after.chunks:
             oldest[chunk.stream] = min(chunk.low, oldest.get(chunk.stream, chunk.low))
         latest = [stream.latest for stream in after.streams]
         ends = tuple(
             end if t is None else max((t // length + 1) * length, LOWEST if end is None else end)
-            for t, length, end in zip(latest, self.placement.lengths, self.begun, strict=True)
+            for t, length, end in zip(latest, self.placement.lengths, self.ends_before, strict=True)
         )
         table = tuple(
-            entries if end is None else stretch(entries, oldest.get(at, end - 1), end)
-            for at, (entries, end) in enumerate(zip(self.placement.table, ends, strict=True))
+            runs if end is None else trim_runs(runs, oldest.get(at, end - 1), end)
+            for at, (runs, end) in enumerate(zip(self.placement.table, ends, strict=True))
         )
         return CtrNotes(table, ends, tuple(route.order[0] for route in self.placement.routes)).kept()
 
 
 @dataclass(frozen=True, slots=True)
-class CTR(Priced):
+class CTR(LoadBalanced):
     """Coordinated tuple routing.
 
     Args:
@@ -157,7 +154,7 @@ class CTR(Priced):
         segment: The segment length of every stream; None for an eighth of the stream's window.
         copies: On how many nodes a segment is kept, whatever V_1 is; None for all of V_1.
         weights: What CPU, memory and network count in a node's load.
-        capacities: What each node can do, relative to the others; all alike if not given.
+        capacities: The capacity of each node, relative to the others; empty if all are alike.
 
     >>> CTR(nodes=4).describe()
     'CTR(nodes=4)'
@@ -170,73 +167,67 @@ class CTR(Priced):
     capacities: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        take_plain(self)
-        check_nodes(self.nodes)
+        LoadBalanced.__post_init__(self)
         segment_length(self.segment)
         if self.copies is not None and (not is_whole(self.copies) or self.copies > self.nodes):
             raise DefinitionError(f"copies={self.copies!r}: a segment is kept on 1 to {self.nodes} nodes.")
-        check_load(self.nodes, self.weights, self.capacities)
 
     @classmethod
     def pricer(cls, basis: Basis) -> Pricer:
-        """Return the cost with covers of the size that they settle at."""
+        """Return the cost with covers of the size at which they stabilise."""
         p = basis.parameters(None)
-        return lambda nodes, options: Quote(p, ctr(p, nodes))
-
-    @classmethod
-    def chosen(cls, nodes: int, options: Options, terms: Terms) -> "CTR":
-        """Return covers that go by the load of nodes as it is weighed."""
-        return cls(nodes, weights=terms.weights, capacities=terms.capacities[:nodes])
+        return lambda nodes, options: Quote(p, ctr_cost(p, nodes))
 
     def plan(self, state: StateView) -> CtrLayout:
         """Return the routing table with the segments that begin in the batch, and routes that cover all of it."""
         notes = CtrNotes.read(state.kept)
         lengths = tuple(self._length(stream) for stream in state.streams)
-        held = self.held(state)
-        load = Load(loads(state.usage, self.nodes, self.weights, self.capacities), held.copies, self.capacities)
-        table, ends = self._known(state, notes, lengths)
-        first = notes.first if notes else [route.order[0] for route in routes(state, held, load, lengths)]
-        settled: dict[int, list[Owners]] = defaultdict(list)
-        for _, stream in self._beginning(state, lengths, ends):
-            chosen = self._stored(held, first[stream], load)
-            settled[stream].append(chosen)
-            held.add(stream, chosen)
-            load.add(chosen)
-        for stream, owners in settled.items():
-            table[stream] = (*table[stream], Entries(ends[stream] or 0, lengths[stream], tuple(owners)))
-        placement = CtrPlacement(self.nodes, lengths, tuple(table), tuple(routes(state, held, load, lengths)))
+        holdings = self.holdings(state)
+        node_loads = self.node_loads(state, max(1, sum(holdings.copies)))
+        table, ends = self._restore(state, notes, lengths)
+        first = notes.first if notes else [r.order[0] for r in plan_routes(state, holdings, node_loads, lengths)]
+        new: dict[int, list[Owners]] = defaultdict(list)
+        for _, stream in self._new_segments(state, lengths, ends):
+            owners = self._choose_owners(holdings, first[stream], node_loads)
+            new[stream].append(owners)
+            holdings.add(stream, owners)
+            node_loads.add(owners)
+        for stream, hosts in new.items():
+            table[stream] = (*table[stream], SegmentRun(ends[stream] or 0, lengths[stream], tuple(hosts)))
+        routes = tuple(plan_routes(state, holdings, node_loads, lengths))
+        placement = CtrPlacement(self.nodes, lengths, tuple(table), routes)
         return CtrLayout(placement, notes.ends if notes else (None,) * len(lengths))
 
-    def held(self, state: StateView) -> Held:
-        """Return who holds what before the batch."""
-        return Held(state, self.nodes)
+    def holdings(self, state: StateView) -> Holdings:
+        """Return what each node holds before the batch."""
+        return Holdings(state, self.nodes)
 
     def _length(self, stream: StreamView) -> int:
-        wanted = segment_length(self.segment)
+        length = segment_length(self.segment)
         if stream.window is None:
-            return wanted or LONGEST_SLICE
-        return max(1, wanted or stream.window // SEGMENTS, stream.window // MOST_SEGMENTS)
+            return length or LONGEST_SLICE
+        return max(1, length or stream.window // SEGMENTS, stream.window // MOST_SEGMENTS)
 
-    def _known(
+    def _restore(
         self, state: StateView, notes: CtrNotes | None, lengths: Sequence[int]
     ) -> tuple[list[Table], list[int | None]]:
         """Return the routing table so far, and where each stream's next segment begins; None before its first tuple."""
         if notes is not None:
-            return [on_nodes(table, self.nodes) for table in notes.table], list(notes.ends)
+            return [remap_table(table, self.nodes) for table in notes.table], list(notes.ends)
         latest = [stream.latest for stream in state.streams]
-        begun = [None if t is None else (t // n + 1) * n for t, n in zip(latest, lengths, strict=True)]
-        return [(self._warm_up(length, at),) for at, length in enumerate(lengths)], begun
+        ends = [None if t is None else (t // n + 1) * n for t, n in zip(latest, lengths, strict=True)]
+        return [(self._warm_up(length, at),) for at, length in enumerate(lengths)], ends
 
-    def _warm_up(self, length: int, stream: int) -> Entries:
-        """Return a table by turns, for the time before anything is known."""
+    def _warm_up(self, length: int, stream: int) -> SegmentRun[Owners]:
+        """Return round-robin owners, for the time before anything is measured."""
         copies = min(self.nodes, self.copies or WARM_UP)
         turns = [tuple((at + k) % self.nodes for k in range(copies)) for at in range(stream, stream + self.nodes)]
-        return Entries(LOWEST // length * length, length, tuple(turns))
+        return SegmentRun(LOWEST // length * length, length, tuple(turns))
 
-    def _beginning(
+    def _new_segments(
         self, state: StateView, lengths: Sequence[int], ends: Sequence[int | None]
     ) -> Iterator[tuple[int, int]]:
-        """Return the segments that begin in the next batch, by start and stream."""
+        """Yield the start and stream of the segments that begin in the next batch, in order of their start."""
 
         def of(stream: int, start: int) -> Iterator[tuple[int, int]]:
             view, length = state.streams[stream], lengths[stream]
@@ -246,10 +237,10 @@ class CTR(Priced):
 
         return heapq.merge(*(of(stream, start) for stream, start in enumerate(ends) if start is not None))
 
-    def _stored(self, held: Held, target: int, load: Load) -> Owners:
-        """Return the nodes that keep a new segment: V_1, and while some node holds nothing the least loaded as well."""
-        ranked, (cover, _) = load.least_first(), held.cover(target, (), load)
-        spare = 0 if all(held.copies) else 1
+    def _choose_owners(self, holdings: Holdings, target: int, node_loads: NodeLoads) -> Owners:
+        """Return the nodes that keep a new segment: V_1, and the least-loaded one while some node holds nothing."""
+        ranking, (cover, _) = node_loads.least_first(), holdings.cover(target, (), node_loads)
+        spare = 0 if all(holdings.copies) else 1
         copies = self.copies or min(self.nodes, max(len(cover) + spare, WARM_UP if spare else 1))
-        kept = cover if len(cover) + spare <= copies else [node for node in ranked if node in cover][: copies - spare]
-        return (*kept, *[node for node in ranked if node not in kept][: copies - len(kept)])
+        of_cover = cover if len(cover) + spare <= copies else [n for n in ranking if n in cover][: copies - spare]
+        return (*of_cover, *[node for node in ranking if node not in of_cover][: copies - len(of_cover)])

@@ -1,7 +1,7 @@
 """Hash: tuples are kept by the hash of a join attribute, so that equal values meet on one node.
 
-Liu, Li, Fan and Chen, "Multi-Way Windowed Streams θ-Joins Using Cluster", section 3.1 and figure 3. Where equalities
-tie all streams on one shared attribute, one hop is enough: a tuple and all it may join with are on one node. Where the
+Liu, Li, Fan and Chen, "Multi-Way Windowed Streams θ-Joins Using Cluster", section 3.1 and figure 3. If equalities
+tie all streams on one shared attribute, one hop is enough: a tuple and all that it may join are on one node. If the
 attributes differ, partial results hop from one attribute's node to the next, and a stream with two join attributes is
 stored once for each.
 """
@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from watersmeet.arguments.literals import take_plain
-from watersmeet.cost.model import hashed
-from watersmeet.placement.base import Layout, Placement
+from watersmeet.cost.strategy_costs import hash_cost
+from watersmeet.placement.base import Layout, Owners, Placement, plan_moves
 from watersmeet.placement.options import check_nodes
-from watersmeet.placement.owners import Owners, moves
-from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
+from watersmeet.placement.priced_strategy import Basis, Options, PricedStrategy, Pricer, Quote, Terms
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk
 from watersmeet.state.manifest.view import StateView
@@ -32,33 +31,33 @@ class HashPlacement(Placement):
         nodes: How many nodes there are.
         lengths: The slice length of each stream.
         attributes: The attributes that streams are stored by.
-        foreign: Whether chunks are live that don't lie where their tuples' hashes say.
-        partitions: Into how many buckets hashes are cut at least.
+        has_foreign_chunks: Whether there are live chunks elsewhere than their tuples' hashes say.
+        partitions: The least number of buckets.
     """
 
     nodes: int
     lengths: tuple[int, ...]
     attributes: tuple[Attribute, ...]
-    foreign: bool = False
+    has_foreign_chunks: bool = False
     partitions: int = 1
 
     @property
     def buckets(self) -> int:
-        """Return as many as there are nodes, or the least multiple that gives the partitions."""
-        wanted = max(self.nodes, self.partitions if self.shared else 1)
-        return -(-wanted // self.nodes) * self.nodes
+        """The number of buckets: the least multiple of the nodes that is no less than the partitions."""
+        least = max(self.nodes, self.partitions if self.shared else 1)
+        return -(-least // self.nodes) * self.nodes
 
     @property
     def apart(self) -> bool:
-        """Return whether one attribute ties all streams."""
+        """Whether one attribute ties all streams."""
         return self.shared
 
     def slice_length(self, stream: int) -> int:
         """Return the length of slices that expire one by one."""
         return self.lengths[stream]
 
-    def owners(self, stream: int, start: int, bucket: Bucket) -> tuple[int, ...]:
-        """Return the node of the bucket; a stream that no equality ties is spread by time."""
+    def owners(self, stream: int, start: int, bucket: Bucket) -> Owners:
+        """Return the node of the bucket; a stream without an equality is spread by time."""
         if bucket == WHOLE:
             return (start // self.lengths[stream] % self.nodes,)
         return (bucket.number % self.nodes,)
@@ -68,31 +67,31 @@ class HashPlacement(Placement):
         return tuple(column for attribute in self.attributes for column in attribute if column.stream == stream)
 
     def probed_by(self, target: int, joined: frozenset[int]) -> tuple[Column, Column] | None:
-        """Return the first bucketing of the target by an attribute that some stream joined has too."""
-        for stored in self.stored_by(target):
-            (attribute,) = (attribute for attribute in self.attributes if stored in attribute)
-            known = [column for column in attribute if column.stream in joined]
-            if known:
-                return stored, known[0]
+        """Return the target's first bucketing by an attribute that a joined stream has too."""
+        for own in self.stored_by(target):
+            (attribute,) = (attribute for attribute in self.attributes if own in attribute)
+            columns = [column for column in attribute if column.stream in joined]
+            if columns:
+                return own, columns[0]
         return None
 
     def lead(self, origin: int) -> tuple[int, ...]:
-        """Return as few streams as make sure that each hop after them has an equality to go by."""
+        """Return the fewest streams after which each hop can use an equality."""
         joined, rest = {origin}, set(range(len(self.lengths))) - {origin}
-        found: list[int] = []
+        leading: list[int] = []
         while True:
             untied = {stream for stream in rest if not self._tied(stream, joined)}
             helps = {s: sum(self._tied(other, {s}) for other in untied) for s in sorted(rest - untied)}
             best = max(helps, key=lambda stream: helps[stream], default=None)
             if best is None or not helps[best]:
-                return tuple(found)
-            found.append(best)
+                return tuple(leading)
+            leading.append(best)
             joined.add(best)
             rest.remove(best)
 
     def stays_after(self) -> int | None:
-        """Return 1 on a shared attribute: all that a partial result still has to probe is where its first hop led."""
-        return 1 if self.nodes == 1 or (self.shared and not self.foreign) else None
+        """Return 1 on a shared attribute: the first hop leads to the node of all that a partial result may join."""
+        return 1 if self.nodes == 1 or (self.shared and not self.has_foreign_chunks) else None
 
     @property
     def shared(self) -> bool:
@@ -104,7 +103,7 @@ class HashPlacement(Placement):
 
 
 @dataclass(frozen=True, slots=True)
-class Hash(Priced):
+class Hash(PricedStrategy):
     """Hashing on `nodes` nodes, for joins whose streams are tied by equalities.
 
     >>> Hash(nodes=4).describe()
@@ -113,8 +112,8 @@ class Hash(Priced):
 
     nodes: int = 4
 
-    ALONE: ClassVar[bool] = True
-    WHEREVER: ClassVar[str | None] = "each stream has an equality with another, so that probes look into one bucket"
+    ONE_NODE: ClassVar[bool] = True
+    PREFERENCE: ClassVar[str | None] = "each stream has an equality with another, so that probes look into one bucket"
 
     def __post_init__(self) -> None:
         take_plain(self)
@@ -123,14 +122,14 @@ class Hash(Priced):
     @classmethod
     def pricer(cls, basis: Basis) -> Pricer:
         """Return the cost with buckets by the attributes of the join."""
-        p, by = basis.parameters(None), stored_attributes(attributes(basis.state.equalities))
+        p, by = basis.parameters(None), choose_attributes(attributes(basis.state.equalities))
         copies = [sum(column.stream == at for columns in by for column in columns) for at in p.streams]
         shared = is_shared(by, len(p.rates))
-        return lambda nodes, options: Quote(p, hashed(p, nodes, copies, shared))
+        return lambda nodes, options: Quote(p, hash_cost(p, nodes, copies, shared))
 
     @classmethod
-    def chosen(cls, nodes: int, options: Options, terms: Terms) -> "Hash":
-        """Return as many buckets as nodes; hashes heed no loads."""
+    def configure(cls, nodes: int, options: Options, terms: Terms) -> "Hash":
+        """Return the strategy on this many nodes; node loads don't affect it."""
         return cls(nodes)
 
     def refusal(self, state: StateView) -> str | None:
@@ -150,28 +149,28 @@ class Hash(Priced):
         )
 
     def plan(self, state: StateView) -> Layout[HashPlacement]:
-        """Return buckets by the attributes of the join; each chunk has one owner, its bucket's, or its home if none."""
-        by = stored_attributes(attributes(state.equalities))
+        """Return buckets by the attributes of the join; each chunk has one owner: its bucket's, or else its home."""
+        by = choose_attributes(attributes(state.equalities))
         placement = HashPlacement(
             self.nodes,
             tuple(stream.slice for stream in state.streams),
             by,
-            any(self._foreign(chunk, by) for chunk in state.chunks),
+            any(self._is_foreign(chunk, by) for chunk in state.chunks),
             state.partitions,
         )
-        return Layout(placement, moves=moves(state.chunks, map(self._owner, state.chunks)))
+        return Layout(placement, moves=plan_moves(state.chunks, map(self._owner, state.chunks)))
 
     def _owner(self, chunk: Chunk) -> Owners:
         return ((chunk.owners[0] if chunk.bucket == WHOLE else chunk.bucket.number) % self.nodes,)
 
-    def _foreign(self, chunk: Chunk, by: Sequence[Attribute]) -> bool:
-        """Tell whether a chunk may hold tuples of several nodes' buckets; one of 8 buckets is in one of 4."""
-        stored = any(Column(chunk.stream, chunk.bucket.field) in attribute for attribute in by)
-        return not stored or chunk.bucket.of % self.nodes != 0
+    def _is_foreign(self, chunk: Chunk, by: Sequence[Attribute]) -> bool:
+        """Return whether a chunk may hold tuples of several nodes' buckets; one of 8 buckets is within one of 4."""
+        has_bucket = any(Column(chunk.stream, chunk.bucket.field) in attribute for attribute in by)
+        return not has_bucket or chunk.bucket.of % self.nodes != 0
 
 
 def attributes(equalities: Iterable[tuple[Column, Column]]) -> list[Attribute]:
-    """Return the columns that equalities make one, in the order in which they first occur; one of each stream.
+    """Return the columns that equalities combine, in the order in which they first occur; one of each stream.
 
     >>> attributes([(Column(0, 2), Column(1, 2)), (Column(1, 3), Column(2, 3)), (Column(1, 2), Column(3, 0))])
     [(Column(stream=0, field=2), Column(stream=1, field=2), Column(stream=3, field=0)), \
@@ -193,23 +192,23 @@ def _one_each(columns: Iterable[Column]) -> Attribute:
     return tuple(first[stream] for stream in sorted(first))
 
 
-def is_shared(found: Sequence[Attribute], streams: int) -> bool:
-    """Tell whether one attribute ties all streams."""
-    return len(found) == 1 and len(found[0]) == streams
+def is_shared(by: Sequence[Attribute], streams: int) -> bool:
+    """Return whether one attribute ties all streams."""
+    return len(by) == 1 and len(by[0]) == streams
 
 
-def stored_attributes(found: Sequence[Attribute]) -> tuple[Attribute, ...]:
-    """Return the attributes worth storing by: those that tie streams which no larger or earlier one ties already.
+def choose_attributes(candidates: Sequence[Attribute]) -> tuple[Attribute, ...]:
+    """Return the attributes worth storing by: those that tie streams that no larger or earlier one ties already.
 
-    An attribute shared by all streams makes all others needless, and so does a path the one that would close a circle.
+    An attribute shared by all streams makes all others redundant, and a path the one that would close a cycle.
     """
-    kept: list[Attribute] = []
+    choice: list[Attribute] = []
     tied: list[frozenset[int]] = []
-    for attribute in sorted(found, key=len, reverse=True):
+    for attribute in sorted(candidates, key=len, reverse=True):
         streams = frozenset(column.stream for column in attribute)
         if any(streams <= group for group in tied):
             continue
-        kept.append(attribute)
+        choice.append(attribute)
         apart = [group for group in tied if not group & streams]
         tied = [*apart, streams.union(*(group for group in tied if group & streams))]
-    return tuple(kept)
+    return tuple(choice)

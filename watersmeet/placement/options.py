@@ -1,4 +1,4 @@
-"""Checks of what users give strategies."""
+"""Checks of the options that users give strategies."""
 
 from datetime import timedelta
 from math import inf
@@ -24,20 +24,20 @@ def check_nodes(nodes: Any, limit: int = 4096, what: str = "nodes") -> int:
 
 
 def check_switch(what: str, value: Any) -> None:
-    """Refuse what is neither True nor False."""
+    """Reject a value that is neither True nor False."""
     if not isinstance(value, bool):
         raise DefinitionError(f"{what}={value!r}: it is True or False.")
 
 
 def check_above_zero(what: str, value: Any, most: float = inf) -> None:
-    """Refuse what is no number above zero, or above `most`."""
+    """Reject a value that is not a number above 0 and at most `most`."""
     if not is_number(value) or not 0 < value <= most:
         limit = "" if most == inf else f", at most {most:g}"
         raise DefinitionError(f"{what} is {value!r}: give a number above 0{limit}.")
 
 
 def segment_length(segment: str | timedelta | None) -> int | None:
-    """Return a segment length in microseconds; None if it isn't given.
+    """Return a segment length in microseconds; None for None.
 
     Raises:
         DefinitionError: If it isn't longer than zero.
@@ -49,10 +49,10 @@ def segment_length(segment: str | timedelta | None) -> int | None:
 
 
 def check_load(nodes: int, weights: Any, capacities: Any) -> None:
-    """Check what a node's load is made of.
+    """Check the weights and capacities that define a node's load.
 
     Raises:
-        DefinitionError: If there aren't three weights of at least 0, one above it, or a capacity above 0 for each node.
+        DefinitionError: Unless there are three weights of at least 0, not all 0, and a capacity above 0 for each node.
     """
     if not _are_amounts(weights) or len(weights) != 3 or not any(weights):
         raise DefinitionError(f"weights={weights!r}: give three numbers, for CPU, memory and network, not all 0.")
@@ -65,6 +65,6 @@ def _are_amounts(values: Any) -> bool:
 
 
 def check_relocation(relocation: Any) -> None:
-    """Refuse what is no way for state to follow a ring."""
+    """Reject an unknown relocation."""
     if relocation not in get_args(Relocation):
         raise DefinitionError(f"relocation={relocation!r}: use one of {', '.join(get_args(Relocation))}.")

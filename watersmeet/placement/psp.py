@@ -1,12 +1,12 @@
-"""PSP: the state of each stream is cut by age into disjoint slices round a ring of nodes, newest at the head.
+"""PSP: the state of each stream is cut by age into disjoint slices on a ring of nodes, the newest at the head.
 
 Wang and Rundensteiner, "Scalable Stream Join Processing with Expensive Predicates" (EDBT 2009), sections 3-6. A tuple
 is kept once; a probe visits every node that holds part of its range. Build tuples that travel from head to tail
 (section 4.1) are here chunks that change owner: no row is copied.
 
 Each node but the tail has an upper bound of tuples, a threshold counted from the head (section 6, workload smoothing):
-what exceeds it ages to the next node. Thresholds follow the balance of work, a step a batch. When nodes come or go,
-state is relocated at once (aggressive), or what is there stays until it expires (passive).
+what exceeds it ages to the next node. Thresholds follow the balance of work, one step per batch. When nodes come or go,
+state is relocated at once (aggressive), or stays where it is until it expires (passive).
 """
 
 from collections.abc import Sequence
@@ -17,47 +17,48 @@ import numpy as np
 
 from watersmeet.arguments.literals import is_number, is_whole, take_plain
 from watersmeet.arrays import Floats, Ints, Mask
-from watersmeet.cost import equations, model, parameters
+from watersmeet.cost import equations, parameters
+from watersmeet.cost.strategy_costs import psp_cost
 from watersmeet.errors import DefinitionError
 from watersmeet.formatting import counted
-from watersmeet.placement.curve import Curve, curve, eased
+from watersmeet.placement.curve import Curve, build_curve, ease
 from watersmeet.placement.options import Relocation, check_nodes, check_relocation, check_switch
-from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
+from watersmeet.placement.priced_strategy import Basis, Options, PricedStrategy, Pricer, Quote, Terms
 from watersmeet.placement.slices_by_age import (
     Borders,
-    Moved,
+    Handover,
     PspLayout,
     PspNotes,
     PspPlacement,
-    given,
-    handed,
-    placed,
-    resized,
-    staying,
+    new_owners,
+    pinned_chunks,
+    place_chunks,
+    resize_ring,
+    rows_between,
 )
 from watersmeet.state.manifest.view import LONGEST_SLICE, MARGIN, StateView, StreamView
 
 SLICES_PER_NODE = 4
 """Slices of time per node and window: the grain at which state moves along the ring."""
 FEWEST_ROWS = 50
-"""Where slices would hold fewer rows than this they are twice as long, and again: chunks have a fixed part."""
+"""Slices with fewer rows than this are doubled in length, repeatedly, since each chunk has a fixed cost."""
 INTERVAL = 5
-"""Batches from one change of lengths by the cost model to the next, at the least."""
+"""The least number of batches between two changes of lengths by the cost model."""
 STEP = 0.25
-"""By which part of a node's fair share its threshold may change in a batch."""
+"""The part of a node's fair share by which its threshold may change in a batch."""
 
 
 @dataclass(frozen=True, slots=True)
-class PSP(Priced):
+class PSP(PricedStrategy):
     """Pipelined State Partitioning on a ring of `nodes`.
 
     Attributes:
         nodes: How many nodes.
         smooth: Whether borders follow the balance of work; if not, each node has an equal range of ages.
-        step: By which part of a node's fair share its threshold may change in a batch.
-        relocation: What happens to the state when the ring changes: it moves now (`aggressive`), or stays until it
+        step: The part of a node's fair share by which its threshold may change in a batch.
+        relocation: What happens to the state when the ring changes: it moves at once (`aggressive`), or stays until it
             expires while new tuples follow the new ring (`passive`); `auto` is aggressive.
-        lengths: How many nodes of the ring each stream uses; all if None, by the cost model if `auto`.
+        lengths: How many nodes of the ring each stream uses; None for all, `auto` for what the cost model predicts.
 
     >>> PSP(nodes=4).describe()
     'PSP(nodes=4)'
@@ -85,7 +86,7 @@ class PSP(Priced):
         return isinstance(lengths, tuple) and all(is_whole(at) and at <= self.nodes for at in lengths)
 
     def refusal(self, state: StateView) -> str | None:
-        """Return why not, if lengths were given for another number of streams."""
+        """Return why not, if lengths are for another number of streams."""
         if not isinstance(self.lengths, tuple) or len(self.lengths) == len(state.streams):
             return None
         tables = sum(stream.table for stream in state.streams)
@@ -93,67 +94,67 @@ class PSP(Priced):
         return f"PSP has {len(self.lengths)} ring lengths for {members}; give one for each."
 
     def describe(self) -> str:
-        """Return the strategy with what else was given of the ring."""
-        given = "" if self.lengths is None else f", lengths={self.lengths!r}"
-        return f"PSP(nodes={self.nodes}{given}{'' if self.smooth else ', smooth=False'})"
+        """Return the strategy with the options of its ring."""
+        lengths = "" if self.lengths is None else f", lengths={self.lengths!r}"
+        return f"PSP(nodes={self.nodes}{lengths}{'' if self.smooth else ', smooth=False'})"
 
     # -- prices
 
     @classmethod
     def pricer(cls, basis: Basis) -> Pricer:
-        """Return the cost on a ring of all nodes, the same for all streams."""
+        """Return the cost of a ring that all streams use in full."""
         p = basis.parameters(None)
-        return lambda nodes, options: Quote(p, model.psp(p, nodes))
+        return lambda nodes, options: Quote(p, psp_cost(p, nodes))
 
     @classmethod
-    def chosen(cls, nodes: int, options: Options, terms: Terms) -> "PSP":
-        """Return a ring whose state follows changes as asked."""
+    def configure(cls, nodes: int, options: Options, terms: Terms) -> "PSP":
+        """Return a ring with the relocation that the terms ask for."""
         return cls(nodes, relocation=terms.relocation)
 
     @classmethod
-    def widest(cls, basis: Basis, most: int) -> int:
+    def most_nodes(cls, basis: Basis, limit: int) -> int:
         """Return the longest ring of which no node waits for rows."""
-        return min(most, equations.longest_ring(basis.parameters(None), basis.bandwidth) or most)
+        return min(limit, equations.longest_ring(basis.parameters(None), basis.bandwidth) or limit)
 
     @classmethod
     def bandwidth(cls, p: parameters.Parameters, nodes: int) -> float:
-        """Return what equation 6 asks for."""
+        """Return the bandwidth by equation 6."""
         return equations.bandwidth(p, nodes)
 
     # -- planning
 
     def plan(self, state: StateView) -> PspLayout:
-        """Return a ring whose borders are set for the state as it will be after a batch like the last one."""
+        """Return a ring whose borders are set for the expected state after a batch like the last one."""
         before = PspNotes.read(state.kept)
-        ring = resized(before.ring if before else range(self.nodes), self.nodes)
+        ring = resize_ring(before.ring if before else range(self.nodes), self.nodes)
         lengths = self._lengths(state, before)
         changed = before is not None and (len(before.ring), before.lengths) != (self.nodes, lengths)
-        pinned = self._pinned(state, before, changed)
-        curves = [curve(state, at) for at in range(len(lengths))]
-        known = [np.array(found, np.float64) for found in (before.thresholds if before else [()] * len(lengths))]
-        wanted = self._wanted(state, curves, lengths, known)
-        stay, borders = staying(state, pinned), _borders(curves, wanted)
-        places = placed(state, ring, borders, stay)
-        aged = places if changed else placed(state, ring, _borders(curves, known), stay)
+        pinned = self._pin(state, before, changed)
+        curves = [build_curve(state, at) for at in range(len(lengths))]
+        old = [np.array(counts, np.float64) for counts in (before.thresholds if before else [()] * len(lengths))]
+        new = self._all_thresholds(state, curves, lengths, old)
+        stay, borders = pinned_chunks(state, pinned), _borders(curves, new)
+        places = place_chunks(state, ring, borders, stay)
+        aged = places if changed else place_chunks(state, ring, _borders(curves, old), stay)
         nodes = max(self.nodes, 1 + int(state.homes()[stay].max(initial=0)))
         slices = tuple(_slice(stream, length) for stream, length in zip(state.streams, lengths, strict=True))
-        thresholds = tuple(tuple(found.round().astype(int).tolist()) for found in wanted)
+        thresholds = tuple(tuple(counts.round().astype(int).tolist()) for counts in new)
         since = state.batch if changed else before.since if before else None
         return PspLayout(
             PspPlacement(nodes, ring, slices, borders),
             PspNotes(ring, lengths, thresholds, pinned, since),
-            self._moved(state, before, places, aged, stay, changed),
-            moves=given(state, places),
+            self._handover(state, before, places, aged, stay, changed),
+            moves=new_owners(state, places),
         )
 
     def _lengths(self, state: StateView, before: PspNotes | None) -> tuple[int, ...]:
-        """Return the ring length of each stream; those of the cost model only where they gain enough to move state."""
+        """Return the ring length of each stream; the cost model changes it only for a gain worth moving state."""
         if isinstance(self.lengths, tuple):
             return self.lengths
-        every = (self.nodes,) * len(state.streams)
-        if self.lengths is None or not parameters.known(state):
-            return every
-        p = parameters.measured(state)
+        full = (self.nodes,) * len(state.streams)
+        if self.lengths is None or not parameters.has_measurements(state):
+            return full
+        p = parameters.measure(state)
         best = equations.ring_lengths(p, self.nodes, "latency")
         if before is None or len(before.ring) != self.nodes:
             return best
@@ -162,37 +163,37 @@ class PSP(Priced):
             return now
         return best if equations.ring_latency(p, best) < (1 - MARGIN) * equations.ring_latency(p, now) else now
 
-    def _pinned(self, state: StateView, before: PspNotes | None, changed: bool) -> tuple[int | None, ...]:
-        """Return up to when each stream's chunks stay where they are; nothing once they are gone."""
+    def _pin(self, state: StateView, before: PspNotes | None, changed: bool) -> tuple[int | None, ...]:
+        """Return the time up to which each stream's chunks stay where they are; empty once none of them is left."""
         if self.relocation == "aggressive" or (changed and self.relocation == "auto"):
             return ()
         if changed:
             return tuple(stream.latest for stream in state.streams)
         pinned = before.pinned if before else ()
-        return pinned if staying(state, pinned).any() else ()
+        return pinned if pinned_chunks(state, pinned).any() else ()
 
-    def _wanted(
-        self, state: StateView, curves: Sequence[Curve | None], lengths: Sequence[int], known: Sequence[Floats]
+    def _all_thresholds(
+        self, state: StateView, curves: Sequence[Curve | None], lengths: Sequence[int], old: Sequence[Floats]
     ) -> list[Floats]:
-        """Return the thresholds of all streams; none for one without tuples."""
+        """Return the new thresholds of all streams; none for a stream without tuples."""
         return [
-            np.empty(0) if along is None else self._thresholds(along, stream, length, before)
-            for along, stream, length, before in zip(curves, state.streams, lengths, known, strict=True)
+            np.empty(0) if curve is None else self._thresholds(curve, stream, length, before)
+            for curve, stream, length, before in zip(curves, state.streams, lengths, old, strict=True)
         ]
 
-    def _thresholds(self, along: Curve, stream: StreamView, length: int, before: Floats) -> Floats:
-        """Return a stream's thresholds; they start from the balance, and anew where the ring has another length."""
+    def _thresholds(self, curve: Curve, stream: StreamView, length: int, before: Floats) -> Floats:
+        """Return a stream's thresholds; at first, and whenever its ring length changes, those that balance the work."""
         if not self.smooth:
-            return along.newer(_even(along, stream, length))
-        wanted = along.balanced(length)
+            return curve.count_newer(_even_borders(curve, stream, length))
+        goal = curve.balance(length)
         if len(before) != length - 1:
-            return wanted
-        return eased(np.minimum(before, along.total), wanted, self.step * along.total / length, stream.rows)
+            return goal
+        return ease(np.minimum(before, curve.total), goal, self.step * curve.total / length, stream.rows)
 
-    def _moved(
+    def _handover(
         self, state: StateView, before: PspNotes | None, places: Ints, aged: Ints, stay: Mask, changed: bool
-    ) -> Moved:
-        """Return what a plan moves, and of what kind that is.
+    ) -> Handover:
+        """Return the rows that a plan moves, and the kind of the move.
 
         Args:
             state: The state.
@@ -200,24 +201,24 @@ class PSP(Priced):
             places: The node of each chunk.
             aged: The nodes that they would have if tuples only aged, where the ring is as before.
             stay: Which chunks stay where they are.
-            changed: Whether the ring or a stream's length on it is another than before.
+            changed: Whether the ring or a stream's length on it differs from before.
         """
-        between = handed(state, places)
+        between = rows_between(state, places)
         if before is None:
-            return Moved("aggressive", "the state was laid round the ring.", between)
+            return Handover("aggressive", "the state was laid round the ring.", between)
         if stay.any():
-            return Moved("passive", "what was there before the ring changed stays until it expires.", between)
+            return Handover("passive", "what was there before the ring changed stays until it expires.", between)
         if changed:
             old, lengths = len(before.ring), "streams use other lengths of the ring."
             why = lengths if old == self.nodes else f"the ring went from {old} to {self.nodes} nodes."
-            return Moved("aggressive", why, between)
+            return Handover("aggressive", why, between)
         if self.smooth and (places != aged).any():
-            return Moved("smoothing", "borders follow the balance of work.", between)
-        return Moved("ageing", "tuples aged.", between)
+            return Handover("smoothing", "borders follow the balance of work.", between)
+        return Handover("ageing", "tuples aged.", between)
 
 
 def _slice(stream: StreamView, length: int) -> int:
-    """Return the slice length of a stream that uses so many nodes."""
+    """Return the slice length of a stream that uses this many nodes."""
     if stream.window is None:
         return LONGEST_SLICE
     slices, rows = SLICES_PER_NODE, stream.rate * stream.window / 1e6 / length
@@ -226,13 +227,14 @@ def _slice(stream: StreamView, length: int) -> int:
     return max(1, stream.window // (slices * length))
 
 
-def _even(along: Curve, stream: StreamView, length: int) -> Floats:
-    """Return borders at fixed ages, the window cut evenly; what is kept longer is the tail's."""
-    end = along.times[-1]
-    reach = end - along.times[0] if stream.window is None else stream.window
-    found: Floats = end - reach * np.arange(1, length) / length
-    return found
+def _even_borders(curve: Curve, stream: StreamView, length: int) -> Floats:
+    """Return borders that cut the window into equal ranges of age; older tuples belong to the tail."""
+    end = curve.times[-1]
+    reach = end - curve.times[0] if stream.window is None else stream.window
+    borders: Floats = end - reach * np.arange(1, length) / length
+    return borders
 
 
 def _borders(curves: Sequence[Curve | None], thresholds: Sequence[Floats]) -> Borders:
-    return tuple(() if along is None else along.borders(found) for along, found in zip(curves, thresholds, strict=True))
+    pairs = zip(curves, thresholds, strict=True)
+    return tuple(() if curve is None else curve.borders(counts) for curve, counts in pairs)

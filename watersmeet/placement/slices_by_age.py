@@ -1,4 +1,4 @@
-"""The ring of PSP: who has which tuples and chunks on it, and how nodes join and leave it.
+"""The ring of PSP: which node has which tuples and chunks, and how nodes join and leave.
 
 Wang and Rundensteiner, "Scalable Stream Join Processing with Expensive Predicates" (EDBT 2009), section 5.5.
 """
@@ -12,9 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from watersmeet.arrays import Ints, Mask
-from watersmeet.placement.base import Layout, Placement
-from watersmeet.placement.owners import Owners
-from watersmeet.placement.strategy_notes import Notes
+from watersmeet.placement.base import Layout, Notes, Owners, Placement
 from watersmeet.state.chunks.chunk import Bucket
 from watersmeet.state.manifest.notes import Kept
 from watersmeet.state.manifest.view import ANYWHERE, StateView
@@ -22,13 +20,13 @@ from watersmeet.state.manifest.view import ANYWHERE, StateView
 Borders = tuple[tuple[int, ...], ...]
 
 
-class Moved(NamedTuple):
-    """What a plan moves.
+class Handover(NamedTuple):
+    """The rows that a plan moves between nodes.
 
     Attributes:
         kind: `ageing`, `smoothing`, `passive` or `aggressive`.
-        why: Why, as a sentence.
-        between: The nodes, from and to, and how many rows.
+        why: The reason, as a sentence.
+        between: The source, the destination and the number of rows, for each pair of nodes.
     """
 
     kind: str
@@ -41,11 +39,11 @@ class PspPlacement(Placement):
     """Borders of age round the ring.
 
     Attributes:
-        nodes: How many nodes there are, those included that only wait for their tuples to expire.
+        nodes: How many nodes there are, including those that only wait for their tuples to expire.
         ring: The nodes from head to tail.
         slices: The slice length of each stream.
-        borders: For each stream, rising times: what lies before borders[0] belongs to the last node that the stream
-            uses; what lies at or after the last border to the head.
+        borders: For each stream, ascending times: what is before borders[0] belongs to the last node that the stream
+            uses; what is at or after the last border to the head.
     """
 
     nodes: int
@@ -58,19 +56,19 @@ class PspPlacement(Placement):
         return self.slices[stream]
 
     def owners(self, stream: int, start: int, bucket: Bucket) -> Owners:
-        """Return the node between whose borders the middle of the slice lies."""
+        """Return the node between whose borders the middle of the slice is."""
         borders = self.borders[stream]
         return (self.ring[len(borders) - bisect_right(borders, start + self.slices[stream] // 2)],)
 
 
 @dataclass(frozen=True, slots=True)
 class PspNotes(Notes):
-    """The ring as it is.
+    """The ring and its thresholds.
 
     Attributes:
         ring: The nodes from head to tail.
-        lengths: For each stream, how many nodes of the ring it uses, from the head on.
-        thresholds: For each stream, how many of the newest tuples lie after each border, from the head on.
+        lengths: For each stream, how many nodes of the ring it uses, starting at the head.
+        thresholds: For each stream, how many of the newest tuples are after each border, starting at the head.
         pinned: For each stream the time up to which chunks stay where they are; empty if all follow the ring.
         since: The batch before which the ring last changed; None if it never did.
     """
@@ -93,61 +91,61 @@ class PspLayout(Layout[PspPlacement]):
     """A ring for a batch.
 
     Attributes:
-        notes: The ring as the next batch finds it.
-        moved: What moves, and why.
+        notes: The ring for the next batch.
+        handover: What moves, and why.
     """
 
     notes: PspNotes
-    moved: Moved
+    handover: Handover
 
     def facts(self, state: StateView) -> dict[str, Any]:
         """Return the ring, each node's share of the state, and what moved before the batch."""
         if not state.chunks:
             return {}
         rows = np.bincount(np.maximum(state.homes(), 0), state.column("rows"), self.placement.nodes)
-        told = {
+        ring = {
             "ring": list(self.placement.ring),
             "lengths": dict(zip(state.names, self.notes.lengths, strict=False)),
             "shares": (rows / rows.sum()).round(3).tolist(),
         }
-        if not self.moved.between and self.moved.kind != "passive":
-            return told
-        between = {f"{source}->{to}": rows for source, to, rows in self.moved.between}
-        moved = {"rows": sum(between.values()), "kind": self.moved.kind, "between": between, "why": self.moved.why}
-        return told | {"moved": moved}
+        kind, why, between = self.handover
+        if not between and kind != "passive":
+            return ring
+        by_pair = {f"{source}->{to}": rows for source, to, rows in between}
+        return ring | {"moved": {"rows": sum(by_pair.values()), "kind": kind, "between": by_pair, "why": why}}
 
     def keep(self, after: StateView) -> Kept:
-        """Return the ring and its thresholds: the next batch's borders start from them."""
+        """Return the ring and its thresholds, from which the next batch's borders start."""
         return self.notes.kept()
 
 
 # -- nodes that come and go
 
 
-def resized(ring: Sequence[int], nodes: int) -> tuple[int, ...]:
+def resize_ring(ring: Sequence[int], nodes: int) -> tuple[int, ...]:
     """Return the ring, from head to tail, with nodes added or removed so that 0..nodes-1 are on it.
 
-    The j-th of M new nodes stands after the k-th of the N on the ring, k being the least with (M/N) k >= j. The paper
-    has a strict >, by which one node finds no place on a ring of three.
+    The j-th of M new nodes is inserted after the k-th of the N on the ring, with the least k for which (M/N) k >= j.
+    The paper has a strict >, which leaves no place for one new node on a ring of three.
 
-    >>> resized((0, 1, 2), 5)
+    >>> resize_ring((0, 1, 2), 5)
     (0, 1, 3, 2, 4)
-    >>> resized((0, 1, 3, 2, 4), 4)
+    >>> resize_ring((0, 1, 3, 2, 4), 4)
     (0, 1, 3, 2)
     """
-    found, old, new = [node for node in ring if node < nodes], len(ring), nodes - len(ring)
+    new_ring, old, new = [node for node in ring if node < nodes], len(ring), nodes - len(ring)
     for j in range(new, 0, -1):
-        found.insert(ceil(j * old / new), old + j - 1)
-    return tuple(found)
+        new_ring.insert(ceil(j * old / new), old + j - 1)
+    return tuple(new_ring)
 
 
-# -- the chunks round a ring
+# -- the chunks on a ring
 
 
-def staying(state: StateView, pinned: Sequence[int | None]) -> Mask:
-    """Tell which chunks stay where they are: those with a tuple from before the time that their stream is pinned to.
+def pinned_chunks(state: StateView, pinned: Sequence[int | None]) -> Mask:
+    """Return a mask of the chunks that stay where they are: those with a tuple up to their stream's pinned time.
 
-    Times are what counts, and not who wrote a chunk, since a merge writes old tuples anew.
+    It goes by time, not by the batch that wrote a chunk, since a merge rewrites old tuples.
     """
     if not pinned:
         return np.zeros(len(state.chunks), bool)
@@ -155,26 +153,26 @@ def staying(state: StateView, pinned: Sequence[int | None]) -> Mask:
     return state.column("low") <= until[state.column("stream")]
 
 
-def placed(state: StateView, ring: Sequence[int], borders: Borders, stay: Mask) -> Ints:
+def place_chunks(state: StateView, ring: Sequence[int], borders: Borders, stay: Mask) -> Ints:
     """Return the node of each chunk."""
     streams, middles = state.column("stream"), (state.column("low") + state.column("high")) // 2
     places, nodes = state.homes().copy(), np.array(ring)
     for stream, cuts in enumerate(borders):
-        mine = (streams == stream) & ~stay
-        places[mine] = nodes[len(cuts) - np.searchsorted(cuts, middles[mine], "right")]
+        own = (streams == stream) & ~stay
+        places[own] = nodes[len(cuts) - np.searchsorted(cuts, middles[own], "right")]
     return places
 
 
-def handed(state: StateView, places: Ints) -> tuple[tuple[int, int, int], ...]:
-    """Return how many rows go from which node to which; chunks that had several owners only lose copies."""
+def rows_between(state: StateView, places: Ints) -> tuple[tuple[int, int, int], ...]:
+    """Return how many rows move from which node to which; chunks that had several owners only lose copies."""
     homes = state.homes()
-    going = np.flatnonzero((places != homes) & (homes != ANYWHERE))
-    ways, which = np.unique(np.stack([homes[going], places[going]], axis=1), axis=0, return_inverse=True)
-    rows = np.bincount(which.ravel(), state.column("rows")[going], len(ways)).astype(int)
-    return tuple((source, to, count) for (source, to), count in zip(ways.tolist(), rows.tolist(), strict=True))
+    moving = np.flatnonzero((places != homes) & (homes != ANYWHERE))
+    pairs, which = np.unique(np.stack([homes[moving], places[moving]], axis=1), axis=0, return_inverse=True)
+    rows = np.bincount(which.ravel(), state.column("rows")[moving], len(pairs)).astype(int)
+    return tuple((source, to, count) for (source, to), count in zip(pairs.tolist(), rows.tolist(), strict=True))
 
 
-def given(state: StateView, places: Ints) -> dict[str, Owners]:
-    """Return the new owner of each chunk that changes place."""
-    going = np.flatnonzero(places != state.homes())
-    return {state.chunks[at].id: (node,) for at, node in zip(going.tolist(), places[going].tolist(), strict=True)}
+def new_owners(state: StateView, places: Ints) -> dict[str, Owners]:
+    """Return the new owner of each chunk that moves."""
+    moving = np.flatnonzero(places != state.homes())
+    return {state.chunks[at].id: (node,) for at, node in zip(moving.tolist(), places[moving].tolist(), strict=True)}

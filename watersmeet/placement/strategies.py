@@ -1,4 +1,4 @@
-"""The strategies that there are to choose from: whoever adds one enters it here, and nowhere else."""
+"""The strategies to choose from; a new strategy is added to this list only."""
 
 from collections.abc import Mapping
 
@@ -7,9 +7,9 @@ from watersmeet.placement.central import Central
 from watersmeet.placement.ctr import CTR
 from watersmeet.placement.dsj import DSJ
 from watersmeet.placement.hash import Hash
-from watersmeet.placement.priced import Priced
+from watersmeet.placement.priced_strategy import PricedStrategy
 from watersmeet.placement.psp import PSP
 
-EVERY: tuple[type[Priced], ...] = (Hash, Central, PSP, DSJ, ATR, CTR)
-STRATEGIES: Mapping[str, type[Priced]] = {kind.__name__: kind for kind in EVERY}
-"""Each by its name; where costs are equal, the earlier one is taken."""
+EVERY: tuple[type[PricedStrategy], ...] = (Hash, Central, PSP, DSJ, ATR, CTR)
+STRATEGIES: Mapping[str, type[PricedStrategy]] = {kind.__name__: kind for kind in EVERY}
+"""The strategies by name; of several with the same cost, the first is chosen."""

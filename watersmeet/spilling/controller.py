@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from watersmeet.adapt.report import size
 from watersmeet.arguments.durations import spelled
 from watersmeet.batch.plan import group_slice
+from watersmeet.formatting import format_bytes
 from watersmeet.spilling.decisions import BEGUN, PATIENCE, Decision, Record, progress
 from watersmeet.spilling.expected_work import Expected, by_rows, expected
 from watersmeet.spilling.options import Spill
@@ -124,7 +124,7 @@ class Controller(Spilling):
         """Return which mark was passed, as the beginning of a sentence; None if none was, or if it would not help."""
         memory, seconds = self.spill.memory_bytes, self.spill.seconds
         if memory is not None and held >= memory:
-            return f"hot state took {size(held)} (limit {size(memory)})"
+            return f"hot state took {format_bytes(held)} (limit {format_bytes(memory)})"
         if seconds is None or record.late < PATIENCE:
             return None
         gain = now.expected.of(hot(found))
@@ -223,7 +223,7 @@ class Controller(Spilling):
                 break
             chosen.append(part)
             bytes_ -= part.stored
-        says = f"cold state took {size(sum(part.stored for part in away))} (limit {size(disk)}): "
+        says = f"cold state took {format_bytes(sum(part.stored for part in away))} (limit {format_bytes(disk)}): "
         if back:
             names = frozenset(part.name for part in chosen)
             return Decision("return", f"{says}{_counted(chosen)} back", pay=[(p, now.next) for p in chosen], back=names)
@@ -257,7 +257,9 @@ class Controller(Spilling):
         back = frozenset(part.name for part, end in paid if end == now.next)
         if not paid:
             return Decision()
-        says = f"hot state took {size(held)} and the batch {record.took:.3g} s: {_counted([p for p, _ in paid])} "
+        says = (
+            f"hot state took {format_bytes(held)} and the batch {record.took:.3g} s: {_counted([p for p, _ in paid])} "
+        )
         return Decision("return", f"{says}paid, {len(back)} back", pay=paid, back=back)
 
 
@@ -339,7 +341,7 @@ def _choices(decision: Decision) -> dict[str, Choice]:
 
 def _counted(some: Iterable[Part]) -> str:
     found = list(some)
-    return f"{len(found)} {'part' if len(found) == 1 else 'parts'} ({size(sum(part.bytes for part in found))})"
+    return f"{len(found)} {'part' if len(found) == 1 else 'parts'} ({format_bytes(sum(part.bytes for part in found))})"
 
 
 def _probed(shown: Mapping[str, Any]) -> float:

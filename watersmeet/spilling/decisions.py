@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
 
-from watersmeet.adapt.report import size
 from watersmeet.arguments.durations import roughly, spelled
+from watersmeet.formatting import format_bytes
 from watersmeet.spilling.options import Spill
 from watersmeet.spilling.parts import Part, cold, hot
 from watersmeet.state.manifest.manifest import Manifest
@@ -282,7 +282,7 @@ def planned(spill: Spill, partitions: int) -> list[str]:
 
 
 def _written(given: str | int) -> str:
-    return given if isinstance(given, str) else size(given)
+    return given if isinstance(given, str) else format_bytes(given)
 
 
 def lines(told: Mapping[str, Any]) -> list[str]:

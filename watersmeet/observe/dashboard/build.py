@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from watersmeet.adapt.report import size
+from watersmeet.formatting import format_bytes
 from watersmeet.observe.dashboard.course import Course, Progress, ended
 from watersmeet.observe.dashboard.decisions import decisions
 from watersmeet.observe.dashboard.joins import JoinRecord, join_view
@@ -80,7 +80,7 @@ def figures(course: Course) -> tuple[Figure, ...]:
         Figure(
             "state",
             f"{count(last['stateRows'])} rows",
-            f"{size(last['stateBytes'])}, {count(last['stateChunks'])} chunks",
+            f"{format_bytes(last['stateBytes'])}, {count(last['stateChunks'])} chunks",
             course.series(lambda p: p["stateRows"]),
         ),
     ]
@@ -157,10 +157,10 @@ def debts(course: Course) -> Table:
         ("results paid", count(told["paidResults"]), "paidResults"),
         (
             "cold state",
-            f"{size(told['spilledBytes'])}, {units['cold']} of {units['cold'] + units['hot']} units",
+            f"{format_bytes(told['spilledBytes'])}, {units['cold']} of {units['cold'] + units['hot']} units",
             "spilledBytes",
         ),
-        ("hot state", size(told["hotBytes"]), "hotBytes"),
+        ("hot state", format_bytes(told["hotBytes"]), "hotBytes"),
     )
     cells = tuple((plain(name), plain(value), _owed(course, key)) for name, value, key in rows)
     return Table(("put off", "now", "trend"), cells, note=told.get("overload", ""))

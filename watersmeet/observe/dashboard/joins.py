@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from watersmeet.adapt.report import size
 from watersmeet.arguments.durations import microseconds, spelled
+from watersmeet.formatting import format_bytes
 from watersmeet.observe.dashboard.course import Course, Progress
 from watersmeet.observe.dashboard.pair_flow import funnel
 from watersmeet.observe.dashboard.slices import state_map
@@ -144,7 +144,7 @@ def _stream(record: JoinRecord, at: int, name: str) -> tuple[Cell, ...]:
         *(counted(part.get(kind, 0), "watch") for kind in REFUSED),
         counted(_gone(record, name, rows(now))),
         counted(kept),
-        plain(size(sum(chunk.bytes * len(chunk.owners) for chunk in chunks))),
+        plain(format_bytes(sum(chunk.bytes * len(chunk.owners) for chunk in chunks))),
         plain(NOTHING if table else clock(state.latest, manifest.watermark)),
         plain(NOTHING if ahead is None or table else lasting(max(0, ahead))),
     )
@@ -213,7 +213,7 @@ def nodes(progress: Progress) -> Table:
                 Cell(count(node["pairs"]), share=pairs),
                 counted(node["rowsIn"]),
                 Cell(count(node["rows"]), share=kept),
-                plain(size(node["bytes"])),
+                plain(format_bytes(node["bytes"])),
             )
             for at, (node, cpu, pairs, kept) in enumerate(
                 zip(found, bars(work), bars([n["pairs"] for n in found]), bars([n["rows"] for n in found]), strict=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from watersmeet.adapt.report import table as lines
 from watersmeet.arguments.durations import spelled
+from watersmeet.formatting import render_table
 from watersmeet.observe.dashboard.terminal import spark
 from watersmeet.observe.dashboard.view import Cell, Figure, Series, Table, View
 from watersmeet.observe.dashboard.words import NOTHING, count, milliseconds, plain
@@ -28,7 +28,7 @@ class Progress(list[Mapping[str, Any]]):
         found = batches(self)
         rows = [[cell.text for cell in row] for row in found.rows]
         course = [f"{name}: {spark(series, COURSE)}" for name, series in courses(self).items()]
-        return "\n".join([*course, *lines(found.columns, rows), found.note]) if self else "no batch yet"
+        return "\n".join([*course, *render_table(found.columns, rows), found.note]) if self else "no batch yet"
 
     def _repr_html_(self) -> str:
         drawn = "".join(f"<td>{escape(name)} {svg(series)}</td>" for name, series in courses(self).items())

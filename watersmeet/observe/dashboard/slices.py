@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from watersmeet.adapt.report import size
+from watersmeet.formatting import format_bytes
 from watersmeet.observe.dashboard.view import Block, Cell, Lane, StateMap, Table
 from watersmeet.observe.dashboard.words import NOTHING, bars, clock, count, lasting, plain
 from watersmeet.query.windows import BEFORE_ALL, FOREVER, Window
@@ -171,7 +171,7 @@ def _leaving(
                 plain(clock(slices[key].low, slices[key].high)),
                 plain(clock(slices[key].high, slices[key].low)),
                 Cell(count(sum(slices[key].rows.values())), share=share),
-                plain(size(slices[key].bytes)),
+                plain(format_bytes(slices[key].bytes)),
                 plain(", ".join(map(str, sorted(slices[key].rows)))),
             )
             for key, share in zip(first, shares, strict=True)

@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from watersmeet.adapt.advice import Advice, advice, check_streams
+from watersmeet.adapt.advice import Advice, build_advice, check_streams
 from watersmeet.adapt.auto import Auto
-from watersmeet.adapt.forecast import Sample, Settings
+from watersmeet.adapt.forecast import SampleMeasurements, Settings
 from watersmeet.arguments.durations import microseconds
 from watersmeet.batch.measurements import batch_work
 from watersmeet.batch.operator import Operator
 from watersmeet.cost.equations import Goal
-from watersmeet.cost.pace import BatchWork, pace
+from watersmeet.cost.pace import BatchWork, fit_pace
 from watersmeet.errors import DefinitionError
 from watersmeet.exchange.tasks import STREAM
 from watersmeet.ordering import Ordering
@@ -103,7 +103,7 @@ def advise(
     )
     rows = sample_rows(join, samples_of(join, samples))
     with TemporaryDirectory(prefix="watersmeet-") as folder:
-        return advice(measure(join.query, join.ordering, rows, Store(folder)), settings, own)
+        return build_advice(measure(join.query, join.ordering, rows, Store(folder)), settings, own)
 
 
 # -- the sample
@@ -181,7 +181,7 @@ def _width(query: Query, at: int, frame: DataFrame, computed: Computing) -> floa
 # -- the run
 
 
-def measure(query: Query, ordering: Ordering, sample: SampleRows, store: Store) -> Sample:
+def measure(query: Query, ordering: Ordering, sample: SampleRows, store: Store) -> SampleMeasurements:
     """Run a join over rows in the order of their time, batch by batch, and return what it measured.
 
     Args:
@@ -208,14 +208,14 @@ def measure(query: Query, ordering: Ordering, sample: SampleRows, store: Store) 
     begin, middle, last = micros[0], (micros[first] + micros[end - 1]) / 2, micros[end - 1]
     if last == begin:
         raise DefinitionError("All sampled rows have the same event time; give samples that span several seconds.")
-    return Sample(
+    return SampleMeasurements(
         operator.view(protocol.state),
         end,
         seconds=(last - begin) / 1e6,
-        filled=(middle - begin) / 1e6,
+        fill_seconds=(middle - begin) / 1e6,
         predicates=predicates,
-        counted=query.counted,
-        pace=pace(trial.batches),
+        count_windows=query.counted,
+        pace=fit_pace(trial.batches),
         tables={at: table.size for at, table in sample.tables.items()},
     )
 

@@ -250,7 +250,7 @@ def _checked(strategy: Strategy, query: Query) -> Strategy:
     Raises:
         DefinitionError: If it can't serve them.
     """
-    named = strategy.named([stream.name for stream in query.streams])
+    named = strategy.resolve_streams([stream.name for stream in query.streams])
     refusal = named.refusal(view(query, start(query)))
     if refusal is not None:
         raise DefinitionError(f"{named.describe()}: {refusal}")

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from watersmeet.adapt.findings import defined
+from watersmeet.adapt.findings import check_definition
 from watersmeet.arguments.durations import microseconds
 from watersmeet.arguments.sizes import bytes_of
 from watersmeet.batch.side_outputs import SIDES
@@ -368,7 +368,7 @@ class JoinWriter:
 def _warn(tree: FrameTree) -> None:
     """Log what people are to look at before a join runs for long."""
     for node in tree.walk():
-        for finding in defined(node.query):
+        for finding in check_definition(node.query):
             if finding.severity == "warning":
                 logging.getLogger("watersmeet").warning(finding.says)
 

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.cost.parameters import Parameters, measured
+from watersmeet.cost.parameters import Parameters, measure
 from watersmeet.errors import PredicateError, StateError, WatersmeetError
 from watersmeet.observe.explain import explain
 from watersmeet.observe.join_tree import drawn
@@ -202,7 +202,7 @@ class BatchRunner(Runtime):
 
     def parameters(self) -> Parameters:
         """Return what the last batches measured, as the cost model takes it."""
-        return measured(self.tree.operator.view(self.protocol.state))
+        return measure(self.tree.operator.view(self.protocol.state))
 
     # -- called by Spark
 
