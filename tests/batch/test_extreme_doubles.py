@@ -17,7 +17,7 @@ from watersmeet.ordering import Histogram
 from watersmeet.placement import PSP
 from watersmeet.predicate.buckets import hashes
 from watersmeet.probe.histogram import EquiWidth, merged
-from watersmeet.state.chunks.zones import BINS, zone_of
+from watersmeet.state.chunks.indexes import BINS, zone_of
 from watersmeet.testing import oracle
 
 LARGEST, SMALLEST = 1.7976931348623157e308, 5e-324

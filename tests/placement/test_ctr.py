@@ -23,8 +23,7 @@ from watersmeet.placement.psp import PSP
 from watersmeet.placement.routes import Route, routes
 from watersmeet.placement.set_cover import Held, Load
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import ANYWHERE, HopView, StateView, StreamView, Usage
+from watersmeet.state.manifest.view import ANYWHERE, HopView, StateView, StoredNotes, StreamView, Usage
 from watersmeet.testing import oracle
 
 
@@ -47,7 +46,7 @@ def load(*known: float) -> Load:
 
 def after(layout: CtrLayout, state: StateView) -> StateView:
     """Return the state after a batch, with what is kept of it, through JSON."""
-    return replace(state, kept=Kept(*json.loads(json.dumps(layout.keep(state)))))
+    return replace(state, notes=StoredNotes(*json.loads(json.dumps(layout.keep(state)))))
 
 
 # -- covers
@@ -211,7 +210,7 @@ def run(strategy: CTR, batches: int, streams: int = 3) -> list[tuple[CtrPlacemen
 
 def test_entries_that_no_stream_needs_are_dropped() -> None:
     for plan, state in run(CTR(4, "10 us"), 60):
-        notes = CtrNotes.read(state.kept)
+        notes = CtrNotes.read(state.notes)
         assert notes and all(sum(len(owners) for _, _, owners in entries) <= 12 for entries in notes.table)
         assert all(a.start < b.start for entries in plan.table for a, b in pairwise(entries))
 

@@ -24,8 +24,7 @@ from watersmeet.placement.slices_by_age import PspNotes
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import StateView, StreamView
+from watersmeet.state.manifest.view import StateView, StoredNotes, StreamView
 from watersmeet.state.store.store import Store
 
 
@@ -52,20 +51,20 @@ def busy(batch: int) -> StateView:
     ],
 )
 def test_notes_come_back_from_json_as_they_were(strategy: Strategy, kind: type[Notes]) -> None:
-    kept = Kept()
+    kept = StoredNotes()
     for batch in range(4):
-        layout, after = strategy.plan(replace(busy(batch), kept=kept)), busy(batch + 1)
+        layout, after = strategy.plan(replace(busy(batch), notes=kept)), busy(batch + 1)
         written = layout.keep(after)
-        kept = Kept(*json.loads(json.dumps(written)))
+        kept = StoredNotes(*json.loads(json.dumps(written)))
         assert kind.read(kept) == kind.read(written) is not None
-        assert strategy.plan(replace(after, kept=kept)) == strategy.plan(replace(after, kept=written))
+        assert strategy.plan(replace(after, notes=kept)) == strategy.plan(replace(after, notes=written))
     assert kind.read(kept._replace(version=kind.VERSION + 1)) is None
     assert kind.read(kept._replace(by="OtherNotes")) is None
     assert kind.read(kept._replace(notes={})) is None
 
 
 def test_who_keeps_nothing_in_mind_writes_nothing() -> None:
-    assert Central().plan(busy(0)).keep(busy(1)) == Kept()
+    assert Central().plan(busy(0)).keep(busy(1)) == StoredNotes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ class Count(Notes):
 @pytest.mark.parametrize("notes", [{}, {"batches": "many"}, {"batches": None}])
 def test_notes_that_make_no_sense_are_as_good_as_none(notes: dict[str, Any]) -> None:
     assert Count.read(Count(3).kept()) == Count(3)
-    assert Count.read(Kept("Count", notes, 1)) is None
+    assert Count.read(StoredNotes("Count", notes, 1)) is None
 
 
 def test_of_a_layout_only_the_placement_travels_to_tasks(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from watersmeet.query.query import Output, Query, StreamSpec
 from watersmeet.query.windows import Window
 from watersmeet.state.chunks.rows import widths
 from watersmeet.state.manifest import manifest as manifests
-from watersmeet.state.store.budget import Space
+from watersmeet.state.store.budget import AddressSpace
 from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
@@ -197,11 +197,11 @@ def test_widths_of_values(values: pa.Array, wanted: list[int]) -> None:
 
 @pytest.mark.parametrize(
     ("limited", "wanted"),
-    [(None, 256_000_000), (Space(2 << 30, 1 << 30), 256_000_000), (Space(1 << 30, 768 << 20), 64 << 20),
-     (Space(1 << 30, 1 << 30), 32_000_000)],
+    [(None, 256_000_000), (AddressSpace(2 << 30, 1 << 30), 256_000_000), (AddressSpace(1 << 30, 768 << 20), 64 << 20),
+     (AddressSpace(1 << 30, 1 << 30), 32_000_000)],
 )  # fmt: skip
 def test_duckdb_takes_no_more_than_a_part_of_a_limited_address_space(
-    monkeypatch: pytest.MonkeyPatch, limited: Space | None, wanted: int
+    monkeypatch: pytest.MonkeyPatch, limited: AddressSpace | None, wanted: int
 ) -> None:
     monkeypatch.setattr("watersmeet.probe.evaluators.duck.space", lambda: limited)
     shown = Duck(Dialect())._connection.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]

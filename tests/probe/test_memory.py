@@ -19,7 +19,7 @@ from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.model.query import Output, Query, StreamSpec
-from watersmeet.state.store import Store
+from watersmeet.state.store.store import Store
 
 size, where, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("k", pa.string())])

@@ -31,8 +31,7 @@ from watersmeet.placement.options import (
 )
 from watersmeet.placement.priced import Measure, Terms
 from watersmeet.placement.strategies import STRATEGIES
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import StateView
+from watersmeet.state.manifest.view import StateView, StoredNotes
 
 
 class Choice(NamedTuple):
@@ -75,7 +74,7 @@ class AutoNotes(Notes):
     why: str
     measured: bool
     record: Record
-    inner: Kept
+    inner: StoredNotes
 
     @property
     def option(self) -> Option:
@@ -86,7 +85,7 @@ class AutoNotes(Notes):
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """Return the notes from their fields."""
         same = {name: plain[name] for name in ("chosen", "nodes", "options", "why", "measured")}
-        return cls(**same, record=Record.from_json(plain["record"]), inner=Kept(*plain["inner"]))
+        return cls(**same, record=Record.from_json(plain["record"]), inner=StoredNotes(*plain["inner"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ class AutoLayout(Layout[Placement]):
     def _candidates(self) -> dict[str, str]:
         return {c.label: f"{c.cost:.3g} s a second; {c.made_of}" for c in self.choice.table}
 
-    def keep(self, after: StateView) -> Kept:
+    def keep(self, after: StateView) -> StoredNotes:
         """Return what was chosen and why, and what the strategy chosen keeps."""
         taken, choice = self.choice.taken, self.choice
         inner = self.inner.keep(after)
@@ -201,7 +200,7 @@ class Auto(Strategy):
 
     def history(self, state: StateView) -> list[str]:
         """Return the decisions that are remembered."""
-        before = AutoNotes.read(state.kept)
+        before = AutoNotes.read(state.notes)
         log = before.record.log if before else ()
         return [f"batch {e.batch}, {e.kind}: {e.after}{'' if e.made else ' (not made)'}: {e.why}" for e in log]
 
@@ -209,10 +208,10 @@ class Auto(Strategy):
 
     def plan(self, state: StateView) -> AutoLayout:
         """Return the layout of the strategy chosen, which finds its own notes, if it had the last batch too."""
-        before, choice = AutoNotes.read(state.kept), self.choice(state)
+        before, choice = AutoNotes.read(state.notes), self.choice(state)
         taken = choice.taken
         strategy = self.inner(taken, self._relocated(state, taken, before.nodes if before else taken.nodes))
-        inner = strategy.plan(replace(state, kept=before.inner if before else Kept()))
+        inner = strategy.plan(replace(state, notes=before.inner if before else StoredNotes()))
         limit = self._limit(choice.longest_ring)
         return AutoLayout(inner.placement, inner, strategy.describe(), choice, limit, moves=inner.moves)
 
@@ -245,7 +244,7 @@ class Auto(Strategy):
     def choice(self, state: StateView) -> Choice:
         """Return what to take for the next batch; pure, so that `explain` and the plan agree."""
         # Costs are seconds for a second of event time: while it stands still, they say nothing.
-        before, measured = AutoNotes.read(state.kept), parameters.known(state) and state.advance > 0
+        before, measured = AutoNotes.read(state.notes), parameters.known(state) and state.advance > 0
         pricing = self.pricing(state, before.option if before else None)
         fits, table = fitting(state, self.among), tuple(pricing.best(self.max_nodes, self.among))
         best, longest = table[0], pricing.longest_ring

@@ -60,6 +60,6 @@ def _advice(enough: int | None, machine: Machine) -> str:
 
 def _name(strategy: Strategy, state: StateView) -> str:
     """Return the strategy by name; for one that can't have more nodes, that of a ring."""
-    notes = AutoNotes.read(state.kept) if isinstance(strategy, Auto) else None
+    notes = AutoNotes.read(state.notes) if isinstance(strategy, Auto) else None
     kind = STRATEGIES.get(type(strategy).__name__ if notes is None else notes.chosen)
     return PSP.__name__ if kind is None or kind is Central else kind.__name__

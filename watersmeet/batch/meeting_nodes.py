@@ -57,7 +57,7 @@ class Routes:
 
         @cache  # many chunks are of one bucket
         def concerned(bucket: Bucket) -> bool | NDArray[np.bool_]:
-            if bucket.field != bucket.sought(field):
+            if bucket.field != bucket.field_for(field):
                 return False
             if bucket.field != field or hashed is None:
                 return True

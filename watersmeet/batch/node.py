@@ -35,7 +35,7 @@ from watersmeet.spilling.owed_tuples import Owing
 from watersmeet.spilling.tallies import Tallies
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.store import deletion_vectors as deleted
-from watersmeet.state.store.address_space import save_space
+from watersmeet.state.store.budget import save_address_space
 
 Clock = Callable[[], float]
 """Returns seconds."""
@@ -51,7 +51,7 @@ class Worker:
     """
 
     def __init__(self, clock: Clock, folder: Path | None = None) -> None:
-        save_space()
+        save_address_space()
         self._clock = clock
         self._folder = folder
         self._cache = AnswerCache(None if folder is None else folder / "answers")
@@ -61,7 +61,7 @@ class Worker:
         """Return what runs the hops of a task over some chunks; about others nothing need be remembered."""
         chunks = table.chunks
         self._cache.keep(plan.run, {chunk.id for chunk in chunks})
-        plan.store.keep(plan.run, (chunk for chunk in chunks if plan.is_read(chunk)))
+        plan.store.retain(plan.run, (chunk for chunk in chunks if plan.is_read(chunk)))
         tables.forget_missing()
         deleted.forget_missing()
         duck = self.duck(query.dialect)
@@ -300,7 +300,7 @@ class JoinTask:
         began, store, unique = cpu(), self._plan.store, f"{self._plan.name}-{name}"
         replaced = {key for _, parts in report.merged for key in parts}
         rest = [chunk for chunk in self._plan.chunks if chunk.id in dead and chunk.id not in replaced]
-        report.purged = deleted.with_dead(store, rest, unique, dead)
+        report.purged = deleted.mark_dead(store, rest, unique, dead)
         report.purging += cpu() - began
 
 

@@ -28,10 +28,9 @@ from watersmeet.query.query import Query
 from watersmeet.spilling.owed_tuples import reaches
 from watersmeet.spilling.units import Group, Ledger, Taken, Tally, group_of
 from watersmeet.state.chunks.chunk import HOT, Chunk
-from watersmeet.state.chunks.merging import merges
+from watersmeet.state.chunks.merging import choose_merges
 from watersmeet.state.manifest.manifest import Manifest
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import StateView
+from watersmeet.state.manifest.view import StateView, StoredNotes
 from watersmeet.state.store.store import Store
 
 
@@ -132,7 +131,7 @@ class Operator:
             arrived=tuple(stream.arrived for stream in before.streams),
             moved=sum(now.rows for old, now in zip(live, chunks, strict=True) if now is not old),
             seconds=sum(used.cpu for used in seen.usage) + _paying_seconds(before),
-            merges=() if final else tuple(merges(chunks, before.batch + 1, before.settled, self._endless)),
+            merges=() if final else tuple(choose_merges(chunks, before.batch + 1, before.settled, self._endless)),
             sides=self.sides,
             believed=() if now is None else believed(self.query, before, now),
             samples=self.samples,
@@ -218,7 +217,7 @@ class Operator:
         learned = replace(
             before.learned if plan.round else measured(before.learned, plan, tasks, used, self.host, took),
             strategy=plan.layout.keep(seen),
-            ordering=Kept(type(self.ordering).__name__, self.ordering.learn(known, hop_work(tasks))),
+            ordering=StoredNotes(type(self.ordering).__name__, self.ordering.learn(known, hop_work(tasks))),
             warned=tuple(notice.kind for notice in told),
             clock=now,
         )

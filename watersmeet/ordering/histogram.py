@@ -30,7 +30,7 @@ from watersmeet.probe.histogram import EquiWidth, as_values, evaluated, merged
 from watersmeet.probe.hop_steps import Hop
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.chunks.zones import Zone
+from watersmeet.state.chunks.indexes import Zone
 
 ATTRIBUTES = 2
 """Columns of a stream that tell its tuples' courses, at most; each is cut as its histogram is."""

@@ -19,8 +19,7 @@ from watersmeet.placement.segment_search import Search
 from watersmeet.placement.segments import LOWEST, Era, Leftover, Run
 from watersmeet.placement.strategy_notes import Notes
 from watersmeet.state.chunks.chunk import Bucket, Chunk
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import ANYWHERE, StateView
+from watersmeet.state.manifest.view import ANYWHERE, StateView, StoredNotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +192,11 @@ class AtrLayout(Layout[AtrPlacement]):
             "expectedCopies": round(1 + extra / rate, 3) if rate else None,
         }
 
-    def keep(self, after: StateView) -> Kept:
+    def keep(self, after: StateView) -> StoredNotes:
         """Return all segments that a tuple kept by now may depend on, as this batch had them."""
         latest, planned = after.latest, self.placement.eras
         if latest is None:
-            return Kept()
+            return StoredNotes()
         reach = latest + after.reach
         ends = [era.end_of(reach) for era in planned if era.start <= reach]
         end = max(ends[-1], self.settled)

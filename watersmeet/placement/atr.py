@@ -140,7 +140,7 @@ class ATR(Priced):
 
         Chunks move only after a change of strategy or of the number of nodes.
         """
-        notes = AtrNotes.read(state.kept)
+        notes = AtrNotes.read(state.notes)
         segments = self._first(state) if notes is None else self._next(state, notes)
         placement = self._placement(state, segments)
         stay = notes is not None and notes.nodes == self.nodes

@@ -17,8 +17,7 @@ from watersmeet.arrays import Ints
 from watersmeet.placement.owners import Moves, owned
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunks.chunk import Bucket, Chunk
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import ANYWHERE, StateView
+from watersmeet.state.manifest.view import ANYWHERE, StateView, StoredNotes
 
 
 class Placement(ABC):
@@ -124,13 +123,13 @@ class Layout(Generic[Placed]):
         """
         return {}
 
-    def keep(self, after: StateView) -> Kept:
+    def keep(self, after: StateView) -> StoredNotes:
         """Return what the next batch's plan must know of this one's, which it then finds in the state; see `Notes`.
 
         Args:
             after: The state after the batch.
         """
-        return Kept()
+        return StoredNotes()
 
 
 class Strategy(ABC):

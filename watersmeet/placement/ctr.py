@@ -36,8 +36,7 @@ from watersmeet.placement.segments import LOWEST
 from watersmeet.placement.set_cover import Held, Load
 from watersmeet.placement.strategy_notes import Notes
 from watersmeet.state.chunks.chunk import Bucket
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import LONGEST_SLICE, StateView, StreamView
+from watersmeet.state.manifest.view import LONGEST_SLICE, StateView, StoredNotes, StreamView
 
 SEGMENTS, MOST_SEGMENTS = 8, 64
 """Segments per window, where their length isn't given, and the most there are: more would slow the covers down."""
@@ -131,7 +130,7 @@ class CtrLayout(Layout[CtrPlacement]):
         extra = sum(route.overhead / length for route, length in zip(found, lengths, strict=True))
         return {"routes": told, "expectedExtraRows": round(1e6 * extra, 1)}
 
-    def keep(self, after: StateView) -> Kept:
+    def keep(self, after: StateView) -> StoredNotes:
         """Return the segments that have begun, without those that no stream needs any more."""
         oldest: dict[int, int] = {}
         for chunk in after.chunks:
@@ -190,7 +189,7 @@ class CTR(Priced):
 
     def plan(self, state: StateView) -> CtrLayout:
         """Return the routing table with the segments that begin in the batch, and routes that cover all of it."""
-        notes = CtrNotes.read(state.kept)
+        notes = CtrNotes.read(state.notes)
         lengths = tuple(self._length(stream) for stream in state.streams)
         held = self.held(state)
         load = Load(loads(state.usage, self.nodes, self.weights, self.capacities), held.copies, self.capacities)

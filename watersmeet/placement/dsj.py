@@ -25,8 +25,7 @@ from watersmeet.placement.owners import moves
 from watersmeet.placement.priced import Basis, Options, Priced, Pricer, Quote, Terms
 from watersmeet.placement.strategy_notes import Notes
 from watersmeet.state.chunks.chunk import Bucket
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import LONGEST_SLICE, StateView
+from watersmeet.state.manifest.view import LONGEST_SLICE, StateView, StoredNotes
 
 NODE_MEMORY = 4 << 30
 """Bytes of state that a node is to hold at most (M in equation 7)."""
@@ -110,10 +109,10 @@ class DsjLayout(Layout[DsjPlacement]):
         bounds = dict(zip(state.names, buffers(state), strict=True))
         return {"sliceSeconds": self.placement.length / 1e6, "bufferRows": bounds}
 
-    def keep(self, after: StateView) -> Kept:
+    def keep(self, after: StateView) -> StoredNotes:
         """Return the slices that have begun, as this batch had them, from the oldest that is live."""
         if after.latest is None:
-            return Kept()
+            return StoredNotes()
         length, last = self.placement.length, after.latest // self.placement.length
         oldest = min((chunk.low // length for chunk in after.chunks), default=last)
         first = max(min(oldest, last), last - REMEMBERED + 1)
@@ -169,7 +168,7 @@ class DSJ(Priced):
 
     def plan(self, state: StateView) -> DsjLayout:
         """Return slices of which those that began keep their owners, and chunks of another strategy moved to theirs."""
-        notes = DsjNotes.read(state.kept)
+        notes = DsjNotes.read(state.notes)
         placement = self._extended(state, self._known(state, notes))
         if notes is not None:
             return DsjLayout(placement)

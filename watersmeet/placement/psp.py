@@ -124,7 +124,7 @@ class PSP(Priced):
 
     def plan(self, state: StateView) -> PspLayout:
         """Return a ring whose borders are set for the state as it will be after a batch like the last one."""
-        before = PspNotes.read(state.kept)
+        before = PspNotes.read(state.notes)
         ring = resized(before.ring if before else range(self.nodes), self.nodes)
         lengths = self._lengths(state, before)
         changed = before is not None and (len(before.ring), before.lengths) != (self.nodes, lengths)

@@ -16,8 +16,7 @@ from watersmeet.placement.base import Layout, Placement
 from watersmeet.placement.owners import Owners
 from watersmeet.placement.strategy_notes import Notes
 from watersmeet.state.chunks.chunk import Bucket
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import ANYWHERE, StateView
+from watersmeet.state.manifest.view import ANYWHERE, StateView, StoredNotes
 
 Borders = tuple[tuple[int, ...], ...]
 
@@ -116,7 +115,7 @@ class PspLayout(Layout[PspPlacement]):
         moved = {"rows": sum(between.values()), "kind": self.moved.kind, "between": between, "why": self.moved.why}
         return told | {"moved": moved}
 
-    def keep(self, after: StateView) -> Kept:
+    def keep(self, after: StateView) -> StoredNotes:
         """Return the ring and its thresholds: the next batch's borders start from them."""
         return self.notes.kept()
 

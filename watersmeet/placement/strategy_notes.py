@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
-from watersmeet.state.manifest.notes import Kept
+from watersmeet.state.manifest.view import StoredNotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +19,14 @@ class Notes(ABC):
     VERSION: ClassVar[int] = 1
     """Of the fields and what they mean; another number makes all notes written before unreadable."""
 
-    def kept(self) -> Kept:
+    def kept(self) -> StoredNotes:
         """Return the notes as the manifest holds them."""
-        return Kept(type(self).__name__, {each.name: getattr(self, each.name) for each in fields(self)}, self.VERSION)
+        return StoredNotes(
+            type(self).__name__, {each.name: getattr(self, each.name) for each in fields(self)}, self.VERSION
+        )
 
     @classmethod
-    def read(cls, kept: Kept) -> Self | None:
+    def read(cls, kept: StoredNotes) -> Self | None:
         """Return the notes that were kept; None if there are none, or they are of another strategy or version."""
         if (kept.by, kept.version) != (cls.__name__, cls.VERSION):
             return None

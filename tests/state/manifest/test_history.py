@@ -15,10 +15,10 @@ def diary(store: Store, batches: int, **fields: Any) -> None:
     """Publish manifests as a run does, blocks of progress and all."""
     last, told = START, list[history.Progress]()
     for batch in range(batches):
-        history.keep(store, batch, told)
+        history.write_block(store, batch, told)
         published = manifests.publish(store, last.follow(progress={"batchId": batch, **fields}), last)
         assert published is not None
-        store.remove({*last.chain} - {*published.chain} | history.kept(last.batch) - history.kept(batch))
+        store.remove({*last.chain} - {*published.chain} | history.block_paths(last.batch) - history.block_paths(batch))
         last, told = published, [*told, published.progress]
 
 

@@ -19,7 +19,7 @@ STORE = Store("far://hosts")
 
 
 def connected(folder: Path) -> remote.Remote:
-    create = remote.objects(lambda: LocalStore(folder / "far", mkdir=True))
+    create = remote.create_by_put(lambda: LocalStore(folder / "far", mkdir=True))
     return remote.Remote(pafs.SubTreeFileSystem(str(folder), pafs.LocalFileSystem()), "far", create)
 
 
@@ -35,7 +35,7 @@ def fetch(folder: Path, host: str, chunks: list[Chunk], most: int, batches: list
         for chunk in chunks:
             assert STORE.open(chunk, pa.int64()).ts.tolist() == [1, 3, 5]
         for named in batches:
-            STORE.keep("run", named)
+            STORE.retain("run", named)
 
 
 @pytest.mark.long

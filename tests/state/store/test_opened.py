@@ -15,18 +15,18 @@ from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.store import open_chunks as opened_module
 from watersmeet.state.store import store as stores
-from watersmeet.state.store.chunk_writer import Writer
-from watersmeet.state.store.open_chunks import Opened
+from watersmeet.state.store.chunk_writer import ChunkWriter
+from watersmeet.state.store.open_chunks import OpenChunks
 from watersmeet.state.store.store import PAGE, Store
 
 X = Column(0, 1)
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
+def opened(monkeypatch: pytest.MonkeyPatch) -> OpenChunks:
     """What is open, nothing yet."""
-    made = Opened()
-    monkeypatch.setattr(stores, "_opened", made)
+    made = OpenChunks()
+    monkeypatch.setattr(stores, "_open_chunks", made)
     return made
 
 
@@ -36,12 +36,12 @@ def large(store: Store, name: str, rows: int = 5000, slices: int = 1) -> list[Ch
     made = pa.record_batch({"ts": numbers, "hash": np.zeros(rows, np.int64), "s0_1": numbers[::-1].copy()})
     with limited(files=1):
         starts = numbers // (rows // slices) * (rows // slices)
-        return Writer(store, name, 0, ((),), ((),), frozenset()).write(
+        return ChunkWriter(store, name, 0, ((),), ((),), frozenset()).write(
             0, made, starts, rows // slices, lambda start, bucket: (0,), 0
         )
 
 
-def test_a_sort_order_made_late_closes_other_chunks(tmp_path: Path, opened: Opened) -> None:
+def test_a_sort_order_made_late_closes_other_chunks(tmp_path: Path, opened: OpenChunks) -> None:
     store = Store(str(tmp_path))
     rows = [store.open(large(store, f"r-b0-late{number}")[0], pa.int64()) for number in range(8)]
     before = opened.nbytes
@@ -53,7 +53,7 @@ def test_a_sort_order_made_late_closes_other_chunks(tmp_path: Path, opened: Open
     assert 1 <= len(opened) < 8
 
 
-def test_a_file_counts_whole_for_each_of_its_chunks(tmp_path: Path, opened: Opened) -> None:
+def test_a_file_counts_whole_for_each_of_its_chunks(tmp_path: Path, opened: OpenChunks) -> None:
     store = Store(str(tmp_path))
     chunks = large(store, "r-b0-shared", slices=4)
     (path,) = {chunk.place.path for chunk in chunks}
@@ -63,14 +63,14 @@ def test_a_file_counts_whole_for_each_of_its_chunks(tmp_path: Path, opened: Open
     assert opened.nbytes > 4 * size
 
 
-def test_many_small_files_count_by_pages(tmp_path: Path, opened: Opened) -> None:
+def test_many_small_files_count_by_pages(tmp_path: Path, opened: OpenChunks) -> None:
     store = Store(str(tmp_path))
     for number in range(10):
         store.open(written(store, f"r-b0-small{number}"), pa.int64())
     assert opened.nbytes == 10 * 2 * PAGE
 
 
-def test_no_more_than_so_many_are_open(tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_than_so_many_are_open(tmp_path: Path, opened: OpenChunks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opened_module, "MOST_CHUNKS", 8)
     store = Store(str(tmp_path))
     for number in range(20):
@@ -79,7 +79,7 @@ def test_no_more_than_so_many_are_open(tmp_path: Path, opened: Opened, monkeypat
     assert len(opened) > 4
 
 
-def test_what_the_user_says_comes_before_the_limits(tmp_path: Path, opened: Opened) -> None:
+def test_what_the_user_says_comes_before_the_limits(tmp_path: Path, opened: OpenChunks) -> None:
     store = Store(str(tmp_path), open_bytes=6 * PAGE)
     with limited(open_bytes=1 << 30):
         for number in range(10):
@@ -88,7 +88,7 @@ def test_what_the_user_says_comes_before_the_limits(tmp_path: Path, opened: Open
 
 
 def test_little_is_open_where_address_space_is_short(
-    tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, opened: OpenChunks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opened_module, "most_open", lambda given, held: min(given, 4 * PAGE))
     store = Store(str(tmp_path), open_bytes=1 << 30)
@@ -97,7 +97,7 @@ def test_little_is_open_where_address_space_is_short(
     assert opened.nbytes <= 4 * PAGE
 
 
-def test_closed_chunks_are_unmapped_whatever_was_done_with_them(tmp_path: Path, opened: Opened) -> None:
+def test_closed_chunks_are_unmapped_whatever_was_done_with_them(tmp_path: Path, opened: OpenChunks) -> None:
     store, duck = Store(str(tmp_path)), Duck(Dialect())
     (chunk,) = large(store, "r-b0-used")
     rows = store.open(chunk, pa.int64())
@@ -116,7 +116,7 @@ def test_closed_chunks_are_unmapped_whatever_was_done_with_them(tmp_path: Path, 
     assert taken.to_pylist() == [4998]
 
 
-def test_open_chunks_make_room_for_another(tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_chunks_make_room_for_another(tmp_path: Path, opened: OpenChunks, monkeypatch: pytest.MonkeyPatch) -> None:
     store, really = Store(str(tmp_path)), pa.memory_map
     chunks = [written(store, f"r-b0-room{number}") for number in range(4)]
     for chunk in chunks[:3]:
@@ -133,7 +133,7 @@ def test_open_chunks_make_room_for_another(tmp_path: Path, opened: Opened, monke
 
 
 def test_an_address_space_that_is_full_of_other_things_is_an_error(
-    tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, opened: OpenChunks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: str) -> Any:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")

@@ -23,8 +23,8 @@ from watersmeet.query.windows import Sliding
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.store import remote
 from watersmeet.state.store import store as stores
-from watersmeet.state.store.chunk_writer import Writer
-from watersmeet.state.store.open_chunks import Opened
+from watersmeet.state.store.chunk_writer import ChunkWriter
+from watersmeet.state.store.open_chunks import OpenChunks
 from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
@@ -35,7 +35,7 @@ def elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def connect(root: str) -> remote.Remote:
         base = root.removeprefix("far://")
-        create = remote.objects(lambda: LocalStore(folder / "far" / base, mkdir=True))
+        create = remote.create_by_put(lambda: LocalStore(folder / "far" / base, mkdir=True))
         return remote.Remote(system, base, create)
 
     monkeypatch.setattr(remote, "connect", connect)
@@ -56,7 +56,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def written(store: Store, name: str = "r-b0-p0a1") -> Chunk:
     rows = pa.record_batch({"ts": pa.array([5, 1, 3]), "hash": pa.array([0, 0, 0]), "s0_1": pa.array([50, 10, 30])})
-    writer = Writer(store, name, 0, ((),), ((),), frozenset())
+    writer = ChunkWriter(store, name, 0, ((),), ((),), frozenset())
     (chunk,) = writer.write(0, rows, np.zeros(3, np.int64), 10, lambda start, bucket: (0,), 0)
     return chunk
 
@@ -161,18 +161,18 @@ def test_what_a_run_no_longer_names_does_not_stay_mapped(tmp_path: Path) -> None
     one, two, other = (written(store, f"r-b0-named{name}") for name in ("1", "2", "3"))
     for chunk in (one, two, other):
         store.open(chunk, pa.int64())
-    store.keep("other run", [other])
-    store.keep("run", [one, two])
-    store.keep("run", [two])  # as a task does, while the driver removes the file
+    store.retain("other run", [other])
+    store.retain("run", [one, two])
+    store.retain("run", [two])  # as a task does, while the driver removes the file
     assert [mapped(f"named{name}") for name in ("1", "2", "3")] == [False, True, True]
     Path(tmp_path, other.place.path).unlink()  # by somebody else, after the end of the other run
-    store.keep("new run", [])
+    store.retain("new run", [])
     assert [mapped(f"named{name}") for name in ("1", "2", "3")] == [False, True, False]
 
 
 def test_open_chunks_are_bounded_by_bytes_sort_orders_included(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = Opened()
-    monkeypatch.setattr(stores, "_opened", opened)
+    opened = OpenChunks()
+    monkeypatch.setattr(stores, "_open_chunks", opened)
     store = Store(str(tmp_path))
     chunks = [written(store, f"r-b0-bound{number}") for number in range(40)]
     size = store.open(chunks[0], pa.int64()).nbytes
@@ -183,13 +183,13 @@ def test_open_chunks_are_bounded_by_bytes_sort_orders_included(tmp_path: Path, m
             rows.order(Column(0, 1))
         assert rows.nbytes > size
         assert 2 <= len(opened) < 10
-    monkeypatch.setattr("watersmeet.state.store.ipc.digest", None)
+    monkeypatch.setattr("watersmeet.state.store.formats.digest", None)
     assert store.open(chunks[0], pa.int64()).ts.tolist() == [1, 3, 5]  # what was right once is not read again
 
 
 def test_a_long_run_keeps_no_more_open_than_is_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = Opened()
-    monkeypatch.setattr(stores, "_opened", opened)
+    opened = OpenChunks()
+    monkeypatch.setattr(stores, "_open_chunks", opened)
     streams = tuple(StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab")
     run = Run(Query(streams), Store(str(tmp_path)))
     for batch in range(16):
@@ -203,9 +203,9 @@ def test_copies_of_remote_chunks_go_with_what_a_run_names(tmp_path: Path, monkey
     store = Store("far://copies")
     chunk = written(store, "r-b0-copy")
     store.open(chunk, pa.int64())
-    store.keep("run", [chunk])
+    store.retain("run", [chunk])
     assert len(list((tmp_path / "cache").rglob("*.arrow"))) == 1
-    store.keep("run", [])
+    store.retain("run", [])
     assert not list((tmp_path / "cache").rglob("*.arrow"))
 
 
@@ -310,7 +310,7 @@ def test_a_damaged_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.Mon
     elsewhere(tmp_path, monkeypatch)
     store = Store("far://forged")
     chunk = written(store, "r-b0-forged")
-    copy = store._cached(chunk.place.path)
+    copy = store._copy_path(chunk.place.path)
     copy.parent.mkdir(parents=True, mode=0o700)
     data = bytearray(store.read(chunk.place.path) or b"")
     data[-9] ^= 1
@@ -318,7 +318,7 @@ def test_a_damaged_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert store.open(chunk, pa.int64()).ts.tolist() == [1, 3, 5]
     (tmp_path / "far" / "forged" / chunk.place.path).write_bytes(data)
     copy.write_bytes(data)
-    stores._opened.forget(lambda key: True)
+    stores._open_chunks.forget(lambda key: True)
     with pytest.raises(StateError, match="fails its checksum"):
         store.open(chunk, pa.int64())
 

@@ -13,8 +13,8 @@ from watersmeet.observe.why.written import written
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.state.manifest import history
 from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.store.formats import consistent
 from watersmeet.state.store.places import store_of
-from watersmeet.state.store.sealed import consistent
 from watersmeet.state.store.store import Store
 
 

@@ -22,7 +22,7 @@ from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Bound, Conjunct, Dialect
 from watersmeet.predicate.type_names import spark_name
 from watersmeet.probe.evaluators.guard import Guard
-from watersmeet.state.store.budget import space
+from watersmeet.state.store.budget import address_space
 
 Table = Mapping[str, pa.Array]
 Ends = NDArray[np.float64] | None
@@ -235,7 +235,7 @@ class Duck:
 
 def _memory() -> int:
     """Return how much DuckDB may use: no more than a quarter of the free address space, where that is limited."""
-    limited = space()
+    limited = address_space()
     return MEMORY if limited is None else min(MEMORY, max(LEAST_MEMORY, limited.room() // 4))
 
 

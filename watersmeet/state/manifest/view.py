@@ -1,11 +1,11 @@
 """What strategies and cost models may know of a join's state before a batch; no more, and no rows."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from watersmeet.arrays import Ints
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunks.chunk import WHOLE, Chunk
-from watersmeet.state.manifest.notes import Kept
 
 LONGEST_SLICE = 3_600_000_000
 """Slices of streams whose window says nothing about time are an hour long."""
@@ -25,6 +24,24 @@ MARGIN = 0.2
 """By which part something else must be better to be worth a change."""
 TIED = 0.1
 """The part of a window that is taken to pass a conjunct, before anything is measured."""
+
+
+class StoredNotes(NamedTuple):
+    """Notes of a strategy or a join order for its next batch. A reader that can't use them starts anew.
+
+    Attributes:
+        by: The class that wrote them; no other reads them.
+        notes: The notes, as JSON can hold them.
+        version: The version of their form.
+    """
+
+    by: str = ""
+    notes: Mapping[str, Any] = {}
+    version: int = 0
+
+    def read_by(self, reader: object) -> Mapping[str, Any]:
+        """Return the notes if the reader's class wrote them; else none."""
+        return self.notes if self.by == type(reader).__name__ else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +130,7 @@ class StateView:
     Attributes:
         streams: Each stream.
         chunks: The live chunks.
-        kept: What was written down after the batch before, if by the same strategy.
+        notes: The notes of the batch before.
         usage: What each node used in the last batches, smoothed; empty before the first.
         ties: For each conjunct over two or more streams, the streams it reads.
         equalities: The pairs of columns that some conjunct asks to be equal.
@@ -126,7 +143,7 @@ class StateView:
 
     streams: tuple[StreamView, ...]
     chunks: tuple[Chunk, ...] = ()
-    kept: Kept = field(default_factory=Kept)
+    notes: StoredNotes = field(default_factory=StoredNotes)
     usage: tuple[Usage, ...] = ()
     ties: tuple[frozenset[int], ...] = ()
     equalities: tuple[tuple[Column, Column], ...] = ()

@@ -10,7 +10,7 @@ import pytest
 from tests.state.manifest.test_manifest import START, chain
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.claim import DESCRIPTION, claim
-from watersmeet.state.store import durable
+from watersmeet.state.store import local_files
 from watersmeet.state.store.store import Store
 
 
@@ -49,7 +49,7 @@ def test_other_stores_write_nothing_through(tmp_path: Path, synced: list[str]) -
 
 def test_a_file_that_cannot_be_written_through_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        durable.sync([str(tmp_path / "x"), str(tmp_path / "y")])
+        local_files.sync([str(tmp_path / "x"), str(tmp_path / "y")])
 
 
 # -- file systems without hard links

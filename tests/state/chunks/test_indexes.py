@@ -5,7 +5,7 @@ import pytest
 
 from watersmeet.limits import limited
 from watersmeet.predicate.model import Column
-from watersmeet.state.chunks.sorted_index import sorted_column, with_orders, without_orders
+from watersmeet.state.chunks.indexes import add_sort_orders, drop_sort_orders, sort_column
 
 X = Column(0, 1)
 
@@ -14,9 +14,9 @@ X = Column(0, 1)
 def test_values_rise_and_nulls_are_left_out(stored: bool) -> None:
     values = pa.array([3.0, None, 1.0, 2.0, 1.0])
     with limited(order_rows=1 if stored else 100):
-        rows = with_orders(pa.record_batch({X.name: values}), [X])
-    found = sorted_column(rows, X, values)
+        rows = add_sort_orders(pa.record_batch({X.name: values}), [X])
+    found = sort_column(rows, X, values)
     assert found.values.tolist() == [1.0, 1.0, 2.0, 3.0]
     assert found.order.tolist() == [2, 4, 3, 0]
     assert found.nbytes == found.values.nbytes + found.order.nbytes
-    assert (rows.num_columns, without_orders(rows.schema.names)) == (1 + stored, [X.name])
+    assert (rows.num_columns, drop_sort_orders(rows.schema.names)) == (1 + stored, [X.name])

@@ -8,12 +8,11 @@ import pytest
 PROGRAM = """
 import resource, sys
 import pyarrow as pa
-from watersmeet.state.budget import space
-from watersmeet.state.frugal import save_space
+from watersmeet.state.store.budget import address_space, save_address_space
 if sys.argv[1] == "limited":
     resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-save_space()
-print(pa.default_memory_pool().backend_name, space() is not None)
+save_address_space()
+print(pa.default_memory_pool().backend_name, address_space() is not None)
 """
 
 
