@@ -120,8 +120,10 @@ def test_tests_come_in_the_order_in_which_they_are_made(tmp_path: Path) -> None:
 
 def test_predicates_come_in_the_order_in_which_most_pairs_met_them(tmp_path: Path) -> None:
     dear, cheap = "alike(a.x, b.x)", "alike(a.y, b.y)"
-    mixed = HopWork(tests={(dear,): work.Tested(10, 10), (cheap,): work.Tested(50, 10)})
-    same = HopWork(tests={(dear,): work.Tested(50, 5), (cheap,): work.Tested(50, 50)})  # the first lets all pass
+    mixed = HopWork(tests={(dear,): work.TestCounts(10, 10), (cheap,): work.TestCounts(50, 10)})
+    same = HopWork(
+        tests={(dear,): work.TestCounts(50, 5), (cheap,): work.TestCounts(50, 50)}
+    )  # the first lets all pass
     for done in (mixed, same):
         done.rows_in = 1
         (hop,) = funnel(run_of(tmp_path, f"{dear} AND {cheap}").query, [TaskReport(0, hops={((0,), 1): done})])

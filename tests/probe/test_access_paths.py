@@ -172,7 +172,7 @@ def check(duck: Duck, conjunct: Conjunct, streams: list[dict[Column, pa.Array]])
         left, right = np.divmod(np.arange(len(combos) * sizes[target]), sizes[target])
         table = {name: values.take(pa.array(left)) for name, values in partials.items()}
         table |= {c.name: values.take(pa.array(right)) for c, values in streams[target].items()}
-        denied = duck.denied(table, conjunct.condition, len(left))
+        denied = duck.find_denied(table, conjunct.condition, len(left))
         wanted = set(zip(left.tolist(), right.tolist(), strict=True)) - {
             (int(left[at]), int(right[at])) for at in denied
         }

@@ -18,7 +18,7 @@ from watersmeet.predicate.python import predicate
 from watersmeet.probe import candidates, search
 from watersmeet.probe.chunk_table import ChunkTable
 from watersmeet.probe.evaluators.duck import Duck
-from watersmeet.probe.partials import Partials, Waiting
+from watersmeet.probe.partials import BlockBuffer, Partials
 from watersmeet.query.query import Output, Query, StreamSpec
 from watersmeet.query.windows import Window
 from watersmeet.state.chunks.rows import widths
@@ -142,14 +142,14 @@ def test_blocks_are_cut_by_bytes(
 
 def test_candidates_are_made_by_the_bytes_that_they_carry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    pairs = candidates.pairs
+    pairs = candidates.expand_pairs
 
     def watched(path: Any, most: int) -> Any:
         for found in pairs(path, most):
             made.append(len(found[0]))
             yield found
 
-    monkeypatch.setattr(search, "pairs", watched)
+    monkeypatch.setattr(search, "expand_pairs", watched)
     run = run_of(tmp_path, "a.x <> b.x", "ab")
     with limited(block_bytes=MOST, **NEVER_SCAN):
         run.step(Central(), rows_of(100, 100))
@@ -159,12 +159,12 @@ def test_candidates_are_made_by_the_bytes_that_they_carry(tmp_path: Path, monkey
 
 def test_blocks_are_full_by_rows_or_by_bytes() -> None:
     few = np.zeros(4, np.int64)
-    block = Partials((0,), {0: few}, few, few, few, few, few, carried={Column(0, 3): pa.array(["x" * LONG] * 4)})
+    block = Partials((0,), {0: few}, few, few, few, few, few, columns={Column(0, 3): pa.array(["x" * LONG] * 4)})
     for limit, full in (({"block_rows": 8}, True), ({"block_bytes": 8 * LONG}, True), ({"block_rows": 9}, False)):
         with limited(**limit):
-            waiting = Waiting()
+            waiting = BlockBuffer()
             assert not waiting.add(block) and waiting.add(block) == full
-            assert len(waiting.together()) == 8 and not waiting
+            assert len(waiting.drain()) == 8 and not waiting
 
 
 def test_new_rows_are_spooled_by_bytes(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_widths_of_values(values: pa.Array, wanted: list[int]) -> None:
 def test_duckdb_takes_no_more_than_a_part_of_a_limited_address_space(
     monkeypatch: pytest.MonkeyPatch, limited: AddressSpace | None, wanted: int
 ) -> None:
-    monkeypatch.setattr("watersmeet.probe.evaluators.duck.space", lambda: limited)
+    monkeypatch.setattr("watersmeet.probe.evaluators.duck.address_space", lambda: limited)
     shown = Duck(Dialect())._connection.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]
     assert float(shown.removesuffix(" MiB")) * 2**20 == pytest.approx(wanted, rel=0.01)
 

@@ -15,7 +15,7 @@ from watersmeet.placement import PSP, Central
 from watersmeet.predicate.model import Argument, Column, Dialect, PythonPredicate
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
-from watersmeet.probe.answer_cache import AnswerCache, Asked
+from watersmeet.probe.answer_cache import AnswerCache, AnswerKey
 from watersmeet.probe.predicate_calls import FALSE, NULL, TRUE, UNKNOWN, ask
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding
@@ -156,8 +156,8 @@ def test_three_streams_in_one_call_and_constants(tmp_path: Path) -> None:
     assert sum(run.results.values()) == sum(x + y + z < 4 for x in range(5) for y in range(5) for z in range(5))
 
 
-def asked_of(call: str, run: str = "run", left: str = "a", right: str = "b") -> Asked:
-    return Asked(run, left, right, call)
+def asked_of(call: str, run: str = "run", left: str = "a", right: str = "b") -> AnswerKey:
+    return AnswerKey(run, left, right, call)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -180,7 +180,7 @@ def test_the_cache_that_can_not_be_shared_is_kept_in_the_process(tmp_path: Path)
     (tmp_path / "file").touch()
     cache = AnswerCache(tmp_path / "file")
     assert cache.table(asked_of("f"), (1, 1)) is not None
-    cache.keep("run", {"a"})
+    cache.retain("run", {"a"})
     few = AnswerCache(tmp_path / "few")
     with limited(shared_answers=2):
         assert all(few.table(asked_of(call, "ended"), (1, 1)) is not None for call in "abcd")
@@ -212,7 +212,7 @@ def test_the_cache_forgets_chunks_that_are_gone(tmp_path: Path, shared: bool) ->
     left_behind = AnswerCache(tmp_path if shared else None).table(asked_of("f", left="gone"), (1, 1))
     others = cache.table(asked_of("f", "other run", "gone"), (1, 1))
     assert left_behind is not None and others is not None
-    cache.keep("run", {"a", "b"})
+    cache.retain("run", {"a", "b"})
     assert cache.table(asked_of("f"), (1, 1)) is tables[asked_of("f")]
     assert cache.table(asked_of("f", "other run", "gone"), (1, 1)) is others
     assert len(list(tmp_path.iterdir())) == (2 if shared else 0)

@@ -25,7 +25,7 @@ TYPES = {
 }  # fmt: skip
 SCHEMA = pa.schema(list(TYPES.items()))
 SPARK_TYPES = ["boolean", "int", "bigint", "float", "double", "decimal(10,2)", "string", "date", "timestamp"]
-DUCK = Duck(Dialect(), guarded=True)
+DUCK = Duck(Dialect(), untrusted=True)
 
 
 def conditions() -> Iterator[str]:
@@ -103,7 +103,7 @@ def test_nothing_else_is(text: str) -> None:
         lambda: DUCK.numbers(x, [text], 1),
         lambda: DUCK.values(x, text, 1),
         lambda: next(DUCK.join(x, {"y": pa.array([1])}, [text], (1, 1))),
-        lambda: DUCK.unmatched(x, {"y": pa.array([1])}, [text], (1, 1)),
+        lambda: DUCK.find_unmatched(x, {"y": pa.array([1])}, [text], (1, 1)),
     ):
         with pytest.raises(StateError, match=r"^The checkpoint holds the condition .* it is not run; restore"):
             run()
@@ -123,7 +123,7 @@ ZONES = ["UTC'; SELECT 1 --", "x", "", "'", "\0", "\ud800", "UTC' || getenv('HOM
 @pytest.mark.parametrize("zone", ZONES)
 def test_a_time_zone_is_a_name_of_the_database(zone: str, guarded: bool) -> None:
     with pytest.raises(DefinitionError, match=r"^The session's time zone is .*, and there is none of that name; "):
-        Duck(Dialect(zone), guarded=guarded)
+        Duck(Dialect(zone), untrusted=guarded)
 
 
 def test_a_time_zone_is_no_sql(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_guarded_connection_writes_nothing(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("watersmeet.probe.evaluators.duck.MEMORY", 24_000_000)
     rows = 400_000
     values = pa.array([f"{number:060}" for number in range(rows)])
-    pairs = Duck(Dialect(), guarded=True).join({"x": values}, {"y": values}, ["x = y"], (rows, rows))
+    pairs = Duck(Dialect(), untrusted=True).join({"x": values}, {"y": values}, ["x = y"], (rows, rows))
     with pytest.raises(duckdb.OutOfMemoryException):
         sum(len(found) for found, _ in pairs)
     assert not [*tmp_path.iterdir()]

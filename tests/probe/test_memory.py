@@ -9,16 +9,16 @@ import pytest
 PROGRAM = """
 import resource, sys, time, uuid
 import numpy as np, pyarrow as pa
-from watersmeet.engine.fuse import ResultWriter, output
-from watersmeet.engine.intake import Intake
-from watersmeet.engine.operator import Operator
-from watersmeet.engine.plan import start
-from watersmeet.engine.task import JoinTask, Worker
-from watersmeet.model.windows import Sliding
+from watersmeet.batch.fuse import ResultWriter, output
+from watersmeet.batch.intake import Intake
+from watersmeet.batch.operator import Operator
+from watersmeet.batch.plan import start
+from watersmeet.batch.node import JoinTask, Worker
+from watersmeet.query.windows import Sliding
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.model.query import Output, Query, StreamSpec
+from watersmeet.query.query import Output, Query, StreamSpec
 from watersmeet.state.store.store import Store
 
 size, where, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]

@@ -13,7 +13,7 @@ from watersmeet.placement import PSP, Central, Strategy
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Hidden
 from watersmeet.predicate.parse import parse_where
 from watersmeet.probe.evaluators.duck import Duck
-from watersmeet.probe.evaluators.sql import telling
+from watersmeet.probe.evaluators.sql import error_columns
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding
 from watersmeet.state.store.store import Store
@@ -75,7 +75,7 @@ def test_the_error_shows_no_columns_that_only_we_know(beside: tuple[Column, ...]
     conjunct = Conjunct("1 / a.x > 0", "CASE WHEN s0_5 THEN error('no') ELSE s0_4 > 0 END", columns, raises=True)
     table = {"s0_2": pa.array([5], pa.int32()), "s0_4": pa.array([None], pa.int64()), "s0_5": pa.array([True])}
     with pytest.raises(PredicateError) as caught:
-        Duck(Dialect()).check(table | {"s1_4": pa.array([10])}, conjunct, 1, telling(query, conjunct))
+        Duck(Dialect()).check(table | {"s1_4": pa.array([10])}, conjunct, 1, error_columns(query, conjunct))
     assert str(caught.value) == f"`1 / a.x > 0` raised no{shown}."
 
 

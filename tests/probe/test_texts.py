@@ -9,7 +9,7 @@ import pytest
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.terms import Text
 from watersmeet.probe.evaluators import texts
-from watersmeet.probe.evaluators.pairwise import pairwise
+from watersmeet.probe.evaluators.real_comparisons import evaluate_pairs
 
 ALPHABETS = ["ab", "abcdefgh", "aé", "xß日", "a😀😃", "\0a"]
 
@@ -75,7 +75,7 @@ def test_they_are_what_the_definition_says(seed: int, monkeypatch: pytest.Monkey
 def test_null_is_null_and_long_texts_are_left_open(function: str) -> None:
     lefts, rights = pa.array(["a", None, "x" * 65]), pa.array(["ab", "x" * 65, None])
     left_at, right_at = np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3)
-    made = pairwise(Text(function, Column(0, 0), Column(1, 0)), lefts, rights, left_at, right_at)
+    made = evaluate_pairs(Text(function, Column(0, 0), Column(1, 0)), lefts, rights, left_at, right_at)
     null = [False, False, True] + [True] * 3 + [False, False, True]
     assert (~made.valid).tolist() == null
     open_ = [False, True, False] + [False] * 3 + [True, True, False]
@@ -95,9 +95,9 @@ def test_a_side_of_bytes_meets_one_of_wider_units(function: str) -> None:
     left, right = ["anne", "it's", "Ann", ""], ["Ann", "Σίσυφος", "it's", "Straße", ""]
     term = Text(function, Column(0, 0), Column(1, 0))
     at, of = np.divmod(np.arange(len(left) * len(right)), len(right))
-    together = pairwise(term, pa.array(left), pa.array(right), at, of)
+    together = evaluate_pairs(term, pa.array(left), pa.array(right), at, of)
     alone = [
-        pairwise(term, pa.array([one]), pa.array([two]), np.array([0]), np.array([0])).value[0]
+        evaluate_pairs(term, pa.array([one]), pa.array([two]), np.array([0]), np.array([0])).value[0]
         for one in left
         for two in right
     ]

@@ -9,7 +9,7 @@ import pytest
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.terms import VECTORS, Comparison, Leaf, Sign, Vector
 from watersmeet.probe.evaluators.balls import Ball, decide
-from watersmeet.probe.evaluators.pairwise import pairwise
+from watersmeet.probe.evaluators.real_comparisons import evaluate_pairs
 
 FUNCTIONS = sorted(VECTORS)
 
@@ -65,7 +65,7 @@ def test_every_ball_holds_sparks_value(function: str, shape: str, monkeypatch: p
     lefts, rights = rows(30, 1), rows(20, 2)
     left_at, right_at = shapes(30, 20)[shape]
     kind = pa.list_(pa.float32())
-    made = pairwise(term(function), pa.array(lefts, kind), pa.array(rights, kind), left_at, right_at)
+    made = evaluate_pairs(term(function), pa.array(lefts, kind), pa.array(rights, kind), left_at, right_at)
     truth = [spark(function, lefts[i], rights[j]) for i, j in zip(left_at, right_at, strict=True)]
     assert_holds(made, truth)
     assert made.finer is not None
@@ -83,7 +83,7 @@ def test_strange_rows_are_null_or_left_open(function: str) -> None:
     left_at, right_at = (part.ravel() for part in np.indices((10, 10)))
     given = pa.array(lefts, pa.list_(pa.float32()))
     single = [None if row is None else [None if x is None else float(np.float32(x)) for x in row] for row in lefts]
-    made = pairwise(term(function), given, given.cast(pa.large_list(pa.float32())), left_at, right_at)
+    made = evaluate_pairs(term(function), given, given.cast(pa.large_list(pa.float32())), left_at, right_at)
     with np.errstate(all="ignore"):
         truth = [spark(function, single[i], single[j]) for i, j in zip(left_at, right_at, strict=True)]
     assert_holds(made, truth)
@@ -98,7 +98,7 @@ def test_strange_rows_are_null_or_left_open(function: str) -> None:
 @pytest.mark.parametrize("function", ["vector_inner_product", "vector_l2_distance"])
 def test_rows_of_zeros_are_known_at_once(function: str) -> None:
     given = pa.array([[0.0, 0.0], [3.0, 4.0]], pa.list_(pa.float32()))
-    made = pairwise(term(function), given, given, *(part.ravel() for part in np.indices((2, 2))))
+    made = evaluate_pairs(term(function), given, given, *(part.ravel() for part in np.indices((2, 2))))
     assert np.isfinite(made.radius).all()
 
 
@@ -110,7 +110,7 @@ def test_nearly_all_is_decided_rightly_even_at_the_border(sign: Sign) -> None:
     for function in FUNCTIONS:
         truth = np.array([spark(function, lefts[i], rights[j]) for i, j in zip(left_at, right_at, strict=True)])
         border = float(truth[777])
-        made = pairwise(term(function), pa.array(lefts, kind), pa.array(rights, kind), left_at, right_at)
+        made = evaluate_pairs(term(function), pa.array(lefts, kind), pa.array(rights, kind), left_at, right_at)
         possible, sure = decide(Comparison(sign, term(function), Leaf("", value=border)), {term(function): made})
         expected = {"<": truth < border, "<=": truth <= border, ">": truth > border, ">=": truth >= border,
                     "=": truth == border, "<>": truth != border}[sign]  # fmt: skip
@@ -121,7 +121,7 @@ def test_nearly_all_is_decided_rightly_even_at_the_border(sign: Sign) -> None:
 
 def test_only_the_rows_that_pairs_name_are_multiplied() -> None:
     lefts, rights = pa.array(rows(300, 5), pa.list_(pa.float32())), pa.array(rows(300, 6), pa.list_(pa.float32()))
-    made = pairwise(term("vector_inner_product"), lefts, rights, np.array([7, 200]), np.array([299, 0]))
+    made = evaluate_pairs(term("vector_inner_product"), lefts, rights, np.array([7, 200]), np.array([299, 0]))
     assert_holds(
         made, [spark("vector_inner_product", lefts[i].as_py(), rights[j].as_py()) for i, j in ((7, 299), (200, 0))]
     )
@@ -130,4 +130,4 @@ def test_only_the_rows_that_pairs_name_are_multiplied() -> None:
 def test_no_pairs() -> None:
     nothing = np.zeros(0, dtype=np.int64)
     empty = pa.array([], pa.list_(pa.float32()))
-    assert len(pairwise(term("vector_l2_distance"), empty, empty, nothing, nothing).value) == 0
+    assert len(evaluate_pairs(term("vector_l2_distance"), empty, empty, nothing, nothing).value) == 0

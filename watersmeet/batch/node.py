@@ -23,8 +23,7 @@ from watersmeet.metadata.superseded import superseded
 from watersmeet.observe.near_misses import shown
 from watersmeet.predicate.model import Dialect
 from watersmeet.probe.answer_cache import AnswerCache
-from watersmeet.probe.chunk_table import ChunkTable, Target
-from watersmeet.probe.entrants import entrants
+from watersmeet.probe.chunk_table import ChunkTable, Target, start_partials
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.hop import Hops
 from watersmeet.probe.hop_steps import Step, entry_conjuncts
@@ -60,7 +59,7 @@ class Worker:
     def hops(self, plan: BatchPlan, query: Query, table: ChunkTable, routes: Routes) -> Hops:
         """Return what runs the hops of a task over some chunks; about others nothing need be remembered."""
         chunks = table.chunks
-        self._cache.keep(plan.run, {chunk.id for chunk in chunks})
+        self._cache.retain(plan.run, {chunk.id for chunk in chunks})
         plan.store.retain(plan.run, (chunk for chunk in chunks if plan.is_read(chunk)))
         tables.forget_missing()
         deleted.forget_missing()
@@ -167,14 +166,16 @@ class JoinTask:
                 ts = self.table.rows(target).ts[rows]
                 asof = as_of_all(self._arrivals, origin, ts)
                 batch = np.full(len(ts), self._plan.batch)
-                yield entrants(self.query, target, rows, ts, batch, asof, self._tracked)
+                yield start_partials(self.query, target, rows, ts, batch, asof, self._tracked)
 
     def _owed(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
         """Yield a share of a stream's earlier tuples that pay now."""
         for target, rows, batch in self._owing.tuples(origin):
             rows, batch = rows[share::shares], batch[share::shares]
             ts = self.table.rows(target).ts[rows]
-            yield entrants(self.query, target, rows, ts, batch, self._owing.as_of(origin, ts, batch), self._tracked)
+            yield start_partials(
+                self.query, target, rows, ts, batch, self._owing.as_of(origin, ts, batch), self._tracked
+            )
 
     def _on_course(self, block: Partials, course: int) -> Partials:
         order = self._plan.order
@@ -217,7 +218,7 @@ class JoinTask:
         """Return the results of a block, and the combinations that Spark has to decide."""
         if not self.query.deferred:
             return block, block.slice(0, 0)
-        later = np.ones(len(block), bool) if CASE in block.noted else self._hops.undecided(block)
+        later = np.ones(len(block), bool) if CASE in block.tags else self._hops.pending(block)
         return block.take(np.flatnonzero(~later)), block.take(np.flatnonzero(later))
 
     def answers(self, block: Partials) -> dict[str, pa.Array]:
@@ -229,7 +230,7 @@ class JoinTask:
         work = self._hops.work
         report = TaskReport(node, dict(work.hops), dict(work.node_pairs), dict(work.costs), work.strays, work.paid)
         report.groups = self._tallies.groups(work.chunk_pairs) if self._plan.tallies else {}
-        report.missed = shown(self.query, self.table, self._hops.missed.hops, self._plan.samples)
+        report.missed = shown(self.query, self.table, self._hops.near_misses.hops, self._plan.samples)
         report.credits, report.paid_rows = dict(self._tallies.credits), self._paid_rows
         return report
 

@@ -26,7 +26,7 @@ from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.selectivity import usual_share
 from watersmeet.predicate.model import Bound, Column, Conjunct
 from watersmeet.predicate.numbers import numbers
-from watersmeet.probe.histogram import EquiWidth, as_values, evaluated, merged
+from watersmeet.probe.equi_width import EquiWidth, as_values, evaluate_bounds, merge_zones
 from watersmeet.probe.hop_steps import Hop
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.chunk import Chunk
@@ -112,7 +112,7 @@ class Statistics:
             column: histogram
             for columns in query.zoned
             for column in columns
-            if (histogram := merged(zones[column.name], query.type_of(column))) is not None
+            if (histogram := merge_zones(zones[column.name], query.type_of(column))) is not None
         }
         self._averages: dict[Bound, float | None] = {}
 
@@ -123,7 +123,7 @@ class Statistics:
     def shares(self, bounds: Sequence[Bound], values: Mapping[Column, Floats], size: int) -> list[Floats]:
         """Return for each bound which share of its stream's tuples it lets through, for each of some values."""
         arrays = {column.name: as_values(found, self._query.type_of(column)) for column, found in values.items()}
-        ranges = evaluated(self._query.dialect, bounds, arrays, size)
+        ranges = evaluate_bounds(self._query.dialect, bounds, arrays, size)
         return [
             np.minimum(self._histograms[bound.column].within(*asked) / max(self.rows[bound.column.stream], 1), 1.0)
             for bound, asked in zip(bounds, ranges, strict=True)
