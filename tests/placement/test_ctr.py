@@ -101,10 +101,10 @@ def test_the_overhead_is_equation_3() -> None:
 def test_a_hop_that_decides_more_conjuncts_finds_less() -> None:
     ties = (frozenset({0, 1}), frozenset({1, 2}), frozenset({0, 2}))
     state = StateView((stream(),) * 3, ties=ties, hops=(HopView((0,), 2, rows=4, pairs=40, matches=2),))
-    assert state.becomes(frozenset({0}), 1, 20) == pytest.approx(2)
-    assert state.becomes(frozenset({0, 1}), 2, 20) == pytest.approx(0.2)
-    assert state.becomes(frozenset({0}), 2, 20) == 0.5  # as measured
-    assert replace(state, ties=ties[:1], hops=()).becomes(frozenset({0}), 2, 20) == 20
+    assert state.expected_matches(frozenset({0}), 1, 20) == pytest.approx(2)
+    assert state.expected_matches(frozenset({0, 1}), 2, 20) == pytest.approx(0.2)
+    assert state.expected_matches(frozenset({0}), 2, 20) == 0.5  # as measured
+    assert replace(state, ties=ties[:1], hops=()).expected_matches(frozenset({0}), 2, 20) == 20
 
 
 def test_of_orders_that_travel_alike_the_one_of_least_work_wins() -> None:

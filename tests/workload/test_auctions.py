@@ -17,7 +17,7 @@ import pytest
 
 from watersmeet.workload import START, auctions, feed, write_batches
 from watersmeet.workload.auctions import MEAN_LIFE, PAID_AFTER, SPREAD, Batch, lives
-from watersmeet.workload.poisson import SECOND, TIME
+from watersmeet.workload.tuples import SECOND, TIME
 
 STREAMS = ("auctions", "bids", "payments")
 

@@ -274,7 +274,7 @@ def _course(p: Parameters, state: StateView, origin: int, first: int | None) -> 
     joined = frozenset({origin})
     while len(joined) < len(p.rates):
         hops = {to: state.hop(joined, to) for to in p.streams if to not in joined}
-        found = {to: state.becomes(joined, to, p.held[to]) for to in hops}
+        found = {to: state.expected_matches(joined, to, p.held[to]) for to in hops}
         taken = {to: hop.rows for to, hop in hops.items() if hop is not None}
         likely = max(taken, key=lambda to: taken[to]) if taken else min(found, key=lambda to: found[to])
         to = likely if first is None or first in joined else first

@@ -58,7 +58,7 @@ class PartialRoute(NamedTuple):
     def on(self, to: int, state: StateView, held: Held, load: Load, sizes: Sequence[float]) -> "PartialRoute":
         """Return the route with one more hop."""
         nodes, new = held.cover(to, self.covers[-1] if self.covers else (), load)
-        found = state.becomes(frozenset(self.streams), to, sizes[to])
+        found = state.expected_matches(frozenset(self.streams), to, sizes[to])
         return PartialRoute((*self.streams, to), (*self.covers, nodes), (*self.moved, new), (*self.found, found))
 
     def overhead(self, tuples: float) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.arrays import Ints
+from watersmeet.arrays import Ints, Mask
 from watersmeet.predicate.model import Column
 from watersmeet.probe.candidates import Range
 from watersmeet.probe.chunk_table import Target
@@ -68,7 +68,7 @@ class Probe:
     target: Target
     rows: Rows
     seat: Seat
-    mask: NDArray[np.bool_] | bool
+    mask: Mask | bool
     ranges: Sequence[Range] = ()
 
     @property
@@ -85,9 +85,9 @@ class Probe:
         """Return the probe without the partial results that take no part."""
         at = np.flatnonzero(np.broadcast_to(self.mask, len(self.block)))
         (low, high), seat = self.input.times, self.seat
-        narrowed = replace(self.input, block=self.block.take(at), times=Times(low[at], high[at]))
+        probe_input = replace(self.input, block=self.block.take(at), times=Times(low[at], high[at]))
         ranges = [range_.take(at) for range_ in self.ranges]
-        return Probe(narrowed, self.target, self.rows, seat if isinstance(seat, int) else seat[at], True, ranges)
+        return Probe(probe_input, self.target, self.rows, seat if isinstance(seat, int) else seat[at], True, ranges)
 
     def extend(self, partial: Ints, row: Ints, *, from_scan: bool = False) -> Partials:
         """Return pairs of a partial result and a row of the chunk as longer partial results."""

@@ -12,9 +12,8 @@ equal times, by the one of the stream named last.
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from watersmeet.arrays import Ints
+from watersmeet.arrays import Ints, Mask
 from watersmeet.probe.chunk_probe import Probe, Times
 from watersmeet.probe.partials import references
 from watersmeet.query.windows import FOREVER, NEVER
@@ -51,24 +50,24 @@ def limit_times(probe: Probe, times: Times) -> Times:
     return Times(low, high) if np.all(mask) else Times(np.where(mask, low, FOREVER), np.where(mask, high, NEVER))
 
 
-def mask_pairs(probe: Probe, partial: Ints, row: Ints) -> NDArray[np.bool_] | None:
+def mask_pairs(probe: Probe, partial: Ints, row: Ints) -> Mask | None:
     """Return the pairs whose row arrived before the probing tuple; None if `limit_times` has excluded the others."""
     arrivals, block, among = probe.rows.arrivals, probe.block, probe.step.role.among
     if among in _BY_TIME:
         return None
     if among == "earlier" and probe.target.chunk.arrived.last >= int(block.batch.min()):
         lower = references(probe.target.number, row) < block.tags[OWN][partial]
-        earlier: NDArray[np.bool_] = lower | (probe.rows.ts[row] < block.moment[partial])
+        earlier: Mask = lower | (probe.rows.ts[row] < block.moment[partial])
         return earlier
     if arrivals is None or probe.target.chunk.arrived.last < int(block.batch.min()):
         return None
     arrived, batch = arrivals[row], block.batch[partial]
     latest, has_any = (part[partial] for part in _latest(probe))
-    before: NDArray[np.bool_] = (arrived < batch) | ((arrived == batch) & has_any & (probe.rows.ts[row] <= latest))
+    before: Mask = (arrived < batch) | ((arrived == batch) & has_any & (probe.rows.ts[row] <= latest))
     return before
 
 
-def _latest(probe: Probe) -> tuple[Ints, NDArray[np.bool_]]:
+def _latest(probe: Probe) -> tuple[Ints, Mask]:
     """Return the latest time of rows that precede each tuple within its batch, and whether there can be any."""
     moment = probe.block.moment
     if probe.step.target < probe.block.origin or probe.step.role.among == "earlier":

@@ -14,9 +14,8 @@ from decimal import Context, Decimal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from watersmeet.arrays import Floats
+from watersmeet.arrays import Floats, Ints, Mask
 from watersmeet.predicate.model import Bound, Dialect
 from watersmeet.predicate.numbers import TEXT_BYTES, is_text
 from watersmeet.probe.evaluators.duck import Duck
@@ -59,7 +58,7 @@ class EquiWidth:
         edges = np.linspace(self.low, self.high, len(self.counts) + 1)
         return edges[:-1] + np.diff(edges) / 2  # the sum of two may be more than the largest double
 
-    def part(self, values: Floats) -> NDArray[np.int64]:
+    def part(self, values: Floats) -> Ints:
         """Return the part that each value falls into: beyond the ends the nearest, for NaN the last."""
         width, last = self.high - self.low, len(self.counts) - 1
         if width == 0:
@@ -88,7 +87,7 @@ class EquiWidth:
         edges = np.linspace(self.low, self.high, len(self.counts) + 1)
         return np.asarray(np.interp(values, edges, np.concatenate([[0.0], np.cumsum(self.counts)])))
 
-    def _points(self, low: Floats, high: Floats) -> NDArray[np.bool_]:
+    def _points(self, low: Floats, high: Floats) -> Mask:
         with np.errstate(invalid="ignore", over="ignore"):  # infinity less infinity, or the largest less the smallest
             return np.isfinite(low) & (low <= high) & (high - low <= self.point * np.maximum(1, np.abs(low)))
 
@@ -137,8 +136,8 @@ def as_values(values: Floats, kind: pa.DataType) -> pa.Array:
         return pa.array([_decimal(value, kind) for value in values.tolist()], kind)
     if not is_whole(kind):
         return pa.array(values).cast(kind, safe=False)
-    rounded = pa.array(np.round(np.clip(values, -LARGEST, LARGEST)).astype(np.int64))
-    return (rounded.cast(pa.int32(), safe=False) if pa.types.is_date32(kind) else rounded).cast(kind, safe=False)
+    integers = pa.array(np.round(np.clip(values, -LARGEST, LARGEST)).astype(np.int64))
+    return (integers.cast(pa.int32(), safe=False) if pa.types.is_date32(kind) else integers).cast(kind, safe=False)
 
 
 def _decimal(value: float, kind: pa.DataType) -> Decimal | None:

@@ -6,11 +6,9 @@ Access paths propose candidates (`search.py`), windows and the arrival order cut
 
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from watersmeet.arrays import Ints
+from watersmeet.arrays import Ints, Mask
 from watersmeet.predicate.model import Conjunct
 from watersmeet.probe.answer_cache import AnswerCache
 from watersmeet.probe.chunk_probe import Router
@@ -134,7 +132,7 @@ class Hops:
             yield self._reader.lean(matches)
         self.near_misses.look(block, step, node)
 
-    def pending(self, block: Partials) -> NDArray[np.bool_]:
+    def pending(self, block: Partials) -> Mask:
         """Return which combinations are pending: Spark has to decide them; the others are results."""
         return self.evaluators.pending(block)
 

@@ -6,9 +6,8 @@ Most combinations find it among the last few. For the others, the search is repe
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from watersmeet.arrays import Ints
+from watersmeet.arrays import Ints, Mask
 from watersmeet.probe.candidates import AccessPath
 from watersmeet.probe.chunk_probe import Probe, Times
 from watersmeet.query.windows import NEVER
@@ -31,7 +30,7 @@ class Tails:
 
     combinations: int
     rows: int
-    incomplete: NDArray[np.bool_] = field(init=False)
+    incomplete: Mask = field(init=False)
     beyond: Ints = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,7 +57,7 @@ class Tails:
         self.incomplete[at] = True
         self.beyond[at] = np.maximum(self.beyond[at], ts[is_wanted])
 
-    def unsettled(self, newest: Ints) -> NDArray[np.bool_]:
+    def unsettled(self, newest: Ints) -> Mask:
         """Return which combinations may have a partner among the rows left out that is as new as the newest one."""
         return self.incomplete & (self.beyond >= newest)
 

@@ -44,8 +44,8 @@ class ArgumentValues:
         if not is_vectors(self.values.type):
             return None
         lengths = pc.list_value_length(self.values).fill_null(NO_LENGTH).to_numpy(zero_copy_only=False).astype(np.int64)
-        own: Ints = lengths[self.at] if (lengths != lengths[:1]).any() else lengths[:0]
-        return own if (own != own[:1]).any() else None
+        lengths_at: Ints = lengths[self.at] if (lengths != lengths[:1]).any() else lengths[:0]
+        return lengths_at if (lengths_at != lengths_at[:1]).any() else None
 
     def one(self, combinations: Ints) -> Any:
         """Return the value that combinations have in common."""

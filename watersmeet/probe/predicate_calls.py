@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.arrays import Ints
+from watersmeet.arrays import Ints, Mask
 from watersmeet.errors import PredicateError
 from watersmeet.formatting import short
 from watersmeet.limits import limits
@@ -72,10 +72,10 @@ def groups(keys: Sequence[Ints]) -> list[NDArray[np.intp]]:
     return np.split(order, np.flatnonzero(changes) + 1)
 
 
-def _sorted(keys: Sequence[Ints]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+def _sorted(keys: Sequence[Ints]) -> tuple[NDArray[np.intp], Mask]:
     """Return the order that sorts rows by several key columns; for each but the last, whether the next differs."""
     order = np.lexsort(keys[::-1])
-    changes: NDArray[np.bool_] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
+    changes: Mask = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
     return order, changes
 
 
@@ -134,7 +134,7 @@ def _batched(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> S
     return [column for column in columns if not column.leads]
 
 
-def _nulls(values: pa.Array, at: Ints) -> NDArray[np.bool_]:
+def _nulls(values: pa.Array, at: Ints) -> Mask:
     if not values.null_count:
         return np.zeros(len(at), dtype=bool)
     return values.is_null().to_numpy(zero_copy_only=False)[at]  # type: ignore[no-any-return]
@@ -206,12 +206,12 @@ def _call(predicate: PythonPredicate, arguments: Sequence[Any], columns: Sequenc
     try:
         return predicate.function(*arguments)
     except Exception as error:
-        described = ", ".join(
+        parts = ", ".join(
             f"{column.text}{_describe_value(value)} ({spark_name(column.values.type)})"
             for column, value in zip(columns, arguments, strict=True)
         )
         raise PredicateError(
-            f"Predicate '{predicate.name}' raised {type(error).__name__}: {error} for arguments {described}; "
+            f"Predicate '{predicate.name}' raised {type(error).__name__}: {error} for arguments {parts}; "
             "the batch was not written."
         ) from error
 
@@ -254,7 +254,7 @@ def _mask(answer: Any, shape: tuple[int, ...], predicate: PythonPredicate) -> An
     return mask
 
 
-def _values(answer: Any, predicate: PythonPredicate) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def _values(answer: Any, predicate: PythonPredicate) -> tuple[NDArray[Any], Mask]:
     """Return a mask's values, with FALSE for NULL in a mask of booleans, and where it is NULL."""
     if isinstance(answer, pa.Array | pa.ChunkedArray):
         answer = answer.to_numpy(zero_copy_only=False) if isinstance(answer, pa.Array) else answer.to_numpy()
@@ -272,7 +272,7 @@ def _values(answer: Any, predicate: PythonPredicate) -> tuple[NDArray[Any], NDAr
     return values, null
 
 
-def _booleans(values: NDArray[Any], predicate: PythonPredicate) -> NDArray[np.bool_]:
+def _booleans(values: NDArray[Any], predicate: PythonPredicate) -> Mask:
     """Return objects as booleans, which they must be."""
     odd = next((value for value in values.ravel() if not isinstance(value, bool | np.bool_)), None)
     if odd is not None:

@@ -36,10 +36,10 @@ def ranges(duck: Duck, table: Mapping[str, pa.Array], bounds: Sequence[Bound], r
     """
     # NULL comes back as NaN, for which no row can match; the conjunct itself decides.
     operands = list(dict.fromkeys(operand for bound in bounds for operand in _others(bound)))
-    evaluated = duck.ends(table, bounds, rows, [operand.sql for operand in operands])
-    if evaluated is None:
+    answer = duck.ends(table, bounds, rows, [operand.sql for operand in operands])
+    if answer is None:
         return []
-    ends, numbers = evaluated
+    ends, numbers = answer
     values = dict(zip(operands, numbers, strict=True))
     return [_range(bound, low, high, values, rows) for bound, (low, high) in zip(bounds, ends, strict=True)]
 
@@ -69,11 +69,11 @@ def _range(bound: Bound, low: Floats | None, high: Floats | None, values: Mappin
     # NaN sorts above infinity, so a range without an upper end runs to the last row.
     high = np.full(rows, np.nan) if high is None else high
     equal = bound.low == bound.high
-    own = {operand: values[operand] for operand in _others(bound)}
+    operands = {operand: values[operand] for operand in _others(bound)}
     with np.errstate(over="ignore"):  # beyond the largest double comes infinity
         low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
-    extremes = {operand: _extremes(numbers) for operand, numbers in own.items()}
-    return Range(bound.column, low, high, equal, bound.operations, own, extremes)
+    extremes = {operand: _extremes(numbers) for operand, numbers in operands.items()}
+    return Range(bound.column, low, high, equal, bound.operations, operands, extremes)
 
 
 def misses(chunk: Chunk, range_: Range) -> bool:

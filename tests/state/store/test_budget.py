@@ -28,12 +28,12 @@ def test_a_process_has_a_share_of_its_host_and_of_its_container(memory: Memory, 
 
 
 def test_room_to_work_is_left_in_an_address_space() -> None:
-    assert AddressSpace(4 * GB, 1 * GB).to_open(cached=0) == 3 * GB - WORK
+    assert AddressSpace(4 * GB, 1 * GB).to_open(cache_bytes=0) == 3 * GB - WORK
     assert (
-        AddressSpace(4 * GB, 2 * GB).to_open(cached=1 * GB) == 3 * GB - WORK
+        AddressSpace(4 * GB, 2 * GB).to_open(cache_bytes=1 * GB) == 3 * GB - WORK
     )  # what is held already doesn't count twice
-    assert AddressSpace(1 * GB, GB // 2).to_open(cached=0) == GB // 8  # little is left: a quarter of it
-    assert AddressSpace(1 * GB, 2 * GB).to_open(cached=0) == 0
+    assert AddressSpace(1 * GB, GB // 2).to_open(cache_bytes=0) == GB // 8  # little is left: a quarter of it
+    assert AddressSpace(1 * GB, 2 * GB).to_open(cache_bytes=0) == 0
 
 
 def test_the_user_decides_but_for_the_address_space(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_address_space_is_measured_where_it_is_limited(monkeypatch: pytest.Monke
     assert address_space() is None
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (1 << 40, resource.RLIM_INFINITY))
     found = address_space()
-    assert found is not None and found.limit == 1 << 40 and 10 * MB < found.used < 1 << 40
+    assert found is not None and found.limit == 1 << 40 and 10 * MB < found.size < 1 << 40
     (tmp_path / "statm").write_text("100 9 8\n")
     assert address_space(tmp_path / "statm") == AddressSpace(1 << 40, 100 * os.sysconf("SC_PAGE_SIZE"))
     assert address_space(tmp_path / "none") is None  # not measured, as on a Mac, where nothing enforces it

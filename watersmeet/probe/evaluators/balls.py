@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from watersmeet.arrays import Floats, Mask
 from watersmeet.predicate.terms import Apply, Comparison, Input, Leaf, Sign, Term
 
-Rows = NDArray[np.intp]
+Positions = NDArray[np.intp]
 
 UNIT = 2.0**-52
 FUNCTION_ERROR = 16 * UNIT
@@ -47,9 +47,9 @@ class Ball:
     value: NDArray[Any]
     radius: Floats
     valid: Mask
-    finer: Callable[[Rows], Ball] | None = None
+    finer: Callable[[Positions], Ball] | None = None
 
-    def take(self, pairs: Rows | slice) -> Ball:
+    def take(self, pairs: Positions | slice) -> Ball:
         """The ball of some of the pairs."""
         value, radius, valid = self.value, self.radius, self.valid
         return Ball(

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from watersmeet.arguments.durations import spelled
+from watersmeet.arrays import Floats
 from watersmeet.formatting import abbreviated, plain
 from watersmeet.predicate.model import Compared, Comparing, Conjunct, Relation
 from watersmeet.probe.evaluators.duck import VALUE_ERRORS
@@ -42,7 +42,7 @@ class ComparedValues:
 
     compared: Compared
     values: pa.Array
-    radius: NDArray[np.float64]
+    radius: Floats
 
     @property
     def is_approximate(self) -> bool:
@@ -100,8 +100,8 @@ def format_values(sides: Sequence[ComparedValues], at: int, render: Render) -> l
     for digits in range(FEW_DIGITS, ALL_DIGITS) if not is_close else ():
         texts = [_text(side, at, digits, render) for side in sides]
         pairs = zip(texts, sides, numbers, strict=True)
-        rounded = [float(text) if side.is_approximate else number for text, side, number in pairs]
-        if _order(rounded) == _order(numbers):
+        shortened = [float(text) if side.is_approximate else number for text, side, number in pairs]
+        if _order(shortened) == _order(numbers):
             return texts
     texts = [_text(side, at, FEW_DIGITS if is_close else ALL_DIGITS, render) for side in sides]
     ends = [", but for the last digits" if side.is_approximate else "" for side in sides]
@@ -132,10 +132,10 @@ def _digits(value: float, digits: int) -> str:
     >>> _digits(0.2314567891, 6), _digits(1234567.8, 6), _digits(1.5e-12, 6)
     ('0.231457', '1234570', '1.5e-12')
     """
-    rounded = float(f"{value:.{digits}g}")
-    if rounded and not 1e-5 <= abs(rounded) < 1e15:
-        return f"{rounded:.{digits}g}"
-    return np.format_float_positional(rounded, trim="-")
+    shortened = float(f"{value:.{digits}g}")
+    if shortened and not 1e-5 <= abs(shortened) < 1e15:
+        return f"{shortened:.{digits}g}"
+    return np.format_float_positional(shortened, trim="-")
 
 
 # -- words

@@ -12,9 +12,8 @@ from weakref import WeakSet
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from watersmeet.arrays import Ints
+from watersmeet.arrays import Floats, Ints
 from watersmeet.errors import DefinitionError, PredicateError
 from watersmeet.formatting import plain, short
 from watersmeet.limits import limits
@@ -25,7 +24,7 @@ from watersmeet.probe.evaluators.guard import Guard
 from watersmeet.state.store.budget import address_space
 
 Table = Mapping[str, pa.Array]
-Ends = NDArray[np.float64] | None
+Ends = Floats | None
 
 MEMORY = 256_000_000
 """The bytes it may use; beyond that it writes to disk."""
@@ -98,7 +97,7 @@ class Duck:
         except VALUE_ERRORS:
             return None
 
-    def numbers(self, columns: Table, expressions: Sequence[str], rows: int) -> list[NDArray[np.float64]] | None:
+    def numbers(self, columns: Table, expressions: Sequence[str], rows: int) -> list[Floats] | None:
         """Return each expression's value per row as float64, NULL as NaN; None if one raises for any row."""
         self._admit(expressions)
         names = [f"e{at}" for at in range(len(expressions))]
@@ -114,7 +113,7 @@ class Duck:
 
     def ends(
         self, columns: Table, bounds: Sequence[Bound], rows: int, more: Sequence[str] = ()
-    ) -> tuple[list[tuple[Ends, Ends]], list[NDArray[np.float64]]] | None:
+    ) -> tuple[list[tuple[Ends, Ends]], list[Floats]] | None:
         """Return the ends of each bound per row, None for a missing end, and the values of more expressions.
 
         Return None if anything raises for any row.

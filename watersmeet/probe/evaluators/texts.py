@@ -102,7 +102,7 @@ def _similarity(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> F
     two, two_size = right.take(right_at)
     kind = np.promote_types(one.dtype, two.dtype)  # ranks are counted above the widest unit of either
     one, two = one.astype(kind, copy=False), two.astype(kind, copy=False)
-    window = _Reach(np.maximum(np.maximum(one_size, two_size) // 2 - 1, 0), len(one), len(two))
+    window = _MatchWindow(np.maximum(np.maximum(one_size, two_size) // 2 - 1, 0), len(one), len(two))
     one_matches, two_matches = _matches(one, two, one_size, two_size, window)
     matches = one_matches.sum(axis=0, dtype=np.int64)
     transposed = matches - _in_place(one, two, one_matches, two_matches, window)
@@ -113,7 +113,7 @@ def _similarity(left: _Texts, right: _Texts, left_at: Ints, right_at: Ints) -> F
     return np.where((one_size == 0) & (two_size == 0), 1.0, np.where(matches == 0, 0.0, value))
 
 
-class _Reach:
+class _MatchWindow:
     """Which positions of two texts are near enough to be compared."""
 
     def __init__(self, reach: Ints, ones: int, twos: int) -> None:
@@ -130,7 +130,7 @@ class _Reach:
             match &= self.reach >= abs(i - j)
 
 
-def _matches(one: Units, two: Units, one_size: Ints, two_size: Ints, window: _Reach) -> tuple[Mask, Mask]:
+def _matches(one: Units, two: Units, one_size: Ints, two_size: Ints, window: _MatchWindow) -> tuple[Mask, Mask]:
     """Which units have a partner: each takes the first equal one that is free and within reach."""
     one_free, two_free = _there(one, one_size), _there(two, two_size)
     match = np.empty(len(one_size), dtype=bool)
@@ -149,7 +149,7 @@ def _there(units: Units, sizes: Ints) -> Mask:
     return np.arange(len(units))[:, None] < sizes
 
 
-def _in_place(one: Units, two: Units, one_matches: Mask, two_matches: Mask, window: _Reach) -> Ints:
+def _in_place(one: Units, two: Units, one_matches: Mask, two_matches: Mask, window: _MatchWindow) -> Ints:
     """How many matched units equal the matched unit of the same rank on the other side, which is within reach too."""
     count = np.zeros(one.shape[1], dtype=np.uint8)
     ones, twos = _rank(one, one_matches, 0), _rank(two, two_matches, 1)

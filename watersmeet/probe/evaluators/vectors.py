@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from watersmeet.arrays import Floats, Ints, Mask
-from watersmeet.probe.evaluators.balls import FUNCTIONS, Ball, Rows
+from watersmeet.probe.evaluators.balls import FUNCTIONS, Ball, Positions
 
 Singles = NDArray[np.float32]
 
@@ -37,8 +37,8 @@ def vectors(function: str, left: pa.Array, right: pa.Array, left_at: Ints, right
 
     Args:
         function: vector_cosine_similarity, vector_inner_product or vector_l2_distance.
-        left: Rows of type array<float>.
-        right: Rows of the second argument.
+        left: Positions of type array<float>.
+        right: Positions of the second argument.
         left_at: For each pair, its row of `left`.
         right_at: For each pair, its row of `right`.
     """
@@ -52,7 +52,7 @@ def vectors(function: str, left: pa.Array, right: pa.Array, left_at: Ints, right
     rough = ROUGH[function](product, one, two, left_at, right_at)
     rough = _mark_nulls(rough, function, one, two, left_at, right_at)
 
-    def finer(pairs: Rows) -> Ball:
+    def finer(pairs: Positions) -> Ball:
         at, by = left_at[pairs], right_at[pairs]
         return _mark_nulls(_fine(function, one, two, at, by), function, one, two, at, by)
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from watersmeet.arrays import Ints
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.numbers import is_text
 from watersmeet.state.chunks.indexes import SortedColumn, drop_sort_orders, sort_column
@@ -34,17 +34,17 @@ class Rows:
     """
 
     def __init__(
-        self, batch: pa.RecordBatch, time_type: pa.DataType, ordinals: NDArray[np.int64] | None, mapped_bytes: int = 0
+        self, batch: pa.RecordBatch, time_type: pa.DataType, ordinals: Ints | None, mapped_bytes: int = 0
     ) -> None:
         self._batch, self._size = batch, max(mapped_bytes, int(batch.nbytes))
         self._time_type = time_type
         self.on_growth: Callable[[Rows], None] | None = None
         """Called when they take more bytes."""
         self._sorted: dict[Column, SortedColumn] = {}
-        self.ts: NDArray[np.int64] = batch.column(TIME).to_numpy()
+        self.ts: Ints = batch.column(TIME).to_numpy()
         self.names = set(batch.schema.names)
         self.ordinals = batch.column(ORDINAL).to_numpy() if ORDINAL in self.names else ordinals
-        self.arrivals: NDArray[np.int64] | None = batch.column(ARRIVAL).to_numpy() if ARRIVAL in self.names else None
+        self.arrivals: Ints | None = batch.column(ARRIVAL).to_numpy() if ARRIVAL in self.names else None
         """The batch of each row; None if all came in one batch, or if it doesn't matter."""
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class Rows:
         return self._size + sum(column.nbytes for column in self._sorted.values())
 
     @property
-    def hashes(self) -> NDArray[np.int64]:
+    def hashes(self) -> Ints:
         """The content hashes of the rows, if they are stored; see `ChunkWriter`."""
         return self._batch.column(HASH).to_numpy()  # type: ignore[no-any-return]
 
@@ -77,8 +77,8 @@ class Rows:
         Args:
             last_batch: The last batch in which one of them arrived; None if their batches are not needed.
         """
-        dropped = (ORDINAL, ARRIVAL) if self.ordinals is None else (HASH, ORDINAL, ARRIVAL)
-        names = [name for name in drop_sort_orders(self._batch.schema.names) if name not in dropped]
+        excluded = (ORDINAL, ARRIVAL) if self.ordinals is None else (HASH, ORDINAL, ARRIVAL)
+        names = [name for name in drop_sort_orders(self._batch.schema.names) if name not in excluded]
         rows = self._batch.select(names)
         if last_batch is not None:
             arrivals = np.full(len(self), last_batch) if self.arrivals is None else self.arrivals
@@ -94,7 +94,7 @@ class Rows:
         return self._sorted[column]
 
 
-def widths(values: pa.Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def widths(values: pa.Array, rows: Ints) -> Ints:
     """Return roughly how many bytes some values of a column take; exact for text and binary."""
     kind = values.type
     if pa.types.is_struct(kind):
@@ -105,7 +105,7 @@ def widths(values: pa.Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.full(len(rows), values.nbytes // max(1, len(values)) + 1)
     large = pa.types.is_large_list(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
     edges = np.frombuffer(values.buffers()[1], np.int64 if large else np.int32)[values.offset :]
-    counts: NDArray[np.int64] = np.subtract(edges[rows + 1], edges[rows], dtype=np.int64)
+    counts: Ints = np.subtract(edges[rows + 1], edges[rows], dtype=np.int64)
     if lists:
         counts *= values.nbytes // max(1, int(edges[len(values)]) - int(edges[0])) + 1
     return counts

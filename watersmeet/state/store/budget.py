@@ -59,31 +59,31 @@ class AddressSpace:
 
     Attributes:
         limit: What it may take.
-        used: What it takes.
+        size: What it takes.
     """
 
     limit: int
-    used: int
+    size: int
 
-    def room(self, cached: int = 0) -> int:
+    def room(self, cache_bytes: int = 0) -> int:
         """Return what is free, or would be if caches were emptied."""
-        return max(0, self.limit - self.used + cached)
+        return max(0, self.limit - self.size + cache_bytes)
 
-    def to_open(self, cached: int) -> int:
+    def to_open(self, cache_bytes: int) -> int:
         """Return what may be kept open: what is free but for the room to work in, and a quarter of it at least."""
-        room = self.room(cached)
+        room = self.room(cache_bytes)
         return max(room // 4, room - WORK)
 
 
-def most_open(user_limit: int, cached: int) -> int:
+def most_open(user_limit: int, cache_bytes: int) -> int:
     """Return how many bytes this process may keep open now.
 
     Args:
         user_limit: The user's limit; 0 for a share of the process's memory.
-        cached: What the process keeps open.
+        cache_bytes: What the process keeps open.
     """
     most, limits = user_limit or _memory().share, address_space()
-    return most if limits is None else min(most, limits.to_open(cached))
+    return most if limits is None else min(most, limits.to_open(cache_bytes))
 
 
 def set_workers(workers: int | None) -> None:

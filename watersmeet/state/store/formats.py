@@ -20,7 +20,7 @@ from watersmeet.state.store.shape import Misfit, check
 FORMAT = 9
 """The version of the format of everything in a store; a store of another version can't be read."""
 _HEAD = re.compile(rb"watersmeet (\d+) ([0-9a-f]{32})")
-_SHOWN = 120
+_LONGEST_ERROR = 120
 """Characters of another error that are shown."""
 _WAY_OUT = f"restore it or {AFRESH}"
 
@@ -51,7 +51,7 @@ def consistent(root: str) -> Iterator[None]:
     except Exception as error:
         how = " ".join(f"{type(error).__name__}: {error}".split())
         raise StateError(
-            f"The documents of the checkpoint at {root} do not fit together ({how[:_SHOWN]}); {_WAY_OUT}."
+            f"The documents of the checkpoint at {root} do not fit together ({how[:_LONGEST_ERROR]}); {_WAY_OUT}."
         ) from error
 
 
