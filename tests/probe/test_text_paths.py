@@ -38,18 +38,18 @@ def query_of(where: str) -> Query:
 def test_candidates_are_as_few_as_first_bytes_allow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, text: str, candidates: int
 ) -> None:
-    proposed = []
+    counts = []
 
-    def counted(path: AccessPath, block: int) -> Iterator[tuple[Ints, Ints]]:
-        proposed.append(path.pairs)
+    def count(path: AccessPath, block: int) -> Iterator[tuple[Ints, Ints]]:
+        counts.append(path.pairs)
         return expand_pairs(path, block)
 
-    monkeypatch.setattr(search, "expand_pairs", counted)
+    monkeypatch.setattr(search, "expand_pairs", count)
     run = Run(query_of(where), Store(str(tmp_path)))
-    made = [{"id": at, "ts": at, "k": text.format(at), "y": b""} for at in range(ROWS)]
-    run.step(Central(), [(0, row) for row in made])
-    run.step(Central(), [(1, {**row, "ts": ROWS}) for row in made])
-    assert sum(run.results.values()) == ROWS and sum(proposed) == candidates
+    rows = [{"id": at, "ts": at, "k": text.format(at), "y": b""} for at in range(ROWS)]
+    run.step(Central(), [(0, row) for row in rows])
+    run.step(Central(), [(1, {**row, "ts": ROWS}) for row in rows])
+    assert sum(run.results.values()) == ROWS and sum(counts) == candidates
 
 
 def test_zones_count_what_bounds_look_up_or_read_and_can_be_a_number() -> None:

@@ -122,13 +122,12 @@ class Hops:
         """
         if not len(block):
             return
-        candidates = time_iterator(
-            self._search.candidates(block, step, node, tails), self.work.of(step).search, self.evaluators.clock
-        )
+        work, blocks = self.work.of(step), self._search.candidates(block, step, node, tails)
+        blocks = time_iterator(blocks, work.search, self.evaluators.clock)
         for filter_ in self.filters(step):
-            candidates = filter_.apply(candidates)
-        for matches in candidates:
-            self.work.of(step).matches += len(matches)
+            blocks = filter_.apply(blocks)
+        for matches in blocks:
+            work.matches += len(matches)
             yield self._reader.lean(matches)
         self.near_misses.look(block, step, node)
 

@@ -65,11 +65,9 @@ class PredicateCaller:
         for here, rows, table in tables:
             answers[here] = table[rows]
         todo = np.flatnonzero(answers == calls.UNKNOWN)
-        for group in self._group_calls(call, {stream: stream_refs[todo] for stream, stream_refs in refs.items()}):
+        for group in self._group_calls(call, {stream: part[todo] for stream, part in refs.items()}):
             positions = todo[group]
-            answers[positions] = self._ask(
-                call, {stream: stream_refs[positions] for stream, stream_refs in refs.items()}
-            )
+            answers[positions] = self._ask(call, {stream: part[positions] for stream, part in refs.items()})
         for here, rows, table in tables if len(todo) else ():
             table[rows] = answers[here]
         return answers
@@ -84,13 +82,11 @@ class PredicateCaller:
         if len(refs) != 2 or len(self.reader.query.streams) == 2:
             return
         what = repr((call.predicate, *(argument.sql for argument in call.arguments)))
-        for pairs in calls.groups([stream_refs >> ROW_BITS for stream_refs in refs.values()]):
-            left, right = (
-                self.reader.table.chunk(int(stream_refs[pairs[0]]) >> ROW_BITS) for stream_refs in refs.values()
-            )
+        for pairs in calls.groups([part >> ROW_BITS for part in refs.values()]):
+            left, right = (self.reader.table.chunk(int(part[pairs[0]]) >> ROW_BITS) for part in refs.values())
             table = self.cache.table(AnswerKey(self.run, left.id, right.id, what), (left.rows, right.rows))
             if table is not None:
-                yield pairs, tuple(stream_refs[pairs] & ROW_MASK for stream_refs in refs.values()), table
+                yield pairs, tuple(part[pairs] & ROW_MASK for part in refs.values()), table
 
     def _group_calls(self, call: Call, refs: dict[int, Ints]) -> Iterable[Ints]:
         """Return the combinations of each call: all if their chunks are small, else those of the same chunks.
@@ -101,11 +97,11 @@ class PredicateCaller:
         rows = len(next(iter(refs.values())))
         if not rows:
             return ()
-        chunks = {number for stream_refs in refs.values() for number in _chunks(stream_refs)[0].tolist()}
+        chunks = {number for part in refs.values() for number in _chunks(part)[0].tolist()}
         size = sum(self.reader.table.chunk(number).bytes for number in chunks)
         if size <= limits().asked_bytes and self._predicate(call).form != "matrix":
             return [np.arange(rows)]
-        return calls.groups([stream_refs >> ROW_BITS for stream_refs in refs.values()])
+        return calls.groups([part >> ROW_BITS for part in refs.values()])
 
     def _predicate(self, call: Call) -> PythonPredicate:
         return next(predicate for predicate in self.reader.query.predicates if predicate.name == call.predicate)

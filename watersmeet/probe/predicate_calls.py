@@ -98,13 +98,13 @@ def ask(predicate: PythonPredicate, arguments: Sequence[Argument], refs: dict[in
     lead = next((side for side in sides if side != CONSTANT), CONSTANT)
     size = len(next(iter(refs.values())))
     nothing = np.zeros(size, dtype=np.int64)
-    values = [fetch(argument, refs.get(side, nothing)) for argument, side in zip(arguments, sides, strict=True)]
-    valid = np.ones(size, dtype=bool) if predicate.nulls else ~np.any([_nulls(*column) for column in values], axis=0)
+    sources = [fetch(argument, refs.get(side, nothing)) for argument, side in zip(arguments, sides, strict=True)]
+    valid = np.ones(size, dtype=bool) if predicate.nulls else ~np.any([_nulls(*column) for column in sources], axis=0)
     answers: Answers = np.full(size, NULL, dtype=np.int8)
     if valid.any():
         columns = [
             ArgumentValues(values, at[valid], argument.text, side == lead)
-            for (values, at), argument, side in zip(values, arguments, sides, strict=True)
+            for (values, at), argument, side in zip(sources, arguments, sides, strict=True)
         ]
         answers[valid] = _ask_by_shape(predicate, columns)
     return answers
@@ -144,9 +144,9 @@ def _array(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Ans
     answers: Answers = np.empty(len(columns[0].at), dtype=np.int8)
     is_single = all(column.leads for column in columns)  # then every row of the stream is a candidate of its own
     lead = next(column for column in columns if column.leads)  # as good as any other of its stream
-    groups_ = [np.arange(len(answers))] if is_single else groups([lead.at])
+    lead_groups = [np.arange(len(answers))] if is_single else groups([lead.at])
     values = [column.one if column.leads and not is_single else column.getter(predicate.arrow) for column in columns]
-    for group in groups_:
+    for group in lead_groups:
         arguments = [of(group) for of in values]
         answers[group] = _mask(_call(predicate, arguments, columns), (len(group),), predicate)
     return answers

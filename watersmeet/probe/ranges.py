@@ -85,22 +85,22 @@ def misses(chunk: Chunk, range_: Range) -> bool:
 
 
 def usable(
-    ranges_: Sequence[Range], chunk: Chunk, time: Column, rows: int
+    intervals: Sequence[Range], chunk: Chunk, time: Column, rows: int
 ) -> list[tuple[Sequence[Range], Mask | None]]:
     """Return which ranges may be used in a chunk, each with a mask of the partial results; None for all of them.
 
     Args:
-        calls: The ranges, of `rows` partial results each.
+        intervals: The ranges, of `rows` partial results each.
         chunk: The chunk that is probed.
         time: The event time of its stream, which has no zone map of its own.
         rows: How many partial results there are.
     """
-    sure = [_cannot_overflow(one, _zone(one.column, chunk, time)) for one in ranges_ if one.operations]
-    if all(np.all(sure) for sure in sure):
-        return [(ranges_, None)]
-    safe = [one for one in ranges_ if not one.operations]
-    all_sure = np.broadcast_to(reduce(np.logical_and, sure), rows)
-    return [(safe, None)] if not all_sure.any() else [(ranges_, all_sure), (safe, ~all_sure)]
+    masks = [_cannot_overflow(one, _zone(one.column, chunk, time)) for one in intervals if one.operations]
+    if all(np.all(mask) for mask in masks):
+        return [(intervals, None)]
+    safe = [one for one in intervals if not one.operations]
+    all_sure = np.broadcast_to(reduce(np.logical_and, masks), rows)
+    return [(safe, None)] if not all_sure.any() else [(intervals, all_sure), (safe, ~all_sure)]
 
 
 def _zone(column: Column, chunk: Chunk, time: Column) -> Span | None:

@@ -59,13 +59,13 @@ class CandidateSearch:
         tracked = step.role.here or step.target in self.router.tracked
         return ProbeInput(block, step, window, times, self.reader.fixed(columns), tracked)
 
-    def probes(self, input_: ProbeInput, node: int | None) -> Iterator[Probe]:
+    def probes(self, probe_input: ProbeInput, node: int | None) -> Iterator[Probe]:
         """Yield the probes of the chunks in reach; those whose zone maps show that nothing matches are skipped."""
-        block, step, table = input_.block, input_.step, self.reader.table
-        ranges_ = self._ranges(block, step.bounds)
+        block, step, table = probe_input.block, probe_input.step, self.reader.table
+        intervals = self._ranges(block, step.bounds)
         time = Column(step.target, self.reader.query.streams[step.target].time)
         seat_of = self.router.seats(block, step, table.hashes)
-        targets = table.overlapping(step.target, int(input_.times.low.min()), int(input_.times.high.max()))
+        targets = table.overlapping(step.target, int(probe_input.times.low.min()), int(probe_input.times.high.max()))
         if step.role.among == "newest":
             targets.sort(key=lambda target: target.chunk.high, reverse=True)
         for target in targets:
@@ -74,11 +74,10 @@ class CandidateSearch:
             mask = mask & asks(step.role, target.owed, block.batch) & (target.chunk.arrived.first <= block.batch)
             if not np.any(mask):
                 continue
-            for usable_ranges, sure in usable(ranges_, target.chunk, time, len(block)):
-                if not any(misses(target.chunk, one) for one in usable_ranges):
-                    probe = Probe(
-                        input_, target, table.rows(target), seat, mask if sure is None else mask & sure, usable_ranges
-                    )
+            for lookups, sure in usable(intervals, target.chunk, time, len(block)):
+                if not any(misses(target.chunk, one) for one in lookups):
+                    taking_part = mask if sure is None else mask & sure
+                    probe = Probe(probe_input, target, table.rows(target), seat, taking_part, lookups)
                     yield probe.narrow() if np.count_nonzero(probe.mask) < limits().narrow * len(block) else probe
 
     def _ranges(self, block: Partials, bounds: Sequence[Bound]) -> list[Range]:
@@ -94,22 +93,18 @@ class CandidateSearch:
         self.work.count(probe.step, probe.target.number, probe.seat, by_time)
         if not by_time.pairs:
             return
-        path, work, scan = (
-            _choose_path(probe, by_time, times, tails),
-            self.work.of(probe.step),
-            TestCounts(pairs_in=by_time.pairs),
-        )
-        pairs_ = (
-            time_iterator(self._scan(probe), scan, self.clock)
-            if path is None
-            else expand_pairs(path, _block_rows(probe.input))
-        )
+        path, scan = _choose_path(probe, by_time, times, tails), TestCounts(pairs_in=by_time.pairs)
+        if path is None:
+            blocks = time_iterator(self._scan(probe), scan, self.clock)
+        else:
+            blocks = expand_pairs(path, _block_rows(probe.input))
         in_time = path is not None and path.order is None
-        for partial, row in pairs_:
+        for partial, row in blocks:
             partial, row = admit_pairs(probe, None if in_time else times, partial, row)
             scan.pairs_out += len(partial)
             if len(partial):
                 yield probe.extend(partial, row, from_scan=path is None)
+        work = self.work.of(probe.step)
         if path is not None:
             work.search.add(TestCounts(path.pairs, scan.pairs_out))
         else:
@@ -160,7 +155,7 @@ def _scan_seconds(partials: int, rows: int, equal: Sequence[int]) -> float:
     return cost.scan_setup + (partials + rows) * cost.hash_row + min(equal) * cost.hash_pair
 
 
-def _block_rows(input_: ProbeInput) -> int:
+def _block_rows(probe_input: ProbeInput) -> int:
     """Return how many candidates to create at once, so that the columns they carry stay small."""
-    width = FIXED * (1 + len(input_.columns))
+    width = FIXED * (1 + len(probe_input.columns))
     return max(1, min(limits().block_rows, limits().block_bytes // width))

@@ -48,9 +48,9 @@ def test_a_long_window_fed_once_a_second_keeps_few_chunks(tmp_path: Path, strate
 
 
 def test_small_chunks_wait_until_a_tier_is_full() -> None:
-    few = [chunk(f"c{n}", batch=n) for n in range(FANOUT - 1)]
-    assert choose_merges(few, FANOUT, None) == []
-    (merge,) = choose_merges([*few, chunk("one more", batch=FANOUT)], FANOUT, None)
+    chunks = [chunk(f"c{n}", batch=n) for n in range(FANOUT - 1)]
+    assert choose_merges(chunks, FANOUT, None) == []
+    (merge,) = choose_merges([*chunks, chunk("one more", batch=FANOUT)], FANOUT, None)
     assert len(merge.chunks) == FANOUT and not merge.sealed
 
 

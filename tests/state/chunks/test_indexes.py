@@ -15,8 +15,8 @@ def test_values_rise_and_nulls_are_left_out(stored: bool) -> None:
     values = pa.array([3.0, None, 1.0, 2.0, 1.0])
     with limited(order_rows=1 if stored else 100):
         rows = add_sort_orders(pa.record_batch({X.name: values}), [X])
-    found = sort_column(rows, X, values)
-    assert found.values.tolist() == [1.0, 1.0, 2.0, 3.0]
-    assert found.order.tolist() == [2, 4, 3, 0]
-    assert found.nbytes == found.values.nbytes + found.order.nbytes
+    column = sort_column(rows, X, values)
+    assert column.values.tolist() == [1.0, 1.0, 2.0, 3.0]
+    assert column.order.tolist() == [2, 4, 3, 0]
+    assert column.nbytes == column.values.nbytes + column.order.nbytes
     assert (rows.num_columns, drop_sort_orders(rows.schema.names)) == (1 + stored, [X.name])

@@ -27,8 +27,8 @@ def test_a_store_keeps_its_name(tmp_path: Path) -> None:
 def test_another_query_is_told_what_changed(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     claim(store, QUERY)
-    told = r"where was 'a.x < b.x' and is now missing; n was missing and is now 1. .* with a new output folder"
-    with pytest.raises(DefinitionError, match=told):
+    message = r"where was 'a.x < b.x' and is now missing; n was missing and is now 1. .* with a new output folder"
+    with pytest.raises(DefinitionError, match=message):
         claim(store, {"streams": ["a", "b"], "n": 1})
 
 
@@ -36,7 +36,7 @@ LONG = [f"a.c{at} BETWEEN b.lo{at} AND b.hi{at}" for at in range(9)]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ({"where": "a.x < 3"}, {"where": "a.x < 4"}, "where was 'a.x < 3' and is now 'a.x < 4'"),
         (
@@ -100,8 +100,8 @@ LONG = [f"a.c{at} BETWEEN b.lo{at} AND b.hi{at}" for at in range(9)]
         ),
     ],
 )
-def test_only_what_differs_is_shown(old: dict[str, object], new: dict[str, object], said: str) -> None:
-    assert list(differences(old, new)) == [said]
+def test_only_what_differs_is_shown(old: dict[str, object], new: dict[str, object], message: str) -> None:
+    assert list(differences(old, new)) == [message]
 
 
 @pytest.mark.parametrize("body", [b"{}", b"null", b"watersmeet 4 0 {}"])
@@ -136,8 +136,8 @@ def test_another_format_is_told_apart_from_damage(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("archive", sorted(FIXTURES.glob("checkpoint-format-*.tar.gz")), ids=lambda path: path.stem)
 def test_checkpoints_of_earlier_versions_are_refused_in_a_sentence(tmp_path: Path, archive: Path) -> None:
-    with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path, filter="data")
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path, filter="data")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(StateError, match=r"an earlier version of Watersmeet wrote it; .* with a new output folder"):
         claim(Store(str(tmp_path / "watersmeet")), QUERY)
@@ -146,16 +146,16 @@ def test_checkpoints_of_earlier_versions_are_refused_in_a_sentence(tmp_path: Pat
 
 def test_a_copy_never_writes_where_its_original_does(tmp_path: Path) -> None:
     """[!] Not after it has written elsewhere, either: it would take away the original's results."""
-    original, copied = Store(str(tmp_path / "a")), Store(str(tmp_path / "b"))
+    original, copy = Store(str(tmp_path / "a")), Store(str(tmp_path / "b"))
     name = claim(original, {}, "/out")
-    copied.overwrite("query.json", original.read("query.json") or b"")
+    copy.overwrite("query.json", original.read("query.json") or b"")
     with pytest.raises(DefinitionError, match=r"is a copy of the one at .*a, which is still there"):
-        claim(copied, {}, "/out")
-    assert claim(copied, {}, "/other") == name
+        claim(copy, {}, "/out")
+    assert claim(copy, {}, "/other") == name
     with pytest.raises(DefinitionError, match=r"is a copy of the one at .*a, which is still there"):
-        claim(copied, {}, "/out")
+        claim(copy, {}, "/out")
     original.remove(["query.json"])
-    assert claim(copied, {}, "/out") == name  # it was moved
+    assert claim(copy, {}, "/out") == name  # it was moved
 
 
 def test_a_link_to_where_it_was_is_no_copy(tmp_path: Path) -> None:

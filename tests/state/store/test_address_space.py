@@ -16,8 +16,8 @@ print(pa.default_memory_pool().backend_name, address_space() is not None)
 """
 
 
-@pytest.mark.parametrize(("given", "said"), [("limited", "system True"), ("free", "mimalloc False")])
-def test_arrow_takes_memory_as_malloc_gives_it(given: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("limit", "output"), [("limited", "system True"), ("free", "mimalloc False")])
+def test_arrow_takes_memory_as_malloc_gives_it(limit: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "mimalloc")
-    done = subprocess.run([sys.executable, "-c", PROGRAM, given], capture_output=True, text=True)
-    assert done.stdout.strip() == said
+    process = subprocess.run([sys.executable, "-c", PROGRAM, limit], capture_output=True, text=True)
+    assert process.stdout.strip() == output

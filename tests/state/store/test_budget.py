@@ -90,8 +90,8 @@ def test_address_space_is_measured_where_it_is_limited(monkeypatch: pytest.Monke
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert address_space() is None
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (1 << 40, resource.RLIM_INFINITY))
-    found = address_space()
-    assert found is not None and found.limit == 1 << 40 and 10 * MB < found.size < 1 << 40
+    space = address_space()
+    assert space is not None and space.limit == 1 << 40 and 10 * MB < space.size < 1 << 40
     (tmp_path / "statm").write_text("100 9 8\n")
     assert address_space(tmp_path / "statm") == AddressSpace(1 << 40, 100 * os.sysconf("SC_PAGE_SIZE"))
     assert address_space(tmp_path / "none") is None  # not measured, as on a Mac, where nothing enforces it

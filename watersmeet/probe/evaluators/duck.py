@@ -101,12 +101,10 @@ class Duck:
         """Return each expression's value per row as float64, NULL as NaN; None if one raises for any row."""
         self._admit(expressions)
         names = [f"e{at}" for at in range(len(expressions))]
-        columns_sql = ", ".join(
-            f"CAST({sql} AS DOUBLE) AS {name}" for sql, name in zip(expressions, names, strict=True)
-        )
+        select = ", ".join(f"CAST({sql} AS DOUBLE) AS {name}" for sql, name in zip(expressions, names, strict=True))
         try:
             with self._as_table(columns, rows) as connection:
-                values = connection.execute(f"SELECT {columns_sql} FROM t").fetchnumpy()
+                values = connection.execute(f"SELECT {select} FROM t").fetchnumpy()
         except VALUE_ERRORS:
             return None
         return [np.ma.filled(np.ma.asarray(values[name], dtype=np.float64), np.nan) for name in names]
