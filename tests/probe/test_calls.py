@@ -44,29 +44,29 @@ def test_partial_results_that_share_members_share_answers(tmp_path: Path, exchan
     calls: list[tuple[bytes, int]] = []
 
     @predicate
-    def count(x: bytes, ys: Any) -> Any:
+    def count_calls(x: bytes, ys: Any) -> Any:
         calls.extend((x, y) for y in ys)
         return np.ones(len(ys), dtype=bool)
 
-    run = run_of(tmp_path, "counted(b.img, c.img)", (count,))
+    run = run_of(tmp_path, "count_calls(b.img, c.img)", (count_calls,))
     run.step(Central(), rows("abc", 6), exchange)
     assert sum(run.results.values()) == 6**3
     # 36 distinct pairs (b, c); without sharing, each of 216 partial results would ask. In one task every pair is asked
     # once; hops in separate tasks (a tuple that probes first, one that was stored) can't share, so at most once a hop.
     assert len(set(calls)) == 36
     assert len(calls) <= 36 * {"local": 1, "shuffle": 2}[exchange]
-    assert run.progress[-1]["predicates"]["counted"]["pairs"] == len(calls)
+    assert run.progress[-1]["predicates"]["count_calls"]["pairs"] == len(calls)
 
 
 def test_answers_are_remembered_from_batch_to_batch(tmp_path: Path) -> None:
     calls: list[tuple[bytes, bytes]] = []
 
     @predicate(form="pair")
-    def count(x: bytes, y: bytes) -> bool:
+    def count_calls(x: bytes, y: bytes) -> bool:
         calls.append((x, y))
         return True
 
-    run = run_of(tmp_path, "counted(b.img, c.img)", (count,))
+    run = run_of(tmp_path, "count_calls(b.img, c.img)", (count_calls,))
     run.step(Central(), rows("abc", 4))
     run.step(Central(), [(0, {"id": 99, "ts": 500, "x": 0.0, "img": b"new"})])
     assert sum(run.results.values()) == 5 * 16
