@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from watersmeet.workload.auctions import Batch
-from watersmeet.workload.poisson import SECOND
+from watersmeet.workload.tuples import SECOND
 
 Integers = NDArray[np.int64]
 

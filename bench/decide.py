@@ -67,7 +67,7 @@ def main() -> None:
     for chunks in CHUNKS:
         for name, auto in (("all", wm.Auto(NODES)), ("PSP", wm.Auto(NODES, among=("PSP",))), ("Hash", wm.Auto(NODES))):
             first = state(chunks, name == "Hash")
-            known = replace(first, kept=auto.plan(first).keep(first))
+            known = replace(first, notes=auto.plan(first).keep(first))
             choice, plan = milliseconds(auto.choose, known), milliseconds(auto.plan, known)
             row = {"chunks": chunks, "among": name, "choice_ms": choice[0], "median": choice[1]}
             rows.append(row | {"plan_ms": plan[0], "plan_median": plan[1]})

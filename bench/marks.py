@@ -17,7 +17,7 @@ import pyarrow as pa
 from bench.common import listing
 from watersmeet.metadata.marks import Marks, Shape, from_rows, merged
 from watersmeet.state.chunks.chunk import Place
-from watersmeet.state.store.ipc import encode, read_batch
+from watersmeet.state.store.formats import encode, read_batch
 
 MARKS, ASKED, PARTS, ROUNDS = 1_000_000, 60_000, 8, 7
 
@@ -53,7 +53,7 @@ def measure(name: str, values: pa.Array, dice: np.random.Generator) -> dict[str,
         "marks": name,
         "rows": len(marks),
         "bytes_each": marks.bytes_each,
-        "load_ms": fastest(lambda: Marks(shape, read_batch(source, place, checked=True))),
+        "load_ms": fastest(lambda: Marks(shape, read_batch(source, place, is_checked=True))),
         "load_and_check_ms": fastest(lambda: Marks(shape, read_batch(source, place))),
         "ask_ms": fastest(lambda: marks.find([asked])),
         "batch_ms": fastest(lambda: from_rows(shape, [asked], [asked], 0)),

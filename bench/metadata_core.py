@@ -34,7 +34,7 @@ from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Rows, Run
 from watersmeet.testing.stages import Here
 from watersmeet.workload.auctions import Batch
-from watersmeet.workload.poisson import SECOND
+from watersmeet.workload.tuples import SECOND
 
 TIME = 1
 """Position of the event time in each stream."""

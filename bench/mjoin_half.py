@@ -29,7 +29,7 @@ class Half:
     def closed(self, key: int, on_disk: Sequence[Row] | None = None) -> bool:
         """Return whether no tuple of this stream that has the key can be in any later result.
 
-        Waiting tuples need not be asked: `end` hands them out first.
+        BlockBuffer tuples need not be asked: `end` hands them out first.
 
         Args:
             key: The key.

@@ -169,7 +169,7 @@ def costs(name: str, strategy: Strategy) -> Costs:
         started = time.process_time()
         layout = strategy.plan(state)
         took.append(1000 * (time.process_time() - started))
-        state = replace(state, chunks=layout.assign_owners(state.chunks), kept=layout.keep(state))
+        state = replace(state, chunks=layout.assign_owners(state.chunks), notes=layout.keep(state))
     placement, chunks = layout.placement, state.chunks
     newest = max(chunk.high for chunk in chunks)
     ts = np.sort(newest + np.random.default_rng(0).integers(1, 1_000_000, TUPLES))

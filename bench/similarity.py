@@ -35,7 +35,7 @@ from watersmeet.predicate.terms import Comparison, Input, Leaf, comparison_of
 from watersmeet.predicate.translate import Translator
 from watersmeet.probe.evaluators.balls import Ball, ball_of, decide
 from watersmeet.probe.evaluators.duck import Duck
-from watersmeet.probe.evaluators.pairwise import pairwise
+from watersmeet.probe.evaluators.real_comparisons import evaluate_pairs
 from watersmeet.probe.predicate_calls import TRUE, ask
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding
@@ -89,7 +89,7 @@ class Native:
         if isinstance(term, Leaf):
             given = {column.name: self._column(column).take(pa.array(at[column.stream])) for column in term.columns}
             return ball_of(self.duck.values(given, term.sql, len(at[0])), term.error)
-        return pairwise(term, self._column(term.left), self._column(term.right), *at)
+        return evaluate_pairs(term, self._column(term.left), self._column(term.right), *at)
 
     def _column(self, column: Column) -> pa.Array:
         return self.columns[column.stream][column.field]

@@ -16,7 +16,7 @@ import pyarrow as pa
 from bench.spill_plans import STREAM, TREES, Key, Shape, joins_of, leaves
 from watersmeet.arrays import Ints
 from watersmeet.predicate.buckets import bucket
-from watersmeet.workload.poisson import SECOND, START, arrivals
+from watersmeet.workload.tuples import SECOND, START, arrivals
 
 VALUES = 150_000
 

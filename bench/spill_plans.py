@@ -18,7 +18,7 @@ from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
 from watersmeet.query.windows import Hopping
-from watersmeet.workload.poisson import TIME
+from watersmeet.workload.tuples import TIME
 
 Shape = Literal["linear", "semi-bushy", "bushy"]
 Tree = str | tuple["Tree", "Tree"]

@@ -33,7 +33,7 @@ from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Rows, Run, blocks
 from watersmeet.testing.stages import Here, attempt
-from watersmeet.workload.poisson import SECOND, START
+from watersmeet.workload.tuples import SECOND, START
 
 Measure = Literal["results", "spilled", "unspilled", "purged"]
 MEASURES: tuple[Measure, ...] = ("results", "spilled", "unspilled", "purged")

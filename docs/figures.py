@@ -281,7 +281,7 @@ def settled(strategy: Strategy) -> tuple[StateView, Placement]:
         chunks = (*old, *(chunk for stream in range(3) for chunk in written(layout.placement, stream, second)))
         seen = StreamView(WINDOW * SECOND, (second + 1) * SECOND - 1, 10, SECOND, WINDOW * SECOND, 10.0)
         state = replace(state, streams=(seen,) * 3, chunks=chunks)
-        state = replace(state, kept=layout.keep(state))
+        state = replace(state, notes=layout.keep(state))
     return state, strategy.plan(state).placement
 
 

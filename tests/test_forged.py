@@ -27,9 +27,9 @@ from watersmeet.observe.why.written import FILE, Written, write
 from watersmeet.state.manifest import history, leases
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.claim import DESCRIPTION
+from watersmeet.state.manifest.leases import this_process
+from watersmeet.state.store.formats import digest, seal, unseal
 from watersmeet.state.store.places import store_of
-from watersmeet.state.store.processes import this_process
-from watersmeet.state.store.sealed import digest, seal, unseal
 from watersmeet.state.store.store import Store
 
 SECRET = "what nobody else may see"
@@ -51,7 +51,7 @@ def filled(base: Path) -> Path:
     (base / "secret").write_text(SECRET)
     made, store = query(WHERE), Store(f"{base}/ck/watersmeet")
     run = recorded(base / "ck", batches=LAST + 1, where=WHERE)
-    history.keep(store, 2, run.progress[:2])
+    history.write_block(store, 2, run.progress[:2])
     owner = str(unseal(store.read(DESCRIPTION) or b"", "")["name"])
     outputs = Outputs(owner, {"late": {"a": f"{base}/late"}}, Sink(f"{base}/out", "parquet"), shown_by(made))
     for place in (base / "out", base / "late"):

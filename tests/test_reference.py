@@ -43,7 +43,7 @@ def test_every_method_of_writers_and_queries_is_listed() -> None:
 
 
 def test_the_options_listed_are_those_that_the_writer_reads() -> None:
-    assert listed("Writer options") == [*OWN_OPTIONS, *CONSOLE_OPTIONS]
+    assert listed("ChunkWriter options") == [*OWN_OPTIONS, *CONSOLE_OPTIONS]
     strings = {
         node.value
         for node in ast.walk(ast.parse(inspect.getsource(writer)))

@@ -31,9 +31,8 @@ from watersmeet.predicate.model import Column
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding, Window
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
-from watersmeet.state.manifest.learned import Learned, Shipping
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import HopView, Machine, StateView, StreamView, Usage
+from watersmeet.state.manifest.statistics import RunningStatistics, Shipping
+from watersmeet.state.manifest.view import HopView, Machine, StateView, StoredNotes, StreamView, Usage
 
 SECOND = 1_000_000
 
@@ -258,7 +257,7 @@ def test_why_has_the_same_prices_as_the_candidates(within: str | None) -> None:
     """However often the load changes while the join goes on as before."""
     auto, notes = Auto(within=within), None
     for batch, pair in enumerate((1e-6, 2e-6, 1e-6, 5e-6, 5e-6, 1e-7)):
-        state = replace(measured_state(pair=pair), batch=batch, kept=notes.kept() if notes else Kept())
+        state = replace(measured_state(pair=pair), batch=batch, notes=notes.kept() if notes else StoredNotes())
         facts = auto.plan(state).facts(state)
         prices = {label: text.split()[0] for label, text in facts["candidates"].items()}
         in_why = dict(
@@ -320,7 +319,7 @@ def test_explain_lists_earlier_changes() -> None:
     query = Query(tuple(StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab"))
     first = after(Auto(), StateView((StreamView(20 * SECOND, window=10 * SECOND),) * 2))
     changed = after(Auto(), replace(measured_state(rate=5), batch=3), first)
-    text = explain(query, Auto(), GIVEN, replace(start(query), learned=Learned(strategy=changed.kept())))
+    text = explain(query, Auto(), GIVEN, replace(start(query), learned=RunningStatistics(strategy=changed.kept())))
     assert "  decided before batch 3, strategy: Central(nodes=1): Central(nodes=1) is predicted to take " in text
     assert "decided before" not in explain(query, Auto(), GIVEN)
 
@@ -356,8 +355,8 @@ def test_a_strategy_is_entered_in_one_place() -> None:
 
 def after(auto: Auto, state: StateView, notes: AutoNotes | None = None) -> AutoNotes:
     """Plan a batch and return its notes, through JSON like the manifest."""
-    state = replace(state, kept=notes.kept() if notes else Kept())
-    read_back = AutoNotes.read(Kept(*json.loads(json.dumps(auto.plan(state).keep(state)))))
+    state = replace(state, notes=notes.kept() if notes else StoredNotes())
+    read_back = AutoNotes.read(StoredNotes(*json.loads(json.dumps(auto.plan(state).keep(state)))))
     assert read_back is not None
     return read_back
 
@@ -374,11 +373,15 @@ def test_notes_of_another_form_are_as_good_as_none() -> None:
     state, notes = measured_state(pair=1e-4), after(Auto(), measured_state(rate=5))
     by, plain, version = notes.kept()
     assert after(Auto(), state, notes).chosen == "Central"
-    for unreadable in (Kept(by, plain, version + 1), Kept("PspNotes", plain, version), Kept(by, {"nodes": 3}, version)):
+    for unreadable in (
+        StoredNotes(by, plain, version + 1),
+        StoredNotes("PspNotes", plain, version),
+        StoredNotes(by, {"nodes": 3}, version),
+    ):
         assert AutoNotes.read(unreadable) is None
-        assert Auto().plan(replace(state, kept=unreadable)) == Auto().plan(state)
-    broken = replace(notes, chosen="PSP", nodes=8, inner=Kept("PspNotes", {"ring": 7}, 1))
-    assert Auto().plan(replace(state, kept=broken.kept())).placement == PSP(8).plan(state).placement
+        assert Auto().plan(replace(state, notes=unreadable)) == Auto().plan(state)
+    broken = replace(notes, chosen="PSP", nodes=8, inner=StoredNotes("PspNotes", {"ring": 7}, 1))
+    assert Auto().plan(replace(state, notes=broken.kept())).placement == PSP(8).plan(state).placement
 
 
 def test_a_change_waits_for_several_batches_on_end() -> None:
@@ -427,14 +430,14 @@ def test_a_dry_run_only_reports() -> None:
     )
     notes = after(auto, heavy)
     for at in range(2 * PATIENCE):
-        state = replace(light, kept=notes.kept(), batch=at)
+        state = replace(light, notes=notes.kept(), batch=at)
         facts = auto.plan(state).facts(state)
         notes = after(auto, replace(light, batch=at), notes)
         assert facts["chosen"] == "PSP(nodes=8)"
         assert not any(decision["made"] for decision in facts.get("decisions", ()))
         assert facts.get("waiting", 0) == (at + 1) % PATIENCE
     assert [entry.after for entry in notes.record.log] == ["Central(nodes=1)"] * 2
-    first, _ = auto.history(replace(light, kept=notes.kept()))
+    first, _ = auto.history(replace(light, notes=notes.kept()))
     assert first.startswith("batch 2, strategy: Central(nodes=1) (not made): Central(nodes=1) was predicted to take ")
 
 
@@ -469,10 +472,10 @@ def test_the_chosen_strategy_reads_its_own_notes_and_nothing_else() -> None:
     slices = DsjNotes.read(notes.inner)
     assert slices is not None
     inner_notes = replace(slices, owners=(3,) * len(slices.owners)).kept()
-    anew, on = DSJ(4).plan(state), DSJ(4).plan(replace(state, kept=inner_notes))
+    anew, on = DSJ(4).plan(state), DSJ(4).plan(replace(state, notes=inner_notes))
     assert anew.placement != on.placement
     for inner, expected in ((inner_notes, on), (PspNotes((0,), (1, 1), ((), ())).kept(), anew)):
-        layout = Fixed().plan(replace(state, kept=replace(notes, inner=inner).kept()))
+        layout = Fixed().plan(replace(state, notes=replace(notes, inner=inner).kept()))
         assert layout.inner == expected and layout.placement == expected.placement
 
 
@@ -517,7 +520,7 @@ def test_a_ring_grows_at_once_and_shrinks_as_its_state_expires() -> None:
 
 def test_where_a_join_runs_counts_and_not_where_it_ran() -> None:
     query = Query(tuple(StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab"))
-    state = replace(start(query), learned=Learned(shipping=Shipping(0.5, 1000.0)))
+    state = replace(start(query), learned=RunningStatistics(shipping=Shipping(0.5, 1000.0)))
     assert view(query, state, Host(8, 2)).machine == Machine(8, 0.5 / 1000, cores=2)
     shared = view(query, state, Host(2, 2, shared=True)).machine
     assert shared.shared and parameters.measure(StateView(measured_state().streams, machine=shared)).row_seconds == 0

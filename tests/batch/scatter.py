@@ -18,8 +18,7 @@ from watersmeet.predicate.buckets import hashes
 from watersmeet.predicate.model import Column
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.chunk import Bucket, Chunk
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import StateView
+from watersmeet.state.manifest.view import StateView, StoredNotes
 
 
 def dice(*parts: Any) -> int:
@@ -89,7 +88,7 @@ class Scatter(Strategy):
         placement = ScatterPlacement(self.nodes, rolled, len(state.streams), hashed, equal, stays, tracked)
         moved = [chunk for chunk in state.chunks if max(chunk.owners) >= self.nodes or dice(chunk.id) % 3 == 0]
         moves = {chunk.id: placement.owners(chunk.stream, chunk.start, chunk.bucket) for chunk in moved}
-        return ScatterLayout(placement, state.kept.notes.get("batches", 0) + 1, moves=moves)
+        return ScatterLayout(placement, state.notes.notes.get("batches", 0) + 1, moves=moves)
 
 
 @dataclass(frozen=True)
@@ -98,8 +97,8 @@ class ScatterLayout(Layout[ScatterPlacement]):
 
     batches: int
 
-    def keep(self, after: StateView) -> Kept:
-        return Kept("Scatter", {"batches": self.batches})
+    def keep(self, after: StateView) -> StoredNotes:
+        return StoredNotes("Scatter", {"batches": self.batches})
 
 
 @dataclass(frozen=True)
@@ -110,9 +109,9 @@ class Forgetful(Strategy):
     nodes: int = 0
 
     def plan(self, state: StateView) -> Layout[Placement]:
-        by, notes, version = state.kept
-        lost = [Kept(), Kept(by, {}, version), Kept(by, notes, version + 1), state.kept]
-        return self.inner.plan(replace(state, kept=lost[dice(len(state.chunks), state.batch) % len(lost)]))
+        by, notes, version = state.notes
+        lost = [StoredNotes(), StoredNotes(by, {}, version), StoredNotes(by, notes, version + 1), state.notes]
+        return self.inner.plan(replace(state, notes=lost[dice(len(state.chunks), state.batch) % len(lost)]))
 
 
 @dataclass(frozen=True)

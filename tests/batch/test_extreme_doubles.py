@@ -16,8 +16,8 @@ from tests.budget import search
 from watersmeet.ordering import Histogram
 from watersmeet.placement import PSP
 from watersmeet.predicate.buckets import hashes
-from watersmeet.probe.histogram import EquiWidth, merged
-from watersmeet.state.chunks.zones import BINS, zone_of
+from watersmeet.probe.equi_width import EquiWidth, merge_zones
+from watersmeet.state.chunks.indexes import BINS, zone_of
 from watersmeet.testing import oracle
 
 LARGEST, SMALLEST = 1.7976931348623157e308, 5e-324
@@ -90,7 +90,7 @@ def test_joins_of_extreme_doubles(case: dict[str, Any]) -> None:
 @given(st.lists(st.one_of(DOUBLES, st.floats()), min_size=BINS, max_size=2 * BINS), st.lists(DOUBLES, min_size=2))
 def test_histograms_of_extreme_doubles(values: list[float], asked: list[float]) -> None:
     zones = [(zone_of(pa.array(part, pa.float64())), len(part)) for part in (values, values[:3], asked)]
-    found = merged(zones, pa.float64())
+    found = merge_zones(zones, pa.float64())
     if found is None:
         return
     low, high = np.minimum(asked[:-1], asked[1:]), np.maximum(asked[:-1], asked[1:])

@@ -32,7 +32,7 @@ from watersmeet.query import windows
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest import rounds
 from watersmeet.state.manifest.rounds import Round
-from watersmeet.state.store.sealed import seal, unseal
+from watersmeet.state.store.formats import seal, unseal
 from watersmeet.state.store.store import Store
 from watersmeet.testing.dice import Dice, calm
 from watersmeet.testing.run import Run
@@ -161,8 +161,8 @@ def test_orphans_of_the_last_batch_are_told_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize("final", [True, False])
 def test_what_a_round_does_is_read_as_it_was_written(tmp_path: Path, final: bool) -> None:
     store = Store(str(tmp_path))
-    rounds.intend(store, Round(3, {}, final))
-    assert rounds.intended(store, 3) == Round(3, {}, final)
+    rounds.write_intent(store, Round(3, {}, final))
+    assert rounds.read_intent(store, 3) == Round(3, {}, final)
 
 
 def test_manifests_and_rounds_of_earlier_versions_are_read(tmp_path: Path) -> None:
@@ -174,4 +174,4 @@ def test_manifests_and_rounds_of_earlier_versions_are_read(tmp_path: Path) -> No
     state = manifests.last(run.store)
     assert state is not None and not state.final and state.chunks
     run.store.publish(rounds.path_of(1), seal({"batch": 1, "choices": {}}))
-    assert rounds.intended(run.store, 1) == Round(1, {})
+    assert rounds.read_intent(run.store, 1) == Round(1, {})

@@ -16,7 +16,7 @@ from bench.spill_plans import TREES, Shape, joins_of, leaves, queries
 from bench.spill_runs import CEILING, Case, run
 from watersmeet.predicate.buckets import bucket
 from watersmeet.query.windows import Hopping
-from watersmeet.workload.poisson import SECOND, START
+from watersmeet.workload.tuples import SECOND, START
 
 TINY = Setting((1, 2, 3), fast=600, slow=6000, phase=100, phases=2, size=30, step=40, partitions=6)
 CASE = Case("bushy", TINY, 0, "local", interval=20)

@@ -64,7 +64,7 @@ def leaks(run: Run) -> set[str]:
 
 def unneeded(store: Store, live: Manifest) -> set[str]:
     """Files of a store that the newest manifest does not need."""
-    needed = live.files | {*live.chain} | history.kept(live.batch)
+    needed = live.files | {*live.chain} | history.block_paths(live.batch)
     return {name for folder in FOLDERS for name in store.names(folder)} - needed
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tests.state.store.test_store import mapped
+from tests.state.store.test_store import is_mapped
 from watersmeet.metadata import mark_files as tables
 from watersmeet.metadata.marks import Shape, from_rows
 from watersmeet.state.store.store import Store
@@ -19,4 +19,4 @@ def test_tables_whose_files_are_gone_do_not_stay_mapped(tmp_path: Path) -> None:
         tables.opened(store, file, shape)
     (tmp_path / files[1].path).unlink()
     tables.forget_missing()
-    assert [mapped(file.path) for file in files] == [True, False]
+    assert [is_mapped(file.path) for file in files] == [True, False]

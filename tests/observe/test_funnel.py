@@ -19,7 +19,7 @@ from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
 from watersmeet.probe import work
-from watersmeet.probe.work import SAMPLED, HopWork
+from watersmeet.probe.work import SAMPLE_EVERY, HopWork
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding
 from watersmeet.state.store.store import Store
@@ -93,7 +93,7 @@ def test_conjuncts_tested_at_once_are_told_apart_by_samples(tmp_path: Path) -> N
         assert (second["name"], last["name"]) == where
         assert first["out"] == second["in"] >= second["out"] == last["in"] >= last["out"]
         assert abs(second["out"] / second["in"] - 0.6) < 0.25
-        assert first["out"] > 50 * SAMPLED  # blocks were left out of the sample
+        assert first["out"] > 50 * SAMPLE_EVERY  # blocks were left out of the sample
 
 
 def test_three_streams(tmp_path: Path) -> None:
@@ -120,8 +120,10 @@ def test_tests_come_in_the_order_in_which_they_are_made(tmp_path: Path) -> None:
 
 def test_predicates_come_in_the_order_in_which_most_pairs_met_them(tmp_path: Path) -> None:
     dear, cheap = "alike(a.x, b.x)", "alike(a.y, b.y)"
-    mixed = HopWork(tests={(dear,): work.Tested(10, 10), (cheap,): work.Tested(50, 10)})
-    same = HopWork(tests={(dear,): work.Tested(50, 5), (cheap,): work.Tested(50, 50)})  # the first lets all pass
+    mixed = HopWork(tests={(dear,): work.TestCounts(10, 10), (cheap,): work.TestCounts(50, 10)})
+    same = HopWork(
+        tests={(dear,): work.TestCounts(50, 5), (cheap,): work.TestCounts(50, 50)}
+    )  # the first lets all pass
     for done in (mixed, same):
         done.rows_in = 1
         (hop,) = funnel(run_of(tmp_path, f"{dear} AND {cheap}").query, [TaskReport(0, WorkReport({((0,), 1): done}))])

@@ -32,7 +32,7 @@ from watersmeet.placement import PSP, Central, Hash, Strategy
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
-from watersmeet.probe.near_miss_search import NearMisses
+from watersmeet.probe.near_miss_search import NearMissSearch
 from watersmeet.query.query import RESULT_TIME, Nested, Output, Query, StreamSpec
 from watersmeet.query.windows import Sliding
 from watersmeet.state.store.store import Store
@@ -330,7 +330,7 @@ def test_whatever_goes_wrong_results_are_there(tmp_path: Path, monkeypatch: pyte
         calls["asked"] += 1
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(NearMisses, "_pairs", lost)
+    monkeypatch.setattr(NearMissSearch, "_pairs", lost)
     run, arrivals = run_of(tmp_path, "a.x < b.x"), rows(7, 60)
     run.step(Central(), arrivals)
     pairs = [(a, b) for (at, a), (of, b) in product(arrivals, arrivals) if (at, of) == (0, 1)]

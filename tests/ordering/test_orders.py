@@ -21,13 +21,13 @@ from watersmeet.placement import PSP
 from watersmeet.predicate.model import Bound, Column, Dialect
 from watersmeet.predicate.numbers import numbers
 from watersmeet.predicate.parse import parse_where
-from watersmeet.probe.histogram import EquiWidth, as_values, evaluated, merged
+from watersmeet.probe.equi_width import EquiWidth, as_values, evaluate_bounds, merge_zones
 from watersmeet.probe.hop_steps import Hop
 from watersmeet.probe.work import HopWork
 from watersmeet.query import windows
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk, Place
-from watersmeet.state.chunks.zones import BINS, Zone, zone_of
+from watersmeet.state.chunks.indexes import BINS, Zone, zone_of
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run
@@ -165,14 +165,14 @@ def test_histograms_of_chunks_are_merged_over_their_common_range() -> None:
         (Zone(np.inf, -np.inf, True), 3),
         (Zone(0.0, np.inf, False), 3),
     ]
-    combined = merged(zones, pa.float64(), bins=4)
+    combined = merge_zones(zones, pa.float64(), bins=4)
     assert combined is not None
     assert (combined.low, combined.high, combined.counts.tolist()) == (0.0, 8.0, [4.0, 10.0, 2.0, 7.0])
-    assert merged([(Zone(np.inf, -np.inf, False), 3)], pa.float64()) is None
-    assert merged([(Zone(-1e308, 0.0, False), 3), (Zone(0.0, 1e308, False), 3)], pa.float64()) is None
+    assert merge_zones([(Zone(np.inf, -np.inf, False), 3)], pa.float64()) is None
+    assert merge_zones([(Zone(-1e308, 0.0, False), 3), (Zone(0.0, 1e308, False), 3)], pa.float64()) is None
     alike = [(Zone(3.0, 3.0, False), 2), (Zone(3.0, 3.0, False), 5)]
-    assert merged(alike, pa.string()) is None  # one text, or many that begin alike
-    same = merged(alike, pa.float64())
+    assert merge_zones(alike, pa.string()) is None  # one text, or many that begin alike
+    same = merge_zones(alike, pa.float64())
     assert same is not None and (same.low, same.high, same.counts.tolist()) == (3.0, 3.0, [7.0])
 
 
@@ -210,7 +210,7 @@ def test_numbers_as_text_stay_as_near_as_text_can(values: list[int], texts: list
 
 def test_a_range_of_text_is_one_value_only_if_its_ends_are_the_same() -> None:
     values = pa.array([f"user{number:02}" for number in range(99)])
-    histogram = merged([(zone_of(values), 99)], values.type)
+    histogram = merge_zones([(zone_of(values), 99)], values.type)
     assert histogram is not None
     one, ten, prefix = numbers(pa.array(["user50", "user5", "user"])).tolist()
     as_numbers = within(histogram, (one, one), (ten, ten + 0xFF), (prefix, prefix + 0xFFFF))
@@ -219,11 +219,11 @@ def test_a_range_of_text_is_one_value_only_if_its_ends_are_the_same() -> None:
 
 def test_bounds_are_evaluated() -> None:
     bound = Bound(Column(1, 2), "s0_2 - 1", None, (Column(0, 2),))
-    ((low, high),) = evaluated(Dialect(), [bound], {"s0_2": pa.array([1.0, None])}, 2)
+    ((low, high),) = evaluate_bounds(Dialect(), [bound], {"s0_2": pa.array([1.0, None])}, 2)
     assert (low[0], np.isnan(low[1]), high.tolist()) == (0.0, True, [np.inf, np.inf])
-    assert evaluated(Dialect(), [], {}, 0) == []
+    assert evaluate_bounds(Dialect(), [], {}, 0) == []
     raising = Bound(Column(1, 3), "ws_text(CAST(CAST(s0_3 AS INTEGER) AS VARCHAR))", None, (Column(0, 3),))
-    ((low, high),) = evaluated(Dialect(), [raising], {"s0_3": pa.array(["a", "Σ"])}, 2)
+    ((low, high),) = evaluate_bounds(Dialect(), [raising], {"s0_3": pa.array(["a", "Σ"])}, 2)
     assert (low.tolist(), high.tolist()) == ([-np.inf] * 2, [np.inf] * 2)
 
 

@@ -24,11 +24,10 @@ from watersmeet.placement.psp import PSP
 from watersmeet.placement.segments import ENDLESS, LOWEST, Era, Leftover, SegmentRun
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
 from watersmeet.state.manifest import manifest as manifests
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import ANYWHERE, StateView, StreamView, Usage
+from watersmeet.state.manifest.view import ANYWHERE, StateView, StoredNotes, StreamView, Usage
 from watersmeet.testing.run import Run
 
-NONE = Kept()
+NONE = StoredNotes()
 
 
 def stream(window: int | None, latest: int | None = None, rate: float = 0.0, rows: int = 0) -> StreamView:
@@ -40,12 +39,12 @@ def chunk(at: int, low: int, high: int, owners: tuple[int, ...], name: str = "")
     return Chunk(name or f"{at}-{low}-{high}", at, 0, low, high + 1, WHOLE, 10, 100, low, high, owners, place)
 
 
-def store_notes(layout: AtrLayout, after: StateView) -> Kept:
+def store_notes(layout: AtrLayout, after: StateView) -> StoredNotes:
     """Return the notes stored after a batch, through JSON."""
-    return Kept(*json.loads(json.dumps(layout.keep(after))))
+    return StoredNotes(*json.loads(json.dumps(layout.keep(after))))
 
 
-def read_notes(kept: Kept) -> AtrNotes:
+def read_notes(kept: StoredNotes) -> AtrNotes:
     notes = AtrNotes.read(kept)
     assert notes is not None
     return notes
@@ -195,8 +194,8 @@ def test_what_tuples_depend_on_is_frozen_and_the_rest_is_free() -> None:
     strategy = ATR(4, "10 us", master=0)
     layout = strategy.plan(StateView((stream(20), stream(5))))
     after = StateView((stream(20, 33, 1.0), stream(5, 30, 1.0)), (chunk(0, 14, 33, (1,)), chunk(1, 3, 30, (0,))))
-    after = replace(after, kept=store_notes(layout, after))
-    assert read_notes(after.kept).end == 60  # 33 + 20 lies in the segment that ends at 60
+    after = replace(after, notes=store_notes(layout, after))
+    assert read_notes(after.notes).end == 60  # 33 + 20 lies in the segment that ends at 60
     usage = (Usage(9.0, 9, 9), Usage(1.0, 1, 1), Usage(9.0, 9, 9), Usage(9.0, 9, 9))
     following = ATR(4, "7 us", master=0).plan(replace(after, usage=usage))
     first, second = layout.placement, following.placement
@@ -216,8 +215,8 @@ def test_segments_that_nothing_depends_on_any_more_are_dropped() -> None:
         layout = strategy.plan(state)
         live = (chunk(0, now - 30, now, (0,)), chunk(1, now - 30, now, (0,)))
         state = StateView((stream(20, now, 1.0), stream(5, now, 1.0)), live)
-        state = replace(state, kept=store_notes(layout, state))
-        runs.append(sum(len(nodes) for _, _, era in read_notes(state.kept).eras for _, _, nodes in era))
+        state = replace(state, notes=store_notes(layout, state))
+        runs.append(sum(len(nodes) for _, _, era in read_notes(state.notes).eras for _, _, nodes in era))
     assert max(runs) < 30
 
 
@@ -229,7 +228,7 @@ def test_frozen_segments_follow_a_change_of_nodes_as_chunks_do() -> None:
         tuple(chunk(0, at, at + 9, layout.placement.owners(0, at, WHOLE)) for at in range(0, 50, 10)),
     )
     for nodes in (2, 5):
-        layout = ATR(nodes, "10 us", master=0).plan(replace(after, kept=store_notes(layout, after)))
+        layout = ATR(nodes, "10 us", master=0).plan(replace(after, notes=store_notes(layout, after)))
         chunks = layout.assign_owners(after.chunks)
         assert [c.owners for c in chunks] == [layout.placement.owners(0, c.low, WHOLE) for c in chunks]
         assert not layout.placement.leftovers
@@ -294,16 +293,16 @@ def test_the_master_changes_when_rates_do_but_only_by_a_margin() -> None:
     state = StateView((stream(10, 100, 9.0), stream(10, 100, 10.0)))
     layout = strategy.plan(state)
     assert layout.placement.tracked == (1,)
-    state = replace(state, kept=store_notes(layout, state))
+    state = replace(state, notes=store_notes(layout, state))
     near = replace(state, streams=(stream(10, 100, 11.0), stream(10, 100, 10.0)))
     assert strategy.plan(near).placement.tracked == (1,)
     far = replace(state, streams=(stream(10, 100, 40.0), stream(10, 100, 10.0)))
     plan = strategy.plan(far).placement
-    assert plan.tracked == (1, 0) and plan.eras[1].start == read_notes(state.kept).end
+    assert plan.tracked == (1, 0) and plan.eras[1].start == read_notes(state.notes).end
 
 
 def test_a_second_change_of_master_waits_for_the_first() -> None:
-    def after(now: int, low: int, kept: Kept = NONE) -> StateView:
+    def after(now: int, low: int, kept: StoredNotes = NONE) -> StateView:
         return StateView((stream(10, now), stream(10, now)), (chunk(0, low, now, (0,)),), kept)
 
     first = ATR(4, "20 us", master=0)
@@ -319,10 +318,10 @@ def test_a_second_change_of_master_waits_for_the_first() -> None:
 def test_a_change_of_master_that_no_tuple_reached_is_taken_back() -> None:
     first, second = ATR(4, "20 us", master=0), ATR(4, "20 us", master=1)
     state = StateView((stream(10, 5), stream(10, 5)))
-    state = replace(state, kept=store_notes(first.plan(StateView((stream(10), stream(10)))), state))
+    state = replace(state, notes=store_notes(first.plan(StateView((stream(10), stream(10)))), state))
     layout = second.plan(state)
     assert layout.placement.tracked == (0, 1)
-    assert first.plan(replace(state, kept=store_notes(layout, state))).placement.tracked == (0,)
+    assert first.plan(replace(state, notes=store_notes(layout, state))).placement.tracked == (0,)
 
 
 # -- the segment length
@@ -345,7 +344,7 @@ def test_the_search_climbs_to_the_segment_length_of_the_best_throughput() -> Non
         # Throughput is best at 60: the busiest node is slower the further away the length is.
         usage = (Usage(0.5), Usage(1.0 + abs(layout.search.segment - 60) / 20))
         state = StateView((stream(10, now, 1, 100), stream(10, now, 1, 100)), usage=usage)
-        state = replace(state, kept=store_notes(layout, state))
+        state = replace(state, notes=store_notes(layout, state))
     assert lengths[0] == 40 and 70 in lengths and lengths[-1] == 60
     assert {b - a for a, b in pairwise(lengths)} <= {-20, -10, 0, 10}
 
@@ -357,7 +356,7 @@ def test_a_search_can_be_started_and_stopped_between_batches() -> None:
         strategy = ATR(2, "40 us", search=search)
         layout = strategy.plan(state)
         steps.append(layout.search.step)
-        state = replace(state, kept=store_notes(layout, state))
+        state = replace(state, notes=store_notes(layout, state))
     assert steps == [0, 10, 0]
 
 

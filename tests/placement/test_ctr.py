@@ -24,8 +24,7 @@ from watersmeet.placement.psp import PSP
 from watersmeet.placement.routes import Route, plan_routes
 from watersmeet.placement.set_cover import Holdings
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import ANYWHERE, HopView, StateView, StreamView, Usage
+from watersmeet.state.manifest.view import ANYWHERE, HopView, StateView, StoredNotes, StreamView, Usage
 from watersmeet.testing import oracle
 
 
@@ -48,7 +47,7 @@ def loads(*by_node: float) -> NodeLoads:
 
 def after(layout: CtrLayout, state: StateView) -> StateView:
     """Return the state after a batch, with its notes, through JSON."""
-    return replace(state, kept=Kept(*json.loads(json.dumps(layout.keep(state)))))
+    return replace(state, notes=StoredNotes(*json.loads(json.dumps(layout.keep(state)))))
 
 
 # -- covers
@@ -103,10 +102,10 @@ def test_the_overhead_is_equation_3() -> None:
 def test_a_hop_that_decides_more_conjuncts_finds_less() -> None:
     ties = (frozenset({0, 1}), frozenset({1, 2}), frozenset({0, 2}))
     state = StateView((stream(),) * 3, ties=ties, hops=(HopView((0,), 2, rows=4, pairs=40, matches=2),))
-    assert state.becomes(frozenset({0}), 1, 20) == pytest.approx(2)
-    assert state.becomes(frozenset({0, 1}), 2, 20) == pytest.approx(0.2)
-    assert state.becomes(frozenset({0}), 2, 20) == 0.5  # as measured
-    assert replace(state, ties=ties[:1], hops=()).becomes(frozenset({0}), 2, 20) == 20
+    assert state.expected_matches(frozenset({0}), 1, 20) == pytest.approx(2)
+    assert state.expected_matches(frozenset({0, 1}), 2, 20) == pytest.approx(0.2)
+    assert state.expected_matches(frozenset({0}), 2, 20) == 0.5  # as measured
+    assert replace(state, ties=ties[:1], hops=()).expected_matches(frozenset({0}), 2, 20) == 20
 
 
 def test_of_orders_that_travel_alike_the_one_of_least_work_wins() -> None:
@@ -212,7 +211,7 @@ def run(strategy: CTR, batches: int, streams: int = 3) -> list[tuple[CtrPlacemen
 
 def test_entries_that_no_stream_needs_are_dropped() -> None:
     for plan, state in run(CTR(4, "10 us"), 60):
-        notes = CtrNotes.read(state.kept)
+        notes = CtrNotes.read(state.notes)
         assert notes and all(sum(len(owners) for _, _, owners in entries) <= 12 for entries in notes.table)
         assert all(a.start < b.start for entries in plan.table for a, b in pairwise(entries))
 

@@ -17,14 +17,13 @@ from watersmeet.errors import DefinitionError
 from watersmeet.placement import PSP
 from watersmeet.placement.dsj import DSJ, DsjLayout, DsjNotes, DsjPlacement, buffer_bounds, recut
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import LONGEST_SLICE, StateView, StreamView, Usage
+from watersmeet.state.manifest.view import LONGEST_SLICE, StateView, StoredNotes, StreamView, Usage
 
 
 def view(latest: int | None, notes: DsjNotes | None = None, usage: tuple[Usage, ...] = (), **more: Any) -> StateView:
     """Two streams, with windows of 20 and 10, stored for 40 and 30."""
     streams = (StreamView(40, latest, window=20), StreamView(30, None, window=10))
-    return StateView(streams, kept=Kept() if notes is None else notes.kept(), usage=usage, **more)
+    return StateView(streams, notes=StoredNotes() if notes is None else notes.kept(), usage=usage, **more)
 
 
 def plan(strategy: DSJ, state: StateView) -> DsjPlacement:
@@ -93,12 +92,12 @@ def test_slices_that_began_stay_and_others_are_assigned_anew() -> None:
     layout = strategy.plan(view(100))
     before = layout.placement
     after = view(125, chunks=(chunk("x", 81, 88, 2), chunk("y", 120, 125, 0)))
-    notes = DsjNotes.read(Kept(*json.loads(json.dumps(layout.keep(after)))))
+    notes = DsjNotes.read(StoredNotes(*json.loads(json.dumps(layout.keep(after)))))
     assert notes == DsjNotes(10, 8, tuple(owners(before, 8, 9, 10, 11, 12)))
     loaded = (Usage(cpu=5), Usage(cpu=0), Usage(cpu=5))
     following = plan(strategy, view(125, notes, loaded))
     assert owners(following, 8, 9, 10, 11, 12) == list(notes.owners)
-    assert DsjLayout(DsjPlacement(3, 10)).keep(view(None)) == Kept()
+    assert DsjLayout(DsjPlacement(3, 10)).keep(view(None)) == StoredNotes()
 
 
 def test_with_fewer_nodes_slices_move_as_their_chunks_do() -> None:

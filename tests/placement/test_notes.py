@@ -24,8 +24,7 @@ from watersmeet.placement.slices_by_age import PspNotes
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import StateView, StreamView
+from watersmeet.state.manifest.view import StateView, StoredNotes, StreamView
 from watersmeet.state.store.store import Store
 
 
@@ -52,20 +51,20 @@ def busy(batch: int) -> StateView:
     ],
 )
 def test_notes_come_back_from_json_as_they_were(strategy: Strategy, kind: type[Notes]) -> None:
-    restored = Kept()
+    restored = StoredNotes()
     for batch in range(4):
-        layout, after = strategy.plan(replace(busy(batch), kept=restored)), busy(batch + 1)
+        layout, after = strategy.plan(replace(busy(batch), notes=restored)), busy(batch + 1)
         notes = layout.keep(after)
-        restored = Kept(*json.loads(json.dumps(notes)))
+        restored = StoredNotes(*json.loads(json.dumps(notes)))
         assert kind.read(restored) == kind.read(notes) is not None
-        assert strategy.plan(replace(after, kept=restored)) == strategy.plan(replace(after, kept=notes))
+        assert strategy.plan(replace(after, notes=restored)) == strategy.plan(replace(after, notes=notes))
     assert kind.read(restored._replace(version=kind.VERSION + 1)) is None
     assert kind.read(restored._replace(by="OtherNotes")) is None
     assert kind.read(restored._replace(notes={})) is None
 
 
 def test_a_strategy_without_notes_stores_nothing() -> None:
-    assert Central().plan(busy(0)).keep(busy(1)) == Kept()
+    assert Central().plan(busy(0)).keep(busy(1)) == StoredNotes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ class Count(Notes):
 @pytest.mark.parametrize("notes", [{}, {"batches": "many"}, {"batches": None}])
 def test_notes_that_make_no_sense_are_as_good_as_none(notes: dict[str, Any]) -> None:
     assert Count.read(Count(3).kept()) == Count(3)
-    assert Count.read(Kept("Count", notes, 1)) is None
+    assert Count.read(StoredNotes("Count", notes, 1)) is None
 
 
 def test_of_a_layout_only_the_placement_travels_to_tasks(tmp_path: Path) -> None:

@@ -24,8 +24,7 @@ from watersmeet.placement.options import Relocation
 from watersmeet.placement.psp import INTERVAL
 from watersmeet.placement.slices_by_age import PspLayout, PspNotes, PspPlacement, resize_ring
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import LONGEST_SLICE, HopView, StateView, StreamView, Usage
+from watersmeet.state.manifest.view import LONGEST_SLICE, HopView, StateView, StoredNotes, StreamView, Usage
 
 SECOND = 1_000_000
 WINDOW = 60 * SECOND
@@ -54,11 +53,11 @@ def after(strategy: PSP, state: StateView) -> tuple[PspLayout, StateView]:
     """Return the layout of a batch, and the state with moved owners and stored notes, through JSON."""
     layout = strategy.plan(state)
     state = replace(state, chunks=layout.assign_owners(state.chunks))
-    return layout, replace(state, kept=Kept(*json.loads(json.dumps(layout.keep(state)))))
+    return layout, replace(state, notes=StoredNotes(*json.loads(json.dumps(layout.keep(state)))))
 
 
 def read_notes(state: StateView) -> PspNotes:
-    notes = PspNotes.read(state.kept)
+    notes = PspNotes.read(state.notes)
     assert notes is not None
     return notes
 
@@ -333,7 +332,7 @@ def test_ring_lengths_by_the_cost_model_wait_for_measurements_and_for_a_gain() -
     assert max(layout.notes.lengths) < 4
     near = replace(short, usage=(Usage(cpu=0.01),))
     assert strategy.plan(near).notes.lengths == layout.notes.lengths
-    changed = replace(short, kept=replace(read_notes(short), since=7).kept(), usage=busy.usage)
+    changed = replace(short, notes=replace(read_notes(short), since=7).kept(), usage=busy.usage)
     lengths = [strategy.plan(replace(changed, batch=batch)).notes.lengths for batch in (7 + INTERVAL - 1, 7 + INTERVAL)]
     assert lengths == [layout.notes.lengths, (4, 4)]
     _, full = after(PSP(2), busy)

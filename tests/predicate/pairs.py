@@ -19,7 +19,7 @@ from watersmeet.predicate.source import Source
 from watersmeet.predicate.terms import Comparison, Input, Leaf, comparison_of
 from watersmeet.predicate.translate import Translator
 from watersmeet.probe.evaluators.balls import Ball, ball_of, decide
-from watersmeet.probe.evaluators.pairwise import pairwise
+from watersmeet.probe.evaluators.real_comparisons import evaluate_pairs
 
 SCHEMA = pa.schema(
     [
@@ -121,4 +121,4 @@ class Pairs:
             found = self.connection.sql(f"SELECT {term.sql} AS e FROM t {some}").to_arrow_table()
             return ball_of(found.column(0).combine_chunks(), term.error)
         left, right = (self.tables[side.stream].column(side.field).combine_chunks() for side in term.columns)
-        return pairwise(term, left, right, np.arange(self.size), np.arange(self.size))
+        return evaluate_pairs(term, left, right, np.arange(self.size), np.arange(self.size))

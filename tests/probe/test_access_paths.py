@@ -22,8 +22,8 @@ from watersmeet.probe.candidates import time_path, value_path
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.ranges import columns_of, misses, ranges, usable
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
+from watersmeet.state.chunks.indexes import zone_of
 from watersmeet.state.chunks.rows import Rows
-from watersmeet.state.chunks.zones import zone_of
 
 SCHEMA = pa.schema(
     [
@@ -123,11 +123,11 @@ def conjunct_of(dice: Random, dialect: Dialect) -> Conjunct:
     """A condition that can be carried over and offers bounds."""
     while True:
         try:
-            (found,) = parse_where(condition(dice), STREAMS, (), dialect)
+            (conjunct,) = parse_where(condition(dice), STREAMS, (), dialect)
         except SqlError:
             continue
-        if found.bounds:
-            return found
+        if conjunct.bounds:
+            return conjunct
 
 
 def values_of(dice: Random, name: str, size: int) -> pa.Array:
@@ -168,37 +168,37 @@ def check(duck: Duck, conjunct: Conjunct, streams: list[dict[Column, pa.Array]])
             for k, at in enumerate(others)
             for c, values in streams[at].items()
         }
-        proposed = proposals(duck, bound, partials, len(combos), streams[target], sizes[target])
+        pairs = proposals(duck, bound, partials, len(combos), streams[target], sizes[target])
         left, right = np.divmod(np.arange(len(combos) * sizes[target]), sizes[target])
         table = {name: values.take(pa.array(left)) for name, values in partials.items()}
         table |= {c.name: values.take(pa.array(right)) for c, values in streams[target].items()}
-        denied = duck.denied(table, conjunct.condition, len(left))
-        wanted = set(zip(left.tolist(), right.tolist(), strict=True)) - {
+        denied = duck.find_denied(table, conjunct.condition, len(left))
+        needed = set(zip(left.tolist(), right.tolist(), strict=True)) - {
             (int(left[at]), int(right[at])) for at in denied
         }
-        assert wanted <= proposed, (conjunct.text, bound, sorted(wanted - proposed)[:3])
+        assert needed <= pairs, (conjunct.text, bound, sorted(needed - pairs)[:3])
 
 
 def proposals(
     duck: Duck, bound: Bound, partials: dict[str, pa.Array], size: int, stored: dict[Column, pa.Array], rows: int
 ) -> set[tuple[int, int]]:
     """The pairs that the bound, its zone map and its guard let through."""
-    chunk, opened = chunk_of(bound.column.stream, stored, rows)
-    read = {c.name: partials[c.name] for c in columns_of([bound])}
-    found: set[tuple[int, int]] = set()
+    chunk, chunk_rows = chunk_of(bound.column.stream, stored, rows)
+    columns = {c.name: partials[c.name] for c in columns_of([bound])}
+    pairs: set[tuple[int, int]] = set()
     everything = np.full(size, np.iinfo(np.int64).min), np.full(size, np.iinfo(np.int64).max)
-    asked = ranges(duck, read, [bound], size)
-    for used, of in usable(asked, chunk, Column(bound.column.stream, TIME), size):
+    asked_ranges = ranges(duck, columns, [bound], size)
+    for usable_ranges, of in usable(asked_ranges, chunk, Column(bound.column.stream, TIME), size):
         whose = np.ones(size, bool) if of is None else of
-        if any(misses(chunk, one) for one in used):
+        if any(misses(chunk, one) for one in usable_ranges):
             continue
-        path = time_path(opened, *everything)
-        path = value_path(opened, used[0], path) if used else path
+        path = time_path(chunk_rows, *everything)
+        path = value_path(chunk_rows, usable_ranges[0], path) if usable_ranges else path
         for partial in np.flatnonzero(whose).tolist():
             places = np.arange(path.first[partial], path.first[partial] + path.count[partial])
-            chosen = places if path.order is None else path.order[places]
-            found |= {(partial, int(row)) for row in chosen}
-    return found
+            matches = places if path.order is None else path.order[places]
+            pairs |= {(partial, int(row)) for row in matches}
+    return pairs
 
 
 def chunk_of(stream: int, columns: dict[Column, pa.Array], rows: int) -> tuple[Chunk, Rows]:
@@ -257,5 +257,5 @@ def test_ordinary_integers_keep_their_access_path(duck: Duck) -> None:
     bound = next(bound for bound in conjunct.bounds if bound.column.stream == 1)
     seconds = 1_790_000_000  # twice as much is no int
     stored = {bound.column: pa.array([0, seconds, None, seconds + 9, 2**31 - 1], pa.int32())}
-    asked = pa.array([seconds, seconds + 7, None], pa.int32())
-    assert proposals(duck, bound, {bound.columns[0].name: asked}, 3, stored, 5) == {(0, 1), (1, 3)}
+    values = pa.array([seconds, seconds + 7, None], pa.int32())
+    assert proposals(duck, bound, {bound.columns[0].name: values}, 3, stored, 5) == {(0, 1), (1, 3)}

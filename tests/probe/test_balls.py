@@ -31,17 +31,17 @@ def ball(value: float, radius: float) -> Ball:
 
 def inside(value: float, radius: float, share: float) -> float:
     """A number within the ball."""
-    moved = value + share * radius
-    return moved if abs(Fraction(moved) - Fraction(value)) <= Fraction(radius) else value
+    value_inside = value + share * radius
+    return value_inside if abs(Fraction(value_inside) - Fraction(value)) <= Fraction(radius) else value
 
 
-def applied(name: str, *balls: Ball) -> Ball:
+def apply(name: str, *balls: Ball) -> Ball:
     with np.errstate(all="ignore"):
         return FUNCTIONS[name](*balls)
 
 
-def assert_holds(made: Ball, other: float) -> None:
-    value, radius = float(made.value[0]), float(made.radius[0])
+def assert_holds(ball: Ball, other: float) -> None:
+    value, radius = float(ball.value[0]), float(ball.radius[0])
     if math.isinf(radius):
         return
     assert math.isfinite(other)
@@ -60,20 +60,20 @@ ARITHMETIC: dict[str, Callable[[float, float], float]] = {
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(list(ARITHMETIC)), reals, radii, shares, reals, radii, shares)
 def test_arithmetic(name: str, x: float, x_radius: float, dx: float, y: float, y_radius: float, dy: float) -> None:
-    made = applied(name, ball(x, x_radius), ball(y, y_radius))
+    answer = apply(name, ball(x, x_radius), ball(y, y_radius))
     one, two = inside(x, x_radius, dx), inside(y, y_radius, dy)
     if name == "/" and two == 0:
-        assert made.radius[0] == np.inf
+        assert answer.radius[0] == np.inf
     else:
-        assert_holds(made, ARITHMETIC[name](one, two))
+        assert_holds(answer, ARITHMETIC[name](one, two))
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(list(ARITHMETIC)), ordinary, ordinary)
 def test_arithmetic_of_exact_numbers_is_exact(name: str, x: float, y: float) -> None:
     assume(name != "/" or y == 0 or abs(y) > 1e-300)
-    made = applied(name, ball(x, 0), ball(y, 0))
-    assert made.radius[0] == (np.inf if name == "/" and y == 0 else 0)
+    answer = apply(name, ball(x, 0), ball(y, 0))
+    assert answer.radius[0] == (np.inf if name == "/" and y == 0 else 0)
 
 
 UNARY_FUNCTIONS: dict[str, Callable[[float], float]] = {
@@ -89,14 +89,14 @@ UNARY_FUNCTIONS: dict[str, Callable[[float], float]] = {
 @settings(max_examples=1500, deadline=None)
 @given(st.sampled_from(list(UNARY_FUNCTIONS)), st.one_of(ordinary, reals, st.floats(-1, 1)), radii, shares)
 def test_functions(name: str, x: float, radius: float, share: float) -> None:
-    made = applied(name, ball(x, radius))
+    answer = apply(name, ball(x, radius))
     try:
         with np.errstate(all="ignore"):
             other = UNARY_FUNCTIONS[name](inside(x, radius, share))
     except (ValueError, OverflowError, ZeroDivisionError):
-        assert made.radius[0] == np.inf or not made.valid[0]
+        assert answer.radius[0] == np.inf or not answer.valid[0]
         return
-    assert_holds(made, other)
+    assert_holds(answer, other)
 
 
 BINARY_FUNCTIONS: dict[str, Callable[[float, float], float]] = {
@@ -116,24 +116,24 @@ BINARY_FUNCTIONS: dict[str, Callable[[float, float], float]] = {
 )
 def test_functions_of_two(name: str, x: float, rx: float, dx: float, y: float, ry: float, dy: float) -> None:
     function = BINARY_FUNCTIONS[name]
-    made = applied(name, ball(x, rx), ball(y, ry))
+    answer = apply(name, ball(x, rx), ball(y, ry))
     try:
         other = function(inside(x, rx, dx), inside(y, ry, dy))
     except (ValueError, OverflowError):
-        assert made.radius[0] == np.inf
+        assert answer.radius[0] == np.inf
         return
-    assert_holds(made, other)
+    assert_holds(answer, other)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(["exp", "ln", "log10", "sqrt"]), st.floats(min_value=1e-6, max_value=600))
 def test_functions_against_long_decimals(name: str, x: float) -> None:
-    made = applied(name, ball(x, 0))
+    answer = apply(name, ball(x, 0))
     with localcontext() as context:
         context.prec = 50
         exact: Decimal = getattr(Decimal(x), name)()
-    off = abs(Fraction(exact) - Fraction(float(made.value[0])))
-    assert off <= max(Fraction(float(made.radius[0])), Fraction(math.ulp(float(made.value[0]))))
+    off = abs(Fraction(exact) - Fraction(float(answer.value[0])))
+    assert off <= max(Fraction(float(answer.radius[0])), Fraction(math.ulp(float(answer.value[0]))))
 
 
 SIGNS: dict[Sign, Callable[[float, float], bool]] = {
@@ -141,7 +141,7 @@ SIGNS: dict[Sign, Callable[[float, float], bool]] = {
 }  # fmt: skip
 
 
-def decided(sign: Sign, left: Ball, right: Ball) -> tuple[bool, bool]:
+def decide_one(sign: Sign, left: Ball, right: Ball) -> tuple[bool, bool]:
     possible, sure = decide(Comparison(sign, X, Y), {X: left, Y: right})
     return bool(possible[0]), bool(sure[0])
 
@@ -149,7 +149,7 @@ def decided(sign: Sign, left: Ball, right: Ball) -> tuple[bool, bool]:
 @settings(max_examples=500, deadline=None)
 @given(st.sampled_from(list(SIGNS)), st.one_of(reals, st.just(1.0)), radii, shares, st.just(1.0), radii, shares)
 def test_what_is_decided_holds(sign: Sign, x: float, rx: float, dx: float, y: float, ry: float, dy: float) -> None:
-    possible, sure = decided(sign, ball(x, rx), ball(y, ry))
+    possible, sure = decide_one(sign, ball(x, rx), ball(y, ry))
     truth = SIGNS[sign](inside(x, rx, dx), inside(y, ry, dy))
     assert possible or not truth
     assert truth or not sure
@@ -182,9 +182,9 @@ def test_null_is_never_true_unless_something_else_may_raise() -> None:
 
 def test_a_logarithm_of_what_is_surely_not_positive_is_null() -> None:
     for name, values in (("ln", [-1.0, 0.0]), ("log10", [0.0, -5.0]), ("log1p", [-1.0, -2.0])):
-        made = applied(name, ball_of(pa.array(values)))
-        assert made.valid.tolist() == [False, False]
-        assert made.radius.tolist() == [0, 0]
+        answer = apply(name, ball_of(pa.array(values)))
+        assert answer.valid.tolist() == [False, False]
+        assert answer.radius.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -203,14 +203,14 @@ def test_a_logarithm_of_what_is_surely_not_positive_is_null() -> None:
     ],
 )
 def test_what_a_ball_cannot_hold_is_left_open(name: str, values: list[float]) -> None:
-    assert applied(name, *(ball_of(pa.array([value])) for value in values)).radius == np.inf
+    assert apply(name, *(ball_of(pa.array([value])) for value in values)).radius == np.inf
 
 
 def test_angles_near_the_cut_are_left_open() -> None:
-    assert applied("atan2", ball(0, 1e-9), ball(-1, 0)).radius[0] == np.inf
-    assert applied("atan2", ball(1e-3, 1e-9), ball(-1, 0)).radius[0] < 1e-8
-    assert applied("atan2", ball(0, 0), ball(-1, 0)).value[0] == pytest.approx(math.pi)
-    assert applied("atan2", ball(0, 1e-9), ball(0, 1e-9)).radius[0] == np.inf
+    assert apply("atan2", ball(0, 1e-9), ball(-1, 0)).radius[0] == np.inf
+    assert apply("atan2", ball(1e-3, 1e-9), ball(-1, 0)).radius[0] < 1e-8
+    assert apply("atan2", ball(0, 0), ball(-1, 0)).value[0] == pytest.approx(math.pi)
+    assert apply("atan2", ball(0, 1e-9), ball(0, 1e-9)).radius[0] == np.inf
 
 
 def great_circle(dlat: float, dlon: float, cosine: float) -> Ball:
@@ -224,21 +224,21 @@ def great_circle(dlat: float, dlon: float, cosine: float) -> Ball:
 
 
 def test_the_distance_of_a_point_to_itself_is_exactly_0() -> None:
-    made = great_circle(0.0, 0.0, 0.5)
-    assert (float(made.value), float(made.radius)) == (0.0, 0.0)
+    distance = great_circle(0.0, 0.0, 0.5)
+    assert (float(distance.value), float(distance.radius)) == (0.0, 0.0)
     assert great_circle(1e-9, 0.0, 0.5).radius < 1e-20
 
 
 def test_pairs_still_open_are_asked_again_more_finely() -> None:
-    asked: list[Any] = []
+    finer_pairs: list[Any] = []
 
     def finer(pairs: Any) -> Ball:
-        asked.append(pairs.tolist())
+        finer_pairs.append(pairs.tolist())
         return Ball(np.full(len(pairs), 0.5), np.asarray(0.0), np.asarray(True))
 
     rough = Ball(np.array([0.1, 0.49, 0.9]), np.asarray(0.1), np.asarray(True), finer)
     possible, sure = decide(Comparison(">=", X, Y), {X: rough, Y: ball_of(pa.array([0.5, 0.5, 0.5]))})
-    assert asked == [[1]]
+    assert finer_pairs == [[1]]
     assert (possible.tolist(), sure.tolist()) == ([False, True, True], [False, True, True])
 
 

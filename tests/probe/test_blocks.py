@@ -18,12 +18,12 @@ from watersmeet.predicate.python import predicate
 from watersmeet.probe import candidates, search
 from watersmeet.probe.chunk_table import ChunkTable
 from watersmeet.probe.evaluators.duck import Duck
-from watersmeet.probe.partials import Partials, Waiting
+from watersmeet.probe.partials import BlockBuffer, Partials
 from watersmeet.query.query import Output, Query, StreamSpec
 from watersmeet.query.windows import Window
 from watersmeet.state.chunks.rows import widths
 from watersmeet.state.manifest import manifest as manifests
-from watersmeet.state.store.budget import Space
+from watersmeet.state.store.budget import AddressSpace
 from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
@@ -38,8 +38,8 @@ def above(xs: Any, ys: Any) -> Any:
 def run_of(folder: Path, where: str, names: str) -> Run:
     streams = tuple(StreamSpec(name, SCHEMA, 1, Window(), 0) for name in names)
     conjuncts = parse_where(where, [(s.name, s.schema) for s in streams], (above,), Dialect())
-    shown = (Output("id", Column(0, 0)), Output("t", Column(1, 3)))
-    return Run(Query(streams, conjuncts, where, shown, (above,)), Store(str(folder)))
+    outputs = (Output("id", Column(0, 0)), Output("t", Column(1, 3)))
+    return Run(Query(streams, conjuncts, where, outputs, (above,)), Store(str(folder)))
 
 
 def rows_of(*sizes: int, text: str = "") -> list[tuple[int, dict[str, Any]]]:
@@ -47,7 +47,7 @@ def rows_of(*sizes: int, text: str = "") -> list[tuple[int, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize(
-    ("where", "sizes", "wanted"),
+    ("where", "sizes", "results"),
     [
         ("a.x < b.x AND b.x <> c.x", (600, 600, 2), 600 * 599 // 2 * 2 - 1),
         ("a.x <> b.x AND 1 / (b.x + a.x + 1) > 0", (400, 400), 400 * 399),
@@ -56,11 +56,11 @@ def rows_of(*sizes: int, text: str = "") -> list[tuple[int, dict[str, Any]]]:
     ids=["a later hop", "a conjunct that may raise", "a predicate over an expression"],
 )
 def test_a_block_is_worked_on_while_its_scan_is_open(
-    tmp_path: Path, where: str, sizes: tuple[int, ...], wanted: int
+    tmp_path: Path, where: str, sizes: tuple[int, ...], results: int
 ) -> None:
     run = run_of(tmp_path, where, "abc"[: len(sizes)])
     run.step(Central(), rows_of(*sizes))
-    assert run.progress[0]["outputRows"] == wanted
+    assert run.progress[0]["outputRows"] == results
 
 
 def test_scans_can_be_open_at_once_and_are_closed_with_their_readers() -> None:
@@ -77,9 +77,9 @@ def test_scans_can_be_open_at_once_and_are_closed_with_their_readers() -> None:
 
 
 def test_an_error_of_the_one_who_reads_a_scan_is_his_own() -> None:
-    found = Duck(Dialect()).join({"x": pa.array([1])}, {"y": pa.array([2])}, ["x < y"], (1, 1))
+    pairs = Duck(Dialect()).join({"x": pa.array([1])}, {"y": pa.array([2])}, ["x < y"], (1, 1))
     with pytest.raises(pa.ArrowInvalid, match="mine"):
-        for _ in found:
+        for _ in pairs:
             raise pa.ArrowInvalid("mine")
 
 
@@ -97,9 +97,9 @@ def test_what_is_no_fault_of_a_conjunct_is_not_blamed_on_it(monkeypatch: pytest.
 
 
 def test_a_scan_that_raises_says_so() -> None:
-    found = Duck(Dialect()).join({"x": pa.array(["1", "no"])}, {"y": pa.array([2])}, ["x::INT < y"], (2, 1))
+    pairs = Duck(Dialect()).join({"x": pa.array(["1", "no"])}, {"y": pa.array([2])}, ["x::INT < y"], (2, 1))
     with pytest.raises(PredicateError, match=r"`where` raised .*no.*; the batch was not written"):
-        list(found)
+        list(pairs)
 
 
 SIZE, LONG, MOST = 16, 1000, 5000
@@ -107,7 +107,7 @@ SIZE, LONG, MOST = 16, 1000, 5000
 
 @pytest.mark.parametrize("scans", [ALWAYS_SCAN, NEVER_SCAN], ids=["scan", "no scan"])
 @pytest.mark.parametrize(
-    ("where", "wanted"),
+    ("where", "results"),
     [
         ("length(a.t) > 5", SIZE * SIZE),
         ("a.t = b.t", SIZE),
@@ -119,15 +119,15 @@ SIZE, LONG, MOST = 16, 1000, 5000
 )
 @pytest.mark.parametrize("exchange", ["local", "shuffle"])
 def test_blocks_are_cut_by_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, wanted: int, scans: dict[str, Any], exchange: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, results: int, scans: dict[str, Any], exchange: str
 ) -> None:
-    taken: list[int] = []
+    sizes: list[int] = []
     gather = ChunkTable.gather
 
     def watched(self: ChunkTable, column: Column, refs: Any) -> pa.Array:
-        found = gather(self, column, refs)
-        taken.append(found.nbytes if pa.types.is_string(found.type) else 0)
-        return found
+        values = gather(self, column, refs)
+        sizes.append(values.nbytes if pa.types.is_string(values.type) else 0)
+        return values
 
     monkeypatch.setattr(ChunkTable, "gather", watched)
     run = run_of(tmp_path, where, "ab")
@@ -136,47 +136,49 @@ def test_blocks_are_cut_by_bytes(
         rows = [(s, row) for s, row in rows if s or row["x"]]
     with limited(block_bytes=MOST, output_bytes=MOST, **scans):
         run.step(Hash(2) if where == "a.t = b.t" else Central(), rows, exchange)
-    assert run.progress[0]["outputRows"] == wanted
-    assert LONG < max(taken) <= MOST + 4 * MOST // LONG + 8  # the texts, and where each begins
+    assert run.progress[0]["outputRows"] == results
+    assert LONG < max(sizes) <= MOST + 4 * MOST // LONG + 8  # the texts, and where each begins
 
 
 def test_candidates_are_made_by_the_bytes_that_they_carry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-    pairs = candidates.pairs
+    sizes: list[int] = []
+    pairs = candidates.expand_pairs
 
     def watched(path: Any, most: int) -> Any:
-        for found in pairs(path, most):
-            made.append(len(found[0]))
-            yield found
+        for block in pairs(path, most):
+            sizes.append(len(block[0]))
+            yield block
 
-    monkeypatch.setattr(search, "pairs", watched)
+    monkeypatch.setattr(search, "expand_pairs", watched)
     run = run_of(tmp_path, "a.x <> b.x", "ab")
     with limited(block_bytes=MOST, **NEVER_SCAN):
         run.step(Central(), rows_of(100, 100))
     assert run.progress[0]["outputRows"] == 100 * 99
-    assert 1 < max(made) <= MOST // search.FIXED
+    assert 1 < max(sizes) <= MOST // search.FIXED
 
 
 def test_blocks_are_full_by_rows_or_by_bytes() -> None:
-    few = np.zeros(4, np.int64)
-    block = Partials((0,), {0: few}, few, few, few, few, few, carried={Column(0, 3): pa.array(["x" * LONG] * 4)})
+    zeros = np.zeros(4, np.int64)
+    block = Partials(
+        (0,), {0: zeros}, zeros, zeros, zeros, zeros, zeros, columns={Column(0, 3): pa.array(["x" * LONG] * 4)}
+    )
     for limit, full in (({"block_rows": 8}, True), ({"block_bytes": 8 * LONG}, True), ({"block_rows": 9}, False)):
         with limited(**limit):
-            waiting = Waiting()
+            waiting = BlockBuffer()
             assert not waiting.add(block) and waiting.add(block) == full
-            assert len(waiting.together()) == 8 and not waiting
+            assert len(waiting.drain()) == 8 and not waiting
 
 
 def test_new_rows_are_spooled_by_bytes(tmp_path: Path) -> None:
     run = run_of(tmp_path, "a.t = b.t", "ab")
     with limited(spool_bytes=MOST, block_bytes=MOST):
         run.step(Central(), rows_of(SIZE, SIZE, text="x" * LONG))
-    found = manifests.load(run.store, 0)
-    assert found is not None and max(chunk.bytes for chunk in found.chunks.values()) < MOST + 100
+    manifest = manifests.load(run.store, 0)
+    assert manifest is not None and max(chunk.bytes for chunk in manifest.chunks.values()) < MOST + 100
 
 
 @pytest.mark.parametrize(
-    ("values", "wanted"),
+    ("values", "expected"),
     [
         (pa.array(["", "é", None, "abc"]), [0, 2, 0, 3]),
         (pa.array([b"xy", b""], pa.large_binary()), [2, 0]),
@@ -185,36 +187,36 @@ def test_new_rows_are_spooled_by_bytes(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_widths_of_values(values: pa.Array, wanted: list[int]) -> None:
-    found = widths(values, np.arange(len(values)))
-    assert (abs(found - np.array(wanted)) <= np.array(wanted) // 4 + 2).all(), found
+def test_widths_of_values(values: pa.Array, expected: list[int]) -> None:
+    sizes = widths(values, np.arange(len(values)))
+    assert (abs(sizes - np.array(expected)) <= np.array(expected) // 4 + 2).all(), sizes
     again = widths(values.slice(1), np.arange(len(values) - 1))
-    assert pa.types.is_nested(values.type) or again.tolist() == found[1:].tolist()
+    assert pa.types.is_nested(values.type) or again.tolist() == sizes[1:].tolist()
 
 
 # -- DuckDB's memory
 
 
 @pytest.mark.parametrize(
-    ("limited", "wanted"),
-    [(None, 256_000_000), (Space(2 << 30, 1 << 30), 256_000_000), (Space(1 << 30, 768 << 20), 64 << 20),
-     (Space(1 << 30, 1 << 30), 32_000_000)],
+    ("limited", "expected"),
+    [(None, 256_000_000), (AddressSpace(2 << 30, 1 << 30), 256_000_000), (AddressSpace(1 << 30, 768 << 20), 64 << 20),
+     (AddressSpace(1 << 30, 1 << 30), 32_000_000)],
 )  # fmt: skip
 def test_duckdb_takes_no_more_than_a_part_of_a_limited_address_space(
-    monkeypatch: pytest.MonkeyPatch, limited: Space | None, wanted: int
+    monkeypatch: pytest.MonkeyPatch, limited: AddressSpace | None, expected: int
 ) -> None:
-    monkeypatch.setattr("watersmeet.probe.evaluators.duck.space", lambda: limited)
-    shown = Duck(Dialect())._connection.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]
-    assert float(shown.removesuffix(" MiB")) * 2**20 == pytest.approx(wanted, rel=0.01)
+    monkeypatch.setattr("watersmeet.probe.evaluators.duck.address_space", lambda: limited)
+    limit = Duck(Dialect())._connection.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]
+    assert float(limit.removesuffix(" MiB")) * 2**20 == pytest.approx(expected, rel=0.01)
 
 
 def test_what_duckdb_has_no_memory_for_goes_to_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("watersmeet.probe.evaluators.duck.MEMORY", 24_000_000)
     rows, folder = 400_000, tmp_path / "made" / "duckdb"
     duck, values = Duck(Dialect(), folder), pa.array([f"{number:060}" for number in range(400_000)])
-    found = duck.join({"x": values}, {"y": values}, ["x = y"], (rows, rows))
-    assert len(next(found)[0]) and any(folder.iterdir())
-    assert sum(len(pairs) for pairs, _ in found)
+    pairs = duck.join({"x": values}, {"y": values}, ["x = y"], (rows, rows))
+    assert len(next(pairs)[0]) and any(folder.iterdir())
+    assert sum(len(left) for left, _ in pairs)
 
 
 def test_duckdb_starts_no_threads() -> None:

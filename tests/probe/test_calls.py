@@ -15,7 +15,7 @@ from watersmeet.placement import PSP, Central
 from watersmeet.predicate.model import Argument, Column, Dialect, PythonPredicate
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
-from watersmeet.probe.answer_cache import AnswerCache, Asked
+from watersmeet.probe.answer_cache import AnswerCache, AnswerKey
 from watersmeet.probe.predicate_calls import FALSE, NULL, TRUE, UNKNOWN, ask
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding
@@ -41,51 +41,51 @@ def rows(names: str, each: int, first: int = 0) -> list[tuple[int, dict[str, Any
 
 @pytest.mark.parametrize("exchange", ["local", "shuffle"])
 def test_partial_results_that_share_members_share_answers(tmp_path: Path, exchange: str) -> None:
-    asked: list[tuple[bytes, int]] = []
+    calls: list[tuple[bytes, int]] = []
 
     @predicate
-    def counted(x: bytes, ys: Any) -> Any:
-        asked.extend((x, y) for y in ys)
+    def count_calls(x: bytes, ys: Any) -> Any:
+        calls.extend((x, y) for y in ys)
         return np.ones(len(ys), dtype=bool)
 
-    run = run_of(tmp_path, "counted(b.img, c.img)", (counted,))
+    run = run_of(tmp_path, "count_calls(b.img, c.img)", (count_calls,))
     run.step(Central(), rows("abc", 6), exchange)
     assert sum(run.results.values()) == 6**3
     # 36 distinct pairs (b, c); without sharing, each of 216 partial results would ask. In one task every pair is asked
     # once; hops in separate tasks (a tuple that probes first, one that was stored) can't share, so at most once a hop.
-    assert len(set(asked)) == 36
-    assert len(asked) <= 36 * {"local": 1, "shuffle": 2}[exchange]
-    assert run.progress[-1]["predicates"]["counted"]["pairs"] == len(asked)
+    assert len(set(calls)) == 36
+    assert len(calls) <= 36 * {"local": 1, "shuffle": 2}[exchange]
+    assert run.progress[-1]["predicates"]["count_calls"]["pairs"] == len(calls)
 
 
 def test_answers_are_remembered_from_batch_to_batch(tmp_path: Path) -> None:
-    asked: list[tuple[bytes, bytes]] = []
+    calls: list[tuple[bytes, bytes]] = []
 
     @predicate(form="pair")
-    def counted(x: bytes, y: bytes) -> bool:
-        asked.append((x, y))
+    def count_calls(x: bytes, y: bytes) -> bool:
+        calls.append((x, y))
         return True
 
-    run = run_of(tmp_path, "counted(b.img, c.img)", (counted,))
+    run = run_of(tmp_path, "count_calls(b.img, c.img)", (count_calls,))
     run.step(Central(), rows("abc", 4))
     run.step(Central(), [(0, {"id": 99, "ts": 500, "x": 0.0, "img": b"new"})])
     assert sum(run.results.values()) == 5 * 16
-    assert len(asked) == 16  # the new tuple of a meets only pairs (b, c) that were asked before
+    assert len(calls) == 16  # the new tuple of a meets only pairs (b, c) that were asked before
 
 
 def test_the_cheaper_and_more_selective_predicate_goes_first(tmp_path: Path) -> None:
     clock = {"now": 0.0}
-    asked = {"slow": 0, "quick": 0}
+    calls = {"slow": 0, "quick": 0}
 
     @predicate
     def slow(x: float, ys: Any) -> Any:
-        asked["slow"] += len(ys)
+        calls["slow"] += len(ys)
         clock["now"] += 1.0 * len(ys)
         return np.ones(len(ys), dtype=bool)
 
     @predicate
     def quick(x: float, ys: Any) -> Any:
-        asked["quick"] += len(ys)
+        calls["quick"] += len(ys)
         return ys == x
 
     run = run_of(tmp_path, "slow(a.x, b.x) AND quick(a.x, b.x)", (slow, quick), "ab")
@@ -99,8 +99,8 @@ def test_the_cheaper_and_more_selective_predicate_goes_first(tmp_path: Path) -> 
         engine.WORKER = worker
     assert sum(run.results.values()) == 20
     # As written first; once its cost is known, slow sees only what quick lets through.
-    assert asked["quick"] == 400
-    assert asked["slow"] < 400
+    assert calls["quick"] == 400
+    assert calls["slow"] < 400
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_an_error_names_the_arguments(tmp_path: Path) -> None:
         raise TypeError("no")
 
     run = run_of(tmp_path, "a.id < 9 AND typed( - a.x, coalesce(b.img, b.img) )", (typed,), "ab")
-    told = r"- a\.x = -0\.0 \(double\), coalesce\(b\.img, b\.img\) = b'.*' \(binary\)"
-    with pytest.raises(PredicateError, match=told):
+    message = r"- a\.x = -0\.0 \(double\), coalesce\(b\.img, b\.img\) = b'.*' \(binary\)"
+    with pytest.raises(PredicateError, match=message):
         run.step(Central(), rows("ab", 1))
 
 
@@ -156,22 +156,22 @@ def test_three_streams_in_one_call_and_constants(tmp_path: Path) -> None:
     assert sum(run.results.values()) == sum(x + y + z < 4 for x in range(5) for y in range(5) for z in range(5))
 
 
-def asked_of(call: str, run: str = "run", left: str = "a", right: str = "b") -> Asked:
-    return Asked(run, left, right, call)
+def key_of(call: str, run: str = "run", left: str = "a", right: str = "b") -> AnswerKey:
+    return AnswerKey(run, left, right, call)
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_cache_keeps_to_its_limit(tmp_path: Path, shared: bool) -> None:
     cache = AnswerCache(tmp_path if shared else None, limit=400)
-    first = cache.table(asked_of("first"), (10, 10))
+    first = cache.table(key_of("first"), (10, 10))
     assert first is not None
     first[:] = TRUE
-    assert cache.table(asked_of("first"), (10, 10)) is first
-    assert cache.table(asked_of("too large"), (100, 100)) is None
+    assert cache.table(key_of("first"), (10, 10)) is first
+    assert cache.table(key_of("too large"), (100, 100)) is None
     for call in "abcd":
-        cache.table(asked_of(call), (10, 10))
+        cache.table(key_of(call), (10, 10))
     assert len(list(tmp_path.iterdir())) == (4 if shared else 0)
-    again = cache.table(asked_of("first"), (10, 10))
+    again = cache.table(key_of("first"), (10, 10))
     assert again is not None
     assert (again == UNKNOWN).all()  # the oldest answers were dropped to make room
 
@@ -179,44 +179,44 @@ def test_the_cache_keeps_to_its_limit(tmp_path: Path, shared: bool) -> None:
 def test_the_cache_that_can_not_be_shared_is_kept_in_the_process(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     cache = AnswerCache(tmp_path / "file")
-    assert cache.table(asked_of("f"), (1, 1)) is not None
-    cache.keep("run", {"a"})
-    few = AnswerCache(tmp_path / "few")
+    assert cache.table(key_of("f"), (1, 1)) is not None
+    cache.retain("run", {"a"})
+    small = AnswerCache(tmp_path / "few")
     with limited(shared_answers=2):
-        assert all(few.table(asked_of(call, "ended"), (1, 1)) is not None for call in "abcd")
+        assert all(small.table(key_of(call, "ended"), (1, 1)) is not None for call in "abcd")
         before = set((tmp_path / "few").iterdir())
-        assert all(few.table(asked_of(call), (1, 1)) is not None for call in "abcd")
+        assert all(small.table(key_of(call), (1, 1)) is not None for call in "abcd")
     after = set((tmp_path / "few").iterdir())
     assert (len(before), len(after), before & after) == (2, 2, set())
 
 
 def test_processes_share_what_they_know(tmp_path: Path) -> None:
     one, other = AnswerCache(tmp_path), AnswerCache(tmp_path)
-    mine, theirs = one.table(asked_of("f"), (2, 3)), other.table(asked_of("f"), (2, 3))
-    assert mine is not None and theirs is not None
-    mine[1, 2] = TRUE
-    assert theirs[1, 2] == TRUE
-    assert (theirs == UNKNOWN).sum() == 5
-    for different in (asked_of("g"), asked_of("f", "other"), asked_of("f", right="c")):
-        found = other.table(different, (2, 3))
-        assert found is not None and (found == UNKNOWN).all()
+    first, second = one.table(key_of("f"), (2, 3)), other.table(key_of("f"), (2, 3))
+    assert first is not None and second is not None
+    first[1, 2] = TRUE
+    assert second[1, 2] == TRUE
+    assert (second == UNKNOWN).sum() == 5
+    for different in (key_of("g"), key_of("f", "other"), key_of("f", right="c")):
+        table = other.table(different, (2, 3))
+        assert table is not None and (table == UNKNOWN).all()
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_cache_forgets_chunks_that_are_gone(tmp_path: Path, shared: bool) -> None:
     cache = AnswerCache(tmp_path if shared else None)
-    tables = {call: cache.table(call, (1, 1)) for call in (asked_of("f"), asked_of("f", right="gone"))}
+    tables = {call: cache.table(call, (1, 1)) for call in (key_of("f"), key_of("f", right="gone"))}
     for table in tables.values():
         assert table is not None
         table[:] = TRUE
-    left_behind = AnswerCache(tmp_path if shared else None).table(asked_of("f", left="gone"), (1, 1))
-    others = cache.table(asked_of("f", "other run", "gone"), (1, 1))
+    left_behind = AnswerCache(tmp_path if shared else None).table(key_of("f", left="gone"), (1, 1))
+    others = cache.table(key_of("f", "other run", "gone"), (1, 1))
     assert left_behind is not None and others is not None
-    cache.keep("run", {"a", "b"})
-    assert cache.table(asked_of("f"), (1, 1)) is tables[asked_of("f")]
-    assert cache.table(asked_of("f", "other run", "gone"), (1, 1)) is others
+    cache.retain("run", {"a", "b"})
+    assert cache.table(key_of("f"), (1, 1)) is tables[key_of("f")]
+    assert cache.table(key_of("f", "other run", "gone"), (1, 1)) is others
     assert len(list(tmp_path.iterdir())) == (2 if shared else 0)
-    again = cache.table(asked_of("f", right="gone"), (1, 1))
+    again = cache.table(key_of("f", right="gone"), (1, 1))
     assert again is not None and again[0, 0] == UNKNOWN
 
 
@@ -235,7 +235,7 @@ def test_answers_of_a_predicate_that_was_changed_are_not_remembered(tmp_path: Pa
     assert (sum(run.results.values()), sum(again.results.values())) == (0, 16)
 
 
-def asked(form: Any, columns: dict[int, tuple[Any, list[int]]], function: Any, nulls: bool = False) -> list[int]:
+def answers_of(form: Any, columns: dict[int, tuple[Any, list[int]]], function: Any, nulls: bool = False) -> list[int]:
     """Ask a predicate about columns of as many streams: for each its values, and which of them each combination has."""
     arguments = [Argument(f"s{at}_2", (Column(at, 2),), f"s{at}.x") for at in columns]
     refs = {stream: np.array(at) for stream, (_, at) in columns.items()}
@@ -250,53 +250,53 @@ def asked(form: Any, columns: dict[int, tuple[Any, list[int]]], function: Any, n
 
 def test_rows_that_only_look_like_a_run_are_taken_one_by_one() -> None:
     """Rows 0, 0, 2 span three rows as 0, 1, 2 do; a predicate over three streams meets such."""
-    seen: list[list[int]] = []
+    calls: list[list[int]] = []
 
     def of(x: int, ys: np.ndarray, zs: np.ndarray) -> np.ndarray:
-        seen.extend([x, int(y), int(z)] for y, z in zip(ys, zs, strict=True))
+        calls.extend([x, int(y), int(z)] for y, z in zip(ys, zs, strict=True))
         return ys < 12
 
     columns = {0: ([5, 6], [0, 0, 0, 1]), 1: ([10, 11, 12], [0, 0, 2, 1]), 2: ([20, 21, 22], [0, 1, 2, 0])}
-    assert asked("array", columns, of) == [TRUE, TRUE, FALSE, TRUE]
-    assert seen == [[5, 10, 20], [5, 10, 21], [5, 12, 22], [6, 11, 20]]
+    assert answers_of("array", columns, of) == [TRUE, TRUE, FALSE, TRUE]
+    assert calls == [[5, 10, 20], [5, 10, 21], [5, 12, 22], [6, 11, 20]]
 
 
 def test_a_value_is_handed_over_as_one_object_however_often_it_is_asked_about() -> None:
     """An image would else be copied for every pair it is in."""
-    seen: dict[str, list[list[Any]]] = {"array": [], "pair": []}
+    calls: dict[str, list[list[Any]]] = {"array": [], "pair": []}
 
     def array(x: bytes, ys: np.ndarray) -> np.ndarray:
-        seen["array"].append(list(ys))
+        calls["array"].append(list(ys))
         return np.ones(len(ys), dtype=bool)
 
     def pair(x: bytes, y: bytes) -> bool:
-        seen["pair"].append([x, y])
+        calls["pair"].append([x, y])
         return True
 
     columns = {0: ([b"one", b"two"], [0, 0, 1, 1]), 1: ([b"three", b"unused", b"four"], [0, 2, 0, 2])}
     for form, function in (("array", array), ("pair", pair)):
-        assert asked(form, columns, function) == [TRUE] * 4
-        objects = [value for row in seen[form] for value in row]
+        assert answers_of(form, columns, function) == [TRUE] * 4
+        objects = [value for row in calls[form] for value in row]
         assert len({id(value) for value in objects}) == len(set(objects))
-    assert seen["array"] == [[b"three", b"four"]] * 2
-    assert seen["pair"] == [[x, y] for x in (b"one", b"two") for y in (b"three", b"four")]
+    assert calls["array"] == [[b"three", b"four"]] * 2
+    assert calls["pair"] == [[x, y] for x in (b"one", b"two") for y in (b"three", b"four")]
 
 
 def symmetric_calls(where: str, folder: Path, first: str, **options: Any) -> list[tuple[bytes, list[bytes]]]:
     """Join ten rows of a stream that are there with two of the other that come; return what was asked."""
-    seen: list[tuple[bytes, list[bytes]]] = []
+    calls: list[tuple[bytes, list[bytes]]] = []
 
     @predicate(symmetric=True, **options)
     def twin(x: bytes, ys: Any) -> Any:
-        seen.append((x, [y if isinstance(y, bytes) else y.as_py() for y in ys]))
-        return np.array([y == x for y in seen[-1][1]])
+        calls.append((x, [y if isinstance(y, bytes) else y.as_py() for y in ys]))
+        return np.array([y == x for y in calls[-1][1]])
 
     run = run_of(folder, where, (twin,), "ab")
-    many, few = [at for at in (0, 1) if "ab"[at] == first], [at for at in (0, 1) if "ab"[at] != first]
-    run.step(Central(), [row for row in rows("ab", 10) if row[0] in many])
-    run.step(Central(), [row for row in rows("ab", 2) if row[0] in few])
+    more, fewer = [at for at in (0, 1) if "ab"[at] == first], [at for at in (0, 1) if "ab"[at] != first]
+    run.step(Central(), [row for row in rows("ab", 10) if row[0] in more])
+    run.step(Central(), [row for row in rows("ab", 2) if row[0] in fewer])
     assert sum(run.results.values()) == 2
-    return seen
+    return calls
 
 
 @pytest.mark.parametrize("where", ["twin(a.img, b.img)", "twin(b.img, a.img)"])
@@ -341,7 +341,7 @@ def test_a_predicate_is_asked_about_rows_of_several_chunks_at_once_but_not_about
         shapes.append((*np.shape(x), *np.shape(y)))
         return np.less_equal(*np.broadcast_arrays(x[:, None], y)) if form == "matrix" else x <= y
 
-    found = []
+    answers = []
     for bytes_ in (0, 1 << 20):
         run = run_of(tmp_path / str(bytes_), "near(a.x, b.x)", (PythonPredicate("near", near, form),), "ab")
         shapes.clear()
@@ -349,9 +349,9 @@ def test_a_predicate_is_asked_about_rows_of_several_chunks_at_once_but_not_about
             for batch in range(5):
                 run.step(Central(), [row for row in rows("ab", 3, 10 * batch) if row[0] == 1])
             run.step(Central(), [(0, {"id": 1000, "ts": 60, "x": 1.0, "img": b""})])
-        found.append((run.results, list(shapes)))
-    assert found[0][0] == found[1][0] and len(found[0][0]) == 10
-    apart, together = found[0][1], found[1][1]
+        answers.append((run.results, list(shapes)))
+    assert answers[0][0] == answers[1][0] and len(answers[0][0]) == 10
+    apart, together = answers[0][1], answers[1][1]
     assert len(apart) > 1 and sum(shape[-1] if shape else 1 for shape in apart) == 15
     assert together == ([(15,)] if form == "array" else apart)
 
@@ -365,9 +365,9 @@ def test_whole_numbers_stay_whole_numbers_where_a_null_is_not_asked_about(form: 
         return np.ones((len(x), len(ys)) if form == "matrix" else len(ys), dtype=bool)
 
     columns: dict[int, tuple[Any, list[int]]] = {0: ([1, 2], [0, 0, 1]), 1: ([7, None, 9], [0, 1, 2])}
-    assert asked(form, columns, of) == [TRUE, NULL, TRUE]
+    assert answers_of(form, columns, of) == [TRUE, NULL, TRUE]
     assert set(kinds) == {np.dtype(np.int64)}
-    assert asked(form, columns, of, nulls=True) == [TRUE, TRUE, TRUE]
+    assert answers_of(form, columns, of, nulls=True) == [TRUE, TRUE, TRUE]
     assert kinds[-1] == np.dtype(object)
 
 
@@ -376,7 +376,7 @@ def test_whole_numbers_stay_whole_numbers_where_a_null_is_not_asked_about(form: 
 def test_a_predicate_can_not_change_what_others_will_be_given(values: list[Any], at: list[int]) -> None:
     columns = {0: ([1, 2], [0, 0, 1]), 1: (values, at)}
     with pytest.raises(PredicateError, match="read-only"):
-        asked("array", columns, lambda x, ys: ys.put(0, None), nulls=True)
+        answers_of("array", columns, lambda x, ys: ys.put(0, None), nulls=True)
 
 
 @pytest.mark.parametrize("form", ["array", "pair"])
@@ -387,7 +387,7 @@ def test_lists_that_a_predicate_changes_are_its_own(form: Any) -> None:
 
     functions = {"array": lambda x, ys: np.array([grown(y) for y in ys]), "pair": lambda x, y: grown(y)}
     columns: dict[int, tuple[Any, list[int]]] = {0: ([1, 2], [0, 0, 1, 1]), 1: ([["1"], ["2"]], [0, 1, 0, 1])}
-    assert asked(form, columns, functions[form]) == [TRUE] * 4
+    assert answers_of(form, columns, functions[form]) == [TRUE] * 4
 
 
 def test_calls_that_differ_in_a_sign_are_not_taken_for_each_other(tmp_path: Path) -> None:
@@ -423,8 +423,8 @@ def test_masks_may_hold_nulls(mask: Any) -> None:
     arguments = (Argument("s0_2", (Column(0, 2),), "a.x"), Argument("s1_2", (Column(1, 2),), "b.x"))
     refs = {0: np.zeros(3, dtype=np.int64), 1: np.arange(3)}
     values = pa.array([1.0, 2.0, 3.0])
-    said = PythonPredicate("said", lambda x, ys: mask)
-    assert ask(said, arguments, refs, lambda _, at: (values, at)).tolist() == [TRUE, NULL, FALSE]
+    predicate = PythonPredicate("said", lambda x, ys: mask)
+    assert ask(predicate, arguments, refs, lambda _, at: (values, at)).tolist() == [TRUE, NULL, FALSE]
 
 
 def test_a_masked_answer_is_null() -> None:

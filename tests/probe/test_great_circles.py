@@ -49,7 +49,7 @@ COSINES = (
     "sin(radians(a.lat)) * sin(radians(b.lat)) + "
     "cos(radians(a.lat)) * cos(radians(b.lat)) * cos(radians(b.lon - a.lon))"
 )
-TURNED = "cos(b.rlon - a.rlon) * cos(b.rlat) * cos(a.rlat) + sin(b.rlat) * sin(a.rlat)"
+FACTORS_SWAPPED = "cos(b.rlon - a.rlon) * cos(b.rlat) * cos(a.rlat) + sin(b.rlat) * sin(a.rlat)"
 VARIANTS: list[tuple[str, float]] = [
     (f"2 * 6371 * asin(sqrt({HAVERSINE})) < {{0}}", 6371),
     (f"asin(sqrt({SQUARED})) * 12742000.0 <= {{0}}", 6371000),
@@ -61,7 +61,7 @@ VARIANTS: list[tuple[str, float]] = [
     (f"12742 * asin(sqrt({HAVERSINE.replace('lat', 'flat').replace('lon', 'flon')})) < {{0}}", 6371),
     (f"12742 * asin(sqrt({HAVERSINE.replace('lat', 'dlat').replace('lon', 'dlon')})) < {{0}}", 6371),
     (f"6371 * acos({COSINES}) < {{0}}", 6371),
-    (f"{{0}} >= acos({TURNED}) * 6371", 6371),
+    (f"{{0}} >= acos({FACTORS_SWAPPED}) * 6371", 6371),
     (f"degrees(acos({COSINES})) * 60 * 1.1515 * 1.609344 < {{0}}", 60 * 1.1515 * 1.609344 * 180 / pi),
     (f"CAST(12742 AS DOUBLE) * asin(sqrt({HAVERSINE})) < {{0}}", 6371),
 ]
@@ -87,7 +87,7 @@ OTHERS = [
     f"6371 * acos({COSINES.replace('cos(radians(a.lat))', 'cos(a.lat)')}) < 5",
     f"6371 * acos(2 * {COSINES}) < 5",
     f"6371 * acos({COSINES.replace('b.lat', 'a.flat')}) < b.lat",
-    f"6371 * acos({TURNED.replace('cos(b.rlon - a.rlon)', 'a.lat')}) < 5",
+    f"6371 * acos({FACTORS_SWAPPED.replace('cos(b.rlon - a.rlon)', 'a.lat')}) < 5",
     "6371 * acos(sin(a.lat) * sin(b.lat)) < 5",
     "exp(a.lat - b.lat) < 5",
 ]
@@ -99,8 +99,8 @@ def duck() -> Duck:
 
 
 def conjunct_of(text: str) -> Conjunct:
-    (found,) = parse_where(text, STREAMS, (), Dialect())
-    return found
+    (conjunct,) = parse_where(text, STREAMS, (), Dialect())
+    return conjunct
 
 
 def coordinates(dice: Random, count: int, odd: bool) -> list[tuple[float, float]]:
@@ -108,15 +108,15 @@ def coordinates(dice: Random, count: int, odd: bool) -> list[tuple[float, float]
     centres = [(dice.uniform(-90, 90), dice.uniform(-180, 180)) for _ in range(2)]
     centres += [(90.0, 0.0), (-90.0, 100.0), (10.0, 180.0), (0.0, -180.0), (0.0, 0.0)]
     spread = 10 ** dice.uniform(-9, 1.5)
-    found = []
+    points = []
     for _ in range(count):
         lat, lon = dice.choice(centres)
         lat, lon = dice.choice([lat, lat + dice.gauss(0, spread)]), lon + dice.gauss(0, spread)
         if not odd or dice.random() < 0.8:
-            found.append((max(-90.0, min(90.0, lat)), (lon + 180) % 360 - 180))
+            points.append((max(-90.0, min(90.0, lat)), (lon + 180) % 360 - 180))
         else:
-            found.append(dice.choice([(lat + 360, lon), (180 - lat, lon + 180), (nan, lon), (lat, nan), (inf, lon)]))
-    return found
+            points.append(dice.choice([(lat + 360, lon), (180 - lat, lon + 180), (nan, lon), (lat, nan), (inf, lon)]))
+    return points
 
 
 def columns_of(conjunct: Conjunct, stream: int, places: list[tuple[float, float]], nulls: Random) -> dict[Column, Any]:
@@ -125,20 +125,20 @@ def columns_of(conjunct: Conjunct, stream: int, places: list[tuple[float, float]
     values |= {"flat": lat.astype(np.float32), "flon": lon.astype(np.float32)}
     whole = {"dlat": np.clip(np.nan_to_num(lat, posinf=0), -900, 900), "dlon": np.nan_to_num(lon)}
     values |= {name: np.round(numbers, 6) for name, numbers in whole.items()}
-    found = {}
+    columns = {}
     for column in (column for column in conjunct.columns if column.stream == stream):
         field = SCHEMA.field(column.field)
-        given = [None if nulls.random() < 0.05 else value for value in values[field.name].tolist()]
-        found[column] = pa.array(given).cast(field.type)
-    return found
+        field_values = [None if nulls.random() < 0.05 else value for value in values[field.name].tolist()]
+        columns[column] = pa.array(field_values).cast(field.type)
+    return columns
 
 
 def angles(columns: list[dict[Column, Any]]) -> NDArray[np.float64]:
     """The angle of each pair, as the haversine has it for any coordinates."""
     sides = []
     for side in columns:
-        found = {SCHEMA.field(column.field).name: values for column, values in side.items()}
-        as_numbers = {name: np.array(values.cast(pa.float64()).to_pylist(), float) for name, values in found.items()}
+        values = {SCHEMA.field(column.field).name: values for column, values in side.items()}
+        as_numbers = {name: np.array(values.cast(pa.float64()).to_pylist(), float) for name, values in values.items()}
         lat, lon = (
             next(
                 numbers if name[0] == "r" else np.radians(numbers)
@@ -170,12 +170,12 @@ def test_no_pair_within_the_limit_is_left_out(duck: Duck, at: int) -> None:
             within = angles(streams) <= limit / radius * (1 + 1e-9) + 1e-7
         for bound in conjunct.bounds:
             here = bound.column.stream
-            read = {column.name: values for column, values in streams[1 - here].items()}
-            proposed = proposals(duck, bound, read, count, streams[here], count)
-            wanted = {(int(i), int(j)) for i, j in zip(*np.nonzero(within if here else within.T), strict=True)}
-            assert wanted <= proposed, (conjunct.text, bound)
+            columns = {column.name: values for column, values in streams[1 - here].items()}
+            pairs = proposals(duck, bound, columns, count, streams[here], count)
+            needed = {(int(i), int(j)) for i, j in zip(*np.nonzero(within if here else within.T), strict=True)}
+            assert needed <= pairs, (conjunct.text, bound)
             if not odd:
-                proposed_pairs, all_pairs = proposed_pairs + len(proposed), all_pairs + count * count
+                proposed_pairs, all_pairs = proposed_pairs + len(pairs), all_pairs + count * count
     assert proposed_pairs < 0.7 * all_pairs  # the places are in clusters
 
 
@@ -189,19 +189,19 @@ def test_a_limit_of_one_stream_bounds_the_other(duck: Duck) -> None:
     (bound,) = conjunct.bounds
     lat, reach = Column(0, 2), Column(0, 10)
     assert (bound.column, bound.columns) == (Column(1, 2), (lat, reach))
-    asked = {lat.name: pa.array([50.0] * 5), reach.name: pa.array([100.0, nan, inf, -1.0, None])}
+    columns = {lat.name: pa.array([50.0] * 5), reach.name: pa.array([100.0, nan, inf, -1.0, None])}
     stored = {bound.column: pa.array([50.5, 51.5, nan])}
-    found = Counter(partial for partial, _ in proposals(duck, bound, asked, 5, stored, 3))
-    assert found[0] == 1 and found[1] == 3 and found[2] >= 2 and found[3] == 0
+    counts = Counter(partial for partial, _ in proposals(duck, bound, columns, 5, stored, 3))
+    assert counts[0] == 1 and counts[1] == 3 and counts[2] >= 2 and counts[3] == 0
 
 
 def test_beyond_the_poles_nothing_is_looked_up(duck: Duck) -> None:
     bound = next(bound for bound in conjunct_of(VARIANTS[0][0].format(5)).bounds if bound.column.stream == 1)
-    read = bound.columns[0].name
+    name = bound.columns[0].name
     fine, beyond = pa.array([-90.0, 10.0, 90.0]), pa.array([-90.0, 10.0, 90.0001])
-    asked = {read: pa.array([10.0, 170.0])}
-    assert proposals(duck, bound, asked, 2, {bound.column: fine}, 3) == {(0, 1), (1, 0), (1, 1), (1, 2)}
-    assert len(proposals(duck, bound, asked, 2, {bound.column: beyond}, 3)) == 6
+    columns = {name: pa.array([10.0, 170.0])}
+    assert proposals(duck, bound, columns, 2, {bound.column: fine}, 3) == {(0, 1), (1, 0), (1, 1), (1, 2)}
+    assert len(proposals(duck, bound, columns, 2, {bound.column: beyond}, 3)) == 6
 
 
 def run_of(folder: Path, where: str, indexed: bool) -> Run:
@@ -223,8 +223,8 @@ def test_results_are_the_same_with_and_without(tmp_path: Path, at: int, odd: boo
         run.step(PSP(1), arrivals)
     one, two = runs
     assert one.results == two.results and one.results
-    proposed = [sum(hop["into"] for progress in run.progress for hop in progress["funnel"]) for run in runs]
-    assert proposed[0] <= proposed[1] * (1 if odd else 0.5)
+    candidates = [sum(hop["into"] for progress in run.progress for hop in progress["funnel"]) for run in runs]
+    assert candidates[0] <= candidates[1] * (1 if odd else 0.5)
 
 
 def test_it_lets_no_state_go(tmp_path: Path) -> None:

@@ -18,5 +18,5 @@ held.start()
 
 def test_threads_that_outlive_the_interpreter_leak_nothing_of_duckdbs() -> None:
     """[!] As Spark's do. DuckDB printed a page of leaked types and functions after each program."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    process = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300)
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")

@@ -13,7 +13,7 @@ from watersmeet.placement import PSP, Central, Strategy
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Hidden
 from watersmeet.predicate.parse import parse_where
 from watersmeet.probe.evaluators.duck import Duck
-from watersmeet.probe.evaluators.sql import telling
+from watersmeet.probe.evaluators.sql import error_columns
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding
 from watersmeet.state.store.store import Store
@@ -63,20 +63,20 @@ def test_without_a_guard_the_error_names_conjunct_and_values(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("beside", "shown"),
+    ("beside", "names"),
     [((), ""), ((Column(0, 2), Column(0, 5), Column(1, 4)), " for a.x = 5 (int), b.x * 2 = 10 (bigint)")],
 )
-def test_the_error_shows_no_columns_that_only_we_know(beside: tuple[Column, ...], shown: str) -> None:
-    hidden = (Hidden("1 / a.x", pa.int64()), Hidden("1 / a.x failed", pa.bool_(), failed=True))
-    streams = tuple(StreamSpec(name, SCHEMA, 1, Sliding(1000), 0, hidden=hidden) for name in "ab")
+def test_the_error_shows_no_columns_that_only_we_know(beside: tuple[Column, ...], names: str) -> None:
+    computed = (Hidden("1 / a.x", pa.int64()), Hidden("1 / a.x failed", pa.bool_(), failed=True))
+    streams = tuple(StreamSpec(name, SCHEMA, 1, Sliding(1000), 0, hidden=computed) for name in "ab")
     doubled = replace(streams[1], hidden=(Hidden("b.x * 2", pa.int64()),))
     query = Query((streams[0], doubled), flags=(Column(0, 5),))
     columns = (Column(0, 4), Column(0, 5), *beside)
     conjunct = Conjunct("1 / a.x > 0", "CASE WHEN s0_5 THEN error('no') ELSE s0_4 > 0 END", columns, raises=True)
     table = {"s0_2": pa.array([5], pa.int32()), "s0_4": pa.array([None], pa.int64()), "s0_5": pa.array([True])}
     with pytest.raises(PredicateError) as caught:
-        Duck(Dialect()).check(table | {"s1_4": pa.array([10])}, conjunct, 1, telling(query, conjunct))
-    assert str(caught.value) == f"`1 / a.x > 0` raised no{shown}."
+        Duck(Dialect()).check(table | {"s1_4": pa.array([10])}, conjunct, 1, error_columns(query, conjunct))
+    assert str(caught.value) == f"`1 / a.x > 0` raised no{names}."
 
 
 LONGEST = 2**63 - 1
@@ -133,16 +133,16 @@ def test_whether_a_join_raises_does_not_depend_on_access_paths(tmp_path: Path, s
     dice = Random(seed)
     names = dice.choice(["ab", "abc"])
     where = dice.sample(PARTS, dice.randint(1, 2)) + (dice.sample(THIRD, 1) if names == "abc" else [])
-    calm = dice.randint(6, 12)  # the extremes come last, if at all
+    ordinary = dice.randint(6, 12)  # the extremes come last, if at all
     rows = [
         (dice.randrange(len(names)), {"id": at, "ts": at, "n": dice.choice(longs), "i": dice.choice(ints)})
         for at in range(18)
-        for longs, ints in [(LONGS, INTS) if at >= calm else (LONGS[:12], INTS[:9])]
+        for longs, ints in [(LONGS, INTS) if at >= ordinary else (LONGS[:12], INTS[:9])]
     ]
     outcomes = []
     for bounded in (True, False):
         run = numbers_run(tmp_path / str(bounded), " AND ".join(where), names, bounded=bounded)
-        outcomes.append(outcome(run, [rows[:calm], rows[calm:15], rows[15:]]))
+        outcomes.append(outcome(run, [rows[:ordinary], rows[ordinary:15], rows[15:]]))
     assert outcomes[0] == outcomes[1]
 
 

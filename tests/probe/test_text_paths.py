@@ -1,7 +1,7 @@
 """Which way text is found: by its first bytes where they tell texts apart, else by DuckDB's hashes."""
 
 from collections.abc import Iterator
-from pathlib import Path as FilePath
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,7 +11,7 @@ from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.probe import search
-from watersmeet.probe.candidates import Path, pairs
+from watersmeet.probe.candidates import AccessPath, expand_pairs
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding
 from watersmeet.state.store.store import Store
@@ -36,20 +36,20 @@ def query_of(where: str) -> Query:
     ],
 )
 def test_candidates_are_as_few_as_first_bytes_allow(
-    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch, where: str, text: str, candidates: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, text: str, candidates: int
 ) -> None:
-    proposed = []
+    counts = []
 
-    def counted(path: Path, block: int) -> Iterator[tuple[Ints, Ints]]:
-        proposed.append(path.pairs)
-        return pairs(path, block)
+    def count(path: AccessPath, block: int) -> Iterator[tuple[Ints, Ints]]:
+        counts.append(path.pairs)
+        return expand_pairs(path, block)
 
-    monkeypatch.setattr(search, "pairs", counted)
+    monkeypatch.setattr(search, "expand_pairs", count)
     run = Run(query_of(where), Store(str(tmp_path)))
-    made = [{"id": at, "ts": at, "k": text.format(at), "y": b""} for at in range(ROWS)]
-    run.step(Central(), [(0, row) for row in made])
-    run.step(Central(), [(1, {**row, "ts": ROWS}) for row in made])
-    assert sum(run.results.values()) == ROWS and sum(proposed) == candidates
+    rows = [{"id": at, "ts": at, "k": text.format(at), "y": b""} for at in range(ROWS)]
+    run.step(Central(), [(0, row) for row in rows])
+    run.step(Central(), [(1, {**row, "ts": ROWS}) for row in rows])
+    assert sum(run.results.values()) == ROWS and sum(counts) == candidates
 
 
 def test_zones_count_what_bounds_look_up_or_read_and_can_be_a_number() -> None:

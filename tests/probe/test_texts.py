@@ -9,12 +9,12 @@ import pytest
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.terms import Text
 from watersmeet.probe.evaluators import texts
-from watersmeet.probe.evaluators.pairwise import pairwise
+from watersmeet.probe.evaluators.real_comparisons import evaluate_pairs
 
 ALPHABETS = ["ab", "abcdefgh", "aé", "xß日", "a😀😃", "\0a"]
 
 
-def some(count: int, seed: int, longest: int = 14) -> list[str]:
+def random_texts(count: int, seed: int, longest: int = 14) -> list[str]:
     rng = random.Random(seed)
     made = []
     for _ in range(count):
@@ -29,19 +29,19 @@ def jaro_winkler(one: str, two: str) -> float:
     if not a or not b:
         return 1.0 if a == b else 0.0
     reach = max(0, max(len(a), len(b)) // 2 - 1)
-    taken, firsts = [False] * len(b), []
+    matched, firsts = [False] * len(b), []
     for i, unit in enumerate(a):
         for j in range(max(0, i - reach), min(i + reach + 1, len(b))):
-            if not taken[j] and b[j] == unit:
-                taken[j] = True
+            if not matched[j] and b[j] == unit:
+                matched[j] = True
                 firsts.append(unit)
                 break
     count = len(firsts)
     if count == 0:
         return 0.0
-    seconds = [unit for unit, used in zip(b, taken, strict=True) if used]
-    moved = sum(x != y for x, y in zip(firsts, seconds, strict=True))
-    jaro = (count / len(a) + count / len(b) + (count - moved / 2.0) / count) / 3.0
+    seconds = [unit for unit, is_matched in zip(b, matched, strict=True) if is_matched]
+    transposed = sum(x != y for x, y in zip(firsts, seconds, strict=True))
+    jaro = (count / len(a) + count / len(b) + (count - transposed / 2.0) / count) / 3.0
     prefix = 0
     while prefix < min(4, len(a), len(b)) and a[prefix] == b[prefix]:
         prefix += 1
@@ -60,7 +60,7 @@ def levenshtein(one: str, two: str) -> int:
 @pytest.mark.parametrize("seed", range(4))
 def test_they_are_what_the_definition_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "BLOCK", 300)
-    lefts, rights = some(40, seed), some(40, seed + 100)
+    lefts, rights = random_texts(40, seed), random_texts(40, seed + 100)
     left_at, right_at = np.repeat(np.arange(40), 40), np.tile(np.arange(40), 40)
     pairs = [(lefts[i], rights[j]) for i, j in zip(left_at, right_at, strict=True)]
     arrays = (pa.array(lefts), pa.array(rights), left_at, right_at)
@@ -75,11 +75,11 @@ def test_they_are_what_the_definition_says(seed: int, monkeypatch: pytest.Monkey
 def test_null_is_null_and_long_texts_are_left_open(function: str) -> None:
     lefts, rights = pa.array(["a", None, "x" * 65]), pa.array(["ab", "x" * 65, None])
     left_at, right_at = np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3)
-    made = pairwise(Text(function, Column(0, 0), Column(1, 0)), lefts, rights, left_at, right_at)
+    ball = evaluate_pairs(Text(function, Column(0, 0), Column(1, 0)), lefts, rights, left_at, right_at)
     null = [False, False, True] + [True] * 3 + [False, False, True]
-    assert (~made.valid).tolist() == null
+    assert (~ball.valid).tolist() == null
     open_ = [False, True, False] + [False] * 3 + [True, True, False]
-    assert np.isinf(made.radius).tolist() == open_
+    assert np.isinf(ball.radius).tolist() == open_
 
 
 def test_no_texts_and_no_pairs() -> None:
@@ -95,10 +95,10 @@ def test_a_side_of_bytes_meets_one_of_wider_units(function: str) -> None:
     left, right = ["anne", "it's", "Ann", ""], ["Ann", "Σίσυφος", "it's", "Straße", ""]
     term = Text(function, Column(0, 0), Column(1, 0))
     at, of = np.divmod(np.arange(len(left) * len(right)), len(right))
-    together = pairwise(term, pa.array(left), pa.array(right), at, of)
-    alone = [
-        pairwise(term, pa.array([one]), pa.array([two]), np.array([0]), np.array([0])).value[0]
+    together = evaluate_pairs(term, pa.array(left), pa.array(right), at, of)
+    singles = [
+        evaluate_pairs(term, pa.array([one]), pa.array([two]), np.array([0]), np.array([0])).value[0]
         for one in left
         for two in right
     ]
-    assert together.value.tolist() == alone
+    assert together.value.tolist() == singles

@@ -9,7 +9,7 @@ import pytest
 from watersmeet.predicate.model import Column
 from watersmeet.predicate.terms import VECTORS, Comparison, Leaf, Sign, Vector
 from watersmeet.probe.evaluators.balls import Ball, decide
-from watersmeet.probe.evaluators.pairwise import pairwise
+from watersmeet.probe.evaluators.real_comparisons import evaluate_pairs
 
 FUNCTIONS = sorted(VECTORS)
 
@@ -35,21 +35,21 @@ def spark(function: str, one: Any, two: Any) -> float | None:
 
 
 def rows(count: int, seed: int, dimension: int = 19) -> list[list[float]]:
-    made = np.random.default_rng(seed).normal(size=(count, dimension)).astype(np.float32)
-    return made.tolist()  # type: ignore[no-any-return]
+    matrix = np.random.default_rng(seed).normal(size=(count, dimension)).astype(np.float32)
+    return matrix.tolist()  # type: ignore[no-any-return]
 
 
 def shapes(lefts: int, rights: int) -> dict[str, tuple[Any, Any]]:
     """Pairs of rows: all, most in order, most in no order, few."""
     every = np.repeat(np.arange(lefts), rights), np.tile(np.arange(rights), lefts)
     rng = np.random.default_rng(7)
-    most, few = np.sort(rng.permutation(lefts * rights)[: lefts * rights // 2]), rng.permutation(lefts * rights)[:5]
-    chosen: dict[str, Any] = {"all": slice(None), "most": most, "mixed": rng.permutation(most), "few": few}
-    return {name: (every[0][at], every[1][at]) for name, at in chosen.items()}
+    most, fewer = np.sort(rng.permutation(lefts * rights)[: lefts * rights // 2]), rng.permutation(lefts * rights)[:5]
+    selections: dict[str, Any] = {"all": slice(None), "most": most, "mixed": rng.permutation(most), "few": fewer}
+    return {name: (every[0][at], every[1][at]) for name, at in selections.items()}
 
 
-def assert_holds(made: Ball, truth: list[float | None]) -> None:
-    value, radius, valid = (np.broadcast_to(part, len(truth)) for part in (made.value, made.radius, made.valid))
+def assert_holds(ball: Ball, truth: list[float | None]) -> None:
+    value, radius, valid = (np.broadcast_to(part, len(truth)) for part in (ball.value, ball.radius, ball.valid))
     for at, true in enumerate(truth):
         if radius[at] == np.inf:
             continue
@@ -65,11 +65,11 @@ def test_every_ball_holds_sparks_value(function: str, shape: str, monkeypatch: p
     lefts, rights = rows(30, 1), rows(20, 2)
     left_at, right_at = shapes(30, 20)[shape]
     kind = pa.list_(pa.float32())
-    made = pairwise(term(function), pa.array(lefts, kind), pa.array(rights, kind), left_at, right_at)
+    ball = evaluate_pairs(term(function), pa.array(lefts, kind), pa.array(rights, kind), left_at, right_at)
     truth = [spark(function, lefts[i], rights[j]) for i, j in zip(left_at, right_at, strict=True)]
-    assert_holds(made, truth)
-    assert made.finer is not None
-    finer = made.finer(np.arange(len(left_at)))
+    assert_holds(ball, truth)
+    assert ball.finer is not None
+    finer = ball.finer(np.arange(len(left_at)))
     assert_holds(finer, truth)
     assert np.mean(finer.radius == 0) > 0.99
 
@@ -81,15 +81,15 @@ def test_strange_rows_are_null_or_left_open(function: str) -> None:
         [1e-45, 0.0],
     ]  # fmt: skip
     left_at, right_at = (part.ravel() for part in np.indices((10, 10)))
-    given = pa.array(lefts, pa.list_(pa.float32()))
+    vectors = pa.array(lefts, pa.list_(pa.float32()))
     single = [None if row is None else [None if x is None else float(np.float32(x)) for x in row] for row in lefts]
-    made = pairwise(term(function), given, given.cast(pa.large_list(pa.float32())), left_at, right_at)
+    ball = evaluate_pairs(term(function), vectors, vectors.cast(pa.large_list(pa.float32())), left_at, right_at)
     with np.errstate(all="ignore"):
         truth = [spark(function, single[i], single[j]) for i, j in zip(left_at, right_at, strict=True)]
-    assert_holds(made, truth)
-    assert made.finer is not None
-    assert_holds(made.finer(np.arange(100)), truth)
-    radius, valid = (np.broadcast_to(part, 100).reshape(10, 10) for part in (made.radius, made.valid))
+    assert_holds(ball, truth)
+    assert ball.finer is not None
+    assert_holds(ball.finer(np.arange(100)), truth)
+    radius, valid = (np.broadcast_to(part, 100).reshape(10, 10) for part in (ball.radius, ball.valid))
     assert np.isinf(radius).any(axis=1).tolist() == [True] * 2 + [False] + [True] * 7
     assert not valid[2].any()
     assert np.isfinite(radius[:2, :2]).all()
@@ -97,9 +97,9 @@ def test_strange_rows_are_null_or_left_open(function: str) -> None:
 
 @pytest.mark.parametrize("function", ["vector_inner_product", "vector_l2_distance"])
 def test_rows_of_zeros_are_known_at_once(function: str) -> None:
-    given = pa.array([[0.0, 0.0], [3.0, 4.0]], pa.list_(pa.float32()))
-    made = pairwise(term(function), given, given, *(part.ravel() for part in np.indices((2, 2))))
-    assert np.isfinite(made.radius).all()
+    vectors = pa.array([[0.0, 0.0], [3.0, 4.0]], pa.list_(pa.float32()))
+    ball = evaluate_pairs(term(function), vectors, vectors, *(part.ravel() for part in np.indices((2, 2))))
+    assert np.isfinite(ball.radius).all()
 
 
 @pytest.mark.parametrize("sign", ["<", "<=", ">", ">=", "=", "<>"])
@@ -110,8 +110,8 @@ def test_nearly_all_is_decided_rightly_even_at_the_border(sign: Sign) -> None:
     for function in FUNCTIONS:
         truth = np.array([spark(function, lefts[i], rights[j]) for i, j in zip(left_at, right_at, strict=True)])
         border = float(truth[777])
-        made = pairwise(term(function), pa.array(lefts, kind), pa.array(rights, kind), left_at, right_at)
-        possible, sure = decide(Comparison(sign, term(function), Leaf("", value=border)), {term(function): made})
+        ball = evaluate_pairs(term(function), pa.array(lefts, kind), pa.array(rights, kind), left_at, right_at)
+        possible, sure = decide(Comparison(sign, term(function), Leaf("", value=border)), {term(function): ball})
         expected = {"<": truth < border, "<=": truth <= border, ">": truth > border, ">=": truth >= border,
                     "=": truth == border, "<>": truth != border}[sign]  # fmt: skip
         assert (possible | ~expected).all()
@@ -121,13 +121,13 @@ def test_nearly_all_is_decided_rightly_even_at_the_border(sign: Sign) -> None:
 
 def test_only_the_rows_that_pairs_name_are_multiplied() -> None:
     lefts, rights = pa.array(rows(300, 5), pa.list_(pa.float32())), pa.array(rows(300, 6), pa.list_(pa.float32()))
-    made = pairwise(term("vector_inner_product"), lefts, rights, np.array([7, 200]), np.array([299, 0]))
+    ball = evaluate_pairs(term("vector_inner_product"), lefts, rights, np.array([7, 200]), np.array([299, 0]))
     assert_holds(
-        made, [spark("vector_inner_product", lefts[i].as_py(), rights[j].as_py()) for i, j in ((7, 299), (200, 0))]
+        ball, [spark("vector_inner_product", lefts[i].as_py(), rights[j].as_py()) for i, j in ((7, 299), (200, 0))]
     )
 
 
 def test_no_pairs() -> None:
     nothing = np.zeros(0, dtype=np.int64)
     empty = pa.array([], pa.list_(pa.float32()))
-    assert len(pairwise(term("vector_l2_distance"), empty, empty, nothing, nothing).value) == 0
+    assert len(evaluate_pairs(term("vector_l2_distance"), empty, empty, nothing, nothing).value) == 0

@@ -28,7 +28,7 @@ def finish(case: dict[str, Any], folder: Path, sink: Sink, moment: int, tries: i
     run = Cuttable(query_of(case), Frail(str(folder), moments=moments), sink=sink, moments=moments)
     tree = JoinTree(Operator(run.query, STRATEGIES[tries % 3], run.store, run.name, sides=True))
     state = manifests.last(run.store) or tree.start()
-    protocol = Protocol(tree, state, begun=rounds.intended(run.store, state.batch + 1))
+    protocol = Protocol(tree, state, begun=rounds.read_intent(run.store, state.batch + 1))
     run._exchange = ("local", "shuffle")[tries % 2]
     run.offer(protocol, QuietPeriod(final=True))
     with pytest.raises(StateError, match="closed for good"):

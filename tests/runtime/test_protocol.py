@@ -42,11 +42,10 @@ from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spilling.spilling import Plan, Spilling
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
 from watersmeet.state.manifest import rounds
-from watersmeet.state.manifest.choice import Choice
 from watersmeet.state.manifest.delivery import Delivery
 from watersmeet.state.manifest.generations import Fence
 from watersmeet.state.manifest.manifest import Manifest
-from watersmeet.state.manifest.rounds import Round
+from watersmeet.state.manifest.rounds import Round, SpillPlan
 from watersmeet.state.store.store import Store
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("id", pa.int64())])
@@ -201,15 +200,15 @@ class Always(Spilling):
     def decided(self, tree: Plan, after: Manifest, took: float, now: float, round: bool) -> Manifest:
         return after
 
-    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, Choice]:
-        return {"j": Choice()} if seconds else {}
+    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
+        return {"j": SpillPlan()} if seconds else {}
 
 
 def test_a_round_is_written_down_before_it_runs_and_again_if_it_was_cut() -> None:
     tree = alone()
     protocol = Protocol(tree, tree.start(), spilling=Always())
     first = protocol.handle(QuietPeriod(seconds=1.0))
-    assert kinds(first) == [Sweep, RecordIntent, RunJobs] and first[1] == RecordIntent(Round(0, {"j": Choice()}))
+    assert kinds(first) == [Sweep, RecordIntent, RunJobs] and first[1] == RecordIntent(Round(0, {"j": SpillPlan()}))
     assert protocol.handle(QuietPeriod(seconds=9.0)) == first[1:], "writing it down may have failed"
     protocol.handle(JobsFinished({"j": Job([report()])}))
     (commit,) = protocol.handle(ResultsPublished())
@@ -272,14 +271,14 @@ def test_what_is_owed_is_paid_before_the_final_round() -> None:
         asked = finished(protocol)
         told += [action for action in asked if isinstance(action, RecordIntent)]
         assert protocol.state.final == (batch == 1)
-    assert told == [RecordIntent(Round(0, {"j": Choice()})), RecordIntent(Round(1, {}, final=True))]
+    assert told == [RecordIntent(Round(0, {"j": SpillPlan()})), RecordIntent(Round(1, {}, final=True))]
 
 
 class Once(Always):
     """Pays nothing in one round, but only where all is to be paid."""
 
-    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, Choice]:
-        return {"j": Choice()} if all and state.batch < 0 else {}
+    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
+        return {"j": SpillPlan()} if all and state.batch < 0 else {}
 
 
 def test_a_start_after_the_final_round_sweeps_and_refuses_rows_but_not_a_batch_without_any() -> None:

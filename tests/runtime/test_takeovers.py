@@ -38,10 +38,9 @@ from watersmeet.spark.checkpoint.paths import Place
 from watersmeet.spark.output.files import Folder
 from watersmeet.state.manifest import leases, rounds
 from watersmeet.state.manifest import manifest as manifests
-from watersmeet.state.manifest.choice import Choice
 from watersmeet.state.manifest.delivery import STAGING
 from watersmeet.state.manifest.generations import Fence, last_fence
-from watersmeet.state.manifest.rounds import Round
+from watersmeet.state.manifest.rounds import Round, SpillPlan
 from watersmeet.state.store.store import Store
 from watersmeet.testing.dice import Dice
 
@@ -158,7 +157,7 @@ class Driver(TreeRun):
         return Place(self.store.root, self.store.root)
 
     def is_last(self) -> bool:
-        return leases.highest(Store(self.store.root)) == self.number
+        return leases.last_number(Store(self.store.root)) == self.number
 
     def check_lease(self) -> None:
         self.drivers.step()
@@ -167,7 +166,7 @@ class Driver(TreeRun):
         self.drivers.step()
 
     def start(self) -> Protocol:
-        self.number = max(leases.highest(self.store), last_fence(self.store).generation) + 1
+        self.number = max(leases.last_number(self.store), last_fence(self.store).generation) + 1
         while not self.store.publish(leases.path_of(self.number), b"{}"):
             self.number += 1
         self.folder = self.folder.written_by("owner", f"run{self.number}", self.store.durable)
@@ -175,7 +174,7 @@ class Driver(TreeRun):
         number = 0 if state is None else state.batch + 1
         tree = self._tree("j", STRATEGIES[number % 3], GIVEN)
         protocol = Protocol(tree, state or tree.start(), spilling=self.spilling, generation=self.number)
-        protocol.begun = rounds.intended(self.store, number)
+        protocol.begun = rounds.read_intent(self.store, number)
         self.offer(protocol, StateLoaded())
         return protocol
 
@@ -305,7 +304,7 @@ def test_of_suspended_drivers_one_history_counts(
     assert not [record.message for record in caplog.records if "rows are lost" in record.message]
     store = Store(str(tmp_path / "store"))
     state = manifests.last(store)
-    assert state is not None and not state.is_cold
+    assert state is not None and not state.has_spilled_units
 
 
 def test_what_a_suspended_driver_publishes_behind_a_fence_does_not_count(tmp_path: Path) -> None:
@@ -337,21 +336,21 @@ def test_a_round_that_was_begun_stays_begun_and_one_that_is_intended_too_late_do
     first, second, third = (case.driver(alone, Dice(cool=0.0)) for _ in range(3))
     first.start()
     store = Store(str(tmp_path / "store"))
-    begun = Round(0, {"j": Choice()})
-    rounds.intend(store, begun, first.number)
+    begun = Round(0, {"j": SpillPlan()})
+    rounds.write_intent(store, begun, first.number)
     assert second.start().begun == begun, "it is found"
     assert third.start().begun == begun, "and still is, though the second fence has made the first one's file void"
     store.remove([rounds.path_of(0, third.number)])
-    rounds.intend(store, begun, second.number)
-    assert rounds.intended(store, 0) is None, "the third driver may run a batch under that number"
+    rounds.write_intent(store, begun, second.number)
+    assert rounds.read_intent(store, 0) is None, "the third driver may run a batch under that number"
 
 
 def test_an_intent_that_is_cut_while_it_is_written_anew_is_not_forgotten(tmp_path: Path) -> None:
     """[!] Where there are no hard links, an empty file is left; what was begun may have reached the sink."""
-    store, begun = Store(str(tmp_path)), Round(4, {"j": Choice(pay={1: 2})})
-    rounds.intend(store, begun, 1)
+    store, begun = Store(str(tmp_path)), Round(4, {"j": SpillPlan(pay={1: 2})})
+    rounds.write_intent(store, begun, 1)
     store.publish(rounds.path_of(4, 2), b"")
-    assert rounds.intended(store, 4) == begun
+    assert rounds.read_intent(store, 4) == begun
 
 
 @dataclass

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from watersmeet.state.store.store import files_below
+from watersmeet.state.store.local_files import files_below
 
 Files = Mapping[str, bytes]
 """The files below a folder, by path."""

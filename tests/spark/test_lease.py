@@ -13,15 +13,15 @@ import pytest
 from watersmeet.errors import StateError
 from watersmeet.spark.checkpoint import lease as leases
 from watersmeet.spark.checkpoint.lease import Lease, take
-from watersmeet.state.store import processes
-from watersmeet.state.store.processes import this_process
-from watersmeet.state.store.sealed import seal
+from watersmeet.state.manifest import leases as lease_files
+from watersmeet.state.manifest.leases import this_process
+from watersmeet.state.store.formats import seal
 from watersmeet.state.store.store import Store
 
 HOLD = """
 import sys, time
 from watersmeet.spark import lease
-from watersmeet.state.store import Store
+from watersmeet.state.store.store import Store
 lease.RENEWED = lease.LOOKED = 0.05
 held = lease.take(Store(sys.argv[1]))
 print("taken", flush=True)
@@ -102,7 +102,7 @@ def test_a_process_of_another_host_holds_it_until_it_expires(tmp_path: Path, mon
     """Whether such a one is gone can't be asked; that it is alive is seen."""
     process = holder(tmp_path)
     monkeypatch.setattr(leases, "host_id", lambda: "another")
-    monkeypatch.setattr(processes, "host_id", lambda: "another")
+    monkeypatch.setattr(lease_files, "host_id", lambda: "another")
     with pytest.raises(StateError, match="is in use"):
         take(Store(str(tmp_path)))
     process.kill()

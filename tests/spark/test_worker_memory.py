@@ -12,7 +12,7 @@ import watersmeet as wm
 from tests.spark.harness import cuts, frames, join_of, run, write
 from tests.spark.test_bad_input import CASE
 from watersmeet.spark.run import tasks
-from watersmeet.spark.run.workers import FRUGAL, save_space
+from watersmeet.spark.run.workers import FRUGAL, save_address_space
 
 pytestmark = pytest.mark.spark
 
@@ -46,7 +46,7 @@ def test_workers_reserve_little_if_their_memory_is_limited(given: dict[str, str]
     conf = SparkConf(loadDefaults=False).setAll([*given.items()])
     environment = {"MALLOC_ARENA_MAX": given["mine"]} if "mine" in given else {}
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf, environment=environment))
-    save_space(session)
+    save_address_space(session)
     assert environment == wanted
 
 

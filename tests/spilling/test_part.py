@@ -12,7 +12,7 @@ from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Count, Sliding, Window
 from watersmeet.spilling.parts import cold, hot, parts
-from watersmeet.state.manifest.choice import Choice, Cooling
+from watersmeet.state.manifest.rounds import NewUnit, SpillPlan
 from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
@@ -46,5 +46,5 @@ def test_rows_that_no_new_tuple_can_join_are_not_hot(
     state = replace(run.state, watermark=watermark)
     found = parts("j", query, state, 1, 1)
     assert sum(part.rows for part in hot(found)) == rows and not cold(found)
-    spilled = Choice([Cooling(part.group, part.chunks) for part in parts("j", query, run.state, 1, 1)]).applied(state)
+    spilled = SpillPlan([NewUnit(part.group, part.chunks) for part in parts("j", query, run.state, 1, 1)]).apply(state)
     assert sum(part.rows for part in cold(parts("j", query, spilled, 1, 1))) == 4

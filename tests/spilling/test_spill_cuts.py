@@ -77,7 +77,7 @@ class Start(Cuttable, TreeRun):
         number = 0 if found is None else found.batch + 1
         tree = self._tree("j", STRATEGIES[number % 3], GIVEN)
         protocol = Protocol(tree, found or tree.start(), spilling=self.spilling)
-        protocol.begun = rounds.intended(self.store, number)
+        protocol.begun = rounds.read_intent(self.store, number)
         self._exchange = ("local", "shuffle")[number % 2]
         if protocol.begun is not None and isinstance(event, BatchOffered):
             with pytest.raises(StateError, match="must be finished"):

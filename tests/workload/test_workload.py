@@ -14,14 +14,14 @@ import pytest
 
 from watersmeet.workload import START, THRESHOLD, arrivals, gps, images, numbers, similar, write, zipf
 from watersmeet.workload.images import differences, make_scenes, matrix, shape, similar_rows
-from watersmeet.workload.poisson import SECOND
+from watersmeet.workload.tuples import SECOND
 
 
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-@pytest.mark.parametrize("name", ["images", "keys", "numbers", "poisson"])
+@pytest.mark.parametrize("name", ["images", "tuples"])
 def test_examples_in_docstrings(name: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(f"watersmeet.workload.{name}"))
     assert tried and not failed

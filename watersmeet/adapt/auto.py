@@ -38,8 +38,7 @@ from watersmeet.placement.options import (
 )
 from watersmeet.placement.priced_strategy import Measure, Terms
 from watersmeet.placement.strategies import STRATEGIES
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import StateView
+from watersmeet.state.manifest.view import StateView, StoredNotes
 
 
 class StrategyChoice(NamedTuple):
@@ -82,7 +81,7 @@ class AutoNotes(Notes):
     why: str
     measured: bool
     record: AdaptationRecord
-    inner: Kept
+    inner: StoredNotes
 
     @property
     def option(self) -> Option:
@@ -93,7 +92,7 @@ class AutoNotes(Notes):
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """Return the notes from their fields."""
         as_stored = {name: plain[name] for name in ("chosen", "nodes", "options", "why", "measured")}
-        return cls(**as_stored, record=AdaptationRecord.from_json(plain["record"]), inner=Kept(*plain["inner"]))
+        return cls(**as_stored, record=AdaptationRecord.from_json(plain["record"]), inner=StoredNotes(*plain["inner"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ class AutoLayout(Layout[Placement]):
     def _candidates(self) -> dict[str, str]:
         return {c.label: f"{c.cost:.3g} s a second; {c.breakdown}" for c in self.choice.candidates}
 
-    def keep(self, after: StateView) -> Kept:
+    def keep(self, after: StateView) -> StoredNotes:
         """Return the choice and its reason, with the notes of the chosen strategy."""
         option, why, _, is_measured, record, _ = self.choice
         inner = self.inner.keep(after)
@@ -207,7 +206,7 @@ class Auto(Strategy):
 
     def history(self, state: StateView) -> list[str]:
         """Return the changes in the log."""
-        before = AutoNotes.read(state.kept)
+        before = AutoNotes.read(state.notes)
         log = before.record.log if before else ()
         return [f"batch {e.batch}, {e.kind}: {e.after}{'' if e.made else ' (not made)'}: {e.why}" for e in log]
 
@@ -215,11 +214,11 @@ class Auto(Strategy):
 
     def plan(self, state: StateView) -> AutoLayout:
         """Return the layout of the chosen strategy, which reads its own notes if it also planned the last batch."""
-        before, choice = AutoNotes.read(state.kept), self.choose(state)
+        before, choice = AutoNotes.read(state.notes), self.choose(state)
         option = choice.option
         relocation = self._relocation(state, option, before.nodes if before else option.nodes)
         strategy = self.strategy_of(option, relocation)
-        inner = strategy.plan(replace(state, kept=before.inner if before else Kept()))
+        inner = strategy.plan(replace(state, notes=before.inner if before else StoredNotes()))
         limit = self._limit(choice.longest_ring)
         return AutoLayout(inner.placement, inner, strategy.describe(), choice, limit, moves=inner.moves)
 
@@ -252,7 +251,7 @@ class Auto(Strategy):
     def choose(self, state: StateView) -> StrategyChoice:
         """Return the choice for the next batch; pure, so that `explain` and the plan agree."""
         # Costs are seconds for a second of event time: while it stands still, they mean nothing.
-        before, is_measured = AutoNotes.read(state.kept), parameters.has_measurements(state) and state.advance > 0
+        before, is_measured = AutoNotes.read(state.notes), parameters.has_measurements(state) and state.advance > 0
         pricing = self.pricing(state, before.option if before else None)
         eligible, candidates = eligible_strategies(state, self.among), tuple(pricing.best(self.max_nodes, self.among))
         best, longest = candidates[0], pricing.longest_ring

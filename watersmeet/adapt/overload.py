@@ -60,6 +60,6 @@ def _advice(enough: int | None, machine: Machine) -> str:
 
 def _strategy_name(strategy: Strategy, state: StateView) -> str:
     """Return the name of the strategy; PSP for one that can't use more nodes."""
-    notes = AutoNotes.read(state.kept) if isinstance(strategy, Auto) else None
+    notes = AutoNotes.read(state.notes) if isinstance(strategy, Auto) else None
     kind = STRATEGIES.get(type(strategy).__name__ if notes is None else notes.chosen)
     return PSP.__name__ if kind is None or kind is Central else kind.__name__

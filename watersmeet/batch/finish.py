@@ -14,7 +14,7 @@ from watersmeet.metadata.plan import MetadataReport, Number
 from watersmeet.metadata.superseded import superseded
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.store.deletion_vectors import with_dead
+from watersmeet.state.store.deletion_vectors import mark_dead
 
 
 class Finish:
@@ -58,7 +58,7 @@ class Finish:
         """Write which rows are dead, except for chunks that were merged: the merged ones lack these rows."""
         replaced = {key for _, parts in report.merged for key in parts}
         rest = [chunk for chunk in self._plan.chunks if chunk.id in dead and chunk.id not in replaced]
-        return with_dead(self._plan.store, rest, f"{self._plan.name}-{name}", dead)
+        return mark_dead(self._plan.store, rest, f"{self._plan.name}-{name}", dead)
 
     def fresh(self, chunks: Iterable[Chunk], ordinals: Mapping[str, Ints]) -> list[Chunk]:
         """Return the batch's chunks; write the arrival ordinals of those that have some."""

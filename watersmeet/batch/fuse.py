@@ -70,11 +70,11 @@ def pending(
 
 def _case(query: Query, block: Partials) -> dict[str, pa.Array]:
     """Return of which case combinations are, and in which role; those that are of none claim that no pair holds."""
-    role = block.noted.get(ROLE, np.full(len(block), NONE))
+    role = block.tags.get(ROLE, np.full(len(block), NONE))
     whole = pa.array(np.full(len(block), {*query.members, *query.optional} <= {*block.joined}))
-    case = {CASE: pa.array(block.noted[CASE])} if CASE in block.noted else {}
+    case = {CASE: pa.array(block.tags[CASE])} if CASE in block.tags else {}
     for stream in query.as_of & {*block.joined}:
-        case |= {NEWEST: pa.array(block.times[stream]), CONTENT: pa.array(block.noted[CONTENT])}
+        case |= {NEWEST: pa.array(block.times[stream]), CONTENT: pa.array(block.tags[CONTENT])}
     return {**case, ROLE: pa.array(role), WHOLE: whole}
 
 

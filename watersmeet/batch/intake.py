@@ -26,7 +26,7 @@ from watersmeet.query.windows import within_horizon
 from watersmeet.spilling.units import Closed
 from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk
 from watersmeet.state.chunks.rows import HASH, TIME, TRACE
-from watersmeet.state.store.chunk_writer import Writer
+from watersmeet.state.store.chunk_writer import ChunkWriter
 
 FRESH = 1 << 36
 """Numbers given in this batch begin here; below it are the positions of earlier chunks in the plan."""
@@ -342,12 +342,12 @@ class Intake:
         return self.report
 
 
-def writer(plan: BatchPlan, name: str) -> Writer:
+def writer(plan: BatchPlan, name: str) -> ChunkWriter:
     """Return the writer of a task attempt."""
     query = plan.query
     unique = f"{plan.name}-{name}"
     owed = bool(plan.spilling.ledger.units)
-    return Writer(
+    return ChunkWriter(
         plan.store, unique, plan.batch, query.indexed, query.zoned, query.hashed, plan.intake.repeatable, owed
     )
 

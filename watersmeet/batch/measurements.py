@@ -12,18 +12,18 @@ from watersmeet.cost.strategy_costs import start_seconds
 from watersmeet.probe.hop_steps import Hop
 from watersmeet.probe.work import HopWork
 from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.manifest.learned import Learned, Shipping
+from watersmeet.state.manifest.statistics import RunningStatistics, Shipping
 from watersmeet.state.manifest.view import HopView, Usage
 
 
 def measured(
-    before: Learned,
+    before: RunningStatistics,
     plan: BatchPlan,
     tasks: Sequence[TaskReport],
     used: Sequence[Usage],
     host: Host,
     took: float | None,
-) -> Learned:
+) -> RunningStatistics:
     """Return what is known after a batch of the work that a join is.
 
     Args:

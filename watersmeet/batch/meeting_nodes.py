@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from watersmeet.arrays import Ints
 from watersmeet.placement import Placement
+from watersmeet.probe.chunk_probe import Hashes, Seat
 from watersmeet.probe.chunk_table import Target
 from watersmeet.probe.hop_steps import Step
-from watersmeet.probe.partials import Partials
-from watersmeet.probe.routing import NOWHERE, Hashes, Seat
+from watersmeet.probe.partials import NOWHERE, Partials
 from watersmeet.query.windows import within_horizon
 from watersmeet.spilling.owed import asks
 from watersmeet.state.chunks.chunk import Bucket
@@ -57,7 +57,7 @@ class Routes:
 
         @cache  # many chunks are of one bucket
         def concerned(bucket: Bucket) -> bool | NDArray[np.bool_]:
-            if bucket.field != bucket.sought(field):
+            if bucket.field != bucket.field_for(field):
                 return False
             if bucket.field != field or hashed is None:
                 return True

@@ -260,7 +260,7 @@ class Node:
         if not self.query.deferred:
             results, pending = block, block.slice(0, 0)
         else:
-            later = np.ones(len(block), bool) if CASE in block.noted else self._hops.undecided(block)
+            later = np.ones(len(block), bool) if CASE in block.tags else self._hops.pending(block)
             results, pending = block.take(np.flatnonzero(~later)), block.take(np.flatnonzero(later))
         self._paid_rows += int(np.count_nonzero(results.batch < self._plan.batch))
         self._tallies.note(results)
@@ -284,7 +284,7 @@ class Node:
     def report(self, node: int) -> TaskReport:
         """Return the work done so far, as that of a node."""
         work, plan = self.work, self._plan
-        missed = near_misses.shown(self.query, self.table, self._hops.missed.hops, plan.observing.samples)
+        missed = near_misses.shown(self.query, self.table, self._hops.near_misses.hops, plan.observing.samples)
         return TaskReport(
             node,
             WorkReport(dict(work.hops), dict(work.node_pairs), dict(work.costs), work.strays, missed),

@@ -43,10 +43,9 @@ from watersmeet.spilling.owed_tuples import reaches
 from watersmeet.spilling.plan import SpillingPlan
 from watersmeet.spilling.units import Group, Ledger, Taken, Tally, group_of
 from watersmeet.state.chunks.chunk import HOT, Chunk
-from watersmeet.state.chunks.merging import merges
+from watersmeet.state.chunks.merging import choose_merges
 from watersmeet.state.manifest.manifest import Manifest
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import StateView
+from watersmeet.state.manifest.view import StateView, StoredNotes
 from watersmeet.state.store.store import Store
 
 
@@ -133,6 +132,7 @@ class Operator:
         layout, live = self.strategy.plan(state), before.chunks.values()
         chunks = layout.assign_owners(live)
         owes = before.ledger.owes(reaches(self.query, live))
+        merges = () if kind == "final" else choose_merges(chunks, before.batch + 1, before.settled, self._endless)
         purge = self._purgeable and before.unpurged >= self.purge_every and kind == "rows" and not owes
         return BatchPlan(
             batch=before.batch + 1,
@@ -143,7 +143,7 @@ class Operator:
             order=self.ordering.plan(self.query, chunks, before.learned.ordering.read_by(self.ordering)),
             kind=kind,
             chunks=chunks,
-            merges=() if kind == "final" else tuple(merges(chunks, before.batch + 1, before.settled, self._endless)),
+            merges=tuple(merges),
             times=EventTimes(
                 before.watermark,
                 before.settled,
@@ -254,7 +254,7 @@ class Operator:
         learned = replace(
             learned if plan.is_round else measured(learned, plan, tasks, used, self.host, done.took),
             strategy=plan.layout.keep(state),
-            ordering=Kept(type(self.ordering).__name__, orders),
+            ordering=StoredNotes(type(self.ordering).__name__, orders),
             warned=tuple(notice.kind for notice in warnings),
             clock=done.now,
         )

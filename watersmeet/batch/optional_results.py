@@ -24,10 +24,9 @@ from watersmeet.batch.newest_partners import NONE as NO_ROW
 from watersmeet.batch.newest_partners import Newest
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.limits import limits
-from watersmeet.probe.chunk_table import Target
+from watersmeet.probe.chunk_table import Target, start_partials
 from watersmeet.probe.emitted_once import NEWEST as NEWEST_TIME
 from watersmeet.probe.emitted_once import OWN
-from watersmeet.probe.entrants import entrants
 from watersmeet.probe.hop import Hops
 from watersmeet.probe.hop_steps import Step, entry_conjuncts, step, steps
 from watersmeet.probe.newest_rows import AT, Tails
@@ -92,7 +91,7 @@ class OptionalResults:
         course = steps(query, optional, self._order(optional), ARRIVED, of=whole)
         for block in self._through(self._new(optional, share, shares), course):
             combined = alone(query, block)
-            combined.noted[OWN] = block.rows[optional]
+            combined.tags[OWN] = block.rows[optional]
             block.high = combined.high
             yield from self._judged(block, combined, optional, EARLIER, wanted=False)
 
@@ -149,7 +148,7 @@ class OptionalResults:
         """Yield combinations with each of their partners in a left stream, and those that have none."""
         met = np.zeros(len(block), bool)
         for found in self._partners(block, left, ALL):
-            at = found.noted[AT]
+            at = found.tags[AT]
             met[at] = True
             yield with_partners(block.take(at), left, found.rows[left], found.times[left])
         yield block.take(np.flatnonzero(~met))
@@ -162,15 +161,15 @@ class OptionalResults:
         newest, case = Newest(len(block)), self._cases(len(block))
         unsure = np.zeros(len(block), bool)
         for found in self._newest_first(block, as_of, newest):
-            at, ts, row, later = found.noted[AT], found.times[as_of], found.rows[as_of], self._undecided(found)
+            at, ts, row, later = found.tags[AT], found.times[as_of], found.rows[as_of], self._undecided(found)
             content, known = self._hops.contents(row), ~later
             newest.offer(at[known], ts[known], content[known], row[known])
             unsure[at[later]] = True
-            found.noted[CONTENT] = content
+            found.tags[CONTENT] = content
             yield from _in_cases(found, later, case[at], CANDIDATE)
         met = newest.row != NO_ROW
         chosen = with_partners(block, as_of, newest.row, newest.ts)
-        chosen.noted[CONTENT] = newest.content
+        chosen.tags[CONTENT] = newest.content
         yield chosen.take(np.flatnonzero(met & ~unsure))
         yield from _in_cases(chosen, met & unsure, case, CANDIDATE)
         if self._query.optional[as_of] == "asof left":
@@ -188,7 +187,7 @@ class OptionalResults:
         step, left, rows = partner_step(self._query, as_of, NEWEST), np.arange(len(block)), limits().tail_rows
         while len(left):
             tails, part = Tails(len(block), rows), block.take(left) if len(left) < len(block) else block
-            part.noted |= {AT: left, NEWEST_TIME: newest.ts if part is block else newest.ts[left]}
+            part.tags |= {AT: left, NEWEST_TIME: newest.ts if part is block else newest.ts[left]}
             self._hops.work.of(step).rows_in += len(part)
             yield from self._hops.hop(part, step, tails=tails)
             left, rows = np.flatnonzero(tails.unsettled(newest.ts)), rows * 8
@@ -204,7 +203,7 @@ class OptionalResults:
     def _entering(self, target: Target, rows: NDArray[np.int64]) -> Partials:
         ts, origin = self._hops.rows(target).ts[rows], target.chunk.stream
         batch = np.full(len(ts), self._plan.batch)
-        block = entrants(self._query, target, rows, ts, batch, {}, self._streams)
+        block = start_partials(self._query, target, rows, ts, batch, {}, self._streams)
         return self._hops.enter(block, entry_conjuncts(self._query, origin))
 
     def _combined(self, origin: int, blocks: Iterator[Partials], role: Role) -> Iterator[Partials]:
@@ -232,7 +231,7 @@ class OptionalResults:
 
     def _partners(self, block: Partials, optional: int, role: Role) -> Iterator[Partials]:
         """Yield pairs of a combination and a partner; they note the combination's position."""
-        block.noted[AT] = np.arange(len(block))
+        block.tags[AT] = np.arange(len(block))
         return self._hop(iter([block]), partner_step(self._query, optional, role))
 
     def _judged(
@@ -249,7 +248,7 @@ class OptionalResults:
         """
         met, unsure, case = np.zeros(len(block), bool), np.zeros(len(block), bool), self._cases(len(block))
         for found in self._partners(combined, optional, role):
-            at, later = found.noted[AT], self._undecided(found)
+            at, later = found.tags[AT], self._undecided(found)
             met[at[~later]], unsure[at[later]] = True, True
             yield from _in_cases(found, later, case[at], PAIR)
         unsure &= ~met
@@ -266,21 +265,21 @@ class OptionalResults:
 
     def _undecided(self, block: Partials) -> Mask:
         """Tell which pairs only Spark can decide."""
-        return self._hops.undecided(block) if self._query.deferred else np.zeros(len(block), bool)
+        return self._hops.pending(block) if self._query.deferred else np.zeros(len(block), bool)
 
 
 def _in_cases(block: Partials, some: Mask, case: NDArray[np.int64], role: int) -> Iterator[Partials]:
     """Yield some combinations, if there are such, as parts of cases."""
     if some.any():
         made = block.take(np.flatnonzero(some))
-        made.noted |= {CASE: case[some], ROLE: np.full(len(made), role)}
+        made.tags |= {CASE: case[some], ROLE: np.full(len(made), role)}
         yield made
 
 
 def with_partners(block: Partials, stream: int, row: NDArray[np.int64], ts: NDArray[np.int64]) -> Partials:
     """Return combinations, each with a partner; the time and the deadline of the block stay those of its members."""
     rows, times = {**block.rows, stream: row}, {**block.times, stream: ts}
-    return replace(block, joined=(*block.joined, stream), rows=rows, times=times, noted=dict(block.noted))
+    return replace(block, joined=(*block.joined, stream), rows=rows, times=times, tags=dict(block.tags))
 
 
 def partner_step(query: Query, optional: int, role: Role) -> Step:
@@ -298,7 +297,7 @@ def alone(query: Query, block: Partials) -> Partials:
     members = query.members
     times = {at: block.times[at] for at in members}
     deadlines = [query.streams[at].window.deadline(ts) for at, ts in times.items()]
-    made = block.only([column for column in block.carried if column.stream in members])
+    made = block.only([column for column in block.columns if column.stream in members])
     made.joined, made.rows, made.times = members, {at: block.rows[at] for at in members}, times
     made.high, made.deadline = np.maximum.reduce([*times.values()]), np.minimum.reduce(deadlines)
     return made

@@ -19,8 +19,8 @@ from watersmeet.spilling.owed import Owed, roles
 from watersmeet.spilling.plan import SpillingPlan
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.chunks.merging import Merge
-from watersmeet.state.manifest.learned import Learned
 from watersmeet.state.manifest.manifest import Manifest, StreamState
+from watersmeet.state.manifest.statistics import RunningStatistics
 from watersmeet.state.manifest.view import Machine, StateView, StreamView
 from watersmeet.state.store.store import Store
 
@@ -275,7 +275,7 @@ def _within_horizon(chunk: Chunk) -> Chunk:
     return replace(chunk, low=low, high=high)
 
 
-def _machine(learned: Learned, host: Host) -> Machine:
+def _machine(learned: RunningStatistics, host: Host) -> Machine:
     return Machine(
         slots=host.slots or inf,
         row_seconds=None if learned.shipping is None else learned.shipping.per_row,

@@ -6,8 +6,7 @@ import numpy as np
 
 from watersmeet.batch.arrival_order import Arrivals, as_of_all
 from watersmeet.batch.plan import BatchPlan, Course
-from watersmeet.probe.chunk_table import ChunkTable, Target
-from watersmeet.probe.entrants import entrants
+from watersmeet.probe.chunk_table import ChunkTable, Target, start_partials
 from watersmeet.probe.hop import Hops
 from watersmeet.probe.hop_steps import entry_conjuncts
 from watersmeet.probe.partials import Partials
@@ -64,14 +63,15 @@ class ProbingTuples:
                 ts = self._table.rows(target).ts[rows]
                 asof = as_of_all(self._arrivals, origin, ts)
                 batch = np.full(len(ts), self._plan.batch)
-                yield entrants(self._query, target, rows, ts, batch, asof, self._tracked)
+                yield start_partials(self._query, target, rows, ts, batch, asof, self._tracked)
 
     def _owed(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
         """Yield a share of a stream's earlier tuples that pay now."""
         for target, rows, batch in self._owing.tuples(origin):
             rows, batch = rows[share::shares], batch[share::shares]
             ts = self._table.rows(target).ts[rows]
-            yield entrants(self._query, target, rows, ts, batch, self._owing.as_of(origin, ts, batch), self._tracked)
+            asof = self._owing.as_of(origin, ts, batch)
+            yield start_partials(self._query, target, rows, ts, batch, asof, self._tracked)
 
     def _on_course(self, block: Partials, course: int) -> Partials:
         """Return the tuples that the join order sends on a course."""

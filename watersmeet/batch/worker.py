@@ -14,7 +14,7 @@ from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.hop import Hops
 from watersmeet.query.query import Query
 from watersmeet.state.store import deletion_vectors
-from watersmeet.state.store.address_space import save_space
+from watersmeet.state.store.budget import save_address_space
 
 Clock = Callable[[], float]
 """Returns seconds."""
@@ -29,7 +29,7 @@ class Worker:
     """
 
     def __init__(self, clock: Clock, folder: Path | None = None) -> None:
-        save_space()
+        save_address_space()
         self._clock = clock
         self._folder = folder
         self._cache = AnswerCache(None if folder is None else folder / "answers")
@@ -37,8 +37,8 @@ class Worker:
 
     def hops(self, plan: BatchPlan, query: Query, table: ChunkTable, routes: Routes) -> Hops:
         """Return what runs hops over the chunks of a table; drop what is cached for any other chunk."""
-        self._cache.keep(plan.run, {chunk.id for chunk in table.chunks})
-        plan.store.keep(plan.run, (chunk for chunk in table.chunks if plan.is_read(chunk)))
+        self._cache.retain(plan.run, {chunk.id for chunk in table.chunks})
+        plan.store.retain(plan.run, (chunk for chunk in table.chunks if plan.is_read(chunk)))
         mark_files.forget_missing()
         deletion_vectors.forget_missing()
         duck, near_misses = self.duck(query.dialect), plan.observing.near_misses

@@ -282,7 +282,7 @@ def _course(p: Parameters, state: StateView, origin: int, first: int | None) -> 
     joined = frozenset({origin})
     while len(joined) < len(p.rates):
         hops = {to: state.hop(joined, to) for to in p.streams if to not in joined}
-        matches = {to: state.becomes(joined, to, p.window_rows[to]) for to in hops}
+        matches = {to: state.expected_matches(joined, to, p.window_rows[to]) for to in hops}
         rows = {to: hop.rows for to, hop in hops.items() if hop is not None}
         likely = max(rows, key=lambda to: rows[to]) if rows else min(matches, key=lambda to: matches[to])
         to = likely if first is None or first in joined else first

@@ -107,5 +107,5 @@ class Wire:
             batch=ints("batch"),
             asof={s: ints(f"a{s}") for s in self.query.counted if s != joined[0]},
             times={s: ints(f"t{s}") for s in self.tracked if s in joined},
-            carried={c: rows.column(c.name) for c in carry if not is_bulky(self.query.type_of(c))},
+            columns={c: rows.column(c.name) for c in carry if not is_bulky(self.query.type_of(c))},
         )

@@ -8,8 +8,7 @@ from watersmeet.metadata.constraint_state import MARKS, MarkFile
 from watersmeet.metadata.marks import Marks, Shape, merged
 from watersmeet.state.store.budget import most_open
 from watersmeet.state.store.cache import Cache
-from watersmeet.state.store.ipc import encode
-from watersmeet.state.store.sealed import digest
+from watersmeet.state.store.formats import digest, encode
 from watersmeet.state.store.store import Store
 
 _opened: Cache[tuple[str, str], Marks] = Cache()

@@ -101,7 +101,7 @@ def ready(
         for at, ranged in enumerate(ranges_of(promise))
     ]
     ends = {name: asked.column(name) for name in asked.schema.names if name != SINCE}
-    return effective[duck.unmatched(ends, live, conditions, (len(effective), stored.rows(stream)))]
+    return effective[duck.find_unmatched(ends, live, conditions, (len(effective), stored.rows(stream)))]
 
 
 def handed(rows: pa.RecordBatch) -> pa.RecordBatch:

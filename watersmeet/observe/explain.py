@@ -179,7 +179,7 @@ def _hop(query: Query, step: Step, matches: str) -> list[str]:
         ("sql", step.sql),
         ("near", step.near),
         ("python", step.calls),
-        ("early", step.hopeful),
+        ("early", step.early_raising),
         ("last", step.raising),
     ]
     return lines + [f"      {kind:7} {conjunct.text}" for kind, found in parts for conjunct in found]

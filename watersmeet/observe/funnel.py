@@ -9,7 +9,7 @@ from watersmeet.batch.report import TaskReport
 from watersmeet.observe.near_misses import Misses, nearly, together
 from watersmeet.predicate.model import Conjunct
 from watersmeet.probe.hop_steps import Hop
-from watersmeet.probe.work import HopWork, Tested, Texts
+from watersmeet.probe.work import HopWork, TestCounts, Texts
 from watersmeet.query.query import Query
 
 KINDS = ("window", "sql", "near", "python", "raising")
@@ -39,17 +39,17 @@ def funnel(query: Query, tasks: Sequence[TaskReport], most: int = 0) -> list[dic
             "stream": names[target],
             "from": [names[at] for at in joined],
             "inTime": work.pairs,
-            "into": work.search.came,
+            "into": work.search.pairs_in,
             "tests": [_shown("window", "window", work.search), *_tests(query, work, missed((joined, target)), most)],
         }
         for (joined, target), work in sorted(hops.items(), key=lambda found: (len(found[0][0]), found[0]))
-        if work.rows_in or work.search.came
+        if work.rows_in or work.search.pairs_in
     ]
 
 
-def _shown(name: str, kind: str, tested: Tested) -> dict[str, Any]:
+def _shown(name: str, kind: str, tested: TestCounts) -> dict[str, Any]:
     ms = round(1000 * max(tested.seconds, 0.0), 3)
-    return {"name": name, "kind": kind, "in": tested.came, "out": tested.passed, "ms": ms}
+    return {"name": name, "kind": kind, "in": tested.pairs_in, "out": tested.pairs_out, "ms": ms}
 
 
 def _tests(query: Query, work: HopWork, missed: Misses, most: int) -> list[dict[str, Any]]:
@@ -59,11 +59,11 @@ def _tests(query: Query, work: HopWork, missed: Misses, most: int) -> list[dict[
     by their cost, which may change from block to block.
     """
     conjuncts = {conjunct.text: (at, conjunct) for at, conjunct in enumerate((*query.conjuncts, *query.careful))}
-    found = [part for texts, whole in work.tests.items() for part in _apart(texts, whole, work.alone)]
+    found = [part for texts, whole in work.tests.items() for part in _apart(texts, whole, work.single_tests)]
     seen = {text for texts, _ in found for text in texts}
-    found += [((text,), Tested()) for text, misses in missed.items() if misses and text not in seen]
+    found += [((text,), TestCounts()) for text, misses in missed.items() if misses and text not in seen]
     shown = [(*conjuncts[texts[0]], texts, tested) for texts, tested in found]
-    placed = sorted(shown, key=lambda one: (-one[3].came, -one[3].passed, KINDS.index(_kind(one[1])), one[0]))
+    placed = sorted(shown, key=lambda one: (-one[3].pairs_in, -one[3].pairs_out, KINDS.index(_kind(one[1])), one[0]))
     made = [_shown(" AND ".join(texts), _kind(conjunct), tested) for _, conjunct, texts, tested in placed]
     if most:
         for test, (_, _, texts, _) in zip(made, placed, strict=True):
@@ -77,23 +77,23 @@ def _kind(conjunct: Conjunct) -> str:
     return "python" if conjunct.calls else "near" if conjunct.near else "sql"
 
 
-def _apart(texts: Texts, whole: Tested, samples: Mapping[str, Tested]) -> Iterator[tuple[Texts, Tested]]:
+def _apart(texts: Texts, whole: TestCounts, samples: Mapping[str, TestCounts]) -> Iterator[tuple[Texts, TestCounts]]:
     """Yield what each of some conjuncts let through that were tested at once: the whole, divided as samples were.
 
     Where DuckDB has joined all blocks with whole chunks there are no samples, and they stay together.
     """
-    known = [samples.get(text, Tested()) for text in texts]
-    if len(texts) == 1 or not known[0].came:
+    known = [samples.get(text, TestCounts()) for text in texts]
+    if len(texts) == 1 or not known[0].pairs_in:
         yield texts, whole
         return
-    left = [float(whole.came)]
+    left = [float(whole.pairs_in)]
     for tested in known[:-1]:
-        left.append(left[-1] * (tested.passed / tested.came if tested.came else 1.0))
-    left = [max(pairs, whole.passed) for pairs in left] + [float(whole.passed)]
+        left.append(left[-1] * (tested.pairs_out / tested.pairs_in if tested.pairs_in else 1.0))
+    left = [max(pairs, whole.pairs_out) for pairs in left] + [float(whole.pairs_out)]
     seconds = sum(tested.seconds for tested in known)
     shares = [tested.seconds / seconds if seconds else 1 / len(texts) for tested in known]
     for text, (came, passed), share in zip(texts, pairwise(left), shares, strict=True):
-        yield (text,), Tested(round(came), round(passed), whole.blocks, whole.seconds * share)
+        yield (text,), TestCounts(round(came), round(passed), whole.blocks, whole.seconds * share)
 
 
 def lines(hop: Mapping[str, Any]) -> list[str]:

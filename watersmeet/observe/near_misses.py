@@ -9,9 +9,9 @@ from watersmeet.batch.side_outputs import text_of
 from watersmeet.formatting import abbreviated, plain, printable
 from watersmeet.predicate.model import Column, Compared, Conjunct
 from watersmeet.probe.chunk_table import ChunkTable
-from watersmeet.probe.evaluators.compared_values import is_telling
+from watersmeet.probe.evaluators.compared_values import is_informative
 from watersmeet.probe.hop_steps import Hop
-from watersmeet.probe.near_miss_search import Missed
+from watersmeet.probe.near_miss_search import ConjunctNearMisses
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.rows import TIME
 
@@ -24,7 +24,7 @@ NEARLY = 2
 
 
 def shown(
-    query: Query, table: ChunkTable, hops: Mapping[Hop, Mapping[str, Missed]], wanted: frozenset[str] | None
+    query: Query, table: ChunkTable, hops: Mapping[Hop, Mapping[str, ConjunctNearMisses]], wanted: frozenset[str] | None
 ) -> dict[Hop, Misses]:
     """Return near-misses as samples show rows.
 
@@ -40,14 +40,14 @@ def shown(
     }
 
 
-def _shown(query: Query, table: ChunkTable, missed: Missed, wanted: frozenset[str] | None) -> list[Miss]:
+def _shown(query: Query, table: ChunkTable, missed: ConjunctNearMisses, wanted: frozenset[str] | None) -> list[Miss]:
     """Return the near-misses of a conjunct of which something may be shown."""
     made: list[Miss] = [
         {value.text: text for value, text in compared.items() if _may_show(query, value, wanted)}
-        for compared in missed.compared
+        for compared in missed.values
     ]
-    for stream in sorted(missed.found[0]) if made else ():
-        spec, refs = query.streams[stream], np.array([rows[stream] for rows in missed.found], np.int64)
+    for stream in sorted(missed.rows[0]) if made else ():
+        spec, refs = query.streams[stream], np.array([rows[stream] for rows in missed.rows], np.int64)
         for name, column in _named(query, stream, missed.conjunct, wanted):
             values, is_time = table.gather(column, refs), query.is_time(column)
             values = values.cast("int64") if is_time else values
@@ -62,7 +62,7 @@ def _may_show(query: Query, value: Compared, wanted: frozenset[str] | None) -> b
     own = [c for c in value.columns if c.field < len(query.streams[c.stream].schema)]
     names = {query.streams[c.stream].schema.field(c.field).name.lower() for c in own}
     allowed = wanted is None or (len(own) == len(value.columns) and names <= wanted)
-    return allowed and is_telling(query, value)
+    return allowed and is_informative(query, value)
 
 
 def _named(

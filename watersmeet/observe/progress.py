@@ -213,8 +213,8 @@ def _predicates(tasks: Sequence[TaskReport]) -> dict[str, dict[str, float]]:
     costs = {name: [task.work.costs[name] for task in tasks if name in task.work.costs] for name in sorted(names)}
     return {
         name: {
-            "pairs": sum(cost.asked for cost in found),
-            "matches": sum(cost.held for cost in found),
+            "pairs": sum(cost.calls for cost in found),
+            "matches": sum(cost.matches for cost in found),
             "ms": round(1000 * sum(cost.seconds for cost in found), 3),
         }
         for name, found in costs.items()

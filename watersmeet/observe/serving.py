@@ -23,8 +23,8 @@ from watersmeet.observe.dashboard.recorded import Reader
 from watersmeet.observe.dashboard.terminal import screen
 from watersmeet.observe.dashboard.view import View
 from watersmeet.placement.options import check_above_zero
+from watersmeet.state.store.formats import consistent
 from watersmeet.state.store.places import store_of
-from watersmeet.state.store.sealed import consistent
 
 Made = TypeVar("Made")
 LOOPBACK = "127.0.0.1"

@@ -25,11 +25,11 @@ from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.selectivity import usual_share
 from watersmeet.predicate.model import Bound, Column, Conjunct
 from watersmeet.predicate.numbers import numbers
-from watersmeet.probe.histogram import EquiWidth, as_values, evaluated, merged
+from watersmeet.probe.equi_width import EquiWidth, as_values, evaluate_bounds, merge_zones
 from watersmeet.probe.hop_steps import Hop
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.chunks.zones import Zone
+from watersmeet.state.chunks.indexes import Zone
 
 ATTRIBUTES = 2
 """The most columns that determine the courses of a stream's tuples; each is divided like its histogram."""
@@ -111,7 +111,7 @@ class Statistics:
             column: histogram
             for columns in query.zoned
             for column in columns
-            if (histogram := merged(zones[column.name], query.type_of(column))) is not None
+            if (histogram := merge_zones(zones[column.name], query.type_of(column))) is not None
         }
         self._averages: dict[Bound, float | None] = {}
 
@@ -122,7 +122,7 @@ class Statistics:
     def shares(self, bounds: Sequence[Bound], values: Mapping[Column, Floats], size: int) -> list[Floats]:
         """Return for each bound the share of its stream's tuples that pass, for each combination of values."""
         arrays = {column.name: as_values(array, self._query.type_of(column)) for column, array in values.items()}
-        ranges = evaluated(self._query.dialect, bounds, arrays, size)
+        ranges = evaluate_bounds(self._query.dialect, bounds, arrays, size)
         return [
             np.minimum(self._histograms[bound.column].within(*interval) / max(self.rows[bound.column.stream], 1), 1.0)
             for bound, interval in zip(bounds, ranges, strict=True)

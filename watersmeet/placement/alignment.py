@@ -17,8 +17,7 @@ from watersmeet.cost.equations import atr_overhead
 from watersmeet.placement.base import Layout, Notes, Owners, Placement
 from watersmeet.placement.segments import LOWEST, Era, Leftover, SegmentRun, SegmentSearch
 from watersmeet.state.chunks.chunk import Bucket, Chunk
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import ANYWHERE, StateView
+from watersmeet.state.manifest.view import ANYWHERE, StateView, StoredNotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +190,11 @@ class AtrLayout(Layout[AtrPlacement]):
             "expectedCopies": round(1 + extra / rate, 3) if rate else None,
         }
 
-    def keep(self, after: StateView) -> Kept:
+    def keep(self, after: StateView) -> StoredNotes:
         """Return all segments that a stored tuple may depend on, as this batch had them."""
         latest, all_eras = after.latest, self.placement.eras
         if latest is None:
-            return Kept()
+            return StoredNotes()
         reach = latest + after.reach
         ends = [era.segment_end(reach) for era in all_eras if era.start <= reach]
         end = max(ends[-1], self.end_before)

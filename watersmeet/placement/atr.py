@@ -121,7 +121,7 @@ class ATR(LoadBalanced):
 
         Chunks move only after a change of strategy or of the number of nodes.
         """
-        notes = AtrNotes.read(state.kept)
+        notes = AtrNotes.read(state.notes)
         segments = self._first_segments(state) if notes is None else self._next_segments(state, notes)
         placement = self._placement(state, segments)
         stay = notes is not None and notes.nodes == self.nodes

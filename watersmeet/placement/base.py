@@ -16,8 +16,7 @@ import numpy as np
 from watersmeet.arrays import Ints
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunks.chunk import Bucket, Chunk
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import ANYWHERE, StateView
+from watersmeet.state.manifest.view import ANYWHERE, StateView, StoredNotes
 
 Owners = tuple[int, ...]
 """The nodes that hold a copy of a chunk or segment."""
@@ -128,13 +127,13 @@ class Layout(Generic[PlacementT]):
         """
         return {}
 
-    def keep(self, after: StateView) -> Kept:
+    def keep(self, after: StateView) -> StoredNotes:
         """Return the notes that the next batch's plan finds in the state; see `Notes`.
 
         Args:
             after: The state after the batch.
         """
-        return Kept()
+        return StoredNotes()
 
 
 class Strategy(ABC):
@@ -174,12 +173,14 @@ class Notes(ABC):
     VERSION: ClassVar[int] = 1
     """The version of the fields and their meaning; notes of any other version are unreadable."""
 
-    def kept(self) -> Kept:
+    def kept(self) -> StoredNotes:
         """Return the notes as the manifest stores them."""
-        return Kept(type(self).__name__, {each.name: getattr(self, each.name) for each in fields(self)}, self.VERSION)
+        return StoredNotes(
+            type(self).__name__, {each.name: getattr(self, each.name) for each in fields(self)}, self.VERSION
+        )
 
     @classmethod
-    def read(cls, kept: Kept) -> Self | None:
+    def read(cls, kept: StoredNotes) -> Self | None:
         """Return stored notes; None if there are none, or if they are of another strategy or version."""
         if (kept.by, kept.version) != (cls.__name__, cls.VERSION):
             return None

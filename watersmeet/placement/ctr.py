@@ -33,8 +33,7 @@ from watersmeet.placement.routes import Route, Table, owners_at, plan_routes, re
 from watersmeet.placement.segments import LOWEST, SegmentRun, trim_runs
 from watersmeet.placement.set_cover import Holdings
 from watersmeet.state.chunks.chunk import Bucket
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import LONGEST_SLICE, StateView, StreamView
+from watersmeet.state.manifest.view import LONGEST_SLICE, StateView, StoredNotes, StreamView
 
 SEGMENTS, MOST_SEGMENTS = 8, 64
 """Segments per window if their length is not given, and at most: more would slow down the covers."""
@@ -128,7 +127,7 @@ class CtrLayout(Layout[CtrPlacement]):
         extra = sum(route.overhead / length for route, length in zip(routes, lengths, strict=True))
         return {"routes": covers, "expectedExtraRows": round(1e6 * extra, 1)}
 
-    def keep(self, after: StateView) -> Kept:
+    def keep(self, after: StateView) -> StoredNotes:
         """Return the segments that have begun, without those that no live chunk needs."""
         oldest: dict[int, int] = {}
         for chunk in after.chunks:
@@ -180,7 +179,7 @@ class CTR(LoadBalanced):
 
     def plan(self, state: StateView) -> CtrLayout:
         """Return the routing table with the segments that begin in the batch, and routes that cover all of it."""
-        notes = CtrNotes.read(state.kept)
+        notes = CtrNotes.read(state.notes)
         lengths = tuple(self._length(stream) for stream in state.streams)
         holdings = self.holdings(state)
         node_loads = self.node_loads(state, max(1, sum(holdings.copies)))

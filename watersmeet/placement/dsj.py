@@ -23,8 +23,7 @@ from watersmeet.placement.base import Layout, Notes, Owners, Placement, plan_mov
 from watersmeet.placement.options import check_above_zero
 from watersmeet.placement.priced_strategy import Basis, LoadBalanced, Pricer, Quote
 from watersmeet.state.chunks.chunk import Bucket
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import LONGEST_SLICE, StateView
+from watersmeet.state.manifest.view import LONGEST_SLICE, StateView, StoredNotes
 
 NODE_MEMORY = 4 << 30
 """The most bytes of state that a node is meant to hold (M in equation 7)."""
@@ -108,10 +107,10 @@ class DsjLayout(Layout[DsjPlacement]):
         bounds = dict(zip(state.names, buffer_bounds(state), strict=True))
         return {"sliceSeconds": self.placement.length / 1e6, "bufferRows": bounds}
 
-    def keep(self, after: StateView) -> Kept:
+    def keep(self, after: StateView) -> StoredNotes:
         """Return the slices that have begun, as this batch had them, from the oldest live one."""
         if after.latest is None:
-            return Kept()
+            return StoredNotes()
         length, last = self.placement.length, after.latest // self.placement.length
         oldest = min((chunk.low // length for chunk in after.chunks), default=last)
         first = max(min(oldest, last), last - REMEMBERED + 1)
@@ -160,7 +159,7 @@ class DSJ(LoadBalanced):
 
     def plan(self, state: StateView) -> DsjLayout:
         """Return slices with their owners; those that have begun keep theirs, and another strategy's chunks move."""
-        notes = DsjNotes.read(state.kept)
+        notes = DsjNotes.read(state.notes)
         placement = self._extend(state, self._restore(state, notes))
         if notes is not None:
             return DsjLayout(placement)

@@ -125,7 +125,7 @@ class PSP(PricedStrategy):
 
     def plan(self, state: StateView) -> PspLayout:
         """Return a ring whose borders are set for the expected state after a batch like the last one."""
-        before = PspNotes.read(state.kept)
+        before = PspNotes.read(state.notes)
         ring = resize_ring(before.ring if before else range(self.nodes), self.nodes)
         lengths = self._lengths(state, before)
         changed = before is not None and (len(before.ring), before.lengths) != (self.nodes, lengths)

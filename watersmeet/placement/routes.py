@@ -85,7 +85,7 @@ class PartialRoute(NamedTuple):
     ) -> "PartialRoute":
         """Return the route with one more hop."""
         nodes, new = holdings.cover(to, self.covers[-1] if self.covers else (), node_loads)
-        matches = state.becomes(frozenset(self.streams), to, sizes[to])
+        matches = state.expected_matches(frozenset(self.streams), to, sizes[to])
         streams, covers = (*self.streams, to), (*self.covers, nodes)
         return PartialRoute(streams, covers, (*self.new_nodes, new), (*self.matches, matches))
 

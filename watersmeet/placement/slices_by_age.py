@@ -14,8 +14,7 @@ import numpy as np
 from watersmeet.arrays import Ints, Mask
 from watersmeet.placement.base import Layout, Notes, Owners, Placement
 from watersmeet.state.chunks.chunk import Bucket
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import ANYWHERE, StateView
+from watersmeet.state.manifest.view import ANYWHERE, StateView, StoredNotes
 
 Borders = tuple[tuple[int, ...], ...]
 
@@ -114,7 +113,7 @@ class PspLayout(Layout[PspPlacement]):
         by_pair = {f"{source}->{to}": rows for source, to, rows in between}
         return ring | {"moved": {"rows": sum(by_pair.values()), "kind": kind, "between": by_pair, "why": why}}
 
-    def keep(self, after: StateView) -> Kept:
+    def keep(self, after: StateView) -> StoredNotes:
         """Return the ring and its thresholds, from which the next batch's borders start."""
         return self.notes.kept()
 

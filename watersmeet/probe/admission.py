@@ -1,7 +1,7 @@
-"""What a pair of a partial result and a row must pass before any conjunct is asked: windows and the arrival order.
+"""What a pair of a partial result and a row must pass before any conjunct: windows and the arrival order.
 
-The filters are applied in the order of `ADMISSION`. Those by time narrow the times that a partial result asks a chunk
-for, before any pair is made; the others judge pairs.
+The filters are applied in the order of `ADMISSION`. Those by time narrow the times that a partial result looks for in a
+chunk, before any pair exists; the others test pairs.
 """
 
 from collections.abc import Callable
@@ -12,64 +12,64 @@ import numpy as np
 
 from watersmeet.arrays import Ints, Mask
 from watersmeet.probe.chunk_probe import Probe, Times
-from watersmeet.probe.emitted_once import arrived_before, came_before
+from watersmeet.probe.emitted_once import limit_times, mask_pairs
 from watersmeet.query.windows import FOREVER, NEVER
 
 EVER = Times(np.array([NEVER]), np.array([FOREVER]))
 
 
-def _same(probe: Probe, times: Times) -> Times:
+def _all_times(probe: Probe, times: Times) -> Times:
     return times
 
 
-def _any(probe: Probe, partial: Ints, row: Ints) -> None:
+def _all_pairs(probe: Probe, partial: Ints, row: Ints) -> None:
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A filter of pairs that knows nothing of `where`.
+    """A filter of pairs that does not depend on `where`.
 
     Attributes:
-        narrow: Returns what it leaves of the times that each partial result of a probe asks for.
+        narrow: Narrows the times that each partial result of a probe looks for.
         mask: Returns which pairs, given by the positions of the partial results and by rows, it admits; None for all.
     """
 
-    narrow: Callable[[Probe, Times], Times] = _same
-    mask: Callable[[Probe, Ints, Ints], Mask | None] = _any
+    narrow: Callable[[Probe, Times], Times] = _all_times
+    mask: Callable[[Probe, Ints, Ints], Mask | None] = _all_pairs
 
 
 def _in_window(probe: Probe, times: Times) -> Times:
-    return probe.sought.times  # as the first it narrows EVER, and they are the same for all chunks
+    return probe.input.times  # the same for all chunks; as the first filter it narrows EVER
 
 
 def _in_count_window(probe: Probe, partial: Ints, row: Ints) -> Mask | None:
-    size = probe.sought.window.rows
+    size = probe.input.window.rows
     if size is None:
         return None
     assert probe.rows.ordinals is not None
-    admitted: Mask = probe.rows.ordinals[row] > probe.block.asof[probe.step.target][partial] - size
-    return admitted
+    mask: Mask = probe.rows.ordinals[row] > probe.block.asof[probe.step.target][partial] - size
+    return mask
 
 
 ADMISSION = (
     Admission(narrow=_in_window),
-    Admission(narrow=arrived_before, mask=came_before),
+    Admission(narrow=limit_times, mask=mask_pairs),
     Admission(mask=_in_count_window),
 )
 
 
-def admitted_times(probe: Probe) -> Times:
-    """Return the times that each partial result asks the chunk for."""
+def admit_times(probe: Probe) -> Times:
+    """Return the times that each partial result looks for in the chunk."""
     return reduce(lambda times, filter_: filter_.narrow(probe, times), ADMISSION, EVER)
 
 
-def admitted(probe: Probe, times: Times | None, partial: Ints, row: Ints) -> tuple[Ints, Ints]:
+def admit_pairs(probe: Probe, times: Times | None, partial: Ints, row: Ints) -> tuple[Ints, Ints]:
     """Return the pairs that are admitted.
 
     Args:
         probe: The probe.
-        times: What `admitted_times` returned; None if the pairs were found by it.
+        times: The result of `admit_times`; None if the pairs were looked up by it.
         partial: The positions of their partial results.
         row: Their rows of the chunk.
     """
@@ -79,5 +79,5 @@ def admitted(probe: Probe, times: Times | None, partial: Ints, row: Ints) -> tup
         masks.append((ts >= times.low[partial]) & (ts <= times.high[partial]))
     if not masks:
         return partial, row
-    keep = reduce(np.logical_and, masks)
-    return (partial, row) if keep.all() else (partial[keep], row[keep])
+    mask = reduce(np.logical_and, masks)
+    return (partial, row) if mask.all() else (partial[mask], row[mask])

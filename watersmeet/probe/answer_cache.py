@@ -1,4 +1,4 @@
-"""What Python predicates have answered about pairs of stored rows: kept from block to block, shared by processes."""
+"""Answers of Python predicates about pairs of stored rows, cached across blocks and shared by processes."""
 
 import hashlib
 import mmap
@@ -14,8 +14,8 @@ from watersmeet.probe.predicate_calls import Answers
 from watersmeet.state.store.cache import Cache
 
 
-class Asked(NamedTuple):
-    """What answers are remembered for: a call, in one start of a query, about the rows of two chunks."""
+class AnswerKey(NamedTuple):
+    """The key of a table of answers: a call, in one start of a query, about the rows of two chunks."""
 
     run: str
     left: str
@@ -24,7 +24,7 @@ class Asked(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A name for a file: short, and never that of another."""
+        """A file name: short and unique."""
         return "-".join(_digest(part) for part in self)
 
 
@@ -33,74 +33,74 @@ def _digest(text: str) -> str:
 
 
 class AnswerCache:
-    """Answers of two-stream calls for pairs of chunks, kept between blocks; the least recently used are dropped first.
+    """Answers of two-stream calls for pairs of chunks; the least recently used are dropped first.
 
     Args:
-        folder: Where processes share what they know, made when need be; None to keep it in this one.
-        limit: How many answers this process keeps.
+        folder: Where processes share answers, created if needed; None to cache in this process alone.
+        limit: How many answers this process caches.
     """
 
     def __init__(self, folder: Path | None = None, limit: int = 64 << 20) -> None:
         self._folder, self._limit = folder, limit
-        self._tables: Cache[Asked, Answers] = Cache()
+        self._tables: Cache[AnswerKey, Answers] = Cache()
 
-    def table(self, asked: Asked, shape: tuple[int, int]) -> Answers | None:
-        """Return the answers known for a pair of chunks, to be filled in place; None if it is too large to keep."""
+    def table(self, key: AnswerKey, shape: tuple[int, int]) -> Answers | None:
+        """Return the answers for a pair of chunks, to be filled in place; None if the table is too large to cache."""
         if shape[0] * shape[1] > self._limit // 4:
             return None
-        table = self._tables.get(asked)
+        table = self._tables.get(key)
         if table is None:
-            table = self._opened(asked, shape)
-            self._tables.put(asked, table, table.nbytes)
+            table = self._open_table(key, shape)
+            self._tables.put(key, table, table.nbytes)
             self._unshare(self._tables.shrink(self._limit))
         return table
 
-    def keep(self, run: str, chunks: Collection[str]) -> None:
-        """Forget what is known about all but some chunks, also what processes that are gone have left."""
+    def retain(self, run: str, chunks: Collection[str]) -> None:
+        """Forget answers about all but some chunks, including those that ended processes have left."""
 
-        def gone(asked: Asked) -> bool:
-            return asked.run == run and not (asked.left in chunks and asked.right in chunks)
+        def is_stale(key: AnswerKey) -> bool:
+            return key.run == run and not (key.left in chunks and key.right in chunks)
 
-        self._unshare(self._tables.forget(gone))
+        self._unshare(self._tables.forget(is_stale))
         if self._folder is None:
             return
-        kept = {_digest(chunk) for chunk in chunks}
+        digests = {_digest(chunk) for chunk in chunks}
         for path in self._folder.glob(f"{_digest(run)}-*"):
-            if not kept.issuperset(path.name.split("-")[1:3]):
+            if not digests.issuperset(path.name.split("-")[1:3]):
                 _remove(path)
 
-    def _opened(self, asked: Asked, shape: tuple[int, int]) -> Answers:
-        """Return a table of answers, that of a file if it can be shared: all UNKNOWN if it is new.
+    def _open_table(self, key: AnswerKey, shape: tuple[int, int]) -> Answers:
+        """Return a table of answers, in a file if it can be shared; all UNKNOWN if it is new.
 
-        [!] Tasks fill it in at the same time, without a lock: an answer is one byte, and everybody's is the same.
+        [!] Tasks fill it in at the same time, without a lock: an answer is one byte, and the same from every task.
         """
         if self._folder is None:
             return np.zeros(shape, dtype=np.int8)
-        self._make_room(asked.run)
+        self._make_room(key.run)
         if len(self._tables) < limits().shared_answers:
             with suppress(OSError):  # no place or no permission: then it is not shared
                 self._folder.mkdir(parents=True, exist_ok=True)
-                return _mapped(self._folder / asked.name, shape)
+                return _map_table(self._folder / key.name, shape)
         return np.zeros(shape, dtype=np.int8)
 
     def _make_room(self, run: str) -> None:
-        """Forget the oldest answers of other runs, most likely of queries that have ended, if too many are shared."""
-        for asked in self._tables:
-            if len(self._tables) < limits().shared_answers or asked.run == run:
+        """If too many tables are shared, forget the oldest of other runs, most likely of queries that have ended."""
+        for key in self._tables:
+            if len(self._tables) < limits().shared_answers or key.run == run:
                 return
-            self._tables.drop(asked)
-            self._unshare([asked])
+            self._tables.drop(key)
+            self._unshare([key])
 
-    def _unshare(self, dropped: Iterable[Asked]) -> None:
+    def _unshare(self, keys: Iterable[AnswerKey]) -> None:
         if self._folder is not None:
-            for asked in dropped:
-                _remove(self._folder / asked.name)
+            for key in keys:
+                _remove(self._folder / key.name)
 
 
-def _mapped(path: Path, shape: tuple[int, int]) -> Answers:
+def _map_table(path: Path, shape: tuple[int, int]) -> Answers:
     size = shape[0] * shape[1]
     with path.open("a+b") as file:
-        if file.tell() < size:  # written out: that a disk is full is an error now, and would be a crash later
+        if file.tell() < size:  # written out: a full disk is an error now, and would be a crash later
             file.write(bytes(size))
             file.flush()
         return np.frombuffer(mmap.mmap(file.fileno(), size), dtype=np.int8).reshape(shape)

@@ -1,4 +1,4 @@
-"""Candidates: which rows of a chunk each partial result has to look at, by the access path that leaves the fewest."""
+"""Candidates: the rows of a chunk that an access path proposes for each partial result."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,20 +12,20 @@ from watersmeet.predicate.model import Column, Operand, Operation
 from watersmeet.state.chunks.rows import Rows
 
 GOLDEN = 0.6180339887498949
-"""Multiples of it, without their whole part, lie evenly between 0 and 1, however many they are."""
+"""The fractional parts of its multiples lie evenly between 0 and 1, however many they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The rows of a column that partial results ask for: one interval each, both ends included, as numbers.
+    """The values of a column that partial results look for: one interval each, both ends included, as numbers.
 
     Attributes:
         column: The column.
         low: The lower ends.
         high: The upper ends.
-        equal: Whether the conjunct is an equality, so that DuckDB can find the rows by their hashes, too.
-        operations: What in the conjunct may overflow.
-        operands: The values that the operations start from, but for the column itself.
+        equal: Whether the conjunct is an equality, so that DuckDB can also join by hash.
+        operations: The operations of the conjunct that may overflow.
+        operands: The values of their operands, except for the column itself.
         extremes: The smallest and the largest of each operand's values, NULLs left out.
     """
 
@@ -44,7 +44,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class AccessPath:
     """An access path into one chunk: for each partial result a run of `count` rows from `first`.
 
     Attributes:
@@ -63,27 +63,27 @@ class Path:
         return int(self.count.sum())
 
 
-def time_path(rows: Rows, low: Ints, high: Ints) -> Path:
+def time_path(rows: Rows, low: Ints, high: Ints) -> AccessPath:
     """Return the rows whose time lies in [low, high]."""
     first = np.searchsorted(rows.ts, low, "left")
     last = np.searchsorted(rows.ts, high, "right")
-    return Path(first, np.maximum(last - first, 0), None)
+    return AccessPath(first, np.maximum(last - first, 0), None)
 
 
-def value_path(rows: Rows, asked: Range, by_time: Path) -> Path:
+def value_path(rows: Rows, range_: Range, by_time: AccessPath) -> AccessPath:
     """Return the rows whose value lies in the range; NaN is looked up as the highest value, as Spark sorts it.
 
-    Partial results for which no row is in time look at none.
+    Partial results without rows in time get an empty run.
 
     [!] It is a superset: `abs(x - y) < 0.3` as a range misses pairs by one rounding, so the conjunct stays as residual.
     """
-    values, order = rows.order(asked.column)
-    first = np.searchsorted(values, asked.low, "left")
-    last = np.searchsorted(values, asked.high, "right")
-    return Path(first, np.where(by_time.count > 0, np.maximum(last - first, 0), 0), order)
+    values, order = rows.order(range_.column)
+    first = np.searchsorted(values, range_.low, "left")
+    last = np.searchsorted(values, range_.high, "right")
+    return AccessPath(first, np.where(by_time.count > 0, np.maximum(last - first, 0), 0), order)
 
 
-def pairs(path: Path, block: int) -> Iterator[tuple[Ints, Ints]]:
+def expand_pairs(path: AccessPath, block: int) -> Iterator[tuple[Ints, Ints]]:
     """Yield (position of the partial result, row of the chunk) in blocks of at most `block` pairs."""
     ends = np.cumsum(path.count)
     total = int(ends[-1]) if len(ends) else 0
@@ -91,10 +91,10 @@ def pairs(path: Path, block: int) -> Iterator[tuple[Ints, Ints]]:
         yield _pairs_between(path, ends, start, min(start + block, total))
 
 
-def sampled(path: Path, most: int) -> tuple[Ints, Ints]:
-    """Return at most `most` of a path's pairs, all if there are no more, as `pairs` does.
+def sample_pairs(path: AccessPath, most: int) -> tuple[Ints, Ints]:
+    """Return at most `most` of a path's pairs, evenly spread, as `expand_pairs` does.
 
-    [!] Not every n-th: where partial results look at equally many rows, each would meet the same row of its run.
+    [!] Not every n-th: if all runs were of the same length, each partial result would meet the same row of its run.
     """
     ends = np.cumsum(path.count)
     total = int(ends[-1]) if len(ends) else 0
@@ -106,7 +106,7 @@ def sampled(path: Path, most: int) -> tuple[Ints, Ints]:
     return partial, row if path.order is None else path.order[row].astype(np.int64)
 
 
-def _pairs_between(path: Path, ends: Ints, start: int, stop: int) -> tuple[Ints, Ints]:
+def _pairs_between(path: AccessPath, ends: Ints, start: int, stop: int) -> tuple[Ints, Ints]:
     from_partial = int(np.searchsorted(ends, start, "right"))
     to_partial = int(np.searchsorted(ends, stop - 1, "right")) + 1
     begins = ends[from_partial:to_partial] - path.count[from_partial:to_partial]

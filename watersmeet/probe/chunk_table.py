@@ -1,6 +1,6 @@
-"""The chunks a task may probe, numbered, and the lookup of rows by reference."""
+"""The chunks that a task may probe, numbered, and the lookup of rows and columns by reference."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,12 +12,15 @@ from watersmeet.arrays import Ints
 from watersmeet.limits import limits
 from watersmeet.predicate.buckets import hashes
 from watersmeet.predicate.model import Column
-from watersmeet.probe.partials import ROW_BITS, ROW_MASK, Partials
+from watersmeet.probe.partials import NOWHERE, ROW_BITS, ROW_MASK, Partials, references
 from watersmeet.query.query import Query
 from watersmeet.spilling.owed import Owed
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.chunks.rows import Rows, widths
 from watersmeet.state.store.store import Store
+
+Locate = Callable[[Partials, slice], Ints]
+"""Returns the positions in a piece of a block at which something holds; the slice is its place in the block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +29,8 @@ class Target:
 
     Attributes:
         number: Its number in this batch's plan; part of every reference to its rows.
-        chunk: What is known of it.
-        owed: The tuples that have not asked it; None for none.
+        chunk: The chunk.
+        owed: The tuples that are yet to probe it; None for none.
     """
 
     number: int
@@ -68,7 +71,7 @@ class ChunkTable:
         return rows
 
     def number(self, target: Target, ordinals: Ints) -> None:
-        """Give the rows of a chunk that this batch wrote their arrival ordinals, which no file holds yet."""
+        """Set the arrival ordinals of the rows of a chunk from this batch, which no file holds yet."""
         self._ordinals[target.number] = ordinals
 
     @property
@@ -85,14 +88,14 @@ class ChunkTable:
         return self.rows(self._by_number[number]).column(column)
 
     def pieces(self, block: Partials, columns: Iterable[Column], most: int) -> Iterator[tuple[int, Partials]]:
-        """Yield a block in pieces whose values of some columns take about `most` bytes, each with where it begins.
+        """Yield a block in pieces whose values of some columns take about `most` bytes, each with its start.
 
-        [!] By the rows' own sizes: one long text may be a candidate of thousands of others.
+        [!] By the actual sizes of rows: one long text may be a candidate of thousands of others.
 
         Args:
-            block: The block; it is its only piece if it is small, or if none of the columns is of variable length.
-            columns: Columns of the streams joined, and others, which don't count.
-            most: A piece of more has but one row.
+            block: The block; it is one piece if it is small, or if none of the columns is of variable length.
+            columns: The columns; those of streams that are not joined yet don't count.
+            most: The bytes of a piece; a larger piece has only one row.
         """
         bulky = [c for c in columns if c.stream in block.rows and is_bulky(self._query.type_of(c))]
         if not bulky:
@@ -107,24 +110,24 @@ class ChunkTable:
             start = end
 
     def _widths(self, column: Column, refs: Ints) -> Ints:
-        found = np.empty(len(refs), np.int64)
+        sizes = np.empty(len(refs), np.int64)
         for target, at in self._by_chunk(refs):
-            found[at] = widths(self.rows(target).column(column), refs[at] & ROW_MASK)
-        return found
+            sizes[at] = widths(self.rows(target).column(column), refs[at] & ROW_MASK)
+        return sizes
 
     def _by_chunk(self, refs: Ints) -> Iterator[tuple[Target, Ints]]:
-        """Yield the chunks that references name, each with where in them it is named."""
+        """Yield the chunks of some references, each with the positions of its references."""
         numbers = refs >> ROW_BITS
         order = np.argsort(numbers, kind="stable")
         for at in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(refs) else ():
             yield self._by_number[int(numbers[at[0]])], at
 
     def hashes(self, block: Partials, column: Column) -> NDArray[np.uint64]:
-        """Return the hashes of a member's column, by which buckets are chosen."""
-        found = [
+        """Return the hashes of a member's column, which determine its buckets."""
+        parts = [
             hashes(piece.column(column, self.gather)) for _, piece in self.pieces(block, [column], limits().block_bytes)
         ]
-        return np.concatenate(found) if found else np.empty(0, np.uint64)
+        return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
     def gather(self, column: Column, refs: Ints) -> pa.Array:
         """Return the values of a column for references of rows, in their order."""
@@ -143,27 +146,102 @@ class ChunkTable:
         return pa.concat_arrays(parts).take(pa.array(back))
 
     def contents(self, refs: Ints) -> Ints:
-        """Return the content hashes of rows, which their stream must keep."""
+        """Return the content hashes of rows; their stream must store them."""
         hashes = np.empty(len(refs), np.int64)
         for target, at in self._by_chunk(refs):
             hashes[at] = self.rows(target).hashes[refs[at] & ROW_MASK]
         return hashes
 
     def traces(self, refs: Ints) -> tuple[Ints, Ints]:
-        """Return which groups of inner joins rows came from, as pairs: a position among the references, and a code."""
+        """Return the groups of inner joins that rows came from, as positions among the references and codes."""
         places, codes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for target, at in self._by_chunk(refs):
             stored = self.rows(target).traces
             if stored is not None:
-                found = stored.take(pa.array(refs[at] & ROW_MASK))
-                lengths = pc.list_value_length(found).fill_null(0).to_numpy(zero_copy_only=False)
+                groups = stored.take(pa.array(refs[at] & ROW_MASK))
+                lengths = pc.list_value_length(groups).fill_null(0).to_numpy(zero_copy_only=False)
                 places.append(np.repeat(at, lengths))
-                codes.append(found.flatten().to_numpy(zero_copy_only=False))
+                codes.append(groups.flatten().to_numpy(zero_copy_only=False))
         return np.concatenate(places), np.concatenate(codes)
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnReader:
+    """Reads columns of blocks, piece by piece if values are of variable length, so that memory stays bounded.
+
+    Attributes:
+        query: The join.
+        table: The chunks that hold the rows.
+    """
+
+    query: Query
+    table: ChunkTable
+
+    def read(self, block: Partials, columns: Iterable[Column]) -> dict[str, pa.Array]:
+        """Return columns for a whole block, by their generated names."""
+        return {column.name: block.column(column, self.table.gather) for column in sorted(columns)}
+
+    def pieces(self, block: Partials, columns: Iterable[Column]) -> Iterator[tuple[int, Partials]]:
+        """Yield a block in pieces in which some columns take bounded bytes, each with its start."""
+        return self.table.pieces(block, columns, limits().block_bytes)
+
+    def where(self, block: Partials, columns: Iterable[Column], locate: Locate) -> Ints:
+        """Return the positions in a block at which something holds, located piece by piece."""
+        parts = [
+            start + locate(piece, slice(start, start + len(piece))) for start, piece in self.pieces(block, columns)
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def distinct(self, block: Partials, column: Column) -> tuple[pa.Array, NDArray[np.intp]]:
+        """Return a column for the distinct rows of a block, and for each combination which of them it has."""
+        rows, at = np.unique(block.rows[column.stream], return_inverse=True)
+        return self.table.gather(column, rows), at
+
+    def lean(self, block: Partials) -> Partials:
+        """Return a block without columns of variable length, which are read for one piece at a time."""
+        return block.only(self.fixed(block.columns))
+
+    def fixed(self, columns: Iterable[Column]) -> frozenset[Column]:
+        """Return the columns of fixed width, which are worth carrying."""
+        return frozenset(column for column in columns if not is_bulky(self.query.type_of(column)))
+
+
+def start_partials(
+    query: Query,
+    target: Target,
+    rows: Ints,
+    ts: Ints,
+    batch: Ints,
+    asof: Mapping[int, Ints],
+    tracked: Collection[int],
+) -> Partials:
+    """Return tuples of a chunk as partial results that have joined nothing yet.
+
+    Args:
+        query: The join.
+        target: The chunk.
+        rows: The numbers of its rows.
+        ts: Their times.
+        batch: The batches in which they count as new.
+        asof: See `Partials`.
+        tracked: The streams whose times the placement tracks.
+    """
+    origin = target.chunk.stream
+    return Partials(
+        joined=(origin,),
+        rows={origin: references(target.number, rows)},
+        moment=ts,
+        high=ts,
+        deadline=query.streams[origin].window.deadline(ts),
+        here=np.full(len(ts), NOWHERE),
+        batch=batch,
+        asof=dict(asof),
+        times={origin: ts} if origin in tracked else {},
+    )
+
+
 def is_bulky(kind: pa.DataType) -> bool:
-    """Tell whether a type's values are of variable length: such columns are looked up when needed, not copied along."""
+    """Tell whether a type's values are of variable length: such columns are looked up when needed, not carried."""
     return not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
 
 

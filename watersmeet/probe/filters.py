@@ -1,34 +1,80 @@
-"""What a candidate must pass to go on: the conjuncts that a hop can decide, as filters in their order.
+"""Filters of candidates: the conjuncts that a hop can decide, in a fixed order.
 
-`residuals` gives the filters of a hop, which lets blocks flow through them.
+`make_filters` returns the filters of a hop, through which blocks flow.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
-from watersmeet.arrays import Ints
+from watersmeet.arrays import Ints, Mask
 from watersmeet.predicate.model import Conjunct
-from watersmeet.probe.column_reader import Reader
-from watersmeet.probe.evaluators.near import Comparisons
+from watersmeet.probe.chunk_table import ColumnReader
+from watersmeet.probe.evaluators.real_comparisons import Comparisons
 from watersmeet.probe.evaluators.sql import Sql
-from watersmeet.probe.evaluators.undecided import Undecided
-from watersmeet.probe.partials import Partials, Waiting, concat, regroup
-from watersmeet.probe.work import HopWork, Tested, texts_of
+from watersmeet.probe.partials import BlockBuffer, Partials, concat, regroup
+from watersmeet.probe.work import HopWork, TestCounts, texts_of
+
+Truth = Literal["TRUE", "FALSE", "NULL", "undecided"]
+"""What a conjunct answers; `undecided` if only Spark can tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluators:
-    """What filters evaluate conjuncts by."""
+    """What filters evaluate conjuncts with.
 
-    reader: Reader
+    Attributes:
+        reader: Looks columns up.
+        sql: Evaluates conjuncts in SQL.
+        comparisons: Evaluates conjuncts of real numbers.
+        clock: Returns seconds.
+    """
+
+    reader: ColumnReader
     sql: Sql
     comparisons: Comparisons
-    undecided: Undecided
     clock: Callable[[], float]
+
+    def pending(self, block: Partials) -> Mask:
+        """Return which combinations Spark has to decide: those of opaque conjuncts, and those too close to call.
+
+        Combinations of the required streams alone are decided by the conjuncts over these.
+        """
+        query = self.reader.query
+        if query.open:
+            return np.full(len(block), any(conjunct.streams <= {*block.joined} for conjunct in query.deferred))
+        mask = np.zeros(len(block), dtype=bool)
+        for conjunct in query.conjuncts:
+            if not conjunct.exact and conjunct.streams <= {*block.joined}:
+                evaluator = self.comparisons if conjunct.near else self.sql
+                mask[evaluator.unsure(block, conjunct)] = True
+        return mask
+
+    def evaluate(self, conjunct: Conjunct, combination: Partials) -> Truth:
+        """Return what a conjunct answers for one combination, which may lack streams that the conjunct doesn't read.
+
+        Args:
+            conjunct: The conjunct; the Python predicates that it calls are available.
+            combination: A block of one.
+
+        Raises:
+            PredicateError: If it raises instead of answering.
+        """
+        if conjunct.near:
+            if not len(self.comparisons.possible(combination, conjunct)):
+                columns = self.reader.read(combination, conjunct.columns)
+                return "NULL" if any(values.null_count for values in columns.values()) else "FALSE"
+            return "undecided" if len(self.comparisons.unsure(combination, conjunct)) else "TRUE"
+        if conjunct.sql is None or (conjunct.unsure is not None and len(self.sql.unsure(combination, conjunct))):
+            return "undecided"
+        if len(self.sql.decide(combination, (conjunct,))):
+            return "TRUE"
+        is_null = replace(conjunct, sql=f"(({conjunct.sql}) IS NULL)", unsure=None)
+        return "NULL" if len(self.sql.decide(combination, (is_null,))) else "FALSE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,143 +83,145 @@ class Filter(ABC):
 
     Attributes:
         conjuncts: The conjuncts; there is at least one.
-        by: What evaluates them.
-        work: Where pairs are counted.
+        evaluators: Evaluate them.
+        work: Counts pairs.
     """
 
     conjuncts: tuple[Conjunct, ...]
-    by: Evaluators
+    evaluators: Evaluators
     work: HopWork
 
     @abstractmethod
-    def passing(self, block: Partials) -> Partials:
-        """Return what passes of a block that isn't empty."""
+    def test(self, block: Partials) -> Partials:
+        """Return what passes of a block that isn't empty, and count it."""
 
-    def through(self, blocks: Iterable[Partials]) -> Iterator[Partials]:
-        """Yield what passes of blocks, none of which is empty."""
-        return filter(len, map(self.passing, blocks))
+    def apply(self, blocks: Iterable[Partials]) -> Iterator[Partials]:
+        """Yield what passes of some blocks, without empty blocks."""
+        return filter(len, map(self.test, blocks))
 
-    def _kept(self, block: Partials, keep: Callable[[], Ints], tested: Tested) -> Partials:
-        """Return what is kept of a block that isn't empty, and count it."""
-        started = self.by.clock()
-        passed = block.take(keep())
-        tested.add(Tested(len(block), len(passed), 1, self.by.clock() - started))
-        return passed
+    def _take(self, block: Partials, locate: Callable[[], Ints], counts: TestCounts) -> Partials:
+        """Return the located part of a block that isn't empty, and count it."""
+        start = self.evaluators.clock()
+        passing = block.take(locate())
+        counts.add(TestCounts(len(block), len(passing), 1, self.evaluators.clock() - start))
+        return passing
 
     def _one_by_one(self, block: Partials, decide: Callable[[Partials, Conjunct], Ints]) -> Partials:
-        """Return what every conjunct lets through, each tested on what those before it have left."""
+        """Return what passes every conjunct, each tested on what has passed those before it."""
         for conjunct in self.conjuncts:
             if len(block):
-                block = self._kept(block, partial(decide, block, conjunct), self.work.tests[(conjunct.text,)])
+                block = self._take(block, partial(decide, block, conjunct), self.work.tests[(conjunct.text,)])
         return block
 
 
-class PlainSql(Filter):
-    """Tests conjuncts in plain SQL that can't raise, all at once; in large blocks rather than chunk by chunk."""
+class SqlFilter(Filter):
+    """Tests conjuncts in plain SQL that can't raise, all at once, in large blocks."""
 
     __slots__ = ()
 
-    def passing(self, block: Partials) -> Partials:
-        """See Filter; conjuncts are tested one by one now and then, to see what each lets through."""
+    def test(self, block: Partials) -> Partials:
+        """See Filter; for a sample, conjuncts are tested one by one, to measure each."""
         texts = texts_of(self.conjuncts)
-        keep = self._sampled if self.work.is_sampled(texts, len(block)) else self.by.sql.true
-        return self._kept(block, partial(keep, block, self.conjuncts), self.work.tests[texts])
+        locate = self._test_each if self.work.is_sampled(texts, len(block)) else self.evaluators.sql.true
+        return self._take(block, partial(locate, block, self.conjuncts), self.work.tests[texts])
 
-    def _sampled(self, block: Partials, conjuncts: tuple[Conjunct, ...]) -> Ints:
-        found = np.arange(len(block))
+    def _test_each(self, block: Partials, conjuncts: tuple[Conjunct, ...]) -> Ints:
+        positions = np.arange(len(block))
         for conjunct in conjuncts:
-            left, started = block.take(found) if len(found) < len(block) else block, self.by.clock()
-            kept = self.by.sql.true(left, (conjunct,)) if len(found) else found
-            self.work.alone[conjunct.text].add(Tested(len(found), len(kept), 1, self.by.clock() - started))
-            found = found[kept]
-        return found
+            rest, start = block.take(positions) if len(positions) < len(block) else block, self.evaluators.clock()
+            passing = self.evaluators.sql.true(rest, (conjunct,)) if len(positions) else positions
+            self.work.single_tests[conjunct.text].add(
+                TestCounts(len(positions), len(passing), 1, self.evaluators.clock() - start)
+            )
+            positions = positions[passing]
+        return positions
 
-    def through(self, blocks: Iterable[Partials]) -> Iterator[Partials]:
-        """See Filter; what a scan has found has passed already."""
-        return filter(len, map(self._tested, _gathered(blocks)))
+    def apply(self, blocks: Iterable[Partials]) -> Iterator[Partials]:
+        """See Filter; candidates from a scan have already passed."""
+        return filter(len, map(self._pass_or_test, _gather_blocks(blocks)))
 
-    def _tested(self, block: Partials) -> Partials:
-        return block if block.scanned else self.passing(block)
+    def _pass_or_test(self, block: Partials) -> Partials:
+        return block if block.from_scan else self.test(block)
 
 
-def _gathered(blocks: Iterable[Partials]) -> Iterator[Partials]:
-    """Yield what scans have found as it comes, all else in large blocks."""
-    waiting = Waiting()
+def _gather_blocks(blocks: Iterable[Partials]) -> Iterator[Partials]:
+    """Yield blocks from scans as they come, and the others in large blocks."""
+    waiting = BlockBuffer()
     for block in blocks:
-        if block.scanned:
+        if block.from_scan:
             yield block
         elif waiting.add(block):
-            yield waiting.together()
+            yield waiting.drain()
     if waiting:
-        yield waiting.together()
+        yield waiting.drain()
 
 
-class Near(Filter):
-    """Drops what conjuncts of real numbers deny for sure; Spark will decide the closest of the others."""
-
-    __slots__ = ()
-
-    def passing(self, block: Partials) -> Partials:
-        """See Filter."""
-        return self._one_by_one(block, self.by.comparisons.possible)
-
-
-class Hopeful(Filter):
-    """Drops what a conjunct that may raise already denies; where it raises, its guard may yet come."""
+class ComparisonFilter(Filter):
+    """Drops what conjuncts of real numbers certainly deny; Spark will decide the closest of the rest."""
 
     __slots__ = ()
 
-    def passing(self, block: Partials) -> Partials:
+    def test(self, block: Partials) -> Partials:
         """See Filter."""
-        return self._one_by_one(block, self.by.sql.undenied)
+        return self._one_by_one(block, self.evaluators.comparisons.possible)
 
 
-class PythonPredicates(Filter):
-    """Asks Python predicates, the cheapest per rejected combination first."""
+class EarlyRaisingFilter(Filter):
+    """Drops what a conjunct that may raise denies; what it raises for passes, as its guard may still drop it."""
 
     __slots__ = ()
 
-    def passing(self, block: Partials) -> Partials:
+    def test(self, block: Partials) -> Partials:
         """See Filter."""
-        cheapest = replace(self, conjuncts=tuple(self.by.sql.asker.by_cost(self.conjuncts)))
-        return cheapest._one_by_one(self.by.reader.lean(block), self.by.sql.called)
-
-    def through(self, blocks: Iterable[Partials]) -> Iterator[Partials]:
-        """See Filter; they are asked about large blocks, not about crumbs."""
-        return Filter.through(self, regroup(map(self.by.reader.lean, blocks)))
+        return self._one_by_one(block, self.evaluators.sql.not_denied)
 
 
-class Raising(Filter):
-    """Decides what may raise, last of all; not for combinations of which Spark has yet to decide something."""
+class PredicateFilter(Filter):
+    """Calls Python predicates, the cheapest per rejected combination first."""
 
     __slots__ = ()
 
-    def passing(self, block: Partials) -> Partials:
+    def test(self, block: Partials) -> Partials:
         """See Filter."""
-        block = self.by.reader.lean(block)
-        later = self.by.undecided.mask(block)
-        block, waiting = block.take(np.flatnonzero(~later)), block.take(np.flatnonzero(later))
-        tested = self.work.tests[texts_of(self.conjuncts)]
-        block = self._kept(block, partial(self.by.sql.decided, block, self.conjuncts), tested)
+        cheapest = replace(self, conjuncts=tuple(self.evaluators.sql.predicates.by_cost(self.conjuncts)))
+        return cheapest._one_by_one(self.evaluators.reader.lean(block), self.evaluators.sql.evaluate_calls)
+
+    def apply(self, blocks: Iterable[Partials]) -> Iterator[Partials]:
+        """See Filter; predicates are called for large blocks."""
+        return Filter.apply(self, regroup(map(self.evaluators.reader.lean, blocks)))
+
+
+class RaisingFilter(Filter):
+    """Decides conjuncts that may raise, last of all, except for combinations that are pending."""
+
+    __slots__ = ()
+
+    def test(self, block: Partials) -> Partials:
+        """See Filter."""
+        block = self.evaluators.reader.lean(block)
+        pending = self.evaluators.pending(block)
+        block, waiting = block.take(np.flatnonzero(~pending)), block.take(np.flatnonzero(pending))
+        counts = self.work.tests[texts_of(self.conjuncts)]
+        block = self._take(block, partial(self.evaluators.sql.decide, block, self.conjuncts), counts)
         return concat([block, waiting]) if len(waiting) else block
 
 
-def residuals(
-    by: Evaluators,
+def make_filters(
+    evaluators: Evaluators,
     work: HopWork,
     *,
     sql: tuple[Conjunct, ...] = (),
     near: tuple[Conjunct, ...] = (),
-    hopeful: tuple[Conjunct, ...] = (),
+    early_raising: tuple[Conjunct, ...] = (),
     calls: tuple[Conjunct, ...] = (),
     raising: tuple[Conjunct, ...] = (),
 ) -> tuple[Filter, ...]:
-    """Return the filters that have something to do, in the order in which they are applied; see `steps.Step`."""
-    made: tuple[Filter, ...] = (
-        PlainSql(sql, by, work),
-        Near(near, by, work),
-        Hopeful(hopeful, by, work),
-        PythonPredicates(calls, by, work),
-        Raising(raising, by, work),
+    """Return the filters that have conjuncts, in the order in which they are applied; see `hop_steps.Step`."""
+    filters: tuple[Filter, ...] = (
+        SqlFilter(sql, evaluators, work),
+        ComparisonFilter(near, evaluators, work),
+        EarlyRaisingFilter(early_raising, evaluators, work),
+        PredicateFilter(calls, evaluators, work),
+        RaisingFilter(raising, evaluators, work),
     )
-    return tuple(filter_ for filter_ in made if filter_.conjuncts)
+    return tuple(filter_ for filter_ in filters if filter_.conjuncts)

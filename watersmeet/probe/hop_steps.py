@@ -1,4 +1,4 @@
-"""What each hop has to do: which conjuncts can be decided there, by which access paths, and what must be carried on."""
+"""The steps of a join order: which conjuncts each hop decides, by which access paths, and which columns it carries."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ class Step:
         last: Whether the hop completes the result.
         bounds: The access paths that the streams present can use.
         sql: Conjuncts in plain SQL that can't raise.
-        near: Conjuncts of real numbers that are decided but for the closest.
+        near: Conjuncts of real numbers, of which only the closest pairs are left open.
         calls: Conjuncts with Python predicates.
-        hopeful: Raising conjuncts that are ready before the last hop: blocks for which they don't raise are filtered
-            early, others go on whole, so that no conjunct raises before its guard.
-        raising: Raising conjuncts, decided on the last hop only, after all others, as written.
+        early_raising: Conjuncts that may raise and can be tested before the last hop: blocks for which they don't raise
+            are filtered, others go on whole, so that no conjunct raises before its guard.
+        raising: Conjuncts that may raise, decided on the last hop only, after all others, as written.
         carry: Columns that later hops or the output need.
-        role: Which of the stream's chunks are asked.
+        role: Which of the stream's rows are looked for.
     """
 
     joined: tuple[int, ...]
@@ -37,14 +37,14 @@ class Step:
     sql: tuple[Conjunct, ...]
     near: tuple[Conjunct, ...]
     calls: tuple[Conjunct, ...]
-    hopeful: tuple[Conjunct, ...]
+    early_raising: tuple[Conjunct, ...]
     raising: tuple[Conjunct, ...]
     carry: tuple[Column, ...]
     role: Role = NEW
 
     @property
     def hop(self) -> Hop:
-        """What the step is counted as, whichever of the streams joined came first."""
+        """The key by which the step's work is counted, whichever of the streams joined came first."""
         return tuple(sorted(self.joined)), self.target
 
 
@@ -57,27 +57,27 @@ def step(
         query: The join.
         joined: The streams present, the probing tuple's first.
         target: The stream that is probed.
-        role: Which of its rows are asked for.
-        of: The streams that are complete together; None for all of the join's.
+        role: Which of its rows are looked for.
+        of: The streams of a complete result; None for all streams of the join.
     """
     before, after = frozenset(joined), frozenset(joined) | {target}
     whole = frozenset(range(len(query.streams)) if of is None else of)
     last = after == whole
-    ready = [c for c in query.conjuncts if c.streams <= after and not c.streams <= before and target in c.streams]
-    calm = [c for c in ready if not c.raises and not c.opaque]
+    decidable = [c for c in query.conjuncts if c.streams <= after and not c.streams <= before and target in c.streams]
+    safe = [c for c in decidable if not c.raises and not c.opaque]
     raising = [c for c in query.conjuncts if c.raises and not query.open and c.streams <= whole]
     pending = [c for c in query.conjuncts if not c.streams <= after or c in query.deferred or (c.raises and not last)]
-    bounds = (b for c in ready for b in c.bounds)
+    bounds = (b for c in decidable for b in c.bounds)
     carried = {column for c in pending for column in c.columns} | set(query.shown)
     return Step(
         joined=joined,
         target=target,
         last=last,
         bounds=tuple(b for b in bounds if b.column.stream == target and {c.stream for c in b.columns} <= before),
-        sql=tuple(c for c in calm if not c.calls and not c.near),
-        near=tuple(c for c in calm if c.near),
-        calls=tuple(c for c in calm if c.calls),
-        hopeful=() if last and raising else tuple(c for c in ready if c.raises and not c.calls),
+        sql=tuple(c for c in safe if not c.calls and not c.near),
+        near=tuple(c for c in safe if c.near),
+        calls=tuple(c for c in safe if c.calls),
+        early_raising=() if last and raising else tuple(c for c in decidable if c.raises and not c.calls),
         raising=tuple(raising) if last else (),
         carry=tuple(sorted(column for column in carried if column.stream in after)),
         role=role,

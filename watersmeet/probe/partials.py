@@ -15,8 +15,10 @@ from watersmeet.predicate.model import Column
 Gather = Callable[[Column, Ints], pa.Array]
 
 ROW_BITS = 24
-"""A row's reference is its chunk's number, then its row number in the low bits; no chunk is larger than they allow."""
+"""The low bits of a row's reference are its number in its chunk, the others the chunk's; chunks are small enough."""
 ROW_MASK = (1 << ROW_BITS) - 1
+NOWHERE = -1
+"""The node of a partial result before its first hop, and of one that probes a chunk at no node."""
 
 
 def references(chunk_number: int, rows: Ints) -> Ints:
@@ -35,12 +37,12 @@ class Partials:
         high: The latest event time of the members.
         deadline: The earliest deadline of the members: no later member may lie beyond it.
         asof: For each count-windowed stream the number of its tuples that arrived no later than the probing tuple.
-        here: The node that each of them is on; -1 before the first hop.
-        batch: The batch in which the probing tuple came.
+        here: The node that each of them is on; NOWHERE before the first hop.
+        batch: The batch in which the probing tuple arrived.
         times: The event times of the members of streams that the placement tracks.
-        carried: Column values that travel with the block; others are looked up by reference.
-        scanned: Whether they are candidates that a scan has found, which the plain SQL of their hop has let through.
-        noted: Numbers that go with them wherever they go, by name.
+        columns: Column values that travel with the block; others are looked up by reference.
+        from_scan: Whether they are candidates of a scan, which have passed the plain SQL of their hop.
+        tags: Further numbers that travel with the block, by name.
     """
 
     joined: tuple[int, ...]
@@ -52,17 +54,17 @@ class Partials:
     batch: Ints
     asof: dict[int, Ints] = field(default_factory=dict)
     times: dict[int, Ints] = field(default_factory=dict)
-    carried: dict[Column, pa.Array] = field(default_factory=dict)
-    scanned: bool = False
-    noted: dict[str, Ints] = field(default_factory=dict)
+    columns: dict[Column, pa.Array] = field(default_factory=dict)
+    from_scan: bool = False
+    tags: dict[str, Ints] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.moment)
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes the columns that are carried take."""
-        return sum(values.nbytes for values in self.carried.values())
+        """Roughly how many bytes the carried columns take."""
+        return sum(values.nbytes for values in self.columns.values())
 
     @property
     def origin(self) -> int:
@@ -71,13 +73,13 @@ class Partials:
 
     def column(self, column: Column, gather: Gather) -> pa.Array:
         """Return a member's column for the whole block, looked up once."""
-        if column not in self.carried:
-            self.carried[column] = gather(column, self.rows[column.stream])
-        return self.carried[column]
+        if column not in self.columns:
+            self.columns[column] = gather(column, self.rows[column.stream])
+        return self.columns[column]
 
     def only(self, columns: Collection[Column]) -> "Partials":
         """Return the block with just the given columns carried."""
-        return replace(self, carried={c: v for c, v in self.carried.items() if c in columns})
+        return replace(self, columns={c: v for c, v in self.columns.items() if c in columns})
 
     def take(self, at: NDArray[np.integer[Any]]) -> "Partials":
         """Return the partial results at the given positions."""
@@ -92,8 +94,8 @@ class Partials:
             batch=self.batch[at],
             asof={stream: counts[at] for stream, counts in self.asof.items()},
             times={stream: times[at] for stream, times in self.times.items()},
-            carried={column: values.take(index) for column, values in self.carried.items()},
-            noted={name: numbers[at] for name, numbers in self.noted.items()},
+            columns={column: values.take(index) for column, values in self.columns.items()},
+            tags={name: numbers[at] for name, numbers in self.tags.items()},
         )
 
     def slice(self, start: int, length: int) -> "Partials":
@@ -109,8 +111,8 @@ class Partials:
             batch=self.batch[start:end],
             asof={stream: counts[start:end] for stream, counts in self.asof.items()},
             times={stream: times[start:end] for stream, times in self.times.items()},
-            carried={column: values.slice(start, length) for column, values in self.carried.items()},
-            noted={name: numbers[start:end] for name, numbers in self.noted.items()},
+            columns={column: values.slice(start, length) for column, values in self.columns.items()},
+            tags={name: numbers[start:end] for name, numbers in self.tags.items()},
         )
 
 
@@ -119,7 +121,7 @@ def concat(blocks: Sequence[Partials]) -> Partials:
     first = blocks[0]
     if len(blocks) == 1:
         return first
-    columns = set.intersection(*(set(block.carried) for block in blocks))
+    columns = set.intersection(*(set(block.columns) for block in blocks))
     return Partials(
         joined=first.joined,
         rows={stream: np.concatenate([block.rows[stream] for block in blocks]) for stream in first.joined},
@@ -130,13 +132,13 @@ def concat(blocks: Sequence[Partials]) -> Partials:
         batch=np.concatenate([block.batch for block in blocks]),
         asof={stream: np.concatenate([block.asof[stream] for block in blocks]) for stream in first.asof},
         times={stream: np.concatenate([block.times[stream] for block in blocks]) for stream in first.times},
-        carried={column: pa.concat_arrays([block.carried[column] for block in blocks]) for column in columns},
-        noted={name: np.concatenate([block.noted[name] for block in blocks]) for name in first.noted},
+        columns={column: pa.concat_arrays([block.columns[column] for block in blocks]) for column in columns},
+        tags={name: np.concatenate([block.tags[name] for block in blocks]) for name in first.tags},
     )
 
 
-class Waiting:
-    """Blocks that wait until together they are as large as one should be."""
+class BlockBuffer:
+    """Collects small blocks until together they have the size of a block."""
 
     def __init__(self) -> None:
         self._blocks: list[Partials] = []
@@ -146,25 +148,25 @@ class Waiting:
         return bool(self._blocks)
 
     def add(self, block: Partials) -> bool:
-        """Add a block; return whether they are as large as one should be."""
+        """Add a block; return whether the buffer is full."""
         self._blocks.append(block)
         self._rows += len(block)
         self._bytes += block.nbytes
         return self._rows >= limits().block_rows or self._bytes >= limits().block_bytes
 
-    def together(self) -> Partials:
-        """Return them as one block, and let go of them: what is found in it takes as much again."""
+    def drain(self) -> Partials:
+        """Return all as one block and empty the buffer, since processing takes as much memory again."""
         block = concat(self._blocks)
         self._blocks, self._rows, self._bytes = [], 0, 0
         return block
 
 
 def regroup(blocks: Iterable[Partials]) -> Iterator[Partials]:
-    """Yield the same partial results in blocks of about the limits' size, so that a later hop isn't run for crumbs."""
-    rows, waiting = limits().block_rows, Waiting()
+    """Yield the same partial results in blocks of about the limits' size, so that no later hop runs for tiny blocks."""
+    rows, waiting = limits().block_rows, BlockBuffer()
     for block in blocks:
         for start in range(0, len(block), rows):
             if waiting.add(block.slice(start, min(rows, len(block) - start)) if len(block) > rows else block):
-                yield waiting.together()
+                yield waiting.drain()
     if waiting:
-        yield waiting.together()
+        yield waiting.drain()

@@ -1,4 +1,4 @@
-"""Asks Python predicates about blocks: once per distinct combination of argument rows, and not what is known."""
+"""Calls Python predicates for blocks: once per distinct combination of argument rows that has no cached answer."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -12,26 +12,26 @@ from watersmeet.arrays import Ints
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Argument, Call, Column, Conjunct, PythonPredicate
 from watersmeet.probe import predicate_calls as calls
-from watersmeet.probe.answer_cache import AnswerCache, Asked
-from watersmeet.probe.column_reader import Reader
+from watersmeet.probe.answer_cache import AnswerCache, AnswerKey
+from watersmeet.probe.chunk_table import ColumnReader
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.partials import ROW_BITS, ROW_MASK, Partials
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """Asks the predicates of one query.
+class PredicateCaller:
+    """Calls the predicates of one query.
 
     Attributes:
         reader: Looks rows up.
         duck: The process's DuckDB connection.
-        cache: What predicates have answered.
-        run: The start of the query: in another a predicate of the same name may be another.
+        cache: Answers of predicates.
+        run: The start of the query: predicates of the same name may differ between starts.
         clock: Returns seconds; injected so that the core has no clock of its own.
-        costs: What each predicate has cost, by its name.
+        costs: The cost of each predicate, by name.
     """
 
-    reader: Reader
+    reader: ColumnReader
     duck: Duck
     cache: AnswerCache
     run: str
@@ -54,72 +54,74 @@ class Asker:
             return np.repeat(self._ask(call, {calls.CONSTANT: np.zeros(1, np.int64)}), len(block))
         refs = {stream: block.rows[stream] for stream in streams}
         if len(streams) == len(block.joined):  # then all are distinct
-            return self._answered(call, refs)
+            return self._answer(call, refs)
         keys, inverse = calls.distinct(list(refs.values()))
-        return self._answered(call, dict(zip(streams, keys, strict=True)))[inverse]
+        return self._answer(call, dict(zip(streams, keys, strict=True)))[inverse]
 
-    def _answered(self, call: Call, refs: dict[int, Ints]) -> calls.Answers:
-        """Answer distinct combinations: what was asked before from the cache, all else at once."""
-        tables = list(self._known(call, refs))
+    def _answer(self, call: Call, refs: dict[int, Ints]) -> calls.Answers:
+        """Answer distinct combinations: from the cache if possible, the rest in as few calls as possible."""
+        tables = list(self._cached_tables(call, refs))
         answers: calls.Answers = np.full(len(next(iter(refs.values()))), calls.UNKNOWN, dtype=np.int8)
         for here, rows, table in tables:
             answers[here] = table[rows]
         todo = np.flatnonzero(answers == calls.UNKNOWN)
-        for some in self._asked_at_once(call, {stream: found[todo] for stream, found in refs.items()}):
-            asked = todo[some]
-            answers[asked] = self._ask(call, {stream: found[asked] for stream, found in refs.items()})
+        for group in self._group_calls(call, {stream: part[todo] for stream, part in refs.items()}):
+            positions = todo[group]
+            answers[positions] = self._ask(call, {stream: part[positions] for stream, part in refs.items()})
         for here, rows, table in tables if len(todo) else ():
             table[rows] = answers[here]
         return answers
 
-    def _known(self, call: Call, refs: dict[int, Ints]) -> Iterator[tuple[Ints, tuple[Ints, ...], calls.Answers]]:
-        """Yield some of the combinations, their rows, and a table of answers by rows, to be read and filled.
+    def _cached_tables(
+        self, call: Call, refs: dict[int, Ints]
+    ) -> Iterator[tuple[Ints, tuple[Ints, ...], calls.Answers]]:
+        """Yield groups of combinations, their rows, and a table of answers by rows, to be read and filled.
 
-        Only pairs that may be asked about again are looked up: those of a join of more streams.
+        Only pairs that may come again are cached: those of a join of more than two streams.
         """
         if len(refs) != 2 or len(self.reader.query.streams) == 2:
             return
         what = repr((call.predicate, *(argument.sql for argument in call.arguments)))
-        for here in calls.groups([found >> ROW_BITS for found in refs.values()]):
-            left, right = (self.reader.table.chunk(int(found[here[0]]) >> ROW_BITS) for found in refs.values())
-            table = self.cache.table(Asked(self.run, left.id, right.id, what), (left.rows, right.rows))
+        for pairs in calls.groups([part >> ROW_BITS for part in refs.values()]):
+            left, right = (self.reader.table.chunk(int(part[pairs[0]]) >> ROW_BITS) for part in refs.values())
+            table = self.cache.table(AnswerKey(self.run, left.id, right.id, what), (left.rows, right.rows))
             if table is not None:
-                yield here, tuple(found[here] & ROW_MASK for found in refs.values()), table
+                yield pairs, tuple(part[pairs] & ROW_MASK for part in refs.values()), table
 
-    def _asked_at_once(self, call: Call, refs: dict[int, Ints]) -> Iterable[Ints]:
-        """Return which combinations to ask about at once: all if their chunks are small, else chunks by chunks.
+    def _group_calls(self, call: Call, refs: dict[int, Ints]) -> Iterable[Ints]:
+        """Return the combinations of each call: all if their chunks are small, else those of the same chunks.
 
-        A call should not be about crumbs. But values are copied where they are of several chunks, and a matrix is as
-        large as its sides, whichever chunks belong together.
+        Calls should be large. But values of several chunks are copied, and a matrix is as large as the product of its
+        sides, even if few of their chunks belong together.
         """
         rows = len(next(iter(refs.values())))
         if not rows:
             return ()
-        named = {number for found in refs.values() for number in _chunks(found)[0].tolist()}
-        size = sum(self.reader.table.chunk(number).bytes for number in named)
+        chunks = {number for part in refs.values() for number in _chunks(part)[0].tolist()}
+        size = sum(self.reader.table.chunk(number).bytes for number in chunks)
         if size <= limits().asked_bytes and self._predicate(call).form != "matrix":
             return [np.arange(rows)]
-        return calls.groups([found >> ROW_BITS for found in refs.values()])
+        return calls.groups([part >> ROW_BITS for part in refs.values()])
 
     def _predicate(self, call: Call) -> PythonPredicate:
         return next(predicate for predicate in self.reader.query.predicates if predicate.name == call.predicate)
 
     def _ask(self, call: Call, refs: dict[int, Ints]) -> calls.Answers:
-        started = self.clock()
+        start = self.clock()
         answers = calls.ask(self._predicate(call), call.arguments, refs, self._fetch)
-        self.costs[call.predicate].add(answers, self.clock() - started)
+        self.costs[call.predicate].add(answers, self.clock() - start)
         return answers
 
     def _fetch(self, argument: Argument, refs: Ints) -> tuple[pa.Array, Ints]:
         if len(argument.columns) == 1 and argument.sql == argument.columns[0].name:
             return self._values(argument.columns[0], refs)
         unique, at = np.unique(refs, return_inverse=True)
-        found = {c.name: self._values(c, unique) for c in argument.columns}
-        columns = {name: values.take(pa.array(rows)) for name, (values, rows) in found.items()}
+        values_of = {c.name: self._values(c, unique) for c in argument.columns}
+        columns = {name: values.take(pa.array(rows)) for name, (values, rows) in values_of.items()}
         return self.duck.values(columns, argument.sql, len(unique)), at
 
     def _values(self, column: Column, refs: Ints) -> tuple[pa.Array, Ints]:
-        """Return a column that holds the values of rows, and where: that of their chunk itself, if it is but one."""
+        """Return a column with the values of rows, and their positions; the chunk's own column if there is only one."""
         chunks, which = _chunks(refs)
         values = [self.reader.table.column(column, number) for number in chunks.tolist()]
         if len(values) == 1:
@@ -129,9 +131,9 @@ class Asker:
 
 
 def _chunks(refs: Ints) -> tuple[Ints, NDArray[np.intp]]:
-    """Return the numbers of the chunks that references name, and for each reference which of them it names.
+    """Return the numbers of the chunks of some references, and for each reference which of them is its chunk.
 
-    References of one chunk stand together, mostly: runs are quicker to sort than rows.
+    References of one chunk are mostly neighbours, and runs are faster to sort than rows.
     """
     numbers = refs >> ROW_BITS
     starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)])

@@ -1,7 +1,7 @@
-"""Python predicates: each distinct combination of argument rows is asked once.
+"""Calls of Python predicates for distinct combinations of argument rows.
 
-[!] Partial results that share members share their answers; chained engines ask an image predicate four times too often
-for lack of this. What was answered before is kept in `answers`.
+[!] Partial results that share members share answers; without this, chained engines call an image predicate four times
+too often. Answers are cached by `answer_cache`.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,53 +12,53 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.arrays import Ints
+from watersmeet.arrays import Ints, Mask
 from watersmeet.errors import PredicateError
 from watersmeet.formatting import short
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Argument, PythonPredicate
 from watersmeet.predicate.type_names import spark_name
-from watersmeet.probe.predicate_arguments import Given
+from watersmeet.probe.predicate_arguments import ArgumentValues
 
 Answers = NDArray[np.int8]
 Fetch = Callable[[Argument, Ints], tuple[pa.Array, Ints]]
-"""Returns values that hold those of an argument for references of rows of its stream, and where in them each is."""
+"""Returns values that contain those of an argument for row references of its stream, and the position of each."""
 
 UNKNOWN, FALSE, TRUE, NULL = 0, 1, 2, 3
 CONSTANT = -1
-"""Stands for the stream of an argument that reads no stream."""
+"""The stream of an argument that reads no stream."""
 
 
 @dataclass(slots=True)
 class CallCost:
-    """What a predicate has cost so far, and how often it held."""
+    """What a predicate has cost so far: combinations answered, those that matched, and seconds."""
 
-    asked: int = 0
-    held: int = 0
+    calls: int = 0
+    matches: int = 0
     seconds: float = 0.0
 
     def add(self, answers: Answers, seconds: float) -> None:
-        """Note what asking about some combinations took."""
-        self.asked += len(answers)
-        self.held += int(np.count_nonzero(answers == TRUE))
+        """Add some answers and the seconds they took."""
+        self.calls += len(answers)
+        self.matches += int(np.count_nonzero(answers == TRUE))
         self.seconds += seconds
 
     def plus(self, other: "CallCost | None") -> "CallCost":
         """Return the sum of two costs."""
         if other is None:
             return self
-        return CallCost(self.asked + other.asked, self.held + other.held, self.seconds + other.seconds)
+        return CallCost(self.calls + other.calls, self.matches + other.matches, self.seconds + other.seconds)
 
     @property
     def rank(self) -> float:
-        """CallCost per pair divided by the share it rejects: the predicate with the lowest rank goes first."""
-        if not self.asked:
+        """Seconds per pair divided by the share it rejects: the predicate with the lowest rank goes first."""
+        if not self.calls:
             return 0.0
-        return self.seconds / self.asked / max(1.0 - self.held / self.asked, 1e-9)
+        return self.seconds / self.calls / max(1.0 - self.matches / self.calls, 1e-9)
 
 
 def distinct(keys: Sequence[Ints]) -> tuple[list[Ints], NDArray[np.intp]]:
-    """Return the distinct combinations of several key columns, and for each row which combination it is."""
+    """Return the distinct combinations of several key columns, and for each row the position of its combination."""
     order, changes = _sorted(keys)
     first = np.append(True, changes)[: len(order)]
     inverse = np.empty(len(order), np.intp)
@@ -72,21 +72,21 @@ def groups(keys: Sequence[Ints]) -> list[NDArray[np.intp]]:
     return np.split(order, np.flatnonzero(changes) + 1)
 
 
-def _sorted(keys: Sequence[Ints]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+def _sorted(keys: Sequence[Ints]) -> tuple[NDArray[np.intp], Mask]:
     """Return the order that sorts rows by several key columns; for each but the last, whether the next differs."""
     order = np.lexsort(keys[::-1])
-    changes: NDArray[np.bool_] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
+    changes: Mask = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
     return order, changes
 
 
 def ask(predicate: PythonPredicate, arguments: Sequence[Argument], refs: dict[int, Ints], fetch: Fetch) -> Answers:
-    """Ask a predicate about combinations of rows.
+    """Call a predicate for combinations of rows.
 
     Args:
         predicate: The predicate.
-        arguments: Its arguments, as `where` gives them.
+        arguments: Its arguments, as in `where`.
         refs: For each stream that the arguments name, the references of the rows, one per combination.
-        fetch: Looks an argument's values up.
+        fetch: Looks up an argument's values.
 
     Returns:
         TRUE, FALSE or NULL per combination.
@@ -98,91 +98,91 @@ def ask(predicate: PythonPredicate, arguments: Sequence[Argument], refs: dict[in
     lead = next((side for side in sides if side != CONSTANT), CONSTANT)
     size = len(next(iter(refs.values())))
     nothing = np.zeros(size, dtype=np.int64)
-    found = [fetch(argument, refs.get(side, nothing)) for argument, side in zip(arguments, sides, strict=True)]
-    valid = np.ones(size, dtype=bool) if predicate.nulls else ~np.any([_nulls(*column) for column in found], axis=0)
+    sources = [fetch(argument, refs.get(side, nothing)) for argument, side in zip(arguments, sides, strict=True)]
+    valid = np.ones(size, dtype=bool) if predicate.nulls else ~np.any([_nulls(*column) for column in sources], axis=0)
     answers: Answers = np.full(size, NULL, dtype=np.int8)
     if valid.any():
         columns = [
-            Given(values, at[valid], argument.text, side == lead)
-            for (values, at), argument, side in zip(found, arguments, sides, strict=True)
+            ArgumentValues(values, at[valid], argument.text, side == lead)
+            for (values, at), argument, side in zip(sources, arguments, sides, strict=True)
         ]
-        answers[valid] = _asked(predicate, columns)
+        answers[valid] = _ask_by_shape(predicate, columns)
     return answers
 
 
-def _asked(predicate: PythonPredicate, columns: Sequence[Given]) -> Answers:
-    """Ask about all combinations, those whose arrays of numbers are of different lengths in calls of their own.
+def _ask_by_shape(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Answers:
+    """Call a predicate for all combinations, in separate calls for arrays of numbers of different lengths.
 
-    [!] What a function is given must have as many dimensions whichever rows happen to come together.
+    [!] An argument must have the same dimensions whichever rows happen to come together.
     """
     answer = _FORMS[predicate.form]
-    columns = _led_by_fewer(*columns) if predicate.symmetric and predicate.form == "array" else columns
-    shaped = [] if predicate.form == "pair" or predicate.arrow else [*_several(predicate, columns)]
-    lengths = [found for column in shaped if (found := column.lengths()) is not None]
+    columns = _lead_with_fewer(*columns) if predicate.symmetric and predicate.form == "array" else columns
+    batched = [] if predicate.form == "pair" or predicate.arrow else [*_batched(predicate, columns)]
+    lengths = [sizes for column in batched if (sizes := column.lengths()) is not None]
     if not lengths:
         return answer(predicate, columns)
-    out: Answers = np.empty(len(columns[0].at), dtype=np.int8)
+    answers: Answers = np.empty(len(columns[0].at), dtype=np.int8)
     for group in groups(lengths):
-        out[group] = answer(predicate, [column.of(group) for column in columns])
-    return out
+        answers[group] = answer(predicate, [column.of(group) for column in columns])
+    return answers
 
 
-def _several(predicate: PythonPredicate, columns: Sequence[Given]) -> Sequence[Given]:
-    """Return the arguments of which a function is given several values at once."""
+def _batched(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Sequence[ArgumentValues]:
+    """Return the arguments of which a call gets several values at once."""
     if predicate.form == "matrix" or all(column.leads for column in columns):
         return columns
     return [column for column in columns if not column.leads]
 
 
-def _nulls(values: pa.Array, at: Ints) -> NDArray[np.bool_]:
+def _nulls(values: pa.Array, at: Ints) -> Mask:
     if not values.null_count:
         return np.zeros(len(at), dtype=bool)
     return values.is_null().to_numpy(zero_copy_only=False)[at]  # type: ignore[no-any-return]
 
 
-def _array(predicate: PythonPredicate, columns: Sequence[Given]) -> Answers:
-    out: Answers = np.empty(len(columns[0].at), dtype=np.int8)
-    alone = all(column.leads for column in columns)  # then every row of the stream is a candidate of its own
+def _array(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Answers:
+    answers: Answers = np.empty(len(columns[0].at), dtype=np.int8)
+    is_single = all(column.leads for column in columns)  # then every row of the stream is a candidate of its own
     lead = next(column for column in columns if column.leads)  # as good as any other of its stream
-    asked = [np.arange(len(out))] if alone else groups([lead.at])
-    values = [column.one if column.leads and not alone else column.some(predicate.arrow) for column in columns]
-    for group in asked:
-        given = [of(group) for of in values]
-        out[group] = _mask(_call(predicate, given, columns), (len(group),), predicate)
-    return out
+    lead_groups = [np.arange(len(answers))] if is_single else groups([lead.at])
+    values = [column.one if column.leads and not is_single else column.getter(predicate.arrow) for column in columns]
+    for group in lead_groups:
+        arguments = [of(group) for of in values]
+        answers[group] = _mask(_call(predicate, arguments, columns), (len(group),), predicate)
+    return answers
 
 
-def _led_by_fewer(one: Given, other: Given) -> list[Given]:
-    """Return the two arguments of a symmetric predicate such that it is called as rarely as can be."""
+def _lead_with_fewer(one: ArgumentValues, other: ArgumentValues) -> list[ArgumentValues]:
+    """Return the two arguments of a symmetric predicate such that it is called as rarely as possible."""
     if one.leads == other.leads:
         return [one, other]
-    few, many = sorted([one, other], key=Given.size)
-    return [replace(few, leads=True), replace(many, leads=False)]
+    fewer, more = sorted([one, other], key=ArgumentValues.size)
+    return [replace(fewer, leads=True), replace(more, leads=False)]
 
 
-def _pair(predicate: PythonPredicate, columns: Sequence[Given]) -> Answers:
-    given = zip(*(column.each() for column in columns), strict=True)
-    return np.array([_truth(_call(predicate, values, columns), predicate) for values in given], dtype=np.int8)
+def _pair(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Answers:
+    rows = zip(*(column.each() for column in columns), strict=True)
+    return np.array([_truth(_call(predicate, values, columns), predicate) for values in rows], dtype=np.int8)
 
 
-def _matrix(predicate: PythonPredicate, columns: Sequence[Given]) -> Answers:
+def _matrix(predicate: PythonPredicate, columns: Sequence[ArgumentValues]) -> Answers:
     (lefts, left_at), (rights, right_at) = _side(columns, True), _side(columns, False)
-    values = [column.some(predicate.arrow) for column in columns]
-    out: Answers = np.empty(len(left_at), dtype=np.int8)
+    values = [column.getter(predicate.arrow) for column in columns]
+    answers: Answers = np.empty(len(left_at), dtype=np.int8)
     step = max(1, limits().matrix_cells // len(rights))
     for start in range(0, len(lefts), step):
-        some = lefts[start : start + step]
-        given = [of(some if column.leads else rights) for column, of in zip(columns, values, strict=True)]
-        turned = not columns[0].leads  # a constant stands first: its side are the rows of the answer
-        shape = (len(rights), len(some)) if turned else (len(some), len(rights))
-        mask = _mask(_call(predicate, given, columns), shape, predicate)
-        mask = mask.T if turned else mask
+        block = lefts[start : start + step]
+        arguments = [of(block if column.leads else rights) for column, of in zip(columns, values, strict=True)]
+        is_turned = not columns[0].leads  # a constant comes first: its side forms the rows of the answer
+        shape = (len(rights), len(block)) if is_turned else (len(block), len(rights))
+        mask = _mask(_call(predicate, arguments, columns), shape, predicate)
+        mask = mask.T if is_turned else mask
         here = (left_at >= start) & (left_at < start + step)
-        out[here] = mask[left_at[here] - start, right_at[here]]
-    return out
+        answers[here] = mask[left_at[here] - start, right_at[here]]
+    return answers
 
 
-def _side(columns: Sequence[Given], leading: bool) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _side(columns: Sequence[ArgumentValues], leading: bool) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return a combination for each distinct row of one side of a matrix, and which row each combination has."""
     size = len(columns[0].at)
     keys = [column.at for column in columns if column.leads == leading] or [np.zeros(size, dtype=np.int64)]
@@ -193,31 +193,31 @@ def _side(columns: Sequence[Given], leading: bool) -> tuple[NDArray[np.intp], ND
 
 
 def _ranks(at: Ints) -> NDArray[np.intp]:
-    """Return for each place how many distinct ones are below it, without sorting: places are small numbers."""
-    used = np.zeros(int(at.max()) + 1, dtype=bool)
-    used[at] = True
-    return (np.cumsum(used) - 1)[at]
+    """Return the dense rank of each position, without sorting: positions are small numbers."""
+    mask = np.zeros(int(at.max()) + 1, dtype=bool)
+    mask[at] = True
+    return (np.cumsum(mask) - 1)[at]
 
 
 _FORMS = {"array": _array, "pair": _pair, "matrix": _matrix}
 
 
-def _call(predicate: PythonPredicate, given: Sequence[Any], columns: Sequence[Given]) -> Any:
+def _call(predicate: PythonPredicate, arguments: Sequence[Any], columns: Sequence[ArgumentValues]) -> Any:
     try:
-        return predicate.function(*given)
+        return predicate.function(*arguments)
     except Exception as error:
-        shown = ", ".join(
-            f"{column.text}{_told(value)} ({spark_name(column.values.type)})"
-            for column, value in zip(columns, given, strict=True)
+        parts = ", ".join(
+            f"{column.text}{_describe_value(value)} ({spark_name(column.values.type)})"
+            for column, value in zip(columns, arguments, strict=True)
         )
         raise PredicateError(
-            f"Predicate '{predicate.name}' raised {type(error).__name__}: {error} for arguments {shown}; "
+            f"Predicate '{predicate.name}' raised {type(error).__name__}: {error} for arguments {parts}; "
             "the batch was not written."
         ) from error
 
 
-def _told(value: Any) -> str:
-    """Return what an error says of an argument: of one value that, of many what holds them."""
+def _describe_value(value: Any) -> str:
+    """Return an argument as an error shows it: a single value itself, many by their type and size."""
     if isinstance(value, np.ndarray):
         return f": ndarray of {' x '.join(map(str, value.shape))}"
     if isinstance(value, pa.Array):
@@ -236,7 +236,7 @@ def _truth(answer: Any, predicate: PythonPredicate) -> int:
 
 
 def _is_null(answer: Any) -> bool:
-    """Tell whether an answer stands for NULL: None, NumPy's masked, or the NA of pandas, which is not imported."""
+    """Tell whether an answer means NULL: None, NumPy's masked, or the NA of pandas, which is not imported."""
     return answer is None or answer is np.ma.masked or type(answer).__name__ == "NAType"
 
 
@@ -249,13 +249,13 @@ def _mask(answer: Any, shape: tuple[int, ...], predicate: PythonPredicate) -> An
         raise PredicateError(
             f"Predicate '{predicate.name}' answered a mask of shape {values.shape}; {shape} was expected."
         )
-    filled: Answers = values + np.int8(FALSE)
-    filled[null] = NULL
-    return filled
+    mask: Answers = values + np.int8(FALSE)
+    mask[null] = NULL
+    return mask
 
 
-def _values(answer: Any, predicate: PythonPredicate) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return a mask's values, those of NULL being FALSE if it is one of booleans, and where it is NULL."""
+def _values(answer: Any, predicate: PythonPredicate) -> tuple[NDArray[Any], Mask]:
+    """Return a mask's values, with FALSE for NULL in a mask of booleans, and where it is NULL."""
     if isinstance(answer, pa.Array | pa.ChunkedArray):
         answer = answer.to_numpy(zero_copy_only=False) if isinstance(answer, pa.Array) else answer.to_numpy()
     try:
@@ -272,7 +272,7 @@ def _values(answer: Any, predicate: PythonPredicate) -> tuple[NDArray[Any], NDAr
     return values, null
 
 
-def _booleans(values: NDArray[Any], predicate: PythonPredicate) -> NDArray[np.bool_]:
+def _booleans(values: NDArray[Any], predicate: PythonPredicate) -> Mask:
     """Return objects as booleans, which they must be."""
     odd = next((value for value in values.ravel() if not isinstance(value, bool | np.bool_)), None)
     if odd is not None:

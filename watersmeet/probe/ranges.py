@@ -1,7 +1,7 @@
-"""Ranges: which values of a column partial results ask for, and in which chunks they may be relied upon.
+"""Ranges: the values of a column that partial results look for, and in which chunks they may be used.
 
 [!] A row that no access path proposes is never tested, so its conjunct never raises. A range whose conjunct may
-overflow is used only for partial results whose values, met with the chunk's zone map, show that it can't.
+overflow is used only for partial results whose values, with the chunk's zone map, rule that out.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from watersmeet.predicate.model import Bound, Column, Operand, Operation
 from watersmeet.probe.candidates import Range
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.chunks.zones import Zone
+from watersmeet.state.chunks.indexes import Zone
 
 Span = tuple[Floats | float, Floats | float]
 SpanOf = Callable[[Operand], Span]
@@ -30,28 +30,28 @@ def columns_of(bounds: Iterable[Bound]) -> set[Column]:
 
 
 def ranges(duck: Duck, table: Mapping[str, pa.Array], bounds: Sequence[Bound], rows: int) -> list[Range]:
-    """Return for each bound the interval that each partial result asks for.
+    """Return for each bound the interval that each partial result looks for.
 
-    None at all should an end raise (the lower case of Σ can't be carried over): the conjunct itself decides.
+    Return none if an end raises (the lower case of Σ can't be carried over): the conjunct itself decides.
     """
-    # NULL comes back as NaN: it finds no row that could match, and the conjunct itself decides.
+    # NULL comes back as NaN, for which no row can match; the conjunct itself decides.
     operands = list(dict.fromkeys(operand for bound in bounds for operand in _others(bound)))
-    found = duck.ends(table, bounds, rows, [operand.sql for operand in operands])
-    if found is None:
+    answer = duck.ends(table, bounds, rows, [operand.sql for operand in operands])
+    if answer is None:
         return []
-    ends, numbers = found
+    ends, numbers = answer
     values = dict(zip(operands, numbers, strict=True))
     return [_range(bound, low, high, values, rows) for bound, (low, high) in zip(bounds, ends, strict=True)]
 
 
-def together(pieces: Sequence[list[Range]]) -> list[Range]:
+def concat_ranges(pieces: Sequence[list[Range]]) -> list[Range]:
     """Return the ranges of a block from those of its pieces; none if a piece has none."""
     if len(pieces) <= 1 or not all(pieces):
         return pieces[0] if pieces and all(pieces) else []
-    return [_together(of) for of in zip(*pieces, strict=True)]
+    return [_concat_ranges(of) for of in zip(*pieces, strict=True)]
 
 
-def _together(pieces: Sequence[Range]) -> Range:
+def _concat_ranges(pieces: Sequence[Range]) -> Range:
     first = pieces[0]
     operands = {operand: np.concatenate([piece.operands[operand] for piece in pieces]) for operand in first.operands}
     low, high = (np.concatenate([getattr(piece, end) for piece in pieces]) for end in ("low", "high"))
@@ -59,7 +59,7 @@ def _together(pieces: Sequence[Range]) -> Range:
 
 
 def _others(bound: Bound) -> list[Operand]:
-    """Return the operands that other streams give."""
+    """Return the operands of a bound that belong to other streams."""
     operands = (operand for operation in bound.operations for operand in operation.operands)
     return [operand for operand in operands if bound.column not in operand.columns]
 
@@ -69,36 +69,38 @@ def _range(bound: Bound, low: Floats | None, high: Floats | None, values: Mappin
     # NaN sorts above infinity, so a range without an upper end runs to the last row.
     high = np.full(rows, np.nan) if high is None else high
     equal = bound.low == bound.high
-    mine = {operand: values[operand] for operand in _others(bound)}
+    operands = {operand: values[operand] for operand in _others(bound)}
     with np.errstate(over="ignore"):  # beyond the largest double comes infinity
         low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
-    extremes = {operand: _extremes(numbers) for operand, numbers in mine.items()}
-    return Range(bound.column, low, high, equal, bound.operations, mine, extremes)
+    extremes = {operand: _extremes(numbers) for operand, numbers in operands.items()}
+    return Range(bound.column, low, high, equal, bound.operations, operands, extremes)
 
 
-def misses(chunk: Chunk, asked: Range) -> bool:
-    """Tell whether a chunk's zone map shows that none of its rows is asked for."""
-    zone = chunk.zones.get(asked.column.name)
-    if zone is None or np.isnan(asked.low).any() or np.isnan(asked.high).any():
+def misses(chunk: Chunk, range_: Range) -> bool:
+    """Tell whether a chunk's zone map shows that none of its rows is in a range."""
+    zone = chunk.zones.get(range_.column.name)
+    if zone is None or np.isnan(range_.low).any() or np.isnan(range_.high).any():
         return False
-    return zone.misses(float(asked.low.min()), float(asked.high.max()))
+    return zone.misses(float(range_.low.min()), float(range_.high.max()))
 
 
-def usable(asked: Sequence[Range], chunk: Chunk, time: Column, rows: int) -> list[tuple[Sequence[Range], Mask | None]]:
-    """Return which ranges may be relied upon in a chunk, and for which partial results; None for all of them.
+def usable(
+    intervals: Sequence[Range], chunk: Chunk, time: Column, rows: int
+) -> list[tuple[Sequence[Range], Mask | None]]:
+    """Return which ranges may be used in a chunk, each with a mask of the partial results; None for all of them.
 
     Args:
-        asked: The ranges, of `rows` partial results each.
+        intervals: The ranges, of `rows` partial results each.
         chunk: The chunk that is probed.
         time: The event time of its stream, which has no zone map of its own.
         rows: How many partial results there are.
     """
-    found = [_sure(one, _zone(one.column, chunk, time)) for one in asked if one.operations]
-    if all(np.all(sure) for sure in found):
-        return [(asked, None)]
-    calm = [one for one in asked if not one.operations]
-    all_sure = np.broadcast_to(reduce(np.logical_and, found), rows)
-    return [(calm, None)] if not all_sure.any() else [(asked, all_sure), (calm, ~all_sure)]
+    masks = [_cannot_overflow(one, _zone(one.column, chunk, time)) for one in intervals if one.operations]
+    if all(np.all(mask) for mask in masks):
+        return [(intervals, None)]
+    safe = [one for one in intervals if not one.operations]
+    all_sure = np.broadcast_to(reduce(np.logical_and, masks), rows)
+    return [(safe, None)] if not all_sure.any() else [(intervals, all_sure), (safe, ~all_sure)]
 
 
 def _zone(column: Column, chunk: Chunk, time: Column) -> Span | None:
@@ -108,38 +110,38 @@ def _zone(column: Column, chunk: Chunk, time: Column) -> Span | None:
     return (zone.low, zone.high) if zone.low <= zone.high else (np.nan, np.nan)
 
 
-def _sure(asked: Range, zone: Span | None) -> Mask | bool:
-    """Tell for which partial results no operation can overflow, whichever row of the chunk they meet."""
+def _cannot_overflow(range_: Range, zone: Span | None) -> Mask | bool:
+    """Return for which partial results no operation can overflow, whichever row of the chunk they meet."""
     if zone is None:
         return False
 
     def widest(operand: Operand) -> Span:
-        return asked.extremes.get(operand, zone)
+        return range_.extremes.get(operand, zone)
 
     def each(operand: Operand) -> Span:
-        return (asked.operands[operand],) * 2 if operand in asked.operands else zone
+        return (range_.operands[operand],) * 2 if operand in range_.operands else zone
 
-    if all(_reach(operation, widest)[1] for operation in asked.operations):
+    if all(_reach(operation, widest)[1] for operation in range_.operations):
         return True
-    return reduce(np.logical_and, (_reach(operation, each)[1] for operation in asked.operations))
+    return reduce(np.logical_and, (_reach(operation, each)[1] for operation in range_.operations))
 
 
 def _extremes(values: Floats) -> tuple[float, float]:
-    known = values[~np.isnan(values)]
-    return (float(known.min()), float(known.max())) if len(known) else (np.nan, np.nan)
+    numbers = values[~np.isnan(values)]
+    return (float(numbers.min()), float(numbers.max())) if len(numbers) else (np.nan, np.nan)
 
 
 def _reach(part: Operand | Operation, span_of: SpanOf) -> tuple[Span, Mask | bool]:
-    """Return between which values a part lies, and whether nothing in it can overflow.
+    """Return the interval in which a part lies, and whether nothing in it can overflow.
 
-    NaN stands for NULL, of which nothing overflows: it compares as within every limit.
+    NaN means NULL, with which nothing overflows: it compares as within every limit.
     """
     if isinstance(part, Operand):
         return span_of(part), True
-    found = [_reach(inner, span_of) for inner in part.parts]
-    low, high = (end * part.scale for end in _SPANS[part.sign](*(span for span, _ in found)))
+    parts = [_reach(inner, span_of) for inner in part.parts]
+    low, high = (end * part.scale for end in _SPANS[part.sign](*(span for span, _ in parts)))
     over = np.less(low, -part.limit) | np.greater(high, part.limit)
-    return (low, high), reduce(np.logical_and, (calm for _, calm in found), np.logical_not(over))
+    return (low, high), reduce(np.logical_and, (is_safe for _, is_safe in parts), np.logical_not(over))
 
 
 def _sum(one: Span, two: Span) -> Span:

@@ -99,7 +99,7 @@ class Runtime(ABC):
     def take_over(self, action: TakeOver) -> None:
         """Fence off the runs before; an intent of theirs is written anew, before the fence makes it void."""
         if action.round is not None:
-            rounds.intend(self.store, action.round, action.fence.generation)
+            rounds.write_intent(self.store, action.round, action.fence.generation)
         action.fence.publish(self.store)
         self.check_lease()
 
@@ -116,7 +116,7 @@ class Runtime(ABC):
             self.check_lease()
         except StateError:
             return None
-        history.keep(self.store, action.manifest.batch, action.history)
+        history.write_block(self.store, action.manifest.batch, action.history)
         self.store.sync(action.manifest.files - action.before.files)
         manifest = manifests.publish(self.store, action.manifest, action.before, action.generation)
         self.check_lease()
@@ -144,7 +144,7 @@ class Runtime(ABC):
     def intend(self, action: RecordIntent) -> None:
         """Write down what a round is about to do."""
         self.check_lease()
-        rounds.intend(self.store, action.round, action.generation)
+        rounds.write_intent(self.store, action.round, action.generation)
 
     def sweep(self, action: Sweep) -> None:
         """Remove what earlier runs left."""

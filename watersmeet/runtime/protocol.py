@@ -29,11 +29,10 @@ from watersmeet.observe.warnings import Notice, news
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spilling.spilling import Spilling
 from watersmeet.state.manifest import history, rounds
-from watersmeet.state.manifest.choice import Choice
 from watersmeet.state.manifest.delivery import Delivery
 from watersmeet.state.manifest.generations import Fence
 from watersmeet.state.manifest.manifest import Manifest
-from watersmeet.state.manifest.rounds import Round
+from watersmeet.state.manifest.rounds import Round, SpillPlan
 
 # -- events
 
@@ -357,7 +356,7 @@ class Protocol:
 
     def _round(self, lull: QuietPeriod) -> Round | None:
         """Return the round that is worth while now, if any; the final one comes when nothing is owed."""
-        choices: Mapping[str, Choice] = {}
+        choices: Mapping[str, SpillPlan] = {}
         if self.spilling is not None:
             choices = self.spilling.round(self.tree, self.state, lull.all or lull.final, lull.seconds)
         final = lull.final and not choices and not self.state.final
@@ -374,7 +373,7 @@ class Protocol:
             return [*left, Remove(garbage)] if garbage else left
         self.fresh = False
         live = self.state
-        needed = live.files | {*live.chain} | history.kept(live.batch)
+        needed = live.files | {*live.chain} | history.block_paths(live.batch)
         needed |= {self._fence.path} if self.generation else frozenset()
         needed |= {rounds.path_of(self.begun.batch, self.generation)} if self.begun is not None else frozenset()
         return [*left, Sweep(needed)]
@@ -443,7 +442,7 @@ class Protocol:
             return [Retract(batch)]
         # Still needed if Spark's own commit gets lost; gone once the next batch starts.
         self._garbage = before.files - after.files | {*before.chain} - {*after.chain}
-        self._garbage |= history.kept(before.batch) - history.kept(batch)
+        self._garbage |= history.block_paths(before.batch) - history.block_paths(batch)
         self._garbage |= (
             {rounds.path_of(batch, self.generation)} if isinstance(doing.event, QuietPeriod) else frozenset()
         )

@@ -16,8 +16,8 @@ from watersmeet.observe.warnings import Notice
 from watersmeet.spilling.plan import SpillingReport
 from watersmeet.spilling.traces import codes_of
 from watersmeet.spilling.units import Group, Tally
-from watersmeet.state.manifest.choice import Choice
 from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.manifest.rounds import SpillPlan
 
 
 class Job(NamedTuple):
@@ -197,10 +197,10 @@ class JoinTree:
             ledger = ledger.fed_by(child.path, groups, crossings)
         return replace(state, ledger=ledger)
 
-    def decided(self, state: Manifest, choices: Mapping[str, Choice]) -> Manifest:
+    def decided(self, state: Manifest, choices: Mapping[str, SpillPlan]) -> Manifest:
         """Return a state that says what the next batch puts off and pays, by the joins' paths."""
         inner = {at: child.decided(state.inner.get(at) or child.start(), choices) for at, child in self.inner.items()}
-        return (choices.get(self.path) or Choice()).applied(replace(state, inner=inner))
+        return (choices.get(self.path) or SpillPlan()).apply(replace(state, inner=inner))
 
     def notices(self, state: Manifest) -> list[Notice]:
         """Return the warnings of all joins, their kinds told apart by the join."""

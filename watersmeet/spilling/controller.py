@@ -22,8 +22,8 @@ from watersmeet.spilling.options import Spill
 from watersmeet.spilling.parts import Owing, Part, cold, hot, parts
 from watersmeet.spilling.policies import POLICIES, Links, Policy
 from watersmeet.spilling.spilling import Plan, Spilling
-from watersmeet.state.manifest.choice import Choice, Cooling
 from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.manifest.rounds import NewUnit, SpillPlan
 
 SPARED = 0.1
 """What takes less than this share of a batch's time together is not put off for the sake of time."""
@@ -65,7 +65,7 @@ class Controller(Spilling):
         ledger = replace(decided.ledger, notes=record.to_json())
         return replace(decided, ledger=ledger, progress={**decided.progress, "spilling": told})
 
-    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, Choice]:
+    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
         """See Spilling."""
         away, next_ = cold(self._parts(tree, state)), state.batch + 1
         if all and any(part.owed for part in away):
@@ -324,19 +324,19 @@ def _end(some: Sequence[Owing], batch: int, part: Part) -> int | None:
     return batch if len(some) == len(part.owing) else some[-1].batch + 1
 
 
-def _choices(decision: Decision) -> dict[str, Choice]:
+def _choices(decision: Decision) -> dict[str, SpillPlan]:
     """Return a decision join by join."""
-    cool: dict[str, list[Cooling]] = defaultdict(list)
+    cool: dict[str, list[NewUnit]] = defaultdict(list)
     pay: dict[str, dict[int, int]] = defaultdict(dict)
     back: dict[str, set[int]] = defaultdict(set)
     for part in decision.cool:
-        cool[part.join].append(Cooling(part.group, part.chunks))
+        cool[part.join].append(NewUnit(part.group, part.chunks))
     for part, end in decision.pay:
         assert part.unit is not None
         pay[part.join][part.unit.number] = end
         if part.name in decision.back:
             back[part.join].add(part.unit.number)
-    return {path: Choice(cool[path], pay[path], frozenset(back[path])) for path in cool.keys() | pay.keys()}
+    return {path: SpillPlan(cool[path], pay[path], frozenset(back[path])) for path in cool.keys() | pay.keys()}
 
 
 def _counted(some: Iterable[Part]) -> str:

@@ -1,8 +1,8 @@
 """Paying alone: where nothing is put off any more, what an earlier start of the query left owed is paid at once."""
 
 from watersmeet.spilling.spilling import Plan, Spilling
-from watersmeet.state.manifest.choice import Choice
 from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.manifest.rounds import SpillPlan
 
 
 class Paying(Spilling):
@@ -12,11 +12,11 @@ class Paying(Spilling):
         """See Spilling."""
         return tree.decided(after, self.round(tree, after, True, None))
 
-    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, Choice]:
+    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
         """See Spilling."""
         found = {join.path: [unit.number for unit in own.ledger.units] for join, own in tree.states(state)}
         return {
-            path: Choice(pay=dict.fromkeys(units, state.batch + 1), back=frozenset(units))
+            path: SpillPlan(pay=dict.fromkeys(units, state.batch + 1), back=frozenset(units))
             for path, units in found.items()
             if units
         }

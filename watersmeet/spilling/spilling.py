@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from watersmeet.batch.operator import Operator
-from watersmeet.state.manifest.choice import Choice
 from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.manifest.rounds import SpillPlan
 
 
 class Node(Protocol):
@@ -30,7 +30,7 @@ class Plan(Protocol):
     def states(self, state: Manifest) -> Iterator[tuple[Node, Manifest]]:
         """Yield each join with its part of a state, the outermost first."""
 
-    def decided(self, state: Manifest, choices: Mapping[str, Choice]) -> Manifest:
+    def decided(self, state: Manifest, choices: Mapping[str, SpillPlan]) -> Manifest:
         """Return a state that says what the next batch puts off and pays, by the joins' paths."""
 
 
@@ -50,7 +50,7 @@ class Spilling(ABC):
         """
 
     @abstractmethod
-    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, Choice]:
+    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
         """Return what a round pays, by the joins' paths; empty if none is worth while.
 
         Args:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from watersmeet.spilling.spilling import Plan, Spilling
 from watersmeet.spilling.units import Group, group_of
 from watersmeet.state.chunks.chunk import HOT
-from watersmeet.state.manifest.choice import Choice, Cooling
 from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.manifest.rounds import NewUnit, SpillPlan
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Dice(Spilling):
         """See Spilling."""
         return tree.decided(after, self._everywhere("j", after, False))
 
-    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, Choice]:
+    def round(self, tree: Plan, state: Manifest, all: bool, seconds: float | None) -> dict[str, SpillPlan]:
         """See Spilling."""
         choices = self._everywhere("j", state, all)
-        return {path: Choice(pay=choice.pay, back=choice.back) for path, choice in choices.items() if choice.pay}
+        return {path: SpillPlan(pay=choice.pay, back=choice.back) for path, choice in choices.items() if choice.pay}
 
-    def _everywhere(self, path: str, state: Manifest, all: bool) -> dict[str, Choice]:
+    def _everywhere(self, path: str, state: Manifest, all: bool) -> dict[str, SpillPlan]:
         inner = [self._everywhere(f"{path}_{at}", part, all) for at, part in state.inner.items()]
         thrown = random.Random(f"{self.seed} {path} {state.batch}")
         found = {path: self._choice(state, thrown, all)}
@@ -47,13 +47,13 @@ class Dice(Spilling):
             found |= part
         return found
 
-    def _choice(self, state: Manifest, thrown: random.Random, all: bool) -> Choice:
+    def _choice(self, state: Manifest, thrown: random.Random, all: bool) -> SpillPlan:
         groups: dict[Group, list[str]] = defaultdict(list)
         for key, chunk in sorted(state.chunks.items()):
             alone = len(chunk.bucket.fields) < 2
             if chunk.unit == HOT and not (self.split and alone and thrown.random() < 0.3):
                 groups[group_of(chunk, self.slice)].append(key)
-        cool = [Cooling(group, keys) for group, keys in groups.items() if thrown.random() < self.cool]
+        cool = [NewUnit(group, keys) for group, keys in groups.items() if thrown.random() < self.cool]
         pay = {
             unit.number: state.batch + 1
             if all or thrown.random() < 0.5
@@ -61,7 +61,7 @@ class Dice(Spilling):
             for unit in state.ledger.units
             if all or thrown.random() < self.pay
         }
-        return Choice(cool, pay, frozenset(number for number in pay if all or thrown.random() < 0.5))
+        return SpillPlan(cool, pay, frozenset(number for number in pay if all or thrown.random() < 0.5))
 
 
 def calm(dice: Dice) -> Dice:

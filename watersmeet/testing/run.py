@@ -133,7 +133,7 @@ class Run(Runtime):
             raise StateError(f"There is no manifest of batch {self.batch}.")
         if self._protocol is None or not self.steady:
             self._protocol = Protocol(tree, before, spilling=self.spilling)
-            self._protocol.begun = rounds.intended(self.store, self.batch + 1)
+            self._protocol.begun = rounds.read_intent(self.store, self.batch + 1)
         protocol = self._protocol
         protocol.tree, protocol.exchange, self._exchange = tree, exchange, exchange
         return protocol

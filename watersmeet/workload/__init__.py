@@ -1,11 +1,9 @@
-"""Makers of test and demonstration data: arrivals, numbers, keys, images, auctions, and files for Spark to stream."""
+"""Generators of test and demo data: arrivals, numbers, keys, images, auctions, and files for Spark to stream."""
 
-from watersmeet.workload.auctions import auctions, feed, write_batches
-from watersmeet.workload.files import write
+from watersmeet.workload.auctions import auctions
 from watersmeet.workload.images import THRESHOLD, images, similar
-from watersmeet.workload.keys import gps, zipf
-from watersmeet.workload.numbers import numbers
-from watersmeet.workload.poisson import START, arrivals
+from watersmeet.workload.parquet import feed, write, write_batches
+from watersmeet.workload.tuples import START, arrivals, gps, numbers, zipf
 
 __all__ = [
     "START",

@@ -1,23 +1,20 @@
-"""Auctions, their bids and their payments: a join without windows whose streams say what can no longer come.
+"""Auctions, their bids and their payments: a join without windows, for streams with keys and punctuations.
 
-An auction is open for a time that is lognormal: half of them for less than ten seconds, some for hours. So no window is
-right for all of them, while a row of `bids` flagged `is_end` says exactly when one is over.
+The time for which an auction is open is lognormal: half of them for less than ten seconds, some for hours. So no window
+is right for all of them, while a row of `bids` with `is_end`, a punctuation, says exactly when one is over.
 """
 
 import math
-import os
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from watersmeet.workload.poisson import SECOND, START, TIME, arrivals
+from watersmeet.arrays import Ints
+from watersmeet.workload.tuples import SECOND, START, TIME, arrivals
 
 MEAN_LIFE = 60.0
 """Mean time for which an auction is open, in seconds."""
@@ -33,7 +30,6 @@ Ids = Literal["integer", "uuid"]
 
 _BLOCK_SECONDS = 60
 _PEOPLE = 100_000
-_MONTH = 30 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +38,8 @@ class Batch:
 
     Attributes:
         auctions: `id` (a key), `ts` (when it opens), `seller` and `category`.
-        bids: `auction`, `ts`, `price`, `bidder` and `is_end`; where that is true the row is no bid but says that no
-            more bids for this auction come, and has neither price nor bidder.
+        bids: `auction`, `ts`, `price`, `bidder` and `is_end`; if that is true, the row is no bid but a punctuation: no
+            more bids for this auction come. It has neither price nor bidder.
         payments: `auction` (a key), `ts` and `amount`.
     """
 
@@ -67,11 +63,11 @@ def auctions(
     ids: Ids = "integer",
     start: int = START,
 ) -> Iterator[Batch]:
-    """Yield the batches of all three streams one after the other; only rows that are still to come are in memory.
+    """Yield the batches of all three streams in order; only later rows are held in memory.
 
     Bids are spread evenly over the life of their auction, and each is higher than the one before. The highest is paid
-    `PAID_AFTER` seconds after the end; an auction without bids is not paid. What would come after the last batch is
-    left out. How long a batch is, and how ids are written, changes nothing else about the rows.
+    `PAID_AFTER` seconds after the end; an auction without bids is not paid. Rows after the last batch are left out. The
+    length of batches and the form of ids change nothing else about the rows.
 
     Args:
         rate: Mean number of auctions that open in a second.
@@ -93,87 +89,45 @@ def auctions(
         )
     names = rng.spawn(1)[0]
     last = start + round(seconds * SECOND)
-    drawn, opened, coming = start, 0, _batch(_draw(np.empty(0, np.int64), bids, rng), _name(0, 0, ids, names))
+    until, count, waiting = start, 0, _batch(_draw(np.empty(0, np.int64), bids, rng), _name(0, 0, ids, names))
     for number in range(math.ceil(seconds / seconds_per_batch)):
         end = min(last, start + round((number + 1) * seconds_per_batch * SECOND))
-        while drawn < end:
-            length = min(_BLOCK_SECONDS, (last - drawn) / SECOND)
-            new = _draw(arrivals(rate, length, rng, drawn), bids, rng)
-            coming = _merge(coming, _batch(new, _name(opened, len(new.opens), ids, names)))
-            drawn, opened = drawn + _BLOCK_SECONDS * SECOND, opened + len(new.opens)
-        now, coming = _cut(coming, end)
+        while until < end:
+            length = min(_BLOCK_SECONDS, (last - until) / SECOND)
+            new = _draw(arrivals(rate, length, rng, until), bids, rng)
+            waiting = _merge(waiting, _batch(new, _name(count, len(new.opens), ids, names)))
+            until, count = until + _BLOCK_SECONDS * SECOND, count + len(new.opens)
+        now, waiting = _split(waiting, end)
         yield now
 
 
-def lives(count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """For how long each of `count` auctions is open, in microseconds: lognormal, `MEAN_LIFE` seconds on average.
+def lives(count: int, rng: np.random.Generator) -> Ints:
+    """How long each of `count` auctions is open, in microseconds: lognormal, `MEAN_LIFE` seconds on average.
 
     >>> (lives(3, np.random.default_rng(1)) // SECOND).tolist()
     [16, 41, 15]
     """
     # The mean of a lognormal is exp(location + spread² / 2).
-    drawn = rng.lognormal(math.log(MEAN_LIFE) - SPREAD**2 / 2, SPREAD, count)
-    return np.maximum(1, np.rint(drawn * SECOND)).astype(np.int64)
-
-
-def write_batches(batches: Iterable[Batch], folder: str | os.PathLike[str]) -> list[int]:
-    """Write one Parquet file a batch and stream, under `folder`/auctions, bids and payments; return rows by batch.
-
-    As those of `watersmeet.workload.write`, the files are dated a second apart. Every batch has a file, though it
-    be empty: payments begin half a minute after the auctions, and the streams must stay in step.
-    """
-    target = _folders(folder)
-    first = time.time() - _MONTH  # dates would reach the future after 2.6 million batches only
-    rows = []
-    for number, batch in enumerate(batches):
-        for name, table in batch.tables.items():
-            _publish(table, target / name, number, first + number)
-        rows.append(sum(table.num_rows for table in batch.tables.values()))
-    return rows
-
-
-def feed(
-    batches: Iterable[Batch],
-    folder: str | os.PathLike[str],
-    *,
-    seconds_per_batch: float = 5.0,
-    speed: float = 60.0,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> float:
-    """Write the batches as they would come live, `speed` times as fast, and return by how many seconds it fell behind.
-
-    A batch is written once its stretch of event time is over, whether anyone has read the one before or not. It blocks
-    until the last batch is there: run it beside the query, in a thread or a process of its own.
-    """
-    if not speed > 0:
-        raise ValueError(f"Batches are fed at a speed above 0, got {speed}.")
-    target, began, behind = _folders(folder), clock(), 0.0
-    for number, batch in enumerate(batches):
-        wait = began + (number + 1) * seconds_per_batch / speed - clock()
-        behind = max(behind, -wait)
-        sleep(max(0.0, wait))
-        for name, table in batch.tables.items():
-            _publish(table, target / name, number, time.time())
-    return behind
+    seconds = rng.lognormal(math.log(MEAN_LIFE) - SPREAD**2 / 2, SPREAD, count)
+    return np.maximum(1, np.rint(seconds * SECOND)).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawn:
+class _AuctionRows:
     """Auctions by number, and their bids by the number of their auction and time."""
 
-    opens: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    opens: Ints
+    ends: Ints
     sellers: NDArray[np.int32]
     categories: NDArray[np.int32]
-    highest: NDArray[np.int64]
-    owners: NDArray[np.int64]
-    times: NDArray[np.int64]
-    prices: NDArray[np.int64]
+    highest: Ints
+    owners: Ints
+    times: Ints
+    prices: Ints
     bidders: NDArray[np.int32]
 
 
-def _draw(opens: NDArray[np.int64], bids: float, rng: np.random.Generator) -> _Drawn:
+def _draw(opens: Ints, bids: float, rng: np.random.Generator) -> _AuctionRows:
     count = len(opens)
     life = lives(count, rng)
     counts = rng.poisson(bids, count)
@@ -181,7 +135,7 @@ def _draw(opens: NDArray[np.int64], bids: float, rng: np.random.Generator) -> _D
     owners = np.repeat(np.arange(count), counts)
     times = opens[owners] + (rng.random(len(owners)) * life[owners]).astype(np.int64)
     rank = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return _Drawn(
+    return _AuctionRows(
         opens=opens,
         ends=opens + life,
         sellers=rng.integers(0, _PEOPLE, count, np.int32),
@@ -194,26 +148,26 @@ def _draw(opens: NDArray[np.int64], bids: float, rng: np.random.Generator) -> _D
     )
 
 
-def _batch(drawn: _Drawn, names: pa.Array) -> Batch:
-    made = {"ts": _times(drawn.opens), "seller": drawn.sellers, "category": drawn.categories}
-    count = len(drawn.opens)
+def _batch(rows: _AuctionRows, names: pa.Array) -> Batch:
+    columns = {"ts": _times(rows.opens), "seller": rows.sellers, "category": rows.categories}
+    count = len(rows.opens)
     bids = {
-        "auction": pa.concat_arrays([names.take(pa.array(drawn.owners)), names]),
-        "ts": _times(np.concatenate([drawn.times, drawn.ends])),
-        "price": pa.concat_arrays([pa.array(drawn.prices), pa.nulls(count, pa.int64())]),
-        "bidder": pa.concat_arrays([pa.array(drawn.bidders), pa.nulls(count, pa.int32())]),
-        "is_end": np.repeat([False, True], [len(drawn.times), count]),
+        "auction": pa.concat_arrays([names.take(pa.array(rows.owners)), names]),
+        "ts": _times(np.concatenate([rows.times, rows.ends])),
+        "price": pa.concat_arrays([pa.array(rows.prices), pa.nulls(count, pa.int64())]),
+        "bidder": pa.concat_arrays([pa.array(rows.bidders), pa.nulls(count, pa.int32())]),
+        "is_end": np.repeat([False, True], [len(rows.times), count]),
     }
-    paid = np.unique(drawn.owners)
+    auctions_with_bids = np.unique(rows.owners)
     payments = {
-        "auction": names.take(pa.array(paid)),
-        "ts": _times(drawn.ends[paid] + PAID_AFTER * SECOND),
-        "amount": drawn.highest[paid],
+        "auction": names.take(pa.array(auctions_with_bids)),
+        "ts": _times(rows.ends[auctions_with_bids] + PAID_AFTER * SECOND),
+        "amount": rows.highest[auctions_with_bids],
     }
-    return Batch(pa.table({"id": names, **made}), pa.table(bids), pa.table(payments))
+    return Batch(pa.table({"id": names, **columns}), pa.table(bids), pa.table(payments))
 
 
-def _times(micros: NDArray[np.int64]) -> pa.Array:
+def _times(micros: Ints) -> pa.Array:
     return pa.array(micros).cast(TIME)
 
 
@@ -229,34 +183,15 @@ def _name(first: int, count: int, ids: Ids, rng: np.random.Generator) -> pa.Arra
 
 def _merge(one: Batch, other: Batch) -> Batch:
     joined = {name: pa.concat_tables([table, other.tables[name]]) for name, table in one.tables.items()}
-    # Where a bid comes in the last moment, the end comes after it.
+    # A bid at the last moment precedes the end.
     by = [("ts", "ascending")]
     orders = {"auctions": by, "bids": [*by, ("is_end", "ascending")], "payments": by}
     return Batch(**{name: table.sort_by(orders[name]) for name, table in joined.items()})
 
 
-def _cut(batch: Batch, end: int) -> tuple[Batch, Batch]:
+def _split(batch: Batch, end: int) -> tuple[Batch, Batch]:
     """Split a batch into the rows before `end` and those from it on."""
     tables = batch.tables
     splits = {name: int(np.searchsorted(t["ts"].cast(pa.int64()).to_numpy(), end)) for name, t in tables.items()}
     before = {name: table.slice(0, splits[name]) for name, table in tables.items()}
     return Batch(**before), Batch(**{name: table.slice(splits[name]) for name, table in tables.items()})
-
-
-def _folders(folder: str | os.PathLike[str]) -> Path:
-    target = Path(folder)
-    if any(target.glob("*/*.parquet")):
-        raise FileExistsError(
-            f"{target} already holds Parquet files; Spark would stream them too. Give an empty folder."
-        )
-    for name in ("auctions", "bids", "payments"):
-        (target / name).mkdir(parents=True, exist_ok=True)
-    return target
-
-
-def _publish(table: pa.Table, folder: Path, number: int, date: float) -> None:
-    """Write one file so that a query never sees half of it."""
-    hidden = folder / f".{number:05d}.parquet"
-    pq.write_table(table, hidden)
-    os.utime(hidden, (date, date))
-    hidden.rename(folder / f"{number:05d}.parquet")

@@ -1,7 +1,7 @@
 """Camera streams and the pixel similarity of the PSP paper (section 8: images of 5k, 10k and 20k pixels).
 
-An image is the RGB bytes of its pixels. Each shows one of a few scenes under a noise of its own, so that images of one
-scene are similar and all others are not: with ten scenes about one pair in ten matches.
+An image is the RGB bytes of its pixels. Each shows one of a few scenes with its own noise, so that images of one scene
+are similar and all others are not: with ten scenes about one pair in ten matches.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.workload.poisson import START, TIME, arrivals
+from watersmeet.arrays import Ints, Mask
+from watersmeet.workload.tuples import START, TIME, arrivals
 
 Bytes = NDArray[np.uint8]
 
@@ -42,7 +43,7 @@ def images(
         pixels: Pixels of an image.
         rng: Source of arrivals, of the choice of scene and of noise.
         scenes: Number of different scenes; a pair of images is similar with probability `1 / scenes`.
-        place: What the cameras look at: streams of one place, size and number of scenes show the same scenes.
+        place: The place the cameras look at: streams of one place, size and number of scenes show the same scenes.
         start: First moment of the stretch of event time.
     """
     if pixels < 1 or scenes < 1:
@@ -63,21 +64,21 @@ def images(
 def make_scenes(scenes: int, pixels: int, place: int = 0) -> Bytes:
     """Clean pictures, one a row: gradients with rectangles on them, any two clearly not similar."""
     rng = np.random.default_rng((place, pixels, scenes))
-    made: list[Bytes] = []
-    while len(made) < scenes:
+    pictures: list[Bytes] = []
+    while len(pictures) < scenes:
         picture = _picture(pixels, rng)
-        if not (made and differences(picture, made).min() < 2 * THRESHOLD * 3 * pixels):
-            made.append(picture)
-    return np.stack(made)
+        if not (pictures and differences(picture, pictures).min() < 2 * THRESHOLD * 3 * pixels):
+            pictures.append(picture)
+    return np.stack(pictures)
 
 
 def shape(pixels: int) -> tuple[int, int]:
-    """Height and width under which an image of so many pixels is drawn: the most nearly square."""
+    """Height and width of an image with a number of pixels, as nearly square as possible."""
     height = next(h for h in range(int(pixels**0.5), 0, -1) if pixels % h == 0)
     return height, pixels // height
 
 
-def similar(x: bytes, ys: Sequence[bytes] | NDArray[np.object_]) -> NDArray[np.bool_]:
+def similar(x: bytes, ys: Sequence[bytes] | NDArray[np.object_]) -> Mask:
     """Which of `ys` are similar to the image `x`: mean absolute difference of all bytes below `THRESHOLD`.
 
     It compares every byte, as the paper's user-defined function does, and is exact: sums are whole numbers.
@@ -88,13 +89,13 @@ def similar(x: bytes, ys: Sequence[bytes] | NDArray[np.object_]) -> NDArray[np.b
     return similar_rows(np.frombuffer(x, np.uint8), [np.frombuffer(y, np.uint8) for y in ys])
 
 
-def similar_rows(x: Bytes, ys: Bytes | Sequence[Bytes]) -> NDArray[np.bool_]:
+def similar_rows(x: Bytes, ys: Bytes | Sequence[Bytes]) -> Mask:
     """`similar` for images that are arrays already, such as the rows of `matrix`."""
-    mask: NDArray[np.bool_] = differences(x, ys) < THRESHOLD * len(x)
+    mask: Mask = differences(x, ys) < THRESHOLD * len(x)
     return mask
 
 
-def differences(x: Bytes, ys: Bytes | Sequence[Bytes]) -> NDArray[np.int64]:
+def differences(x: Bytes, ys: Bytes | Sequence[Bytes]) -> Ints:
     """The sum of absolute differences of the bytes of `x` and of each of `ys`."""
     totals = np.empty(len(ys), np.int64)
     # Unsigned bytes throughout (a wider type would cost twice the time), in blocks that stay in the processor's cache.
@@ -119,12 +120,12 @@ def matrix(column: pa.Array) -> Bytes:
     if len(column) == 0:
         return np.empty((0, 0), np.uint8)
     large = pa.types.is_large_binary(column.type)
-    _, offsets, data = column.buffers()
+    _, offsets, content = column.buffers()
     ends = np.frombuffer(offsets, np.int64 if large else np.int32)[column.offset : column.offset + len(column) + 1]
     size = int(ends[1] - ends[0])
     if column.null_count or not (np.diff(ends) == size).all():
         raise ValueError("The images of a matrix must all be present and of one size.")
-    flat = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+    flat = np.frombuffer(content, np.uint8)[ends[0] : ends[-1]]
     return flat.reshape(len(column), size)
 
 
@@ -141,9 +142,9 @@ def _picture(pixels: int, rng: np.random.Generator) -> Bytes:
 
 def _photograph(looks: Bytes, count: int, rng: np.random.Generator) -> Bytes:
     """`count` noisy pictures of scenes chosen at random."""
-    chosen = looks[rng.integers(0, len(looks), count)].astype(np.int16)
-    chosen += rng.integers(-NOISE, NOISE + 1, chosen.shape, np.int16)
-    return np.clip(chosen, 0, 255).astype(np.uint8)
+    pictures = looks[rng.integers(0, len(looks), count)].astype(np.int16)
+    pictures += rng.integers(-NOISE, NOISE + 1, pictures.shape, np.int16)
+    return np.clip(pictures, 0, 255).astype(np.uint8)
 
 
 def _binary(rows: Bytes) -> pa.Array:

@@ -14,9 +14,9 @@ from watersmeet.state.manifest import leases
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.claim import claim
 from watersmeet.state.manifest.generations import Fence
+from watersmeet.state.manifest.leases import this_process
+from watersmeet.state.store.formats import seal
 from watersmeet.state.store.places import store_of
-from watersmeet.state.store.processes import this_process
-from watersmeet.state.store.sealed import seal
 from watersmeet.state.store.store import Store
 
 MILL = {"host": None, "pid": 7, "name": "mill", "born": None, "token": "x"}

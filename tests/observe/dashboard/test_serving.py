@@ -254,10 +254,10 @@ def test_every_command_means_the_same_by_a_path(
 
 HOLD = """
 import sys
-from watersmeet.state import leases
-from watersmeet.state.processes import this_process
-from watersmeet.state.sealed import seal
-from watersmeet.state.store import Store
+from watersmeet.state.manifest import leases
+from watersmeet.state.manifest.leases import this_process
+from watersmeet.state.store.formats import seal
+from watersmeet.state.store.store import Store
 store = Store(sys.argv[1])
 store.publish(leases.path_of(1), seal(this_process() | {"at": store.root, "token": "x"}))
 print("taken", flush=True)

@@ -12,7 +12,7 @@ from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding
-from watersmeet.state.chunks.merging import merges
+from watersmeet.state.chunks.merging import choose_merges
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
@@ -48,20 +48,20 @@ def test_a_long_window_fed_once_a_second_keeps_few_chunks(tmp_path: Path, strate
 
 
 def test_small_chunks_wait_until_a_tier_is_full() -> None:
-    few = [chunk(f"c{n}", batch=n) for n in range(FANOUT - 1)]
-    assert merges(few, FANOUT, None) == []
-    (merge,) = merges([*few, chunk("one more", batch=FANOUT)], FANOUT, None)
+    chunks = [chunk(f"c{n}", batch=n) for n in range(FANOUT - 1)]
+    assert choose_merges(chunks, FANOUT, None) == []
+    (merge,) = choose_merges([*chunks, chunk("one more", batch=FANOUT)], FANOUT, None)
     assert len(merge.chunks) == FANOUT and not merge.sealed
 
 
 def test_a_closed_slice_is_sealed_into_one() -> None:
-    (merge,) = merges([chunk("c0"), chunk("c1")], 4, 10)
+    (merge,) = choose_merges([chunk("c0"), chunk("c1")], 4, 10)
     assert merge.sealed and {c.id for c in merge.chunks} == {"c0", "c1"}
-    assert merges([chunk("c0", sealed=True), chunk("c1", sealed=True)], 4, 10) == []
+    assert choose_merges([chunk("c0", sealed=True), chunk("c1", sealed=True)], 4, 10) == []
 
 
 def test_a_quiet_slice_is_merged_though_it_is_open() -> None:
-    (merge,) = merges([chunk("c0", batch=0), chunk("c1", batch=0)], FANOUT + 1, None)
+    (merge,) = choose_merges([chunk("c0", batch=0), chunk("c1", batch=0)], FANOUT + 1, None)
     assert len(merge.chunks) == 2 and not merge.sealed
 
 
@@ -73,9 +73,9 @@ def test_slices_owners_and_buckets_are_not_mixed() -> None:
         chunk("c3", bucket=1),
         chunk("c4", stream=0),
     ]
-    assert merges(apart, 4, 100) == []
+    assert choose_merges(apart, 4, 100) == []
 
 
 def test_no_merge_grows_beyond_the_largest_chunk() -> None:
     large = [chunk(f"c{n}", bytes=LARGEST_BYTES // 2) for n in range(4)]
-    assert [len(merge.chunks) for merge in merges(large, 4, 10)] == [2, 2]
+    assert [len(merge.chunks) for merge in choose_merges(large, 4, 10)] == [2, 2]

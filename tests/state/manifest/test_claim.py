@@ -8,10 +8,9 @@ import pytest
 
 from tests.state.manifest.test_manifest import chain
 from watersmeet.errors import DefinitionError, StateError
-from watersmeet.state.manifest.claim import DESCRIPTION, claim
-from watersmeet.state.manifest.differences import differences
+from watersmeet.state.manifest.claim import DESCRIPTION, claim, differences
 from watersmeet.state.manifest.generations import Fence
-from watersmeet.state.store import sealed
+from watersmeet.state.store import formats
 from watersmeet.state.store.store import Store
 
 QUERY = {"where": "a.x < b.x", "streams": ["a", "b"]}
@@ -28,8 +27,8 @@ def test_a_store_keeps_its_name(tmp_path: Path) -> None:
 def test_another_query_is_told_what_changed(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     claim(store, QUERY)
-    told = r"where was 'a.x < b.x' and is now missing; n was missing and is now 1. .* with a new output folder"
-    with pytest.raises(DefinitionError, match=told):
+    message = r"where was 'a.x < b.x' and is now missing; n was missing and is now 1. .* with a new output folder"
+    with pytest.raises(DefinitionError, match=message):
         claim(store, {"streams": ["a", "b"], "n": 1})
 
 
@@ -37,7 +36,7 @@ LONG = [f"a.c{at} BETWEEN b.lo{at} AND b.hi{at}" for at in range(9)]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ({"where": "a.x < 3"}, {"where": "a.x < 4"}, "where was 'a.x < 3' and is now 'a.x < 4'"),
         (
@@ -101,8 +100,8 @@ LONG = [f"a.c{at} BETWEEN b.lo{at} AND b.hi{at}" for at in range(9)]
         ),
     ],
 )
-def test_only_what_differs_is_shown(old: dict[str, object], new: dict[str, object], said: str) -> None:
-    assert list(differences(old, new)) == [said]
+def test_only_what_differs_is_shown(old: dict[str, object], new: dict[str, object], message: str) -> None:
+    assert list(differences(old, new)) == [message]
 
 
 @pytest.mark.parametrize("body", [b"{}", b"null", b"watersmeet 4 0 {}"])
@@ -130,15 +129,15 @@ def test_state_without_a_description_is_an_error(tmp_path: Path, state: str) -> 
 def test_another_format_is_told_apart_from_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(str(tmp_path))
     claim(store, QUERY)
-    monkeypatch.setattr(sealed, "FORMAT", sealed.FORMAT + 1)
-    with pytest.raises(StateError, match=f"is of format {sealed.FORMAT - 1}, and this version of Watersmeet reads"):
+    monkeypatch.setattr(formats, "FORMAT", formats.FORMAT + 1)
+    with pytest.raises(StateError, match=f"is of format {formats.FORMAT - 1}, and this version of Watersmeet reads"):
         claim(store, QUERY)
 
 
 @pytest.mark.parametrize("archive", sorted(FIXTURES.glob("checkpoint-format-*.tar.gz")), ids=lambda path: path.stem)
 def test_checkpoints_of_earlier_versions_are_refused_in_a_sentence(tmp_path: Path, archive: Path) -> None:
-    with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path, filter="data")
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path, filter="data")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(StateError, match=r"an earlier version of Watersmeet wrote it; .* with a new output folder"):
         claim(Store(str(tmp_path / "watersmeet")), QUERY)
@@ -147,16 +146,16 @@ def test_checkpoints_of_earlier_versions_are_refused_in_a_sentence(tmp_path: Pat
 
 def test_a_copy_never_writes_where_its_original_does(tmp_path: Path) -> None:
     """[!] Not after it has written elsewhere, either: it would take away the original's results."""
-    original, copied = Store(str(tmp_path / "a")), Store(str(tmp_path / "b"))
+    original, copy = Store(str(tmp_path / "a")), Store(str(tmp_path / "b"))
     name = claim(original, {}, "/out")
-    copied.overwrite("query.json", original.read("query.json") or b"")
+    copy.overwrite("query.json", original.read("query.json") or b"")
     with pytest.raises(DefinitionError, match=r"is a copy of the one at .*a, which is still there"):
-        claim(copied, {}, "/out")
-    assert claim(copied, {}, "/other") == name
+        claim(copy, {}, "/out")
+    assert claim(copy, {}, "/other") == name
     with pytest.raises(DefinitionError, match=r"is a copy of the one at .*a, which is still there"):
-        claim(copied, {}, "/out")
+        claim(copy, {}, "/out")
     original.remove(["query.json"])
-    assert claim(copied, {}, "/out") == name  # it was moved
+    assert claim(copy, {}, "/out") == name  # it was moved
 
 
 def test_a_link_to_where_it_was_is_no_copy(tmp_path: Path) -> None:
@@ -182,6 +181,6 @@ def test_results_in_one_folder_are_laid_out_alike(tmp_path: Path) -> None:
 def test_what_is_no_path_is_refused_in_a_sentence(tmp_path: Path, part: dict[str, Any]) -> None:
     """Somebody else may have written it; no file system takes it."""
     store = Store(str(tmp_path))
-    store.publish(DESCRIPTION, sealed.seal({"name": "0a1b2c3d", "query": QUERY, "output": "/out"} | part))
+    store.publish(DESCRIPTION, formats.seal({"name": "0a1b2c3d", "query": QUERY, "output": "/out"} | part))
     with pytest.raises(StateError, match=r"is not as Watersmeet writes it: .* and a path was expected; restore it"):
         claim(store, QUERY, "/out")

@@ -11,12 +11,14 @@ from watersmeet.state.manifest.delivery import STAGING, Delivery
 from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store.store import Store
 
-MADE = Delivery("path", ("s3a://b/x", "s3://b/x"), (("results/r-0", "part-0"), (f"{STAGING}/1/k=a/p", "k=a/part-1")))
+DELIVERY = Delivery(
+    "path", ("s3a://b/x", "s3://b/x"), (("results/r-0", "part-0"), (f"{STAGING}/1/k=a/p", "k=a/part-1"))
+)
 
 
 def test_a_manifest_names_what_is_to_be_delivered_and_the_next_one_does_not(tmp_path: Path) -> None:
     store, start = Store(str(tmp_path)), Manifest(-1, ())
-    first = manifests.publish(store, replace(start.follow(), deliveries=(MADE,)), start)
+    first = manifests.publish(store, replace(start.follow(), deliveries=(DELIVERY,)), start)
     assert first is not None and manifests.load(store, 0) == first
     assert first.deliveries[0].stored == ["results/r-0"]
     second = manifests.publish(store, replace(first.follow(), deliveries=()), first)

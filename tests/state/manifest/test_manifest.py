@@ -10,7 +10,7 @@ import pytest
 
 from watersmeet.errors import StateError
 from watersmeet.state.chunks.chunk import WHOLE, Chunk, Place
-from watersmeet.state.chunks.zones import Zone
+from watersmeet.state.chunks.indexes import Zone
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.manifest import SNAPSHOT_EVERY, Manifest, StreamState
 from watersmeet.state.store.store import Store
@@ -26,9 +26,9 @@ def chunk(name: str, node: int = 0, **changes: Any) -> Chunk:
 
 def chain(store: Store, batches: int) -> list[Manifest]:
     """Publish manifests in which every batch adds a chunk, drops the one of four batches ago and moves another."""
-    made = [START]
+    history = [START]
     for batch in range(batches):
-        before = made[-1]
+        before = history[-1]
         chunks = {key: c for key, c in before.chunks.items() if key != f"c{batch - 4}"}
         if f"c{batch - 1}" in chunks:
             chunks[f"c{batch - 1}"] = chunks[f"c{batch - 1}"].owned_by([batch % 3])
@@ -40,18 +40,18 @@ def chain(store: Store, batches: int) -> list[Manifest]:
             watermark=batch,
             progress={"batchId": batch},
         )
-        published = manifests.publish(store, replace(after, input=f"input {batch}"), before)
-        assert published is not None
-        made.append(published)
-    return made[1:]
+        manifest = manifests.publish(store, replace(after, input=f"input {batch}"), before)
+        assert manifest is not None
+        history.append(manifest)
+    return history[1:]
 
 
 def test_what_is_loaded_is_what_was_published(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    for wanted in chain(store, 2 * SNAPSHOT_EVERY + 5):
-        found = manifests.load(store, wanted.batch)
-        assert found is not None
-        assert found == wanted
+    for published in chain(store, 2 * SNAPSHOT_EVERY + 5):
+        loaded = manifests.load(store, published.batch)
+        assert loaded is not None
+        assert loaded == published
 
 
 @pytest.mark.parametrize("file", ["/etc/passwd", "../x", "chunks/../../x", "chunks/./x", "chunks//x", "results/x"])
@@ -67,10 +67,10 @@ def test_files_outside_of_the_store_are_refused(tmp_path: Path, file: str, which
 
 def test_most_manifests_hold_only_what_changed(tmp_path: Path) -> None:
     """A commit must not grow with the number of chunks."""
-    store, many = Store(str(tmp_path)), {f"c{n}": chunk(f"c{n}") for n in range(2000)}
-    first = START.follow(chunks=many)
+    store, chunks = Store(str(tmp_path)), {f"c{n}": chunk(f"c{n}") for n in range(2000)}
+    first = START.follow(chunks=chunks)
     manifests.publish(store, first, START)
-    manifests.publish(store, first.follow(chunks={**many, "new": chunk("new")}), first)
+    manifests.publish(store, first.follow(chunks={**chunks, "new": chunk("new")}), first)
     sizes = [(tmp_path / manifests.path_of(batch)).stat().st_size for batch in (0, 1)]
     assert sizes[0] > 300_000 and sizes[1] < 2_000
 
@@ -107,9 +107,9 @@ def test_any_changed_bit_is_an_error(tmp_path: Path) -> None:
         path = tmp_path / manifests.path_of(batch)
         whole, rng = path.read_bytes(), random.Random(batch)
         for _ in range(200):
-            data = bytearray(whole)
-            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-            path.write_bytes(data)
+            content = bytearray(whole)
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+            path.write_bytes(content)
             with pytest.raises(StateError, match=r"The manifest of batch \d under .* (is damaged|is of format)"):
                 manifests.load(store, 2)
         path.write_bytes(whole)
@@ -128,9 +128,9 @@ def test_manifests_of_two_histories_are_not_mixed(tmp_path: Path) -> None:
     one, other = Store(str(tmp_path / "one")), Store(str(tmp_path / "other"))
     chain(one, 4)
     first = START.follow(streams=(StreamState(latest=7), StreamState()))
-    published = manifests.publish(other, first, START)
-    assert published is not None
-    manifests.publish(other, published.follow(), published)
+    manifest = manifests.publish(other, first, START)
+    assert manifest is not None
+    manifests.publish(other, manifest.follow(), manifest)
     (tmp_path / "one" / manifests.path_of(1)).write_bytes((tmp_path / "other" / manifests.path_of(1)).read_bytes())
     with pytest.raises(StateError, match=r"batch 1 under .* is not the one that batch 3 builds on"):
         manifests.load(one, 3)
@@ -155,11 +155,11 @@ def test_newest(tmp_path: Path) -> None:
 
 def test_a_snapshot_makes_the_manifests_before_it_needless(tmp_path: Path) -> None:
     store, last = Store(str(tmp_path)), SNAPSHOT_EVERY + 2
-    made = chain(store, last + 1)
-    assert made[SNAPSHOT_EVERY - 1].chain == tuple(map(manifests.path_of, range(SNAPSHOT_EVERY)))
-    assert made[-1].chain == tuple(map(manifests.path_of, (last - 2, last - 1, last)))
-    store.remove(name for name in store.names("manifests") if name not in made[-1].chain)
-    assert manifests.load(store, last) == made[-1]
+    history = chain(store, last + 1)
+    assert history[SNAPSHOT_EVERY - 1].chain == tuple(map(manifests.path_of, range(SNAPSHOT_EVERY)))
+    assert history[-1].chain == tuple(map(manifests.path_of, (last - 2, last - 1, last)))
+    store.remove(name for name in store.names("manifests") if name not in history[-1].chain)
+    assert manifests.load(store, last) == history[-1]
 
 
 def test_a_chunk_travels_whole() -> None:

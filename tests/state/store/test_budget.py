@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.state.store import budget
-from watersmeet.state.store.budget import LEAST, MOST, WORK, Memory, Space, container, most_open, space
+from watersmeet.state.store.budget import LEAST, MOST, WORK, AddressSpace, Memory, address_space, container, most_open
 
 MB, GB = 1 << 20, 1 << 30
 
@@ -28,17 +28,19 @@ def test_a_process_has_a_share_of_its_host_and_of_its_container(memory: Memory, 
 
 
 def test_room_to_work_is_left_in_an_address_space() -> None:
-    assert Space(4 * GB, 1 * GB).to_open(held=0) == 3 * GB - WORK
-    assert Space(4 * GB, 2 * GB).to_open(held=1 * GB) == 3 * GB - WORK  # what is held already doesn't count twice
-    assert Space(1 * GB, GB // 2).to_open(held=0) == GB // 8  # little is left: a quarter of it
-    assert Space(1 * GB, 2 * GB).to_open(held=0) == 0
+    assert AddressSpace(4 * GB, 1 * GB).to_open(cache_bytes=0) == 3 * GB - WORK
+    assert (
+        AddressSpace(4 * GB, 2 * GB).to_open(cache_bytes=1 * GB) == 3 * GB - WORK
+    )  # what is held already doesn't count twice
+    assert AddressSpace(1 * GB, GB // 2).to_open(cache_bytes=0) == GB // 8  # little is left: a quarter of it
+    assert AddressSpace(1 * GB, 2 * GB).to_open(cache_bytes=0) == 0
 
 
 def test_the_user_decides_but_for_the_address_space(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "_memory", lambda: Memory(8 * GB, 4))
-    monkeypatch.setattr(budget, "space", lambda: None)
+    monkeypatch.setattr(budget, "address_space", lambda: None)
     assert (most_open(0, 0), most_open(5 * GB, 0), most_open(1, 0)) == (GB // 4, 5 * GB, 1)
-    monkeypatch.setattr(budget, "space", lambda: Space(2 * GB, GB))
+    monkeypatch.setattr(budget, "address_space", lambda: AddressSpace(2 * GB, GB))
     assert (most_open(0, 0), most_open(5 * GB, 0), most_open(1, 0)) == (GB // 4, GB // 4, 1)
 
 
@@ -48,12 +50,12 @@ def test_workers_that_share_a_container_are_known(monkeypatch: pytest.MonkeyPatc
     try:
         shares = []
         for workers in (4, 8):
-            budget.shared_by(workers)
+            budget.set_workers(workers)
             shares.append(most_open(0, 0))
         assert shares == [256 * MB, 128 * MB]
     finally:
         monkeypatch.undo()
-        budget.shared_by(None)
+        budget.set_workers(None)
 
 
 def groups(folder: Path, own: str, limits: dict[str, str]) -> int | None:
@@ -86,10 +88,10 @@ def test_without_control_groups_there_is_no_limit(tmp_path: Path) -> None:
 
 def test_address_space_is_measured_where_it_is_limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    assert space() is None
+    assert address_space() is None
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (1 << 40, resource.RLIM_INFINITY))
-    found = space()
-    assert found is not None and found.limit == 1 << 40 and 10 * MB < found.taken < 1 << 40
+    space = address_space()
+    assert space is not None and space.limit == 1 << 40 and 10 * MB < space.size < 1 << 40
     (tmp_path / "statm").write_text("100 9 8\n")
-    assert space(tmp_path / "statm") == Space(1 << 40, 100 * os.sysconf("SC_PAGE_SIZE"))
-    assert space(tmp_path / "none") is None  # not measured, as on a Mac, where nothing enforces it
+    assert address_space(tmp_path / "statm") == AddressSpace(1 << 40, 100 * os.sysconf("SC_PAGE_SIZE"))
+    assert address_space(tmp_path / "none") is None  # not measured, as on a Mac, where nothing enforces it

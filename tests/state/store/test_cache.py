@@ -3,7 +3,7 @@
 from watersmeet.state.store.cache import Cache
 
 
-def filled() -> Cache[str, list[int]]:
+def full_cache() -> Cache[str, list[int]]:
     cache: Cache[str, list[int]] = Cache()
     for key in "abc":
         cache.put(key, [0] * 10, 10)
@@ -11,33 +11,33 @@ def filled() -> Cache[str, list[int]]:
 
 
 def test_the_least_recently_used_leave_first() -> None:
-    cache = filled()
+    cache = full_cache()
     assert cache.get("a") == [0] * 10 and cache.get("none") is None
     assert cache.shrink(20) == ["b"]
     assert (list(cache), cache.size, len(cache)) == (["c", "a"], 20, 2)
 
 
 def test_the_last_value_stays_whatever_it_takes() -> None:
-    cache = filled()
+    cache = full_cache()
     assert cache.shrink(0) == ["a", "b"]
     assert list(cache) == ["c"]
 
 
 def test_a_value_put_again_counts_once() -> None:
-    cache = filled()
+    cache = full_cache()
     cache.put("a", [1], 1)
     assert (cache.size, list(cache), cache.get("a")) == (21, ["b", "c", "a"], [1])
 
 
 def test_values_are_dropped_by_key() -> None:
-    cache = filled()
+    cache = full_cache()
     assert cache.drop("a") and not cache.drop("a")
     assert cache.forget(lambda key: key != "c") == ["b"]
     assert (list(cache), cache.size) == (["c"], 10)
 
 
 def test_values_that_grow_are_measured_again() -> None:
-    cache = filled()
+    cache = full_cache()
     value = cache.get("b")
     assert value is not None
     value.extend(range(5))

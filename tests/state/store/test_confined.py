@@ -9,7 +9,7 @@ import pytest
 from watersmeet.errors import StateError
 from watersmeet.metadata.constraint_state import MarkFile, Promised
 from watersmeet.state.chunks.chunk import lies_in
-from watersmeet.state.store import confined
+from watersmeet.state.store import local_files
 from watersmeet.state.store.store import Store
 
 
@@ -44,7 +44,7 @@ def test_links_and_pipes_are_not(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_document_that_is_too_large(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confined, "LARGEST", 0)
+    monkeypatch.setattr(local_files, "LARGEST", 0)
     with pytest.raises(StateError, match="has more than 0 bytes: no document of Watersmeet's is that large"):
         store.read("chunks/x")
 

@@ -9,7 +9,7 @@ import pyarrow.fs as pafs
 import pytest
 from obstore.store import LocalStore
 
-from tests.state.store.test_store import written
+from tests.state.store.test_store import write_chunk
 from watersmeet.limits import limited
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.store import remote
@@ -19,7 +19,7 @@ STORE = Store("far://hosts")
 
 
 def connected(folder: Path) -> remote.Remote:
-    create = remote.objects(lambda: LocalStore(folder / "far", mkdir=True))
+    create = remote.create_by_put(lambda: LocalStore(folder / "far", mkdir=True))
     return remote.Remote(pafs.SubTreeFileSystem(str(folder), pafs.LocalFileSystem()), "far", create)
 
 
@@ -34,28 +34,28 @@ def fetch(folder: Path, host: str, chunks: list[Chunk], most: int, batches: list
     with limited(copied_bytes=most):
         for chunk in chunks:
             assert STORE.open(chunk, pa.int64()).ts.tolist() == [1, 3, 5]
-        for named in batches:
-            STORE.keep("run", named)
+        for batch in batches:
+            STORE.retain("run", batch)
 
 
 @pytest.mark.long
 def test_every_host_removes_its_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "connect", lambda root: connected(tmp_path))
-    chunks = [written(STORE, f"r-b0-copied{number}") for number in range(60)]
+    chunks = [write_chunk(STORE, f"r-b0-copied{number}") for number in range(60)]
     size = len(STORE.read(chunks[0].place.path) or b"")
     for host in ("one", "two"):
         (tmp_path / host).mkdir()
 
     def run(*work: tuple[str, list[Chunk], list[list[Chunk]]]) -> None:
-        made = [
-            get_context("spawn").Process(target=fetch, args=(tmp_path, host, some, 32 * size, batches))
-            for host, some, batches in work
+        processes = [
+            get_context("spawn").Process(target=fetch, args=(tmp_path, host, part, 32 * size, batches))
+            for host, part, batches in work
         ]
-        for process in made:
+        for process in processes:
             process.start()
-        for process in made:
+        for process in processes:
             process.join()
-        assert [process.exitcode for process in made] == [0] * len(made)
+        assert [process.exitcode for process in processes] == [0] * len(processes)
 
     run(("one", chunks, []), ("two", chunks, []))
     assert all(0 < len(copies(tmp_path / host)) <= 32 for host in ("one", "two"))
@@ -64,7 +64,7 @@ def test_every_host_removes_its_copies(tmp_path: Path, monkeypatch: pytest.Monke
         run(("one", [chunk for chunk in chunks if Path(chunk.place.path).name not in here][:4], []))
     assert len(copies(tmp_path / "one")) <= 36
     run(("one", chunks[:2], [chunks[:2], chunks[1:2]]), ("two", chunks[:2], [chunks[:2], []]))
-    left = {host: {path.name for path in copies(tmp_path / host)} for host in ("one", "two")}
+    names = {host: {path.name for path in copies(tmp_path / host)} for host in ("one", "two")}
     first, second = (Path(chunk.place.path).name for chunk in chunks[:2])
-    assert first not in left["one"] and second in left["one"]
-    assert first not in left["two"] and second not in left["two"]
+    assert first not in names["one"] and second in names["one"]
+    assert first not in names["two"] and second not in names["two"]

@@ -10,7 +10,7 @@ from watersmeet.state.store.places import store_of
 
 
 @pytest.mark.parametrize(
-    ("given", "root"),
+    ("path", "root"),
     [
         ("/a/b/", "/a/b/watersmeet"),
         ("/a//b/../c", "/a/c/watersmeet"),
@@ -26,8 +26,8 @@ from watersmeet.state.store.places import store_of
         ("abfss://files@mill.dfs.core.windows.net/x/", "abfss://files@mill.dfs.core.windows.net/x/watersmeet"),
     ],
 )
-def test_checkpoints_are_found_as_spark_spells_them(given: str, root: str) -> None:
-    assert store_of(given).root == root
+def test_checkpoints_are_found_as_spark_spells_them(path: str, root: str) -> None:
+    assert store_of(path).root == root
 
 
 def test_a_relative_path_is_one_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ from watersmeet.query.windows import Sliding
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.store import remote
 from watersmeet.state.store import store as stores
-from watersmeet.state.store.chunk_writer import Writer
-from watersmeet.state.store.open_chunks import Opened
+from watersmeet.state.store.chunk_writer import ChunkWriter
+from watersmeet.state.store.open_chunks import OpenChunks
 from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
 
@@ -35,7 +35,7 @@ def elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def connect(root: str) -> remote.Remote:
         base = root.removeprefix("far://")
-        create = remote.objects(lambda: LocalStore(folder / "far" / base, mkdir=True))
+        create = remote.create_by_put(lambda: LocalStore(folder / "far" / base, mkdir=True))
         return remote.Remote(system, base, create)
 
     monkeypatch.setattr(remote, "connect", connect)
@@ -54,9 +54,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         yield Store("far://bucket/watersmeet")
 
 
-def written(store: Store, name: str = "r-b0-p0a1") -> Chunk:
+def write_chunk(store: Store, name: str = "r-b0-p0a1") -> Chunk:
     rows = pa.record_batch({"ts": pa.array([5, 1, 3]), "hash": pa.array([0, 0, 0]), "s0_1": pa.array([50, 10, 30])})
-    writer = Writer(store, name, 0, ((),), ((),), frozenset())
+    writer = ChunkWriter(store, name, 0, ((),), ((),), frozenset())
     (chunk,) = writer.write(0, rows, np.zeros(3, np.int64), 10, lambda start, bucket: (0,), 0)
     return chunk
 
@@ -72,18 +72,18 @@ def test_publish_is_create_if_absent(store: Store) -> None:
 def test_a_name_is_taken_by_one_of_many_at_once(store: Store) -> None:
     with ThreadPoolExecutor(8) as pool:
         for turn in range(20):
-            taken = list(pool.map(lambda who, turn=turn: store.publish(f"leases/{turn}", b"%d" % who), range(8)))
-            assert taken.count(True) == 1
-            assert store.read(f"leases/{turn}") == b"%d" % taken.index(True)
+            published = list(pool.map(lambda who, turn=turn: store.publish(f"leases/{turn}", b"%d" % who), range(8)))
+            assert published.count(True) == 1
+            assert store.read(f"leases/{turn}") == b"%d" % published.index(True)
 
 
 def test_a_file_whose_answer_was_lost_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere(tmp_path, monkeypatch)
     honest, store = remote.connect("far://bucket"), Store("far://bucket")
 
-    def asks_again(path: str, data: bytes) -> bool:
-        honest.create(path, data)
-        return honest.create(path, data)
+    def asks_again(path: str, content: bytes) -> bool:
+        honest.create(path, content)
+        return honest.create(path, content)
 
     monkeypatch.setattr(remote, "connect", lambda root: replace(honest, create=asks_again))
     assert store.publish("manifests/1.json", b"mine")
@@ -96,8 +96,8 @@ def test_a_store_that_takes_names_twice_is_refused(tmp_path: Path, monkeypatch: 
     store.check()
     assert store.names("") == []
 
-    def overwrites(path: str, data: bytes) -> bool:
-        store.write(path, data)
+    def overwrites(path: str, content: bytes) -> bool:
+        store.write(path, content)
         return True
 
     monkeypatch.setattr(remote, "connect", lambda root: replace(honest, create=overwrites))
@@ -129,12 +129,12 @@ def test_names_and_remove(store: Store) -> None:
 
 
 def test_chunks_are_read_back_sorted_by_time(store: Store) -> None:
-    rows = store.open(written(store), pa.int64())
+    rows = store.open(write_chunk(store), pa.int64())
     assert rows.ts.tolist() == [1, 3, 5]
 
 
 def test_a_missing_chunk_is_an_error(store: Store) -> None:
-    chunk = written(store, "r-b0-p0a2")
+    chunk = write_chunk(store, "r-b0-p0a2")
     store.remove([chunk.place.path])
     with pytest.raises(StateError, match="is missing or empty: a manifest names it"):
         store.open(chunk, pa.int64())
@@ -143,69 +143,71 @@ def test_a_missing_chunk_is_an_error(store: Store) -> None:
 # -- chunks that are open
 
 
-def mapped(name: str) -> bool:
+def is_mapped(name: str) -> bool:
     return name in Path("/proc/self/maps").read_text()
 
 
 def test_removed_files_do_not_stay_mapped(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    chunk = written(store, "r-b0-mapped")
+    chunk = write_chunk(store, "r-b0-mapped")
     assert store.open(chunk, pa.int64()).ts.tolist() == [1, 3, 5]
-    assert mapped("r-b0-mapped")
+    assert is_mapped("r-b0-mapped")
     store.remove(chunk.files)
-    assert not mapped("r-b0-mapped")
+    assert not is_mapped("r-b0-mapped")
 
 
 def test_what_a_run_no_longer_names_does_not_stay_mapped(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    one, two, other = (written(store, f"r-b0-named{name}") for name in ("1", "2", "3"))
+    one, two, other = (write_chunk(store, f"r-b0-named{name}") for name in ("1", "2", "3"))
     for chunk in (one, two, other):
         store.open(chunk, pa.int64())
-    store.keep("other run", [other])
-    store.keep("run", [one, two])
-    store.keep("run", [two])  # as a task does, while the driver removes the file
-    assert [mapped(f"named{name}") for name in ("1", "2", "3")] == [False, True, True]
+    store.retain("other run", [other])
+    store.retain("run", [one, two])
+    store.retain("run", [two])  # as a task does, while the driver removes the file
+    assert [is_mapped(f"named{name}") for name in ("1", "2", "3")] == [False, True, True]
     Path(tmp_path, other.place.path).unlink()  # by somebody else, after the end of the other run
-    store.keep("new run", [])
-    assert [mapped(f"named{name}") for name in ("1", "2", "3")] == [False, True, False]
+    store.retain("new run", [])
+    assert [is_mapped(f"named{name}") for name in ("1", "2", "3")] == [False, True, False]
 
 
 def test_open_chunks_are_bounded_by_bytes_sort_orders_included(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = Opened()
-    monkeypatch.setattr(stores, "_opened", opened)
+    open_chunks = OpenChunks()
+    monkeypatch.setattr(stores, "_open_chunks", open_chunks)
     store = Store(str(tmp_path))
-    chunks = [written(store, f"r-b0-bound{number}") for number in range(40)]
+    chunks = [write_chunk(store, f"r-b0-bound{number}") for number in range(40)]
     size = store.open(chunks[0], pa.int64()).nbytes
     with limited(open_bytes=10 * size):
         for chunk in chunks:
             rows = store.open(chunk, pa.int64())
-            assert opened.nbytes <= 10 * size
+            assert open_chunks.nbytes <= 10 * size
             rows.order(Column(0, 1))
         assert rows.nbytes > size
-        assert 2 <= len(opened) < 10
-    monkeypatch.setattr("watersmeet.state.store.ipc.digest", None)
+        assert 2 <= len(open_chunks) < 10
+    monkeypatch.setattr("watersmeet.state.store.formats.digest", None)
     assert store.open(chunks[0], pa.int64()).ts.tolist() == [1, 3, 5]  # what was right once is not read again
 
 
 def test_a_long_run_keeps_no_more_open_than_is_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = Opened()
-    monkeypatch.setattr(stores, "_opened", opened)
+    open_chunks = OpenChunks()
+    monkeypatch.setattr(stores, "_open_chunks", open_chunks)
     streams = tuple(StreamSpec(name, SCHEMA, 1, Sliding(10), 0) for name in "ab")
     run = Run(Query(streams), Store(str(tmp_path)))
     for batch in range(16):
         run.step(Central(), [(at % 2, {"id": at, "ts": 10 * batch + at, "x": 0.0, "k": "p"}) for at in range(10)])
-    assert len(opened) <= 24  # two tasks wrote two streams sixteen times; what was merged last lives for one batch more
-    assert all(Path(tmp_path, key.path).exists() for key in opened)
+    assert (
+        len(open_chunks) <= 24
+    )  # two tasks wrote two streams sixteen times; what was merged last lives for one batch more
+    assert all(Path(tmp_path, key.path).exists() for key in open_chunks)
 
 
 def test_copies_of_remote_chunks_go_with_what_a_run_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere(tmp_path, monkeypatch)
     store = Store("far://copies")
-    chunk = written(store, "r-b0-copy")
+    chunk = write_chunk(store, "r-b0-copy")
     store.open(chunk, pa.int64())
-    store.keep("run", [chunk])
+    store.retain("run", [chunk])
     assert len(list((tmp_path / "cache").rglob("*.arrow"))) == 1
-    store.keep("run", [])
+    store.retain("run", [])
     assert not list((tmp_path / "cache").rglob("*.arrow"))
 
 
@@ -215,7 +217,7 @@ def test_a_folder_of_copies_that_others_could_write_to_is_refused(
 ) -> None:
     elsewhere(tmp_path, monkeypatch)
     store = Store(f"far://private-{how}")
-    chunk = written(store, "r-b0-private")
+    chunk = write_chunk(store, "r-b0-private")
     folder = tmp_path / "cache" / f"watersmeet-{os.getuid()}"
     folder.parent.mkdir()
     if how == "mode":
@@ -232,21 +234,21 @@ def test_a_folder_of_copies_that_others_could_write_to_is_refused(
 @pytest.mark.parametrize("damage", ["flipped", "schema", "length", "cut", "empty"])
 def test_a_damaged_chunk_is_an_error(tmp_path: Path, damage: str) -> None:
     store = Store(str(tmp_path))
-    chunk = written(store, f"r-b0-{damage}")
+    chunk = write_chunk(store, f"r-b0-{damage}")
     path, place = tmp_path / chunk.place.path, chunk.place
-    data = bytearray(path.read_bytes())
+    content = bytearray(path.read_bytes())
     flipped = {"flipped": place.offset + place.length - 9, "schema": place.offset - 9, "length": 6}.get(damage)
     if flipped is not None:
-        data[flipped] ^= 1
-    path.write_bytes({"cut": bytes(data)[: place.offset + 9], "empty": b""}.get(damage, bytes(data)))
-    said = {"cut": "is cut short", "empty": "is cut short|is missing or empty"}
-    with pytest.raises(StateError, match=said.get(damage, "fails its checksum")):
+        content[flipped] ^= 1
+    path.write_bytes({"cut": bytes(content)[: place.offset + 9], "empty": b""}.get(damage, bytes(content)))
+    message = {"cut": "is cut short", "empty": "is cut short|is missing or empty"}
+    with pytest.raises(StateError, match=message.get(damage, "fails its checksum")):
         store.open(chunk, pa.int64())
 
 
 def test_damaged_ordinals_are_an_error(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    chunk = replace(written(store, "r-b0-ordinals"), ordinals="chunks/x.ordinals")
+    chunk = replace(write_chunk(store, "r-b0-ordinals"), ordinals="chunks/x.ordinals")
     with pytest.raises(StateError, match=r"x.ordinals under .* is missing or empty"):
         store.open(chunk, pa.int64())
     store.write("chunks/x.ordinals", b"not an Arrow file at all")
@@ -285,7 +287,7 @@ def test_a_file_appears_only_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_remote_chunks_are_cached_on_this_host_until_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere(tmp_path, monkeypatch)
     store = Store("far://cached")
-    chunk = written(store, "r-b0-p0a3")
+    chunk = write_chunk(store, "r-b0-p0a3")
     store.open(chunk, pa.int64())
     assert [path.name for path in (tmp_path / "cache").rglob("*.arrow")] == [Path(chunk.place.path).name]
     assert (tmp_path / "cache" / f"watersmeet-{os.getuid()}").stat().st_mode & 0o777 == 0o700
@@ -296,29 +298,29 @@ def test_remote_chunks_are_cached_on_this_host_until_removed(tmp_path: Path, mon
 def test_copies_of_remote_chunks_are_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere(tmp_path, monkeypatch)
     store = Store("far://bounded")
-    chunks = [written(store, f"r-b0-many{number}") for number in range(20)]
+    chunks = [write_chunk(store, f"r-b0-many{number}") for number in range(20)]
     size = len(store.read(chunks[0].place.path) or b"")
     with limited(copied_bytes=8 * size):
         for chunk in chunks:
             assert store.open(chunk, pa.int64()).ts.tolist() == [1, 3, 5]
             assert sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*.arrow")) <= 10 * size
-    kept = {path.name for path in (tmp_path / "cache").rglob("*.arrow")}
-    assert Path(chunks[-1].place.path).name in kept and Path(chunks[0].place.path).name not in kept
+    names = {path.name for path in (tmp_path / "cache").rglob("*.arrow")}
+    assert Path(chunks[-1].place.path).name in names and Path(chunks[0].place.path).name not in names
 
 
 def test_a_damaged_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere(tmp_path, monkeypatch)
     store = Store("far://forged")
-    chunk = written(store, "r-b0-forged")
-    copy = store._cached(chunk.place.path)
+    chunk = write_chunk(store, "r-b0-forged")
+    copy = store._copy_path(chunk.place.path)
     copy.parent.mkdir(parents=True, mode=0o700)
-    data = bytearray(store.read(chunk.place.path) or b"")
-    data[-9] ^= 1
-    copy.write_bytes(data)
+    content = bytearray(store.read(chunk.place.path) or b"")
+    content[-9] ^= 1
+    copy.write_bytes(content)
     assert store.open(chunk, pa.int64()).ts.tolist() == [1, 3, 5]
-    (tmp_path / "far" / "forged" / chunk.place.path).write_bytes(data)
-    copy.write_bytes(data)
-    stores._opened.forget(lambda key: True)
+    (tmp_path / "far" / "forged" / chunk.place.path).write_bytes(content)
+    copy.write_bytes(content)
+    stores._open_chunks.forget(lambda key: True)
     with pytest.raises(StateError, match="fails its checksum"):
         store.open(chunk, pa.int64())
 

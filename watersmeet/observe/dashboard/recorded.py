@@ -10,9 +10,9 @@ from typing import Any
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.state.manifest import history, leases
 from watersmeet.state.manifest import manifest as manifests
-from watersmeet.state.manifest.claim import DESCRIPTION, described, one_folder
+from watersmeet.state.manifest.claim import DESCRIPTION, is_same_folder, read_description
+from watersmeet.state.manifest.leases import is_running
 from watersmeet.state.manifest.manifest import Manifest
-from watersmeet.state.store.processes import is_running
 from watersmeet.state.store.store import Store
 
 TRIES = 3
@@ -87,7 +87,7 @@ class Reader:
         query: Mapping[str, Any] = {}
         holder, problem = self._holder(now, clock), ""
         try:
-            query = described(self.store)
+            query = read_description(self.store)
             self._state = self._last()
         except StateError as error:
             self._state, problem = None, str(error)
@@ -112,7 +112,7 @@ class Reader:
         return self._state
 
     def _holder(self, now: float, clock: float | None) -> Holder:
-        number = leases.highest(self.store)
+        number = leases.last_number(self.store)
         holder = leases.holder(self.store, number)
         process = f"process {holder['pid']} on {holder['name']}" if holder else ""
         ended = not number or self.store.read(leases.path_of(number, "ended")) is not None
@@ -125,7 +125,7 @@ class Reader:
         """
         seen = number, self.store.read(leases.path_of(number, "renewed"))
         if self._renewed is None:
-            written = None if clock is None else leases.renewed(self.store, number)
+            written = None if clock is None else leases.renewal_time(self.store, number)
             age = 0.0 if clock is None or written is None else max(0.0, clock - written)
             self._renewed = seen, now - age
         elif self._renewed[0] != seen:
@@ -137,4 +137,4 @@ class Reader:
         running, folder = is_running(holder), self.store.local
         if not running or folder is None:
             return running
-        return one_folder(Store(holder.get("at", folder)).local or "", folder)
+        return is_same_folder(Store(holder.get("at", folder)).local or "", folder)

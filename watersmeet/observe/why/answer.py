@@ -130,7 +130,7 @@ class Answer:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
+        return "".join(f"<p>{escape(describe_comparison)}</p>" for describe_comparison in self.sentences)
 
 
 def _called(found: Tuple, several: bool) -> str:

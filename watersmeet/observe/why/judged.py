@@ -11,12 +11,10 @@ from watersmeet.formatting import abbreviated
 from watersmeet.observe.why.answer import Batches, Check, Holds
 from watersmeet.observe.why.voice import Voice, lasting, plain_values
 from watersmeet.predicate.model import Column, Conjunct
-from watersmeet.probe.evaluators.compared_values import Side, is_telling, sides_of
-from watersmeet.probe.evaluators.truth import truth
+from watersmeet.probe.evaluators.compared_values import ComparedValues, compared_values_of, is_informative
 from watersmeet.probe.hop import Hops
 from watersmeet.probe.hop_steps import Step
-from watersmeet.probe.partials import Partials
-from watersmeet.probe.routing import NOWHERE
+from watersmeet.probe.partials import NOWHERE, Partials
 from watersmeet.query.query import Query
 from watersmeet.query.windows import FOREVER, Count, Hopping, Sliding
 
@@ -103,7 +101,7 @@ class Judged:
         """Return how many of some combinations are results; of those that Spark has to decide, the first few."""
         if not self.query.deferred or not len(block):
             return len(block)
-        later = self.hops.undecided(block)
+        later = self.hops.pending(block)
         left = [block.take(np.array([at])) for at in np.flatnonzero(later)[:MOST_DECIDED].tolist()]
         return int(np.count_nonzero(~later)) + sum(map(self._passes, left))
 
@@ -115,7 +113,7 @@ class Judged:
         """
         if not self.query.deferred or not len(block):
             return block
-        later = np.flatnonzero(self.hops.undecided(block))
+        later = np.flatnonzero(self.hops.pending(block))
         if len(later) > (0 if self.decide is None else MOST_DECIDED):
             text = next(conjunct.text for conjunct in self.query.deferred if not conjunct.exact)
             raise PredicateError(f"`{text}` can't be answered here for all of them")
@@ -189,29 +187,31 @@ class Judged:
             holds, sides = self._holds(conjunct, block), self._sides(conjunct, block)
         except PredicateError as error:
             raised = f"{str(error).rstrip('.')}; it stops the query"
-            holds, sides = "raises", sides_of(self.hops.by.comparisons, conjunct, block)
-        columns = {c: block.column(c, self.hops.by.reader.table.gather) for c in self._shown(conjunct, sides)}
-        computed = [side for side in sides if side.knows(0) and is_telling(self.query, side.compared)]
+            holds, sides = "raises", compared_values_of(self.hops.evaluators.comparisons, conjunct, block)
+        columns = {c: block.column(c, self.hops.evaluators.reader.table.gather) for c in self._shown(conjunct, sides)}
+        computed = [side for side in sides if side.is_known(0) and is_informative(self.query, side.compared)]
         values = {side.compared.text: side.plain(0) for side in computed} | plain_values(self.query, columns)
         answer = "can't be answered here" if holds == "unknown" else f"is {holds}"
         told = self.voice.compared(conjunct.comparing, sides, columns)
         says = raised or f"`{abbreviated(conjunct.text, LONG)}` {answer}{told}"
         return Check(conjunct.text, "conjunct", holds, says, values)
 
-    def _sides(self, conjunct: Conjunct, block: Partials) -> list[Side]:
+    def _sides(self, conjunct: Conjunct, block: Partials) -> list[ComparedValues]:
         """Return what a conjunct compares, as Spark computes it where it must."""
         compared = conjunct.comparing.values
         if self.compute is None or self._lacks(conjunct) or all(value.sql or value.term for value in compared):
-            return sides_of(self.hops.by.comparisons, conjunct, block)
+            return compared_values_of(self.hops.evaluators.comparisons, conjunct, block)
         values = self.compute(conjunct, self._read(conjunct, block))
-        return [Side(*side, np.zeros(len(block))) for side in zip(compared, values, strict=False)]
+        return [ComparedValues(*side, np.zeros(len(block))) for side in zip(compared, values, strict=False)]
 
     def _read(self, conjunct: Conjunct, block: Partials) -> dict[str, pa.Array]:
         """Return what Spark needs for a conjunct: its columns, and what its predicates say."""
-        columns = self.hops.by.reader.read(block, conjunct.columns)
-        return columns | {call.name: self.hops.by.sql.asker.booleans(block, call) for call in conjunct.calls}
+        columns = self.hops.evaluators.reader.read(block, conjunct.columns)
+        return columns | {
+            call.name: self.hops.evaluators.sql.predicates.booleans(block, call) for call in conjunct.calls
+        }
 
-    def _shown(self, conjunct: Conjunct, sides: Sequence[Side]) -> list[Column]:
+    def _shown(self, conjunct: Conjunct, sides: Sequence[ComparedValues]) -> list[Column]:
         """Return the columns that are shown beside what a conjunct compares: not what Spark computes on the way."""
         named = [column for column in conjunct.columns if self.query.is_named(column)]
         compared = {column for side in sides for column in side.compared.columns}
@@ -221,7 +221,7 @@ class Judged:
     def _holds(self, conjunct: Conjunct, block: Partials) -> Holds:
         if self._lacks(conjunct):
             return "unknown"
-        found = truth(self.hops.by, conjunct, block)
+        found = self.hops.evaluators.evaluate(conjunct, block)
         if found != "undecided":
             return found
         if self.decide is None:

@@ -18,10 +18,10 @@ from watersmeet.observe.why.answer import Batches
 from watersmeet.observe.why.asked import Asked
 from watersmeet.observe.why.judged import Seen
 from watersmeet.predicate.model import Column
+from watersmeet.probe.chunk_probe import Hashes, Seat
 from watersmeet.probe.chunk_table import ChunkTable, Target
 from watersmeet.probe.hop_steps import Step
-from watersmeet.probe.partials import ROW_BITS, ROW_MASK, Partials, references
-from watersmeet.probe.routing import NOWHERE, Hashes, Seat
+from watersmeet.probe.partials import NOWHERE, ROW_BITS, ROW_MASK, Partials, references
 from watersmeet.query.query import Query
 from watersmeet.spilling.owed_tuples import reaches
 from watersmeet.state.chunks.rows import Rows

@@ -102,7 +102,7 @@ class Stored(OptionalStreams):
 
     def _met(self, block: Partials, optional: int) -> Iterator[Partials]:
         """Yield pairs of a combination and a partner; they note the combination's position."""
-        block.noted[AT] = np.arange(len(block))
+        block.tags[AT] = np.arange(len(block))
         role = NEWEST if optional in self.judged.query.as_of else ALL
         found = self.judged.hops.hop(block, partner_step(self.judged.query, optional, role))
         return filter(len, map(self.judged.passing, found))
@@ -112,7 +112,7 @@ class Stored(OptionalStreams):
         newest = Newest(combinations)
         for part in pairs:
             rows = part.rows[stream]
-            newest.offer(part.noted[AT], part.times[stream], self.judged.hops.contents(rows), rows)
+            newest.offer(part.tags[AT], part.times[stream], self.judged.hops.contents(rows), rows)
         return newest
 
     def _told(self, partner: Seen) -> str:
@@ -168,7 +168,7 @@ class Stored(OptionalStreams):
                     own = self.kept.at(named[at])
                     mine &= (newest.ts == own.ts) & (newest.content == self.judged.hops.contents(np.array([own.ref])))
                 continue
-            places = np.concatenate([NONE, *(part.noted[AT] for part in pairs)])
+            places = np.concatenate([NONE, *(part.tags[AT] for part in pairs)])
             count[at] = np.bincount(places, minlength=len(found))
             if at in named:
                 refs = np.concatenate([NONE, *(part.rows[at] for part in pairs)])

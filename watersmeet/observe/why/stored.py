@@ -13,8 +13,8 @@ from watersmeet.observe.why.written import written
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.state.manifest import history
 from watersmeet.state.manifest.manifest import Manifest
+from watersmeet.state.store.formats import consistent
 from watersmeet.state.store.places import store_of
-from watersmeet.state.store.sealed import consistent
 from watersmeet.state.store.store import Store
 
 
@@ -48,7 +48,7 @@ def _why(store: Store, given: Mapping[str, Values], clock: Callable[[], float], 
     path = chosen({at: join.query for at, join in joins.items()}, given)
     query, outputs = joins[path].query, joins[path].outputs if read_outputs else Outputs()
     unread = joins[path].outputs.folders if not read_outputs else ()
-    duck = Duck(query.dialect, guarded=True)
+    duck = Duck(query.dialect, untrusted=True)
     question = asked(query, given, duck)
 
     def answer(state: Manifest | None) -> Answer:

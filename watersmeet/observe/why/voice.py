@@ -11,7 +11,7 @@ from watersmeet.arguments.durations import roughly, spelled
 from watersmeet.formatting import plain
 from watersmeet.observe.why.answer import Batches, shown_value
 from watersmeet.predicate.model import Column, Compared, Comparing
-from watersmeet.probe.evaluators.compared_values import Side, plain_text, sentence, texts_of
+from watersmeet.probe.evaluators.compared_values import ComparedValues, describe_comparison, format_plain, format_values
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.query.query import Query
 
@@ -46,11 +46,13 @@ class Voice:
             return re.sub(r"[+-]\d\d(:\d\d)*$", "", text) if values.type.tz is not None else text
         return shown_value(plain(values, 0))
 
-    def compared(self, comparing: Comparing, sides: Sequence[Side], columns: Mapping[Column, pa.Array]) -> str:
+    def compared(
+        self, comparing: Comparing, sides: Sequence[ComparedValues], columns: Mapping[Column, pa.Array]
+    ) -> str:
         """Return what a conjunct compares, and columns beside it, as the end of a sentence."""
-        texts = texts_of(sides, 0, self._compared)
+        texts = format_values(sides, 0, self._compared)
         names = {self.query.name_of(column): values for column, values in columns.items()}
-        says = sentence(comparing, texts, [*names])
+        says = describe_comparison(comparing, texts, [*names])
         known = {side.compared.text for side in sides} if says else set[str]()
         named = {} if says or not texts else {s.compared.text: t for s, t in zip(sides, texts, strict=True)}
         named |= {name: self.value(values) for name, values in names.items() if name not in known}
@@ -58,7 +60,7 @@ class Voice:
         return f"{f': {says}' if says else ''}{f' ({beside})' if beside else ''}"
 
     def _compared(self, compared: Compared, values: pa.Array) -> str:
-        return plain_text(compared, values) if compared.is_duration else self.value(values)
+        return format_plain(compared, values) if compared.is_duration else self.value(values)
 
     def row(self, values: Mapping[str, pa.Array]) -> str:
         """Return the first columns of a tuple with their values."""

@@ -20,7 +20,7 @@ from watersmeet.query import windows
 from watersmeet.query.query import Query
 from watersmeet.state.manifest import documents
 from watersmeet.state.manifest.claim import DESCRIPTION
-from watersmeet.state.store.sealed import seal, unseal
+from watersmeet.state.store.formats import seal, unseal
 from watersmeet.state.store.shape import NAMES, Misfit, Rule, check, check_fields
 from watersmeet.state.store.store import Store
 
@@ -106,7 +106,7 @@ def written(store: Store) -> dict[str, Written]:
 def _name_of(store: Store) -> str:
     """Return the name of a store; empty if it has none, or nobody can read it."""
     try:
-        return str(unseal(store.read(DESCRIPTION) or b"", "", documents.Claim)["name"])
+        return str(unseal(store.read(DESCRIPTION) or b"", "", documents.ClaimDocument)["name"])
     except StateError:
         return ""
 

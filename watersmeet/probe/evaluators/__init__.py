@@ -1,1 +1,1 @@
-"""What decides conjuncts for blocks of pairs: DuckDB (`duck.py`, `sql.py`), NumPy with an error bound (`balls.py`)."""
+"""Evaluating conjuncts for blocks of pairs: DuckDB (`duck.py`, `sql.py`), NumPy with error bounds (`balls.py`)."""

@@ -1,7 +1,7 @@
-"""Real numbers known up to a radius: value, and a bound of how far Spark's own value may lie from it.
+"""Ball arithmetic: real numbers with a radius, a bound of how far Spark's own value may lie from ours.
 
-Addition, multiplication, division and square roots are the same everywhere when their operands are. The functions of
-`sin`'s kind are not: NumPy may be off by 4 units in the last place and Java by 2.5, so 16 are allowed for. What a ball
+Addition, multiplication, division and square roots are the same everywhere if their operands are. Transcendental
+functions are not: NumPy may be off by 4 units in the last place and Java by 2.5, so 16 are allowed for. What a ball
 can't hold (NaN, infinities, a divisor that may be 0, the border of a domain) has an infinite radius, and Spark decides.
 """
 
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from watersmeet.arrays import Floats, Mask
 from watersmeet.predicate.terms import Apply, Comparison, Input, Leaf, Sign, Term
 
-Rows = NDArray[np.intp]
+Positions = NDArray[np.intp]
 
 UNIT = 2.0**-52
-OWN = 16 * UNIT
-"""What a transcendental function may be off by, in relation to its value."""
+FUNCTION_ERROR = 16 * UNIT
+"""The relative error allowed for a transcendental function."""
 TINY = 2.0**-1020
 """Below this a number may be flushed to 0."""
 SLACK = 1 + 8 * UNIT
@@ -30,26 +30,26 @@ SLACK = 1 + 8 * UNIT
 FAR = 2.0**20
 """Beyond this angle a reduction by multiples of pi is not trusted."""
 BLOCK = 1 << 15
-"""Pairs at a time: what fits into the processor's cache."""
+"""Pairs at a time: as many as fit into the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ball:
-    """Values of pairs, each with a bound of its error; arrays with one element a pair, or without dimension if alike.
+    """Values of pairs, each with a bound of its error; arrays with an element per pair, or 0-dimensional if constant.
 
     Attributes:
-        value: Our value; doubles, or floats where the radius covers that.
-        radius: At most this far from it is Spark's; infinite where nothing is known: it may be NULL, NaN, or raise.
-        valid: FALSE where the value is NULL for sure, unless the radius is infinite.
-        finer: The same for some of the pairs, with smaller radii, where that would take longer.
+        value: Our value; doubles, or floats if the radius covers that.
+        radius: The largest distance of Spark's value; infinite if nothing is known: it may be NULL, NaN, or raise.
+        valid: FALSE if the value is certainly NULL, unless the radius is infinite.
+        finer: Returns a slower ball with smaller radii for some of the pairs, if there is one.
     """
 
     value: NDArray[Any]
     radius: Floats
     valid: Mask
-    finer: Callable[[Rows], Ball] | None = None
+    finer: Callable[[Positions], Ball] | None = None
 
-    def some(self, pairs: Rows | slice) -> Ball:
+    def take(self, pairs: Positions | slice) -> Ball:
         """The ball of some of the pairs."""
         value, radius, valid = self.value, self.radius, self.valid
         return Ball(
@@ -65,11 +65,11 @@ class Ball:
 
 
 def ball_of(values: pa.Array, error: float = 0.0) -> Ball:
-    """The ball of a leaf, from its values as DuckDB gives them: an Arrow array of doubles; a single one is for all."""
+    """The ball of a leaf, from an Arrow array of doubles; a single value stands for all pairs."""
     if len(values) == 1:
         number = values[0].as_py()
-        made = constant(0.0 if number is None else number)
-        return Ball(made.value, made.radius + error, np.asarray(number is not None))
+        ball = constant(0.0 if number is None else number)
+        return Ball(ball.value, ball.radius + error, np.asarray(number is not None))
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     numbers = np.asarray(values.fill_null(0.0).to_numpy(zero_copy_only=False), dtype=np.float64)
     finite = np.isfinite(numbers)
@@ -84,7 +84,7 @@ def constant(value: float) -> Ball:
 
 
 def decide(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, Mask]:
-    """For each pair, whether the comparison may be TRUE, and whether it is for sure.
+    """For each pair, whether the comparison may be TRUE, and whether it certainly is.
 
     Args:
         comparison: The comparison.
@@ -93,7 +93,7 @@ def decide(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, M
     possible, sure = _in_blocks(comparison, balls)
     open_ = np.flatnonzero(possible != sure)
     if len(open_) and any(ball.finer for ball in balls.values()):
-        finer = {term: ball.finer(open_) if ball.finer else ball.some(open_) for term, ball in balls.items()}
+        finer = {term: ball.finer(open_) if ball.finer else ball.take(open_) for term, ball in balls.items()}
         possible[open_], sure[open_] = _in_blocks(comparison, finer)
     return possible, sure
 
@@ -101,12 +101,12 @@ def decide(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, M
 def _in_blocks(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, Mask]:
     size = next((ball.size for ball in balls.values() if ball.size is not None), 1)
     if not isinstance(comparison.left, Apply) and not isinstance(comparison.right, Apply):
-        return _block(comparison, balls, size)  # there is nothing in between to be kept in the cache
+        return _block(comparison, balls, size)  # no intermediate results that the cache should hold
     possible, sure = np.empty(size, dtype=bool), np.empty(size, dtype=bool)
     for start in range(0, size, BLOCK):
         block = slice(start, start + BLOCK)
-        some = {term: ball.some(block) for term, ball in balls.items()}
-        possible[block], sure[block] = _block(comparison, some, len(possible[block]))
+        parts = {term: ball.take(block) for term, ball in balls.items()}
+        possible[block], sure[block] = _block(comparison, parts, len(possible[block]))
     return possible, sure
 
 
@@ -119,11 +119,11 @@ def _block(comparison: Comparison, balls: Mapping[Input, Ball], size: int) -> tu
         apart = (left.radius + right.radius) * (1 + 2.0**-48)
         sure, not_sure = _holds(comparison.sign, ahead, apart), _holds(OPPOSITE[comparison.sign], ahead, apart)
     null = ~(left.valid & right.valid) & (apart < np.inf)
-    return _sized(~(not_sure | null), size), _sized(sure & ~null, size)
+    return _broadcast(~(not_sure | null), size), _broadcast(sure & ~null, size)
 
 
-def _sized(mask: Mask, size: int) -> Mask:
-    """One answer for each pair, where there is but one for all."""
+def _broadcast(mask: Mask, size: int) -> Mask:
+    """One answer per pair, also if there is only one for all."""
     return mask if mask.ndim else np.full(size, mask)
 
 
@@ -132,7 +132,7 @@ def _is_single(ball: Ball) -> bool:
 
 
 def _single_block(sign: Sign, left: Ball, right: Ball) -> tuple[Mask, Mask]:
-    """Likewise for floats of one radius against a constant: compared as floats, the borders moved outwards."""
+    """`_block` for floats of one radius against a constant: compared as floats, with the borders moved outwards."""
     apart = float(left.radius + right.radius) * (1 + 2.0**-48)
     borders = [np.float32(float(right.value) + side * apart) for side in (-1, 1)]
     low, high = np.nextafter(borders[0], np.float32(-np.inf)), np.nextafter(borders[1], np.float32(np.inf))
@@ -149,12 +149,12 @@ SINGLE: dict[Sign, Callable[[NDArray[Any], np.float32, np.float32], tuple[Mask, 
     "=": lambda value, low, high: ((value >= low) & (value <= high), np.zeros(value.shape, dtype=bool)),
     "<>": lambda value, low, high: (np.ones(value.shape, dtype=bool), (value < low) | (value > high)),
 }
-"""Whether a comparison may be TRUE and whether it is, for floats whose border lies between two others."""
+"""Whether a comparison may be TRUE and whether it certainly is, for floats against a border between two others."""
 OPPOSITE: dict[Sign, Sign] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
 
 
 def _holds(sign: Sign, ahead: Floats, apart: Floats) -> Mask:
-    """Whether the comparison is TRUE whatever the operands are within their radii; `ahead` is right minus left."""
+    """Whether the comparison is TRUE for all operands within their radii; `ahead` is right minus left."""
     return HOLDS[sign](ahead, apart)
 
 
@@ -182,23 +182,23 @@ def _double(ball: Ball) -> Ball:
     return ball if ball.value.dtype == np.float64 else replace(ball, value=ball.value.astype(np.float64))
 
 
-def _made(value: Floats, radius: Floats, *operands: Ball) -> Ball:
-    """A ball made of others: NULL if one is, and nothing is known of it if nothing is known of one."""
-    valid, known = operands[0].valid, operands[0].radius < np.inf
+def _combine(value: Floats, radius: Floats, *operands: Ball) -> Ball:
+    """A ball computed from others: NULL if one is, and unknown if one is unknown."""
+    valid, is_known = operands[0].valid, operands[0].radius < np.inf
     for operand in operands[1:]:
-        valid, known = valid & operand.valid, known & (operand.radius < np.inf)
+        valid, is_known = valid & operand.valid, is_known & (operand.radius < np.inf)
     good = np.isfinite(value) & (radius < np.inf)
-    sized = np.where(good, radius, np.inf if valid.all() else np.where(valid, np.inf, 0.0))
-    return Ball(np.where(good, value, 0.0), np.where(known, sized, np.inf), valid)
+    bounded = np.where(good, radius, np.inf if valid.all() else np.where(valid, np.inf, 0.0))
+    return Ball(np.where(good, value, 0.0), np.where(is_known, bounded, np.inf), valid)
 
 
-def _rounded(value: Floats, radius: Floats, inexact: Mask) -> Floats:
-    """The radius of an exact operation whose operands may differ: they round differently too."""
+def _rounded_radius(value: Floats, radius: Floats, inexact: Mask) -> Floats:
+    """The radius of an exact operation: where operands may differ, rounding may too."""
     return np.where(inexact, radius * SLACK + 2 * UNIT * np.abs(value) + TINY, 0.0)
 
 
 def _ends(x: Ball) -> tuple[Floats, Floats]:
-    """Two numbers that surely enclose the ball."""
+    """Two numbers that enclose the ball."""
     reach = np.where(x.radius > 0, x.radius * SLACK + UNIT * np.abs(x.value), 0.0)
     return x.value - reach, x.value + reach
 
@@ -216,7 +216,7 @@ def absolute(x: Ball) -> Ball:
 def add(x: Ball, y: Ball) -> Ball:
     """`x + y`."""
     value, radius = x.value + y.value, x.radius + y.radius
-    return _made(value, _rounded(value, radius, radius > 0), x, y)
+    return _combine(value, _rounded_radius(value, radius, radius > 0), x, y)
 
 
 def subtract(x: Ball, y: Ball) -> Ball:
@@ -229,16 +229,16 @@ def multiply(x: Ball, y: Ball) -> Ball:
     value = x.value * y.value
     radius = np.abs(x.value) * y.radius + np.abs(y.value) * x.radius + x.radius * y.radius
     zero = ((x.value == 0) & (x.radius == 0)) | ((y.value == 0) & (y.radius == 0))
-    return _made(value, _rounded(value, radius, ((x.radius > 0) | (y.radius > 0)) & ~zero), x, y)
+    return _combine(value, _rounded_radius(value, radius, ((x.radius > 0) | (y.radius > 0)) & ~zero), x, y)
 
 
 def divide(x: Ball, y: Ball) -> Ball:
-    """`x / y`; nothing is known if y may be 0, since that raises or gives NULL."""
+    """`x / y`; unknown if y may be 0, since that raises or gives NULL."""
     value, least = x.value / y.value, np.abs(y.value) - y.radius
     radius = (x.radius + np.abs(value) * y.radius) / least
     zero = (x.value == 0) & (x.radius == 0)
     inexact = ((x.radius > 0) | (y.radius > 0)) & ~zero
-    return _made(value, np.where(least > 0, _rounded(value, radius, inexact), np.inf), x, y)
+    return _combine(value, np.where(least > 0, _rounded_radius(value, radius, inexact), np.inf), x, y)
 
 
 def rising(
@@ -249,13 +249,13 @@ def rising(
     sure: float | None = None,
     null: float = -np.inf,
 ) -> Callable[[Ball], Ball]:
-    """A monotone function that is not the same everywhere; `least` and `most` end its domain.
+    """A monotone function whose last bits depend on the implementation.
 
     Args:
         function: The function.
         least: The least number of its domain.
-        most: The greatest.
-        sure: The number at which Java promises the very value that NumPy gives.
+        most: The greatest number of its domain.
+        sure: The number at which Java guarantees the exact value that NumPy gives.
         null: Up to this number Spark's function is NULL.
     """
 
@@ -265,31 +265,31 @@ def rising(
             below, above = function(low), function(high)
             spread = np.maximum(np.abs(above - value), np.abs(value - below))
             size = np.maximum(np.abs(value), np.maximum(np.abs(below), np.abs(above)))
-            radius = spread * SLACK + OWN * size + TINY
+            radius = spread * SLACK + FUNCTION_ERROR * size + TINY
         else:
-            radius = OWN * np.abs(value) + TINY
+            radius = FUNCTION_ERROR * np.abs(value) + TINY
         if sure is not None:
             radius = np.where((x.value == sure) & (x.radius == 0), 0.0, radius)
-        made = _made(value, np.where((low >= least) & (high <= most), radius, np.inf), x)
+        ball = _combine(value, np.where((low >= least) & (high <= most), radius, np.inf), x)
         nothing = (high <= null) & (x.radius < np.inf)
         return (
-            made if not nothing.any() else Ball(made.value, np.where(nothing, 0.0, made.radius), made.valid & ~nothing)
+            ball if not nothing.any() else Ball(ball.value, np.where(nothing, 0.0, ball.radius), ball.valid & ~nothing)
         )
 
     return apply
 
 
 def same(function: Callable[[Floats], Floats], rounding: float) -> Callable[[Ball], Ball]:
-    """A monotone function that gives the same everywhere for the same argument."""
+    """A monotone function that is exact: for the same argument it gives the same everywhere."""
 
     def apply(x: Ball) -> Ball:
         value = function(x.value)
         if not x.radius.any():
-            return _made(value, np.zeros_like(value), x)
+            return _combine(value, np.zeros_like(value), x)
         below, above = (function(end) for end in _ends(x))
         spread = np.maximum(np.abs(above - value), np.abs(value - below))
         radius = np.where(x.radius > 0, spread * SLACK + rounding * np.abs(above), 0.0)
-        return _made(value, radius, x)
+        return _combine(value, radius, x)
 
     return apply
 
@@ -301,14 +301,14 @@ def _single(x: Floats) -> Floats:
 def sine(x: Ball) -> Ball:
     """`sin(x)`; a small angle needs no reduction, so its error is small too."""
     value = np.sin(x.value)
-    own = np.where(np.abs(x.value) < 0.5, OWN * np.abs(value), OWN) + TINY
-    own = np.where((x.value == 0) & (x.radius == 0), 0.0, own)
-    return _made(value, np.where(np.abs(x.value) < FAR, x.radius * SLACK + own, np.inf), x)
+    error = np.where(np.abs(x.value) < 0.5, FUNCTION_ERROR * np.abs(value), FUNCTION_ERROR) + TINY
+    error = np.where((x.value == 0) & (x.radius == 0), 0.0, error)
+    return _combine(value, np.where(np.abs(x.value) < FAR, x.radius * SLACK + error, np.inf), x)
 
 
 def cosine(x: Ball) -> Ball:
     """`cos(x)`."""
-    return _made(np.cos(x.value), np.where(np.abs(x.value) < FAR, x.radius * SLACK + OWN, np.inf), x)
+    return _combine(np.cos(x.value), np.where(np.abs(x.value) < FAR, x.radius * SLACK + FUNCTION_ERROR, np.inf), x)
 
 
 def tangent(x: Ball) -> Ball:
@@ -317,53 +317,53 @@ def tangent(x: Ball) -> Ball:
     steep = (1 + value * value) * np.where(np.abs(x.value) < 0.5, 0.0, 1.0)
     below, above = (np.tan(end) for end in _ends(x))
     spread = np.where(x.radius > 0, np.maximum(np.abs(above - value), np.abs(value - below)), 0.0)
-    own = OWN * (np.maximum(np.abs(above), np.abs(below)) + steep) + TINY
-    own = np.where((x.value == 0) & (x.radius == 0), 0.0, own)
+    error = FUNCTION_ERROR * (np.maximum(np.abs(above), np.abs(below)) + steep) + TINY
+    error = np.where((x.value == 0) & (x.radius == 0), 0.0, error)
     good = (np.abs(x.value) < FAR) & (np.abs(value) < FAR) & (x.radius < room)
-    return _made(value, np.where(good, spread * SLACK + own, np.inf), x)
+    return _combine(value, np.where(good, spread * SLACK + error, np.inf), x)
 
 
 def hyperbolic_cosine(x: Ball) -> Ball:
     """`cosh(x)`, nowhere steeper than sinh at the far end."""
     value, far = np.cosh(x.value), np.abs(x.value) + x.radius * SLACK
-    spread = np.where(x.radius > 0, x.radius * np.sinh(far) * (1 + 2 * OWN), 0.0)
-    return _made(value, spread * SLACK + OWN * np.cosh(far), x)
+    spread = np.where(x.radius > 0, x.radius * np.sinh(far) * (1 + 2 * FUNCTION_ERROR), 0.0)
+    return _combine(value, spread * SLACK + FUNCTION_ERROR * np.cosh(far), x)
 
 
 def angle(y: Ball, x: Ball) -> Ball:
-    """`atan2(y, x)`: the angle at which the ball is seen, unless the origin or the negative x-axis may be in it."""
+    """`atan2(y, x)`; unknown if the ball may contain the origin or the negative x-axis."""
     value = np.arctan2(y.value + 0.0, x.value + 0.0)
     reach = x.radius + y.radius
-    distance = np.hypot(x.value, y.value) * (1 - OWN) - reach * SLACK
+    distance = np.hypot(x.value, y.value) * (1 - FUNCTION_ERROR) - reach * SLACK
     across = (np.abs(y.value) <= y.radius) & (x.value - x.radius <= 0) & (y.radius > 0)
     zero = (y.value == 0) & (y.radius == 0) & ((x.value > x.radius) | ((x.value == 0) & (x.radius == 0)))
-    spread = np.where(reach > 0, reach / distance * (1 + OWN), 0.0)
-    radius = np.where(zero, 0.0, spread * SLACK + OWN * (np.abs(value) + spread) + TINY)
-    return _made(value, np.where(((distance > 0) & ~across) | zero, radius, np.inf), y, x)
+    spread = np.where(reach > 0, reach / distance * (1 + FUNCTION_ERROR), 0.0)
+    radius = np.where(zero, 0.0, spread * SLACK + FUNCTION_ERROR * (np.abs(value) + spread) + TINY)
+    return _combine(value, np.where(((distance > 0) & ~across) | zero, radius, np.inf), y, x)
 
 
 def hypotenuse(x: Ball, y: Ball) -> Ball:
     """`hypot(x, y)`."""
     value, reach = np.hypot(x.value, y.value), (x.radius + y.radius) * SLACK
     zero = (value == 0) & (reach == 0)
-    return _made(value, np.where(zero, 0.0, reach + OWN * (value + reach) + TINY), x, y)
+    return _combine(value, np.where(zero, 0.0, reach + FUNCTION_ERROR * (value + reach) + TINY), x, y)
 
 
 def power(x: Ball, y: Ball) -> Ball:
-    """`pow(x, y)`: of a positive base its extremes are in the corners; a negative one needs a whole exponent."""
+    """`pow(x, y)`: with a positive base its extremes are in the corners; a negative one needs a whole exponent."""
     value, (low, high), (least, most) = np.power(x.value, y.value), _ends(x), _ends(y)
     corners = [np.power(base, exponent) for base in (low, high) for exponent in _distinct(y, least, most)]
     smallest, largest = _extremes(corners)
     whole = (y.radius == 0) & (y.value == np.rint(y.value)) & (np.abs(y.value) < FAR)
     crosses = (low <= 0) & (high >= 0)
-    smallest = np.where(crosses, np.minimum(smallest, 0.0), smallest)  # of an even power
+    smallest = np.where(crosses, np.minimum(smallest, 0.0), smallest)  # for an even power
     largest = np.where(crosses, np.maximum(largest, 0.0), largest)
     spread = np.maximum(largest - value, value - smallest)
-    own = OWN * np.maximum(np.abs(largest), np.abs(smallest)) + TINY
+    error = FUNCTION_ERROR * np.maximum(np.abs(largest), np.abs(smallest)) + TINY
     zero = (x.value == 0) & (x.radius == 0) & (y.value > y.radius)
     good = (low > 0) | (whole & (~crosses | (y.value > 0))) | zero
-    radius = np.where(zero, 0.0, np.maximum(spread, 0.0) * SLACK + own)
-    return _made(value, np.where(good, radius, np.inf), x, y)
+    radius = np.where(zero, 0.0, np.maximum(spread, 0.0) * SLACK + error)
+    return _combine(value, np.where(good, radius, np.inf), x, y)
 
 
 def _distinct(y: Ball, least: Floats, most: Floats) -> Iterator[Floats]:

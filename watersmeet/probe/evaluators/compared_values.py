@@ -1,7 +1,7 @@
-"""The values that a conjunct compares, computed for some combinations, and in words.
+"""The values that a conjunct compares, computed for some combinations, and as text.
 
-A value whose last bits are Java's own is shown with few digits, but with as many as it takes to see why the conjunct
-holds or doesn't.
+A value whose last bits depend on Java is shown with few digits, but with enough to see why the conjunct holds or
+doesn't.
 """
 
 import re
@@ -11,45 +11,45 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from watersmeet.arguments.durations import spelled
+from watersmeet.arrays import Floats
 from watersmeet.formatting import abbreviated, plain
 from watersmeet.predicate.model import Compared, Comparing, Conjunct, Relation
-from watersmeet.probe.evaluators.duck import RAISED
-from watersmeet.probe.evaluators.near import Comparisons
+from watersmeet.probe.evaluators.duck import VALUE_ERRORS
+from watersmeet.probe.evaluators.real_comparisons import Comparisons
 from watersmeet.probe.partials import Partials
 from watersmeet.query.query import Query
 
-FEW, ALL = 6, 17
-"""How many digits are shown of a value whose last ones are not known, and how many a double has."""
+FEW_DIGITS, ALL_DIGITS = 6, 17
+"""How many digits are shown of a value whose last ones are unknown, and how many a double has."""
 LITERAL = re.compile(r"-?[\d.]+(e[+-]?\d+)?[a-z]*|r?'[^']*'|\w+|(interval|date|timestamp(_\w+)?) [^()]*", re.IGNORECASE)
-"""A constant that shows its value itself."""
+"""A constant whose text shows its value."""
 
 Render = Callable[[Compared, pa.Array], str]
-"""Returns the only one of some values as text."""
+"""Renders a value, given as an array of one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """A value that a conjunct compares, for some combinations.
+class ComparedValues:
+    """The values of one operand of a conjunct, for some combinations.
 
     Attributes:
-        compared: What it is.
-        values: The values.
-        radius: At most this far from them are Spark's; infinite where nothing is known.
+        compared: The operand.
+        values: Its values.
+        radius: The largest distance of Spark's values; infinite if nothing is known.
     """
 
     compared: Compared
     values: pa.Array
-    radius: NDArray[np.float64]
+    radius: Floats
 
     @property
-    def near(self) -> bool:
-        """Whether the last bits may be others."""
+    def is_approximate(self) -> bool:
+        """Whether the last bits may differ from Spark's."""
         return self.compared.term is not None
 
-    def knows(self, at: int) -> bool:
+    def is_known(self, at: int) -> bool:
         """Tell whether the value of a combination is known."""
         return bool(np.isfinite(self.radius[at]))
 
@@ -58,52 +58,54 @@ class Side:
         return plain(self.values, at)
 
 
-def sides_of(comparisons: Comparisons, conjunct: Conjunct, block: Partials) -> list[Side]:
-    """Return what a conjunct compares, but for what raises, and what only Spark computes."""
-    found = (_side(comparisons, compared, block) for compared in conjunct.comparing.values)
-    return [side for side in found if side is not None]
+def compared_values_of(comparisons: Comparisons, conjunct: Conjunct, block: Partials) -> list[ComparedValues]:
+    """Return the values that a conjunct compares, except those that raise and those that only Spark computes."""
+    operands = (_evaluate(comparisons, compared, block) for compared in conjunct.comparing.values)
+    return [values for values in operands if values is not None]
 
 
-def _side(comparisons: Comparisons, compared: Compared, block: Partials) -> Side | None:
+def _evaluate(comparisons: Comparisons, compared: Compared, block: Partials) -> ComparedValues | None:
     if compared.term is not None:
         ball = comparisons.value(block, compared.term)
         value, radius, valid = (np.broadcast_to(part, len(block)) for part in (ball.value, ball.radius, ball.valid))
-        return Side(compared, pa.array(value.astype(float), mask=~valid), radius)
+        return ComparedValues(compared, pa.array(value.astype(float), mask=~valid), radius)
     if compared.sql is None:
         return None
     columns, duck = comparisons.reader.read(block, compared.columns), comparisons.duck
     try:
         values = duck.values(columns, compared.sql, len(block))
         unsure = duck.values(columns, compared.unsure or "FALSE", len(block))
-    except RAISED:
+    except VALUE_ERRORS:
         return None
-    return Side(compared, values, np.where(unsure.to_numpy(zero_copy_only=False), np.inf, 0.0))
+    return ComparedValues(compared, values, np.where(unsure.to_numpy(zero_copy_only=False), np.inf, 0.0))
 
 
-def texts_of(sides: Sequence[Side], at: int, render: Render) -> list[str]:
-    """Return the values that a conjunct compares of a combination, as text; nothing if one of them is not known.
+def format_values(sides: Sequence[ComparedValues], at: int, render: Render) -> list[str]:
+    """Return the operands of a conjunct as text, for one combination; empty if one of them is unknown.
 
-    [!] Values that differ look different: `0.2, and it must be < 0.2` says nothing of 0.2000001.
+    [!] Values that differ look different: `0.2, and it must be < 0.2` would not explain 0.2000001.
 
     Args:
-        sides: The values.
-        at: Which of the combinations.
-        render: Shows values that are Spark's own.
+        sides: The operands.
+        at: The position of the combination.
+        render: Renders exact values.
     """
-    if not all(side.knows(at) for side in sides):
+    if not all(side.is_known(at) for side in sides):
         return []
     values = [side.plain(at) for side in sides]
-    if None in values or not any(side.near for side in sides):
-        return [_text(side, at, FEW, render) for side in sides]
+    if None in values or not any(side.is_approximate for side in sides):
+        return [_text(side, at, FEW_DIGITS, render) for side in sides]
     numbers, radii = [float(value) for value in values], [float(side.radius[at]) for side in sides]
-    close = any(abs(numbers[0] - numbers[n]) <= radii[0] + radii[n] > 0 for n in range(1, len(sides)))
-    for digits in range(FEW, ALL) if not close else ():
+    is_close = any(abs(numbers[0] - numbers[n]) <= radii[0] + radii[n] > 0 for n in range(1, len(sides)))
+    for digits in range(FEW_DIGITS, ALL_DIGITS) if not is_close else ():
         texts = [_text(side, at, digits, render) for side in sides]
-        shown = [float(text) if side.near else n for text, side, n in zip(texts, sides, numbers, strict=True)]
-        if _order(shown) == _order(numbers):
+        pairs = zip(texts, sides, numbers, strict=True)
+        shortened = [float(text) if side.is_approximate else number for text, side, number in pairs]
+        if _order(shortened) == _order(numbers):
             return texts
-    texts = [_text(side, at, FEW if close else ALL, render) for side in sides]
-    return [f"{text}, but for the last digits" if side.near else text for text, side in zip(texts, sides, strict=True)]
+    texts = [_text(side, at, FEW_DIGITS if is_close else ALL_DIGITS, render) for side in sides]
+    ends = [", but for the last digits" if side.is_approximate else "" for side in sides]
+    return [text + end for text, end in zip(texts, ends, strict=True)]
 
 
 def _order(values: Sequence[float]) -> list[int]:
@@ -111,51 +113,51 @@ def _order(values: Sequence[float]) -> list[int]:
     return [(values[0] > other) - (values[0] < other) for other in values[1:]]
 
 
-def plain_text(compared: Compared, values: pa.Array) -> str:
-    """Return the only one of some values as programs write it, cut off where that is long."""
+def format_plain(compared: Compared, values: pa.Array) -> str:
+    """Return a value, given as an array of one, as programs write it; long texts are cut off."""
     if compared.is_duration and values[0].is_valid:
         return spelled(values[0].as_py())
     return str(plain(values, 0))[:60]
 
 
-def _text(side: Side, at: int, digits: int, render: Render) -> str:
-    if side.near and side.values[at].is_valid:
+def _text(side: ComparedValues, at: int, digits: int, render: Render) -> str:
+    if side.is_approximate and side.values[at].is_valid:
         return _digits(side.plain(at), digits)
     return render(side.compared, side.values.slice(at, 1))
 
 
 def _digits(value: float, digits: int) -> str:
-    """Return a number with some digits.
+    """Return a number with a number of significant digits.
 
     >>> _digits(0.2314567891, 6), _digits(1234567.8, 6), _digits(1.5e-12, 6)
     ('0.231457', '1234570', '1.5e-12')
     """
-    rounded = float(f"{value:.{digits}g}")
-    if rounded and not 1e-5 <= abs(rounded) < 1e15:
-        return f"{rounded:.{digits}g}"
-    return np.format_float_positional(rounded, trim="-")
+    shortened = float(f"{value:.{digits}g}")
+    if shortened and not 1e-5 <= abs(shortened) < 1e15:
+        return f"{shortened:.{digits}g}"
+    return np.format_float_positional(shortened, trim="-")
 
 
 # -- words
 
 
-def sentence(comparing: Comparing, texts: Sequence[str], names: Sequence[str]) -> str:
-    """Return what a conjunct compares, and what it asks for; empty if the values of columns alone say it.
+def describe_comparison(comparing: Comparing, texts: Sequence[str], names: Sequence[str]) -> str:
+    """Return what a conjunct compares and what it requires; empty if the values of columns show it.
 
     Args:
         comparing: What it compares.
-        texts: The values, as text.
+        texts: The operands, as text.
         names: The columns whose values are shown anyway.
     """
     values, relation = comparing.values, comparing.relation
     if not relation or len(texts) != len(values) or all(value.text in names or not value.columns for value in values):
         return ""
-    shown = [_named(value, text) for value, text in zip(values, texts, strict=True)]
+    parts = [_format_named(value, text) for value, text in zip(values, texts, strict=True)]
     if relation == "BETWEEN":
-        return f"{shown[0]}, and it must lie between {shown[1]} and {shown[2]}"
+        return f"{parts[0]}, and it must lie between {parts[1]} and {parts[2]}"
     if not values[0].columns:
-        shown, relation = shown[::-1], MIRRORED[relation]
-    return f"{shown[0]}, and it must {ASKS[relation]} {shown[1]}"
+        parts, relation = parts[::-1], MIRRORED[relation]
+    return f"{parts[0]}, and it must {ASKS[relation]} {parts[1]}"
 
 
 MIRRORED: dict[Relation, Relation] = {
@@ -168,12 +170,12 @@ ASKS: dict[Relation, str] = {
 }
 
 
-def _named(value: Compared, text: str) -> str:
+def _format_named(value: Compared, text: str) -> str:
     if not value.columns and LITERAL.fullmatch(value.text):
         return value.text
     return f"{abbreviated(value.text)} = {text}"
 
 
-def is_telling(query: Query, value: Compared) -> bool:
-    """Tell whether a value is worth showing beside the columns that users know: it is computed from some."""
+def is_informative(query: Query, value: Compared) -> bool:
+    """Tell whether a value is worth showing beside the columns that users know: it is computed from columns."""
     return bool(value.columns) and not (value.is_column and query.is_named(value.columns[0]))

@@ -1,6 +1,6 @@
 """DuckDB as the evaluator of SQL predicates over Arrow columns, with no way out to files or the network."""
 
-# [!] Annotations as text: threads that outlive the interpreter may hold these functions, and would hold DuckDB's types.
+# [!] Annotations as text: threads that outlive the interpreter may hold these functions, and so DuckDB's types.
 from __future__ import annotations
 
 import atexit
@@ -12,9 +12,8 @@ from weakref import WeakSet
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from watersmeet.arrays import Ints
+from watersmeet.arrays import Floats, Ints
 from watersmeet.errors import DefinitionError, PredicateError
 from watersmeet.formatting import plain, short
 from watersmeet.limits import limits
@@ -22,16 +21,16 @@ from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Bound, Conjunct, Dialect
 from watersmeet.predicate.type_names import spark_name
 from watersmeet.probe.evaluators.guard import Guard
-from watersmeet.state.store.budget import space
+from watersmeet.state.store.budget import address_space
 
 Table = Mapping[str, pa.Array]
-Ends = NDArray[np.float64] | None
+Ends = Floats | None
 
 MEMORY = 256_000_000
-"""What it may use, in bytes; beyond that it writes to disk."""
+"""The bytes it may use; beyond that it writes to disk."""
 LEAST_MEMORY = 32_000_000
-RAISED = (duckdb.DataError, duckdb.ProgrammingError, duckdb.NotSupportedError)
-"""What DuckDB says of values that an expression has no answer for; all else is no fault of an expression."""
+VALUE_ERRORS = (duckdb.DataError, duckdb.ProgrammingError, duckdb.NotSupportedError)
+"""The errors of DuckDB for values that an expression can't handle; all others are not the expression's fault."""
 
 
 class Duck:
@@ -39,22 +38,22 @@ class Duck:
 
     Args:
         dialect: The session's settings.
-        folder: Where DuckDB puts what it has no memory for, nobody else's; None for a folder of its choice.
-        guarded: Whether expressions and settings are somebody else's: each must be one that Watersmeet may have
-            written (`guard.py`), and nothing is put on disk.
+        folder: A private folder for what doesn't fit in memory; None for a folder of DuckDB's choice.
+        untrusted: Whether somebody else may have written expressions and settings: each must be one that Watersmeet may
+            have written (`guard.py`), and nothing is put on disk.
 
     Raises:
         DefinitionError: If there is no such time zone.
     """
 
-    def __init__(self, dialect: Dialect, folder: Path | None = None, guarded: bool = False) -> None:
+    def __init__(self, dialect: Dialect, folder: Path | None = None, untrusted: bool = False) -> None:
         # No threads of its own: each would take 64 MB of address space, and there is one process for each core.
         config: dict[str, str | int] = {"threads": 1, "async_threads": 0, "memory_limit": f"{_memory()}B"}
         # [!] From the first statement on: nothing that the connection runs can reach a file or load an extension.
         config["enable_external_access"] = "false"
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-        if folder is not None or guarded:
+        if folder is not None or untrusted:
             config["temp_directory"] = str(folder or "")
         self._connection = duckdb.connect(config={**config})
         _ducks.add(self)
@@ -63,65 +62,65 @@ class Duck:
         self._connection.execute("SET lock_configuration = true")
         for statement in PRELUDE:
             self._connection.execute(statement)
-        self._guard = Guard() if guarded else None
+        self._guard = Guard() if untrusted else None
 
     def _set_zone(self, name: str) -> None:
         try:
             # [!] GLOBAL: cursors begin with the settings of the database, not with those of this connection.
             self._connection.execute("SET GLOBAL TimeZone = ?", [name])
-        except RAISED:
+        except VALUE_ERRORS:
             raise DefinitionError(
                 f"The session's time zone is {short(name)}, and there is none of that name; expected one of the time "
                 "zone database, such as Europe/Berlin."
             ) from None
 
     def _admit(self, expressions: Iterable[str]) -> None:
-        """Let expressions pass that may be run here; a StateError if one may not."""
+        """Raise a StateError if an expression may not be run here."""
         if self._guard is not None:
             self._guard.admit(self._connection, expressions)
 
     def release(self) -> None:
-        """Let go of the connection, for good."""
+        """Close the connection for good."""
         del self._connection
 
     def filter(self, columns: Table, conditions: Sequence[str], rows: int) -> Ints:
         """Return the positions of the rows for which every condition is TRUE."""
         self._admit(conditions)
-        with self._asked(columns, rows) as connection:
-            found = connection.execute(f"SELECT i FROM t WHERE {_all(conditions)}").fetchnumpy()["i"]
-        return np.asarray(found, dtype=np.int64)
+        with self._as_table(columns, rows) as connection:
+            positions = connection.execute(f"SELECT i FROM t WHERE {_all(conditions)}").fetchnumpy()["i"]
+        return np.asarray(positions, dtype=np.int64)
 
     def attempt(self, columns: Table, conditions: Sequence[str], rows: int) -> Ints | None:
-        """Return the positions for which every condition is TRUE, or None if one raises for any of the rows."""
+        """Return the positions of the rows for which every condition is TRUE; None if one raises for any row."""
         try:
             return self.filter(columns, conditions, rows)
-        except RAISED:
+        except VALUE_ERRORS:
             return None
 
-    def numbers(self, columns: Table, expressions: Sequence[str], rows: int) -> list[NDArray[np.float64]] | None:
-        """Return each expression's value per row as float64, NULL as NaN; None if one raises for any of the rows."""
+    def numbers(self, columns: Table, expressions: Sequence[str], rows: int) -> list[Floats] | None:
+        """Return each expression's value per row as float64, NULL as NaN; None if one raises for any row."""
         self._admit(expressions)
         names = [f"e{at}" for at in range(len(expressions))]
-        shown = ", ".join(f"CAST({sql} AS DOUBLE) AS {name}" for sql, name in zip(expressions, names, strict=True))
+        select = ", ".join(f"CAST({sql} AS DOUBLE) AS {name}" for sql, name in zip(expressions, names, strict=True))
         try:
-            with self._asked(columns, rows) as connection:
-                values = connection.execute(f"SELECT {shown} FROM t").fetchnumpy()
-        except RAISED:
+            with self._as_table(columns, rows) as connection:
+                values = connection.execute(f"SELECT {select} FROM t").fetchnumpy()
+        except VALUE_ERRORS:
             return None
         return [np.ma.filled(np.ma.asarray(values[name], dtype=np.float64), np.nan) for name in names]
 
     def ends(
         self, columns: Table, bounds: Sequence[Bound], rows: int, more: Sequence[str] = ()
-    ) -> tuple[list[tuple[Ends, Ends]], list[NDArray[np.float64]]] | None:
-        """Return the ends of each bound per row, None for one that it lacks, and the values of more expressions.
+    ) -> tuple[list[tuple[Ends, Ends]], list[Floats]] | None:
+        """Return the ends of each bound per row, None for a missing end, and the values of more expressions.
 
-        None at all if one raises for any row.
+        Return None if anything raises for any row.
         """
-        given = [end for bound in bounds for end in (bound.low, bound.high) if end is not None]
-        found = self.numbers(columns, [*given, *more], rows) if given or more else []
-        if found is None:
+        expressions = [end for bound in bounds for end in (bound.low, bound.high) if end is not None]
+        numbers = self.numbers(columns, [*expressions, *more], rows) if expressions or more else []
+        if numbers is None:
             return None
-        values = iter(found)
+        values = iter(numbers)
         ends = [
             (None if bound.low is None else next(values), None if bound.high is None else next(values))
             for bound in bounds
@@ -131,21 +130,21 @@ class Duck:
     def values(self, columns: Table, expression: str, rows: int) -> pa.Array:
         """Return an expression's value per row."""
         self._admit([expression])
-        with self._asked(columns, rows) as connection:
+        with self._as_table(columns, rows) as connection:
             table = connection.sql(f"SELECT {expression} AS e FROM t").to_arrow_table()
-        found = table.column("e").combine_chunks()
-        # A predicate sees one zone, whatever the session's is, and whether it is given a column or an expression.
-        return found.cast(in_utc(found.type))
+        values = table.column("e").combine_chunks()
+        # A predicate sees one zone, whatever the session's is, for columns and expressions alike.
+        return values.cast(in_utc(values.type))
 
     def cast(self, text: str, kind: str) -> pa.Scalar:
-        """Return the value of a type of SQL that a text stands for, in the session's time zone.
+        """Return the value of an SQL type that a text stands for, in the session's time zone.
 
         Raises:
             ValueError: If it stands for none.
         """
         try:
             return self.values({"c": pa.array([text])}, f"CAST(c AS {kind})", 1)[0]
-        except RAISED as error:
+        except VALUE_ERRORS as error:
             raise ValueError(_reason(error)) from None
 
     def join(
@@ -153,15 +152,15 @@ class Duck:
     ) -> Iterator[tuple[Ints, Ints]]:
         """Yield the pairs of rows for which every condition is TRUE, block by block."""
         self._admit(conditions)
-        # [!] A cursor of its own: what is done with a block, later hops among it, asks the connection other things
-        # while this result is open.
+        # [!] A cursor of its own: the consumer of a block, such as a later hop, uses the connection while this result
+        # is open.
         with self._connection.cursor() as cursor:
             _register(cursor, "l", left, "i", sizes[0])
             _register(cursor, "r", right, "j", sizes[1])
             for block in _blocks(cursor, f"SELECT i, j FROM l, r WHERE {_all(conditions)}"):
                 yield block.column(0).to_numpy(), block.column(1).to_numpy()
 
-    def unmatched(self, left: Table, right: Table, conditions: Sequence[str], sizes: tuple[int, int]) -> Ints:
+    def find_unmatched(self, left: Table, right: Table, conditions: Sequence[str], sizes: tuple[int, int]) -> Ints:
         """Return the rows on the left for which no row on the right makes every condition TRUE."""
         self._admit(conditions)
         if not sizes[0] or not sizes[1]:
@@ -173,44 +172,44 @@ class Duck:
             return np.asarray(cursor.execute(query).fetchnumpy()["i"], dtype=np.int64)
 
     def check(self, columns: Table, conjunct: Conjunct, rows: int, names: Mapping[str, str]) -> Ints:
-        """Return the positions for which a conjunct that may raise is TRUE.
+        """Return the positions of the rows for which a conjunct that may raise is TRUE.
 
         Args:
-            columns: What it reads.
+            columns: The columns that it reads.
             conjunct: The conjunct.
             rows: How many rows there are.
-            names: The columns that an error is to show, by the names that people know.
+            names: The columns that an error shows, with the names that users know.
 
         Raises:
             PredicateError: If it raises for a row; the message names the conjunct and the row's values.
         """
         try:
             return self.filter(columns, [conjunct.condition], rows)
-        except RAISED as error:
+        except VALUE_ERRORS as error:
             at = self._first_failing(columns, conjunct.condition, 0, rows)
-            shown = ", ".join(
+            row = ", ".join(
                 f"{names[name]} = {short(plain(values, at))} ({spark_name(values.type)})"
                 for name, values in columns.items()
                 if name in names
             )
-            raise PredicateError(
-                f"`{conjunct.text}` raised {_reason(error)}{f' for {shown}' if shown else ''}."
-            ) from None
+            raise PredicateError(f"`{conjunct.text}` raised {_reason(error)}{f' for {row}' if row else ''}.") from None
 
-    def denied(self, columns: Table, condition: str, rows: int) -> Ints:
-        """Return the positions for which a condition plainly isn't TRUE; those for which it raises are not among them.
+    def find_denied(self, columns: Table, condition: str, rows: int) -> Ints:
+        """Return the positions of the rows for which a condition neither is TRUE nor raises.
 
-        It looks for these by halves, so it is for the rare block in which some raise.
+        It searches by halves, so it is meant for the rare block in which some rows raise.
         """
-        found = self.attempt(columns, [condition], rows)
-        if found is not None:
-            return np.setdiff1d(np.arange(rows), found)
+        positions = self.attempt(columns, [condition], rows)
+        if positions is not None:
+            return np.setdiff1d(np.arange(rows), positions)
         if rows == 1:
             return np.zeros(0, dtype=np.int64)
         half = rows // 2
         first = {name: values.slice(0, half) for name, values in columns.items()}
         second = {name: values.slice(half) for name, values in columns.items()}
-        return np.append(self.denied(first, condition, half), self.denied(second, condition, rows - half) + half)
+        return np.append(
+            self.find_denied(first, condition, half), self.find_denied(second, condition, rows - half) + half
+        )
 
     def _first_failing(self, columns: Table, sql: str, start: int, end: int) -> int:
         while end - start > 1:
@@ -219,13 +218,13 @@ class Duck:
             try:
                 self.filter(half, [sql], middle - start)
                 start = middle
-            except RAISED:
+            except VALUE_ERRORS:
                 end = middle
         return start
 
     @contextmanager
-    def _asked(self, columns: Table, rows: int) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Give the connection with the columns as its table `t`, forgotten afterwards: they may be mapped files."""
+    def _as_table(self, columns: Table, rows: int) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield the connection with the columns as table `t`, which is dropped afterwards: they may be mapped files."""
         _register(self._connection, "t", columns, "i", rows)
         try:
             yield self._connection
@@ -234,13 +233,13 @@ class Duck:
 
 
 def _memory() -> int:
-    """Return how much DuckDB may use: no more than a quarter of the free address space, where that is limited."""
-    limited = space()
+    """Return how many bytes DuckDB may use: at most a quarter of the free address space, if that is limited."""
+    limited = address_space()
     return MEMORY if limited is None else min(MEMORY, max(LEAST_MEMORY, limited.room() // 4))
 
 
 def in_utc(kind: pa.DataType) -> pa.DataType:
-    """Return a type with all timestamps that have a zone, those inside it too, in UTC."""
+    """Return a type with all timestamps that have a zone, nested ones too, in UTC."""
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, "UTC")
     if pa.types.is_list(kind):
@@ -258,7 +257,7 @@ def _register(connection: duckdb.DuckDBPyConnection, name: str, columns: Table, 
 
 
 def _blocks(cursor: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
-    """Yield the blocks of a result; an error of whoever takes them is not taken for one of the result."""
+    """Yield the blocks of a result; errors of the consumer are not mistaken for errors of the query."""
     reader = None
     while True:
         try:
@@ -267,7 +266,7 @@ def _blocks(cursor: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.Record
             block = reader.read_next_batch()
         except StopIteration:
             return
-        except (*RAISED, pa.ArrowException) as error:
+        except (*VALUE_ERRORS, pa.ArrowException) as error:
             raise PredicateError(f"`where` raised {_reason(error)}; the batch was not written.") from None
         yield block
 
@@ -285,10 +284,10 @@ _ducks: WeakSet[Duck] = WeakSet()
 
 @atexit.register
 def release_all() -> None:
-    """Let go of all connections while the interpreter is whole.
+    """Close all connections before the interpreter shuts down.
 
-    [!] Spark's threads outlive it, and what they refer to is never freed: were connections among it, DuckDB would print
-    a page about leaks.
+    [!] Spark's threads outlive it, and what they refer to is never freed: if connections were among it, DuckDB would
+    print a page about leaks.
     """
     while _ducks:
         _ducks.pop().release()

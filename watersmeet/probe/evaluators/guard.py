@@ -1,7 +1,7 @@
-"""What DuckDB may be asked by somebody else: single expressions of known functions, as DuckDB itself parses them.
+"""Guarding DuckDB against untrusted conditions: only single expressions of known functions are run.
 
 The conditions of a checkpoint are texts that anybody may have written. No table, subquery, setting or statement gets
-through, whatever the text looks like: what is checked is DuckDB's own syntax tree, not the text.
+through, whatever the text looks like: the check is on DuckDB's own syntax tree, not on the text.
 """
 
 # [!] Annotations as text, as in `duck.py`.
@@ -47,47 +47,47 @@ FUNCTIONS = frozenset({
     "list_filter", "list_max", "list_min", "list_position", "list_reverse", "list_value", "nullif", "struct_extract",
     "struct_extract_at",
 })  # fmt: skip
-"""The functions that conditions call: they read their arguments, and nothing else."""
+"""The functions that conditions call: they read nothing but their arguments."""
 
 
 @dataclass(slots=True)
 class Guard:
-    """Lets pass what a connection may be asked."""
+    """Checks expressions before a connection runs them."""
 
-    _admitted: set[str] = field(default_factory=set)
+    _allowed: set[str] = field(default_factory=set)
 
     def admit(self, connection: duckdb.DuckDBPyConnection, expressions: Iterable[str]) -> None:
-        """Let expressions pass.
+        """Check expressions.
 
         Args:
-            connection: What parses them, and is to run them.
+            connection: The connection that is to run them; it parses them now.
             expressions: The expressions.
 
         Raises:
             StateError: If one is no expression, or calls a function that conditions don't.
         """
-        for text in {*expressions} - self._admitted:
+        for text in {*expressions} - self._allowed:
             problem = "which is too long" if len(text) > LONGEST else _problem(_select(connection, text))
             if problem is not None:
                 raise StateError(
                     f"The checkpoint holds the condition {short(text)}, {problem}: Watersmeet has not written it, and "
                     f"it is not run; restore the file or {AFRESH}."
                 )
-            self._admitted.add(text)
+            self._allowed.add(text)
 
 
 def _select(connection: duckdb.DuckDBPyConnection, text: str) -> dict[str, Any]:
-    """Return the parts of a SELECT of a text; none if it can't be parsed, or is more than one statement.
+    """Return the parts of a SELECT of a text; empty if it can't be parsed, or is more than one statement.
 
-    [!] Parsed with and without a line's end behind it: a text that ends in a comment, such as `1) --`, would hide what
-    it is put before, and what then comes after a line's end, in another text's string, would be run.
+    [!] It is parsed with and without a line break behind it: a text that ends in a comment, such as `1) --`, would hide
+    what follows on its line, and what comes after a line break, in another text's string, would be run.
     """
-    select, ended = (_parsed(connection, f"SELECT ({text}{end})") for end in ("", "\n"))
+    select, ended = (_parse(connection, f"SELECT ({text}{end})") for end in ("", "\n"))
     return select if select == ended else {}
 
 
-def _parsed(connection: duckdb.DuckDBPyConnection, statement: str) -> dict[str, Any]:
-    """Return the parts of a statement; none if it can't be parsed, or is several."""
+def _parse(connection: duckdb.DuckDBPyConnection, statement: str) -> dict[str, Any]:
+    """Return the parts of a statement; empty if it can't be parsed, or is several."""
     try:
         rows = connection.execute("SELECT json_serialize_sql(?)", [statement]).fetchall()
         parsed = json.loads(rows[0][0])
@@ -98,7 +98,7 @@ def _parsed(connection: duckdb.DuckDBPyConnection, statement: str) -> dict[str, 
 
 
 def _problem(select: Mapping[str, Any]) -> str | None:
-    """Return why a SELECT is not one of a single expression of the known kind; None if it is."""
+    """Return why a SELECT is not a single expression of the known kind; None if it is."""
     rest = {name: part for name, part in select.items() if name != "select_list"}
     # [!] Whatever else a SELECT may have: a text may bring FROM along.
     bare = rest.pop("from_table", {}).get("type") == "EMPTY" and rest == _BARE
@@ -111,11 +111,11 @@ _BARE: dict[str, Any] = {
     "type": "SELECT_NODE", "modifiers": [], "cte_map": {"map": []}, "where_clause": None, "group_expressions": [],
     "group_sets": [], "aggregate_handling": "STANDARD_HANDLING", "having": None, "sample": None, "qualify": None,
 }  # fmt: skip
-"""What a SELECT of one expression has beside it."""
+"""The other parts of a SELECT of one expression."""
 
 
 def _problems(tree: Any) -> Iterator[str]:
-    """Yield what conditions don't contain."""
+    """Yield the parts that conditions don't contain, as the end of a sentence."""
     nodes = [tree]
     while nodes:
         node = nodes.pop()

@@ -1,4 +1,4 @@
-"""Conjuncts in SQL over blocks: DuckDB says where they hold."""
+"""Conjuncts in SQL, evaluated for blocks by DuckDB."""
 
 import functools
 from collections.abc import Collection, Sequence
@@ -10,10 +10,10 @@ import pyarrow as pa
 from watersmeet.arrays import Ints
 from watersmeet.predicate.model import Column, Conjunct
 from watersmeet.probe import predicate_calls as calls
-from watersmeet.probe.column_reader import Reader
+from watersmeet.probe.chunk_table import ColumnReader
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.partials import Partials
-from watersmeet.probe.predicate_blocks import Asker, booleans
+from watersmeet.probe.predicate_blocks import PredicateCaller, booleans
 from watersmeet.query.query import Query
 
 
@@ -24,29 +24,29 @@ class Sql:
     Attributes:
         reader: Looks columns up.
         duck: The process's DuckDB connection.
-        asker: Asks the Python predicates that conditions call.
+        predicates: Calls the Python predicates in conditions.
     """
 
-    reader: Reader
+    reader: ColumnReader
     duck: Duck
-    asker: Asker
+    predicates: PredicateCaller
 
     def true(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Ints:
-        """Return where all conjuncts hold; should one of them raise, they are tried one by one, to name it."""
+        """Return where all conjuncts hold; if one raises, they are tried one by one to name it."""
         columns = _columns(conjuncts)
         return self.reader.where(block, columns, lambda piece, at: self._all_true(piece, conjuncts, columns))
 
     def _all_true(self, block: Partials, conjuncts: Sequence[Conjunct], columns: Collection[Column]) -> Ints:
-        found = self.duck.attempt(self.reader.read(block, columns), [c.condition for c in conjuncts], len(block))
-        return self._decided(block, conjuncts) if found is None else found
+        positions = self.duck.attempt(self.reader.read(block, columns), [c.condition for c in conjuncts], len(block))
+        return self._decide(block, conjuncts) if positions is None else positions
 
-    def undenied(self, block: Partials, conjunct: Conjunct) -> Ints:
-        """Return where a conjunct that may raise holds; all of a piece of the block for which it does raise."""
-        return self.reader.where(block, conjunct.columns, functools.partial(self._undenied, conjunct))
+    def not_denied(self, block: Partials, conjunct: Conjunct) -> Ints:
+        """Return where a conjunct that may raise holds, and all of each piece of the block for which it raises."""
+        return self.reader.where(block, conjunct.columns, functools.partial(self._not_denied, conjunct))
 
-    def _undenied(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
-        kept = self.duck.attempt(self.reader.read(block, conjunct.columns), [conjunct.condition], len(block))
-        return np.arange(len(block)) if kept is None else kept
+    def _not_denied(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
+        positions = self.duck.attempt(self.reader.read(block, conjunct.columns), [conjunct.condition], len(block))
+        return np.arange(len(block)) if positions is None else positions
 
     def unsure(self, block: Partials, conjunct: Conjunct) -> Ints:
         """Return where the answer of a conjunct can't be trusted."""
@@ -54,65 +54,66 @@ class Sql:
 
     def _unsure(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
         assert conjunct.unsure is not None
-        found = self.duck.attempt(self.reader.read(block, conjunct.columns), [conjunct.unsure], len(block))
-        return np.arange(len(block)) if found is None else found  # it is for Spark to say what is wrong, and where
+        positions = self.duck.attempt(self.reader.read(block, conjunct.columns), [conjunct.unsure], len(block))
+        # If the test itself raises, Spark decides, and reports what is wrong and where.
+        return np.arange(len(block)) if positions is None else positions
 
-    def called(self, block: Partials, conjunct: Conjunct) -> Ints:
+    def evaluate_calls(self, block: Partials, conjunct: Conjunct) -> Ints:
         """Return where a conjunct that calls Python predicates holds."""
-        answers = {call.name: self.asker.answers(block, call) for call in conjunct.calls}
+        answers = {call.name: self.predicates.answers(block, call) for call in conjunct.calls}
         if conjunct.is_call:
             return np.flatnonzero(answers[conjunct.calls[0].name] == calls.TRUE)
         plain = {c for c in conjunct.columns if c.name in conjunct.condition}
 
-        def held(piece: Partials, at: slice) -> Ints:
-            table = self.reader.read(piece, plain) | {name: booleans(found[at]) for name, found in answers.items()}
+        def evaluate(piece: Partials, at: slice) -> Ints:
+            table = self.reader.read(piece, plain) | {name: booleans(values[at]) for name, values in answers.items()}
             return self.duck.filter(table, [conjunct.condition], len(piece))
 
-        return self.reader.where(block, plain, held)
+        return self.reader.where(block, plain, evaluate)
 
-    def decided(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Ints:
+    def decide(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Ints:
         """Return where all conjuncts hold, some of which may raise.
 
-        [!] A combination that one of them denies is none, whatever the others raise for it: access paths, and hops
-        before the last, drop it without asking them.
+        [!] A combination that one of them denies is dropped, whatever the others raise for it: access paths, and hops
+        before the last, drop it without evaluating them.
 
         Raises:
-            PredicateError: If one raises where no other denies; the first that does, in written order, is named.
+            PredicateError: If one raises where no other denies; the error names the first such conjunct, as written.
         """
-        return self.reader.where(block, _columns(conjuncts), lambda piece, at: self._decided(piece, conjuncts))
+        return self.reader.where(block, _columns(conjuncts), lambda piece, at: self._decide(piece, conjuncts))
 
-    def _decided(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Ints:
-        found, failing = np.arange(len(block)), []
+    def _decide(self, block: Partials, conjuncts: Sequence[Conjunct]) -> Ints:
+        positions, failing = np.arange(len(block)), []
         for conjunct in (conjunct for conjunct in conjuncts if not conjunct.calls):
-            table = self.reader.read(block.take(found), conjunct.columns)
-            kept = self.duck.attempt(table, [conjunct.condition], len(found))
-            if kept is None:
+            table = self.reader.read(block.take(positions), conjunct.columns)
+            passing = self.duck.attempt(table, [conjunct.condition], len(positions))
+            if passing is None:
                 failing.append(conjunct)
             else:
-                found = found[kept]
+                positions = positions[passing]
         for conjunct in failing if len(failing) > 1 else ():
-            table = self.reader.read(block.take(found), conjunct.columns)
-            found = np.delete(found, self.duck.denied(table, conjunct.condition, len(found)))
-        called = [conjunct for conjunct in conjuncts if conjunct.calls]
-        for conjunct in (*called, *failing):
-            found = found[self._check(block.take(found), conjunct)] if len(found) else found
-        return found
+            table = self.reader.read(block.take(positions), conjunct.columns)
+            positions = np.delete(positions, self.duck.find_denied(table, conjunct.condition, len(positions)))
+        with_calls = [conjunct for conjunct in conjuncts if conjunct.calls]
+        for conjunct in (*with_calls, *failing):
+            positions = positions[self._check(block.take(positions), conjunct)] if len(positions) else positions
+        return positions
 
     def _check(self, block: Partials, conjunct: Conjunct) -> Ints:
-        names = telling(self.reader.query, conjunct)
-        answers = {call.name: self.asker.booleans(block, call) for call in conjunct.calls}
+        names = error_columns(self.reader.query, conjunct)
+        answers = {call.name: self.predicates.booleans(block, call) for call in conjunct.calls}
 
-        def checked(piece: Partials, at: slice) -> Ints:
-            table = self.reader.read(piece, conjunct.columns) | {name: found[at] for name, found in answers.items()}
+        def check(piece: Partials, at: slice) -> Ints:
+            table = self.reader.read(piece, conjunct.columns) | {name: values[at] for name, values in answers.items()}
             return self.duck.check(table, conjunct, len(piece), names)
 
-        return self.reader.where(block, conjunct.columns, checked)
+        return self.reader.where(block, conjunct.columns, check)
 
 
-def telling(query: Query, conjunct: Conjunct) -> dict[str, str]:
-    """Return what an error shows of the rows that a conjunct raised for: columns, by the names that people know.
+def error_columns(query: Query, conjunct: Conjunct) -> dict[str, str]:
+    """Return the columns that an error shows for a conjunct that raised, with the names that users know.
 
-    Of hidden columns these are values; not answers, nor flags, nor what lacks a value where computing it raised.
+    Hidden columns are shown if they are values, but not flags, answers, or columns whose computation may have raised.
     """
     columns = (column for column in conjunct.columns if not _is_ours(query, column))
     answers = {call.name: f"{call.predicate}({', '.join(a.text for a in call.arguments)})" for call in conjunct.calls}
@@ -120,8 +121,8 @@ def telling(query: Query, conjunct: Conjunct) -> dict[str, str]:
 
 
 def _is_ours(query: Query, column: Column) -> bool:
-    hidden = column.field >= len(query.streams[column.stream].schema)
-    return hidden and (column in query.fallible or pa.types.is_boolean(query.type_of(column)))
+    is_hidden = column.field >= len(query.streams[column.stream].schema)
+    return is_hidden and (column in query.fallible or pa.types.is_boolean(query.type_of(column)))
 
 
 def _columns(conjuncts: Sequence[Conjunct]) -> set[Column]:

@@ -1,8 +1,8 @@
 """Spark's functions of two vectors, by matrix products.
 
 Spark adds up doubles and rounds the result to a float. Here rows of length 1 are multiplied as floats, with a radius
-that covers the rounding of every sum; pairs that are still open then are computed anew in double precision, where
-hardly any is left.
+that covers the rounding of every sum; pairs that this can't decide are recomputed in double precision, which leaves
+hardly any open.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from watersmeet.arrays import Floats, Ints, Mask
-from watersmeet.probe.evaluators.balls import FUNCTIONS, Ball, Rows
+from watersmeet.probe.evaluators.balls import FUNCTIONS, Ball, Positions
 
 Singles = NDArray[np.float32]
 
 CELLS = 1 << 20
 """Cells of a product at a time."""
 DENSE = 1 / 24
-"""From this share of all pairs of rows on, a product of matrices is faster than one pair at a time."""
+"""From this share of all pairs of rows on, a matrix product is faster than single pairs."""
 GATHERED = 1 << 12
-"""Pairs at a time, where their rows are gathered."""
+"""Pairs at a time if their rows are gathered."""
 LEAST_FLOAT = 2.0**-149
 MOST_FLOAT = 3.4028234e38
 
@@ -33,38 +33,41 @@ MOST_FLOAT = 3.4028234e38
 def vectors(function: str, left: pa.Array, right: pa.Array, left_at: Ints, right_at: Ints) -> Ball:
     """A function of vectors for pairs of rows.
 
-    Nothing is known where rows differ in length, have NULL or non-finite elements or no elements.
+    It is unknown for rows that differ in length, have NULL or non-finite elements, or none.
 
     Args:
         function: vector_cosine_similarity, vector_inner_product or vector_l2_distance.
-        left: Rows of type array<float>.
-        right: Likewise, the second argument's.
+        left: Positions of type array<float>.
+        right: Positions of the second argument.
         left_at: For each pair, its row of `left`.
         right_at: For each pair, its row of `right`.
     """
-    (left, left_at), (right, right_at) = _used(left, left_at, len(right)), _used(right, right_at, len(left))
+    (left, left_at), (right, right_at) = (
+        _select_used(left, left_at, len(right)),
+        _select_used(right, right_at, len(left)),
+    )
     dimension = _dimension(left)
-    one, two = _Side.of(left, dimension), _Side.of(right, dimension)
+    one, two = _VectorRows.of(left, dimension), _VectorRows.of(right, dimension)
     product = _product(one.unit, two.unit, left_at, right_at)
     rough = ROUGH[function](product, one, two, left_at, right_at)
-    rough = _guarded(rough, function, one, two, left_at, right_at)
+    rough = _mark_nulls(rough, function, one, two, left_at, right_at)
 
-    def finer(pairs: Rows) -> Ball:
+    def finer(pairs: Positions) -> Ball:
         at, by = left_at[pairs], right_at[pairs]
-        return _guarded(_fine(function, one, two, at, by), function, one, two, at, by)
+        return _mark_nulls(_fine(function, one, two, at, by), function, one, two, at, by)
 
     return Ball(rough.value, rough.radius, rough.valid, finer)
 
 
-def _used(values: pa.Array, at: Ints, others: int) -> tuple[pa.Array, Ints]:
-    """The rows that pairs name, where that may save work, and the pairs' places among them."""
+def _select_used(values: pa.Array, at: Ints, others: int) -> tuple[pa.Array, Ints]:
+    """The rows that pairs refer to, if that may save work, and the pairs' positions among them."""
     if len(values) * max(1, others) <= 2 * len(at):
         return values, at
-    used = np.zeros(len(values), dtype=bool)
-    used[at] = True
-    if used.all():
+    mask = np.zeros(len(values), dtype=bool)
+    mask[at] = True
+    if mask.all():
         return values, at
-    return values.filter(pa.array(used)), (np.cumsum(used) - 1)[at]
+    return values.filter(pa.array(mask)), (np.cumsum(mask) - 1)[at]
 
 
 def _dimension(values: pa.Array) -> int:
@@ -74,7 +77,7 @@ def _dimension(values: pa.Array) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _VectorRows:
     """The rows of one side.
 
     Attributes:
@@ -97,7 +100,7 @@ class _Side:
         return np.sqrt(self.squares)
 
     @classmethod
-    def of(cls, values: pa.Array, dimension: int) -> _Side:
+    def of(cls, values: pa.Array, dimension: int) -> _VectorRows:
         """The rows of an Arrow column; those of another dimension are left out."""
         null = values.is_null().to_numpy(zero_copy_only=False)
         rows, odd = _matrix(values, dimension)
@@ -127,19 +130,19 @@ def _matrix(values: pa.Array, dimension: int) -> tuple[Singles, Mask]:
 
 def _product(left: Singles, right: Singles, left_at: Ints, right_at: Ints) -> Singles:
     """The inner products of pairs of rows."""
-    out = np.empty(len(left_at), dtype=np.float32)
+    products = np.empty(len(left_at), dtype=np.float32)
     cells = len(left) * len(right)
     if not cells:
-        return out
-    if len(out) < DENSE * cells:
-        for start in range(0, len(out), GATHERED):
+        return products
+    if len(products) < DENSE * cells:
+        for start in range(0, len(products), GATHERED):
             block = slice(start, start + GATHERED)
-            out[block] = np.einsum("ij,ij->i", left[left_at[block]], right[right_at[block]])
-        return out
+            products[block] = np.einsum("ij,ij->i", left[left_at[block]], right[right_at[block]])
+        return products
     if _is_all(left_at, right_at, len(left), len(right)):
-        np.matmul(left, right.T, out=out.reshape(len(left), len(right)))
-        return out
-    return _picked(left, right, left_at, right_at, out)
+        np.matmul(left, right.T, out=products.reshape(len(left), len(right)))
+        return products
+    return _pick_products(left, right, left_at, right_at, products)
 
 
 def _is_all(left_at: Ints, right_at: Ints, lefts: int, rights: int) -> bool:
@@ -153,45 +156,45 @@ def _is_all(left_at: Ints, right_at: Ints, lefts: int, rights: int) -> bool:
     )
     each, numbers = np.arange(rights), np.arange(lefts)[:, None]
     blocks = (slice(start, start + step) for start in range(0, lefts, step))
-    return all((rows[some] == numbers[some]).all() and (columns[some] == each).all() for some in blocks)
+    return all((rows[block] == numbers[block]).all() and (columns[block] == each).all() for block in blocks)
 
 
-def _picked(left: Singles, right: Singles, left_at: Ints, right_at: Ints, out: Singles) -> Singles:
-    """All products of some rows at a time, of which the pairs' are picked."""
+def _pick_products(left: Singles, right: Singles, left_at: Ints, right_at: Ints, products: Singles) -> Singles:
+    """All products of some rows at a time, of which those of the pairs are picked."""
     order = None if (left_at[1:] >= left_at[:-1]).all() else np.argsort(left_at, kind="stable")
     rows, columns = (left_at, right_at) if order is None else (left_at[order], right_at[order])
     step = max(1, CELLS // len(right))
     starts = np.arange(0, len(left), step)
     edges = np.searchsorted(rows, np.append(starts, len(left)))
     for start, first, last in zip(starts, edges[:-1], edges[1:], strict=True):
-        found = (left[start : start + step] @ right.T).ravel()
+        block = (left[start : start + step] @ right.T).ravel()
         place = rows[first:last] - start
         place *= len(right)
         place += columns[first:last]
-        picked = found.take(place, mode="clip")
+        values = block.take(place, mode="clip")
         if order is None:
-            out[first:last] = picked
+            products[first:last] = values
         else:
-            out[order[first:last]] = picked
-    return out
+            products[order[first:last]] = values
+    return products
 
 
 def _relative(dimension: int) -> float:
-    """How far an inner product of two rows of length 1, computed in floats, may be off."""
+    """The error bound of an inner product of two rows of length 1, computed in floats."""
     return (dimension + 8) * 2.0**-24 * 1.01
 
 
-def _rough_cosine(product: Singles, one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> Ball:
+def _rough_cosine(product: Singles, one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> Ball:
     return Ball(product, np.asarray(_relative(one.rows.shape[1])), np.asarray(True))
 
 
-def _rough_inner(product: Singles, one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> Ball:
+def _rough_inner(product: Singles, one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> Ball:
     scale = one.lengths[left_at] * two.lengths[right_at]
     value, radius = product * scale, _relative(one.rows.shape[1]) * scale + LEAST_FLOAT
     return Ball(value, np.where(np.abs(value) + radius < MOST_FLOAT, radius, np.inf), np.asarray(True))
 
 
-def _rough_distance(product: Singles, one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> Ball:
+def _rough_distance(product: Singles, one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> Ball:
     scale = 2 * one.lengths[left_at] * two.lengths[right_at]
     together = one.squares[left_at] + two.squares[right_at]
     square, off = together - scale * product, _relative(one.rows.shape[1]) * scale + 2.0**-48 * together
@@ -201,14 +204,14 @@ def _rough_distance(product: Singles, one: _Side, two: _Side, left_at: Ints, rig
     return Ball(value, np.where(above < MOST_FLOAT, radius, np.inf), np.asarray(True))
 
 
-ROUGH: dict[str, Callable[[Singles, _Side, _Side, Ints, Ints], Ball]] = {
+ROUGH: dict[str, Callable[[Singles, _VectorRows, _VectorRows, Ints, Ints], Ball]] = {
     "vector_cosine_similarity": _rough_cosine,
     "vector_inner_product": _rough_inner,
     "vector_l2_distance": _rough_distance,
 }
 
 
-def _fine(function: str, one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> Ball:
+def _fine(function: str, one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> Ball:
     """The function in double precision, then rounded to a float as Spark rounds it."""
     value, radius = np.empty(len(left_at)), np.empty(len(left_at))
     for start in range(0, len(left_at), GATHERED):
@@ -222,38 +225,38 @@ def _precise(dimension: int) -> float:
     return (dimension + 16) * 2.0**-51
 
 
-def _dots(one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> Floats:
+def _dots(one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> Floats:
     wide = one.rows[left_at].astype(np.float64)
     dots: Floats = np.einsum("ij,ij->i", wide, two.rows[right_at].astype(np.float64))
     return dots
 
 
-def _fine_cosine(one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> tuple[Floats, Floats]:
+def _fine_cosine(one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> tuple[Floats, Floats]:
     below = np.sqrt(one.squares[left_at] * two.squares[right_at])
     value = _dots(one, two, left_at, right_at) / np.where(below > 0, below, 1.0)
     return value, np.full(len(value), _precise(one.rows.shape[1]))
 
 
-def _fine_inner(one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> tuple[Floats, Floats]:
+def _fine_inner(one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> tuple[Floats, Floats]:
     scale = one.lengths[left_at] * two.lengths[right_at]
     return _dots(one, two, left_at, right_at), _precise(one.rows.shape[1]) * scale
 
 
-def _fine_distance(one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> tuple[Floats, Floats]:
+def _fine_distance(one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> tuple[Floats, Floats]:
     apart = one.rows[left_at].astype(np.float64) - two.rows[right_at]
     value = np.sqrt(np.einsum("ij,ij->i", apart, apart))
     return value, _precise(one.rows.shape[1]) * value
 
 
-FINE: dict[str, Callable[[_Side, _Side, Ints, Ints], tuple[Floats, Floats]]] = {
+FINE: dict[str, Callable[[_VectorRows, _VectorRows, Ints, Ints], tuple[Floats, Floats]]] = {
     "vector_cosine_similarity": _fine_cosine,
     "vector_inner_product": _fine_inner,
     "vector_l2_distance": _fine_distance,
 }
 
 
-def _guarded(ball: Ball, function: str, one: _Side, two: _Side, left_at: Ints, right_at: Ints) -> Ball:
-    """The ball with the rows that are NULL or left out marked; the cosine with a row of zeros is NULL."""
+def _mark_nulls(ball: Ball, function: str, one: _VectorRows, two: _VectorRows, left_at: Ints, right_at: Ints) -> Ball:
+    """The ball with NULL and unknown for rows that are NULL or left out; the cosine with a row of zeros is NULL."""
     radius, valid = ball.radius, ball.valid
     null = _either(one.null, two.null, left_at, right_at)
     if one.odd.any() or two.odd.any():

@@ -56,7 +56,7 @@ from watersmeet.spark.run.frames import (
     union,
 )
 from watersmeet.spark.run.tree import FrameTree
-from watersmeet.spark.run.workers import save_space
+from watersmeet.spark.run.workers import save_address_space
 from watersmeet.spark.sql.dialect import dialect_of
 from watersmeet.spark.sql.select import Selection
 from watersmeet.spark.sql.where import Where
@@ -460,7 +460,7 @@ class Join:
         self.check_settings()
         folder = tempfile.mkdtemp(prefix="watersmeet-")
         store = Store(folder)
-        save_space(self.spark)
+        save_address_space(self.spark)
         checks.workers(self.spark, store)
         where = host(self.spark, shared=True)
         run = uuid.uuid4().hex[:12]

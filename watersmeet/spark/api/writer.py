@@ -41,10 +41,10 @@ from watersmeet.spark.run.exchange import warm_up
 from watersmeet.spark.run.failures import failure
 from watersmeet.spark.run.frames import host, is_local
 from watersmeet.spark.run.tree import FrameTree
-from watersmeet.spark.run.workers import save_space
+from watersmeet.spark.run.workers import save_address_space
 from watersmeet.spilling.controller import Controller
 from watersmeet.state.manifest import manifest as manifests
-from watersmeet.state.manifest.claim import claim, described
+from watersmeet.state.manifest.claim import claim, read_description
 from watersmeet.state.store.store import Store
 
 if TYPE_CHECKING:
@@ -192,12 +192,12 @@ class JoinWriter:
             raise StateError(closed_for_good(store.root))
         with checks.writable(location.spark):
             store.check()
-            save_space(spark)
+            save_address_space(spark)
             checks.workers(spark, store)
             lease = take(store)
         try:
             warm_up(spark, chosen)
-            before = described(store)
+            before = read_description(store)
             join = join.continued(before)
             tree = join.tree(never_idle=bool(self._trigger.get("availableNow")))
             name, run = claim(store, description(tree), sink.output, sink.layout), uuid.uuid4().hex[:12]

@@ -14,13 +14,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watersmeet.errors import StateError
-from watersmeet.state.manifest.claim import one_folder
+from watersmeet.state.manifest.claim import is_same_folder
 from watersmeet.state.manifest.generations import last_fence
-from watersmeet.state.manifest.leases import ENDINGS, FOLDER, highest, number_of, path_of
+from watersmeet.state.manifest.leases import (
+    ENDINGS,
+    FOLDER,
+    host_id,
+    is_running,
+    last_number,
+    number_of,
+    path_of,
+    this_process,
+)
 from watersmeet.state.manifest.leases import EXPIRES as EXPIRES
 from watersmeet.state.manifest.leases import holder as holder_of
-from watersmeet.state.store.processes import host_id, is_running, this_process
-from watersmeet.state.store.sealed import seal
+from watersmeet.state.store.formats import seal
 from watersmeet.state.store.store import Store
 
 RENEWED = 4.0
@@ -77,7 +85,7 @@ class Lease:
         """Raise a StateError if somebody else has taken the lease over; to be called before anything is published."""
         if self._over.is_set():
             raise Stopped("The query was stopped in the middle of a batch; the next start repeats that batch.")
-        last = highest(self.store)
+        last = last_number(self.store)
         if last < self.number or (last == self.number and not self._is_own()):
             raise StateError(
                 f"The lease of the checkpoint at {self.store.root} is gone: somebody removed or replaced its files "
@@ -91,7 +99,7 @@ class Lease:
 
     def held(self) -> bool:
         """Tell whether the lease is still this run's."""
-        return not self._over.is_set() and highest(self.store) == self.number and self._is_own()
+        return not self._over.is_set() and last_number(self.store) == self.number and self._is_own()
 
     def _is_own(self) -> bool:
         """Tell whether its file is this run's: where a checkpoint was replaced, another run may have the number."""
@@ -135,7 +143,7 @@ def take(store: Store) -> Lease:
         StateError: If somebody else holds it; nothing was changed then.
     """
     for _ in range(TRIES):
-        number = highest(store)
+        number = last_number(store)
         if number and not _is_free(store, number):
             raise StateError(
                 f"The checkpoint at {store.root} is in use by {_said(store, number)}; stop that query first, or use "
@@ -166,7 +174,7 @@ def _is_free(store: Store, number: int) -> bool:
 
 def _is_gone(store: Store, holder: Mapping[str, Any]) -> bool:
     """Tell whether a lease's holder is known to be gone."""
-    if holder and not one_folder(holder["at"], store.root):  # it came with a copy of the checkpoint
+    if holder and not is_same_folder(holder["at"], store.root):  # it came with a copy of the checkpoint
         return True
     if _is_here(holder):
         lease = _mine.get(holder["token"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from watersmeet.errors import AFRESH, StateError
 from watersmeet.state.manifest.manifest import Manifest
-from watersmeet.state.store.sealed import digest
+from watersmeet.state.store.formats import digest
 from watersmeet.state.store.store import Store
 
 

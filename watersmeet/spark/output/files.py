@@ -15,8 +15,8 @@ from watersmeet.errors import AFRESH, StateError
 from watersmeet.spark.checkpoint.paths import Place
 from watersmeet.spark.output.moving import Mover
 from watersmeet.state.manifest.delivery import STAGING, Delivery, is_staged
-from watersmeet.state.store.durable import sync
-from watersmeet.state.store.store import Store, files_below
+from watersmeet.state.store.local_files import files_below, sync
+from watersmeet.state.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

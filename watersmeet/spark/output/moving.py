@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pyarrow.fs as pafs
 
 from watersmeet.errors import StateError
-from watersmeet.state.store.durable import sync_bytes, sync_names
+from watersmeet.state.store.local_files import sync_bytes, sync_names
 
 LOST = "%s is not in %s, nor where it was made ready (%s): unless somebody took it from there, its rows are lost."
 NEVER_EMPTY = (".parquet", ".orc")

@@ -129,7 +129,7 @@ class FileSink(Sink):
         else:
             frame, last = results.read(), {name.lower() for name in self.partition_by}
             frame = frame.select(*sorted(map(quoted, frame.columns), key=lambda name: name.strip("`").lower() in last))
-            deliveries = (self._written(frame, results).renamed(SUMMARY),)
+            deliveries = (self._written(frame, results).rename(SUMMARY),)
         for delivery in deliveries:
             self.folder.deliver(delivery, results.store)
 

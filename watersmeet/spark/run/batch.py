@@ -169,7 +169,7 @@ class BatchRunner(Runtime):
         self.protocol = Protocol(self.tree, state, told, self.exchange, self.due, spilling=decides)
         self.protocol.name, self.protocol.late_share = self.name, self.late_share
         self.protocol.generation = self.checkpoint.lease.number
-        self.protocol.begun = rounds.intended(self.store, state.batch + 1)
+        self.protocol.begun = rounds.read_intent(self.store, state.batch + 1)
         # [!] What Spark has begun may have reached the sink, under the number that a round would take.
         self.cut = self.protocol.begun is None and self.checkpoint.offsets.of(state.offered + 1) is not None
         if self.has_rounds:
@@ -180,7 +180,7 @@ class BatchRunner(Runtime):
     def has_rounds(self) -> bool:
         """Whether there may be rounds beside the batches."""
         protocol = self.protocol
-        return self.spilling is not None or self.final or protocol.begun is not None or protocol.state.is_cold
+        return self.spilling is not None or self.final or protocol.begun is not None or protocol.state.has_spilled_units
 
     def prepare(self, schemas: Sequence[tuple[str, pa.Schema]]) -> None:
         """Make the output folders, for readers who come before the first rows.
@@ -227,7 +227,7 @@ class BatchRunner(Runtime):
                 if self.observed:
                     zoned = self.tree.operator.query.streams[0].time_type.tz is not None
                     observed.tell(self.frames.spark, readable(self.protocol.state.progress, zoned))
-                if self.spilling is None and self.protocol.state.is_cold:  # an earlier start put it off
+                if self.spilling is None and self.protocol.state.has_spilled_units:  # an earlier start put it off
                     self._round(QuietPeriod(self.clock(), all=True))
             except BaseException as error:
                 self.error = self._said(error, number)

@@ -11,7 +11,7 @@ from watersmeet.spark.checkpoint.lease import Lease
 from watersmeet.spark.checkpoint.leftovers import in_the_way
 from watersmeet.spark.run.versions import misfit
 from watersmeet.spark.sql.catalyst import said
-from watersmeet.state.manifest.leases import highest
+from watersmeet.state.manifest.leases import last_number
 from watersmeet.state.store.store import Store
 
 FULL = r"No space left on device|Disk quota exceeded"
@@ -42,7 +42,7 @@ def _sentence(error: Exception, text: str, checkpoint: Store, lease: Lease) -> s
         return f"{match[0]} for Spark's part of the checkpoint at {root}; nothing is lost: free some space and {again}."
     if ".tmp" in text and (match := re.search(READ_ONLY, text)):
         return f"{match[0]} under Spark's part of the checkpoint at {root}; make it writable and {again}."
-    if re.search(CONCURRENT, text) or (".tmp" in text and highest(lease.store) > lease.number):
+    if re.search(CONCURRENT, text) or (".tmp" in text and last_number(lease.store) > lease.number):
         return f"Another run has taken over the checkpoint at {root}, and written to Spark's part; this one stops here."
     if "MISSING_METADATA_FILE" in text:
         return f"Spark's file metadata under {root} is missing; {_remedy('metadata')}."

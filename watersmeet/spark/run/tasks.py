@@ -16,7 +16,7 @@ from watersmeet.batch.worker import Worker
 from watersmeet.errors import WatersmeetError
 from watersmeet.exchange.message import Attempt, Blocks, Task, received
 from watersmeet.limits import adopt
-from watersmeet.state.store.budget import shared_by
+from watersmeet.state.store.budget import set_workers
 
 EXECUTOR_CORES = "resource.executor.cores"
 """Where Spark tells tasks `spark.executor.cores`, if it is set."""
@@ -29,7 +29,7 @@ def worker() -> Worker:
     """Return what this worker process keeps between tasks."""
     global _worker  # Spark reuses worker processes, and gives no other place to keep a connection.
     if _worker is None:
-        shared_by(_processes())
+        set_workers(_processes())
         _worker = Worker(time.perf_counter, shared())
     return _worker
 

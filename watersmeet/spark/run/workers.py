@@ -21,7 +21,7 @@ _DEATHS = re.compile(
 T = TypeVar("T")
 
 
-def save_space(spark: SparkSession) -> None:
+def save_address_space(spark: SparkSession) -> None:
     """Let the Python workers of a session reserve little, if `spark.executor.pyspark.memory` limits what they may.
 
     It limits their address space, where all that is reserved counts. What the user has set (`spark.executorEnv`) stays.

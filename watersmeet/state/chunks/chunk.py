@@ -1,7 +1,7 @@
-"""Chunks: immutable Arrow rows of one cell, sorted by time; here is what the manifest knows of one.
+"""Chunks: immutable Arrow rows of one cell, sorted by time, as the manifest describes them.
 
-Its rows (`rows.py`) are a record batch of an Arrow IPC stream (`ipc.py`). It has zone maps (`zones.py`), and a sorted
-index (`sorted_index.py`).
+The rows (`rows.py`) are a record batch of an Arrow IPC stream. Zone maps and a sorted index (`indexes.py`) let probes
+skip most of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from watersmeet.state.chunks.zones import Zone
+from watersmeet.state.chunks.indexes import Zone
 
 CHUNKS = "chunks"
 """The folder of a store in which chunks lie."""
@@ -32,11 +32,11 @@ class Bucket(NamedTuple):
 
     @property
     def first(self) -> bool:
-        """Whether of the ways in which its rows are stored this is the first."""
-        return self.field == self.sought(None)
+        """Whether this is the first of the ways in which its rows are stored."""
+        return self.field == self.field_for(None)
 
-    def sought(self, field: int | None) -> int:
-        """Return the field of the buckets in which who has the hash of a column, or of none, finds these rows."""
+    def field_for(self, field: int | None) -> int:
+        """Return the field of the buckets to probe for these rows, given the column whose hash is known, if any."""
         return field if field in self.fields else self.fields[0] if self.fields else UNHASHED
 
 
@@ -54,27 +54,27 @@ class Place(NamedTuple):
     digest: str
 
 
-class Arrived(NamedTuple):
-    """The first and the last of the batches in which a chunk's rows came."""
+class ArrivalBatches(NamedTuple):
+    """The first and last batches in which a chunk's rows arrived."""
 
     first: int
     last: int
 
 
-BEFORE_ALL = Arrived(-1, -1)
-"""What rows that came before the first batch have."""
+BEFORE_ALL = ArrivalBatches(-1, -1)
+"""For rows that arrived before the first batch."""
 HOT = 0
-"""The unit of chunks that are not cold."""
-WORN = 4
-"""A chunk is written anew once one row in so many is dead."""
+"""The unit of chunks that are not spilled."""
+REWRITE_SHARE = 4
+"""A chunk is rewritten once one row in so many is dead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What the manifest knows of a chunk.
+    """A chunk as the manifest describes it.
 
     Attributes:
-        id: Unique for ever: it holds the run and the task attempt that wrote the chunk.
+        id: Never reused: it contains the run and the task attempt that wrote the chunk.
         stream: The stream's position in the join.
         batch: The batch that wrote it.
         start: Start of its slice of time.
@@ -85,15 +85,15 @@ class Chunk:
         low: The earliest time in it.
         high: The latest.
         owners: The nodes that keep a copy, the first of them the chunk's home; one but for replicated placements.
-        place: Where its rows are: written once, whoever keeps them.
+        place: Where its rows are: written once, however many owners there are.
         sealed: Whether it holds all of its slice that there will ever be.
         ordinals: For count windows: the file with the rows' arrival ordinals, unless the chunk itself holds them.
         last_ordinal: The largest arrival ordinal in it.
         zones: Zone maps, by the columns' generated names.
         deleted: The file that names its dead rows; None if it has none.
         dead: How many rows are dead.
-        arrived: In which batches its rows came.
-        unit: The cold unit that it is part of, by number; HOT if it is probed as it should be.
+        arrived: The batches in which its rows arrived.
+        unit: The number of the spilled unit that it belongs to; HOT if new tuples probe it.
     """
 
     id: str
@@ -114,7 +114,7 @@ class Chunk:
     zones: Mapping[str, Zone] = field(default_factory=dict)
     deleted: str | None = None
     dead: int = 0
-    arrived: Arrived = BEFORE_ALL
+    arrived: ArrivalBatches = BEFORE_ALL
     unit: int = HOT
 
     @property
@@ -123,9 +123,9 @@ class Chunk:
         return self.rows - self.dead
 
     @property
-    def worn(self) -> bool:
-        """Whether so many rows are dead that the chunk is worth writing anew."""
-        return self.dead * WORN >= self.rows
+    def needs_rewrite(self) -> bool:
+        """Whether so many rows are dead that the chunk is worth rewriting."""
+        return self.dead * REWRITE_SHARE >= self.rows
 
     @property
     def files(self) -> frozenset[str]:
@@ -133,23 +133,23 @@ class Chunk:
         return frozenset({self.place.path, self.ordinals, self.deleted} - {None})  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Thousands of chunks travel to every task; to pickle them as dataclasses do takes twice as long."""
+        """Pickle as a tuple: thousands of chunks travel to every task, and a dataclass takes twice as long."""
         return Chunk, _parts(self)
 
-    def without(self, deleted: str | None, dead: int) -> "Chunk":
-        """Return the chunk with the file that names its dead rows, None if all are dead, and how many they are."""
+    def with_dead(self, deleted: str | None, dead: int) -> "Chunk":
+        """Return the chunk with the file that names its dead rows, None if all are dead, and their number."""
         return replace(self, deleted=deleted, dead=dead)
 
     def owned_by(self, nodes: Sequence[int]) -> "Chunk":
-        """Return the chunk handed to other nodes; the rows stay where they are."""
+        """Return the chunk with other owners; the rows stay where they are."""
         return replace(self, owners=tuple(nodes))
 
     def in_unit(self, unit: int) -> "Chunk":
-        """Return the chunk as part of a cold unit, or HOT."""
+        """Return the chunk as part of a spilled unit, or HOT."""
         return replace(self, unit=unit)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the chunk as the manifest writes it."""
+        """Return the chunk as the manifest stores it."""
         plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("place", "zones")}
         plain["place"] = list(self.place)
         plain["zones"] = {name: [zone.low, zone.high, zone.nan, zone.counts] for name, zone in self.zones.items()}
@@ -160,11 +160,11 @@ class Chunk:
         """Return the chunk that `to_json` wrote."""
         zones = {name: Zone(*zone[:3], *map(tuple, zone[3:])) for name, zone in plain["zones"].items()}
         parts = {"bucket": _bucket(plain["bucket"]), "owners": tuple(plain["owners"]), "place": Place(*plain["place"])}
-        return Chunk(**{**plain, **parts, "zones": zones, "arrived": Arrived(*plain["arrived"])})
+        return Chunk(**{**plain, **parts, "zones": zones, "arrived": ArrivalBatches(*plain["arrived"])})
 
 
 def lies_in(path: str, folder: str) -> bool:
-    """Tell whether a path is that of a file in a folder of the store, without ways back."""
+    """Tell whether a path names a file in a folder of the store, without `.` or `..` steps."""
     return path.startswith(f"{folder}/") and all(part.strip(".") for part in path.split("/")) and "\0" not in path
 
 

@@ -1,98 +1,107 @@
-"""A store belongs to one query: what that is stands in it from the first start on, and is compared at every other."""
+"""Claiming a store for a query: its description is written at the first start and compared at every later one."""
 
 import os
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
-from watersmeet.errors import AFRESH, DefinitionError, StateError
+from watersmeet.errors import AFRESH, DefinitionError, SqlError, StateError
+from watersmeet.predicate.source import Source
+from watersmeet.predicate.type_names import spark_column
 from watersmeet.state.manifest import documents
 from watersmeet.state.manifest import manifest as manifests
-from watersmeet.state.manifest.differences import differences
 from watersmeet.state.manifest.generations import Fence, last_fence
-from watersmeet.state.store.sealed import seal, unseal
+from watersmeet.state.store.formats import seal, unseal
 from watersmeet.state.store.store import Store
 
 DESCRIPTION = "query.json"
+SHORT = 60
+"""Texts of up to so many characters are shown as they are."""
+AROUND = 3
+"""How many words are shown on either side of what differs in a longer one."""
+AS_SPARK_READS = "where, as Spark reads it"
 
 
 def claim(store: Store, description: Mapping[str, Any], output: str | None = None, layout: str | None = None) -> str:
-    """Claim a store for a query; return the store's name, given to it when it is first claimed.
+    """Claim a store for a query; return the store's name, which the first claim gives it.
 
-    Who claims it must hold its lease.
+    The caller must hold the store's lease.
 
     Args:
         store: The store.
         description: What must not change between two runs.
-        output: The folder that results are put in, if they are; it may change.
-        layout: How they are laid out there; it may change along with the folder.
+        output: The folder that results go to, if any; it may change.
+        layout: How results are laid out there; it may change along with the folder.
 
     Raises:
         DefinitionError: If it belongs to another query, or results would be laid out in two ways; the message says what
             changed.
-        StateError: If what it belongs to is damaged or gone.
+        StateError: If the description is damaged or missing.
     """
-    data = store.read(DESCRIPTION)
+    text = store.read(DESCRIPTION)
     # [!] A run that has put up a fence may have delivered results under the store's name, at least once.
-    if not data and manifests.newest(store) is None and last_fence(store) == Fence():
+    if not text and manifests.newest(store) is None and last_fence(store) == Fence():
         where = {"at": store.root, "output": output, "layout": layout}
-        data = _write(store, {"name": uuid.uuid4().hex[:8], "query": description, **where})
-    if not data:
+        text = _write(store, {"name": uuid.uuid4().hex[:8], "query": description, **where})
+    if not text:
         raise StateError(
             f"There is state under {store.root}, but no {DESCRIPTION} to say which query it belongs to; restore it or "
             f"{AFRESH}."
         )
-    found = unseal(data, f"The description of the query, {store.root}/{DESCRIPTION},", documents.Claim)
-    _compare(store, found["query"], description)
-    before = found.get("layout", layout)
-    if output is not None and found["output"] == output and before != layout:
+    document = unseal(text, f"The description of the query, {store.root}/{DESCRIPTION},", documents.ClaimDocument)
+    _compare(store, document["query"], description)
+    old_layout = document.get("layout", layout)
+    if output is not None and document["output"] == output and old_layout != layout:
         raise DefinitionError(
-            f"The results in {output} are {before}, and would now be {layout}: readers take a folder for one thing or "
-            "the other. Write to another path, or as before."
+            f"The results in {output} are {old_layout}, and would now be {layout}: readers take a folder for one thing "
+            "or the other. Write to another path, or as before."
         )
-    if (found["at"], found["output"], before) != (store.root, output, layout):
-        origins = {*found.get("origins", ()), found["at"]} - {store.root}
-        _check_copy(store, str(found["name"]), origins, output)
-        now = {"at": store.root, "output": output, "layout": layout, "origins": sorted(origins)}
-        _write(store, found | now)
-    return str(found["name"])
+    if (document["at"], document["output"], old_layout) != (store.root, output, layout):
+        origins = {*document.get("origins", ()), document["at"]} - {store.root}
+        _check_copy(store, str(document["name"]), origins, output)
+        update = {"at": store.root, "output": output, "layout": layout, "origins": sorted(origins)}
+        _write(store, document | update)
+    return str(document["name"])
 
 
-def described(store: Store) -> Mapping[str, Any]:
-    """Return the description of the query that a store belongs to; empty if it belongs to none yet.
+def read_description(store: Store) -> Mapping[str, Any]:
+    """Return the description of the query that a store belongs to; empty if it is not claimed yet.
 
     Raises:
         StateError: If it is damaged.
     """
-    data = store.read(DESCRIPTION)
-    found = unseal(data, f"The description of the query, {store.root}/{DESCRIPTION},", documents.Claim) if data else {}
-    description: Mapping[str, Any] = found.get("query", {})
+    text = store.read(DESCRIPTION)
+    if not text:
+        return {}
+    document = unseal(text, f"The description of the query, {store.root}/{DESCRIPTION},", documents.ClaimDocument)
+    description: Mapping[str, Any] = document["query"]
     return description
 
 
 def _write(store: Store, document: Mapping[str, Any]) -> bytes:
-    data = seal(document)
-    store.overwrite(DESCRIPTION, data)
+    text = seal(document)
+    store.overwrite(DESCRIPTION, text)
     store.sync([DESCRIPTION])
-    return data
+    return text
 
 
 def _check_copy(store: Store, name: str, origins: Collection[str], output: str | None) -> None:
     """Refuse a copy that writes where an original does: each would take the other's results for its own.
 
-    One whose original is gone was moved, and goes on.
+    A store whose original is gone was moved, and is accepted.
 
     Args:
         store: The store.
-        name: Its name, which its originals have as well.
+        name: Its name, which it shares with its originals.
         origins: Where it has been before.
-        output: The folder that it is to write to, if there is one.
+        output: The folder that it is to write to, if any.
     """
     for origin in sorted(origins) if output is not None else ():
-        if one_folder(store.root, origin):
+        if is_same_folder(store.root, origin):
             continue
         try:
-            original = unseal(Store(origin).read(DESCRIPTION) or b"", "", documents.Claim)
+            original = unseal(Store(origin).read(DESCRIPTION) or b"", "", documents.ClaimDocument)
         except (OSError, StateError, DefinitionError):
             continue
         if (original["name"], original["output"]) == (name, output):
@@ -102,7 +111,7 @@ def _check_copy(store: Store, name: str, origins: Collection[str], output: str |
             )
 
 
-def one_folder(one: str, other: str) -> bool:
+def is_same_folder(one: str, other: str) -> bool:
     """Tell whether two paths lead to one folder of this host, by a link or by a mount."""
     try:
         return one == other or os.path.samefile(one, other)
@@ -110,10 +119,93 @@ def one_folder(one: str, other: str) -> bool:
         return False
 
 
-def _compare(store: Store, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-    what = "; ".join(differences(theirs, mine))
-    if what:
+def _compare(store: Store, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+    changes = "; ".join(differences(stored, current))
+    if changes:
         raise DefinitionError(
-            f"The checkpoint at {store.root} belongs to another query: {what}. "
+            f"The checkpoint at {store.root} belongs to another query: {changes}. "
             f"Use the old query or {AFRESH}; nodes, strategy, order and trigger may change."
         )
+
+
+# -- differences
+
+
+def differences(stored: Mapping[str, Any], current: Mapping[str, Any], where: str = "") -> Iterator[str]:
+    """Yield what changed between two descriptions of a query, one part at a time; of long texts only what differs.
+
+    Args:
+        stored: The description in the store.
+        current: The description of the query as it is now.
+        where: A prefix for each part: the joins that it lies within.
+    """
+    changed = [key for key in {**stored, **current} if stored.get(key) != current.get(key)]
+    for key in changed:
+        old, new = stored.get(key), current.get(key)
+        names = _name_types(key, old), _name_types(key, new)
+        old, new = names if names[0] != names[1] else (old, new)  # Arrow has several types for one of Spark's
+        if key == AS_SPARK_READS and "where" in changed:  # one change, not two
+            continue
+        if isinstance(old, Mapping) and isinstance(new, Mapping) and key.startswith("join "):
+            yield from differences(old, new, f"{where}{key}: ")
+        else:
+            yield f"{where}{key} {_difference(key, old, new)}"
+
+
+def _difference(key: str, old: Any, new: Any) -> str:
+    texts = _format_value(old), _format_value(new)
+    if max(map(len, texts)) <= SHORT:
+        return f"was {texts[0]} and is now {texts[1]}"
+    if isinstance(old, str) and isinstance(new, str):
+        parts = (_conjuncts(old), _conjuncts(new)) if key == "where" else ([old], [new])
+        return _list_difference(*parts) or f"was {_middle(old, new)} and is now {_middle(new, old)}"
+    if isinstance(old, Sequence) and isinstance(new, Sequence):
+        return _list_difference(old, new) or f"has the same in another order: {texts[1]}"
+    return f"was {texts[0]} and is now {texts[1]}"
+
+
+def _name_types(key: str, part: Any) -> Any:
+    """Return a part with Spark's names for the types of its columns; the description has Arrow's."""
+    is_typed = key.startswith(("columns of ", "computed of ")) and isinstance(part, Sequence)
+    return [spark_column(column) for column in part] if is_typed else part
+
+
+def _list_difference(old: Sequence[Any], new: Sequence[Any]) -> str:
+    """Return what two lists don't share; empty if that is everything, or nothing."""
+    removed, added = [part for part in old if part not in new], [part for part in new if part not in old]
+    if len(removed) == len(old) == len(added) == len(new) == 1:
+        return ""
+    if len(removed) == len(added) == 1 and isinstance(removed[0], str) and isinstance(added[0], str):
+        return f"had {_middle(removed[0], added[0])} where it now has {_middle(added[0], removed[0])}"
+    verbs = (("lacks", removed), ("adds", added))
+    changes = [f"{verb} {', '.join(map(_format_value, parts))}" for verb, parts in verbs if parts]
+    return f"now {' and '.join(changes)}" if changes else ""
+
+
+def _conjuncts(text: str) -> list[str]:
+    """Return the conjuncts of a `where`; the whole text if it can't be parsed."""
+    try:
+        source = Source(text)
+    except SqlError:
+        return [text]
+    return [text[start:end] for start, end in source.clauses()] if source.tokens else []
+
+
+def _middle(text: str, other: str) -> str:
+    """Return the part of a text that differs from another, with a few words of context on either side."""
+    if len(text) <= SHORT:
+        return _format_value(text)
+    words, others = text.split(" "), other.split(" ")
+    first = _common_start(words, others)
+    last = len(words) - _common_start(words[first:][::-1], others[first:][::-1])
+    start, end = max(0, first - AROUND), min(len(words), last + AROUND)
+    return _format_value(f"{'... ' if start else ''}{' '.join(words[start:end])}{' ...' if end < len(words) else ''}")
+
+
+def _common_start(words: Sequence[str], others: Sequence[str]) -> int:
+    """Return the length of the longest common prefix of two lists."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, others, strict=False)))
+
+
+def _format_value(part: Any) -> str:
+    return "missing" if part is None else repr(part)

@@ -1,7 +1,7 @@
-"""Deliveries: files that a batch has made ready, to appear in an output folder once the batch's manifest is written.
+"""Deliveries: files that a batch has prepared, to appear in an output folder once the batch's manifest is written.
 
-The manifest names them, so whoever finds it can finish what was cut: a file that is no longer where it was made ready
-has been delivered.
+The manifest names them, so a restart can finish an interrupted delivery: a file that is no longer where it was
+prepared has been delivered.
 """
 
 from collections.abc import Sequence
@@ -11,19 +11,18 @@ from typing import Any
 from watersmeet.errors import AFRESH, StateError
 
 STAGING = "_watersmeet_staging"
-"""The hidden folder of an output folder in which files are made ready, where that can't be done in the store."""
+"""The hidden folder of an output folder in which files are prepared if they can't be in the store."""
 _FOLDERS = ("results", "sides", STAGING)
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What one output folder is to get of a batch.
+    """The files of a batch for one output folder.
 
     Attributes:
         output: Which of the query's outputs it is, such as `path` or `latePath/a`.
-        folder: Where that was, as Spark spells it and as Arrow does.
-        moves: Where each file was made ready, below `STAGING` of the folder or in the store, and its path in the
-            folder.
+        folder: The folder, as Spark spells it and as Arrow does.
+        moves: For each file its source, below `STAGING` of the folder or in the store, and its path in the folder.
     """
 
     output: str
@@ -31,7 +30,7 @@ class Delivery:
     moves: tuple[tuple[str, str], ...]
 
     def to_json(self) -> list[Any]:
-        """Return it as the manifest writes it."""
+        """Return the delivery as the manifest stores it."""
         return [self.output, self.folder, self.moves]
 
     @classmethod
@@ -39,7 +38,7 @@ class Delivery:
         """Return a delivery of a manifest.
 
         Raises:
-            StateError: If it names files elsewhere than such files are: nobody but a hand writes that.
+            StateError: If it names files outside the folders of prepared files; only an edited manifest can do that.
         """
         output, (spark, arrow), moves = plain
         for source, target in moves:
@@ -50,19 +49,19 @@ class Delivery:
                 )
         return cls(output, (spark, arrow), tuple((source, target) for source, target in moves))
 
-    def renamed(self, name: str) -> "Delivery":
-        """Return a delivery of one file, under another name."""
+    def rename(self, name: str) -> "Delivery":
+        """Return the delivery with another name for its only file."""
         ((source, _),) = self.moves
         return replace(self, moves=((source, name),))
 
     @property
     def stored(self) -> list[str]:
-        """The files of the store among those that were made ready."""
+        """The prepared files that lie in the store."""
         return [source for source, _ in self.moves if not is_staged(source)]
 
 
 def is_staged(source: str) -> bool:
-    """Tell whether a file was made ready in its output folder; else it was in the store."""
+    """Tell whether a file was prepared in its output folder; else it was in the store."""
     return source.startswith(f"{STAGING}/")
 
 

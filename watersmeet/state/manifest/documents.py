@@ -1,4 +1,7 @@
-"""What the documents of a store consist of, as they are read back; see `shape.py`."""
+"""The shapes of a store's documents, checked when they are read (`shape.py`).
+
+A class named `...Document` is a whole file, an `...Entry` a part of one. Only fields that are read are listed.
+"""
 
 import math
 import re
@@ -9,8 +12,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from watersmeet.metadata.constraint_state import MarkFile
 from watersmeet.spilling.units import Group, Taken, Tally, Unit
 from watersmeet.state.chunks.chunk import Chunk
-from watersmeet.state.manifest.notes import Kept
-from watersmeet.state.manifest.view import HopView, Usage
+from watersmeet.state.manifest.view import HopView, StoredNotes, Usage
 from watersmeet.state.store.shape import Rule
 
 
@@ -29,30 +31,30 @@ Finite = Annotated[float, Rule(math.isfinite, "a finite number")]
 Number = Annotated[float, Rule(lambda number: math.isfinite(number) and number >= 0, "a number that is not negative")]
 Moment = Annotated[str, Rule(_is_moment, "a time such as 2026-01-31T12:00:00Z")]
 Position = Annotated[str, Rule(re.compile(r"\d{1,6}").fullmatch, "a stream's position")]
-Part = Mapping[str, Any]
-"""What strategies and the like keep, and read back themselves."""
+Notes = Mapping[str, Any]
+"""Notes of strategies and the like, which check them themselves."""
 
 
-class Join(TypedDict, total=False):
-    """The description of a join; beside these, each part under a name of its own."""
+class JoinDescription(TypedDict, total=False):
+    """The description of a join; its other parts have names of their own."""
 
     streams: list[str]
     where: str
 
 
-class Claim(TypedDict):
-    """`query.json`: which query a store belongs to."""
+class ClaimDocument(TypedDict):
+    """`query.json`: the query that a store belongs to."""
 
     name: Name
-    query: Join
+    query: JoinDescription
     at: Folder
     output: str | None
     layout: NotRequired[str | None]
     origins: NotRequired[list[Folder]]
 
 
-class Holder(TypedDict):
-    """A lease: who has it, and the folder that it took."""
+class LeaseDocument(TypedDict):
+    """A lease: the process that holds it, and the folder that it is for."""
 
     host: str | None
     name: str
@@ -65,8 +67,8 @@ class Holder(TypedDict):
 # -- progress
 
 
-class Took(TypedDict):
-    """How long a batch took, in milliseconds; a clock that is set back makes that less than nothing."""
+class DurationsEntry(TypedDict):
+    """How long a batch took, in milliseconds; negative if the clock was set back."""
 
     plan: NotRequired[Finite]
     job: NotRequired[Finite]
@@ -74,16 +76,16 @@ class Took(TypedDict):
     total: Finite
 
 
-class Latency(TypedDict, total=False):
-    """How old results were, by clocks that may differ."""
+class LatencyEntry(TypedDict, total=False):
+    """The age of results, by clocks that may differ."""
 
     p50: Finite
     p95: Finite
     p99: Finite
 
 
-class Sample(TypedDict):
-    """A row that was not taken, or an orphan."""
+class SampleEntry(TypedDict):
+    """A row that was turned away, or an orphan."""
 
     kind: str
     stream: str
@@ -91,7 +93,7 @@ class Sample(TypedDict):
     row: Mapping[str, str | None]
 
 
-class Stream(TypedDict, total=False):
+class StreamEntry(TypedDict, total=False):
     """What became of a stream's rows."""
 
     rows: Count
@@ -104,7 +106,7 @@ class Stream(TypedDict, total=False):
     neededDelayMs: Mapping[str, Finite]
 
 
-class Hop(TypedDict):
+class HopEntry(TypedDict):
     """The work of a hop."""
 
     rowsIn: Count
@@ -113,8 +115,8 @@ class Hop(TypedDict):
     matches: Count
 
 
-Test = TypedDict(
-    "Test",
+TestEntry = TypedDict(
+    "TestEntry",
     {
         "name": str,
         "kind": str,
@@ -124,10 +126,12 @@ Test = TypedDict(
         "missed": NotRequired[list[Mapping[str, str | Mapping[str, str | None]]]],
     },
 )
-Funnel = TypedDict("Funnel", {"stream": str, "from": list[str], "inTime": Count, "into": Count, "tests": list[Test]})
+FunnelEntry = TypedDict(
+    "FunnelEntry", {"stream": str, "from": list[str], "inTime": Count, "into": Count, "tests": list[TestEntry]}
+)
 
 
-class Cost(TypedDict):
+class CostEntry(TypedDict):
     """What a predicate cost."""
 
     pairs: Count
@@ -135,7 +139,7 @@ class Cost(TypedDict):
     ms: Number
 
 
-class Node(TypedDict):
+class NodeEntry(TypedDict):
     """What a node did."""
 
     rows: Count
@@ -145,15 +149,15 @@ class Node(TypedDict):
     rowsIn: Count
 
 
-class Moved(TypedDict, total=False):
-    """What moved before a batch."""
+class MovesEntry(TypedDict, total=False):
+    """Chunks that changed owners before a batch."""
 
     rows: Count
     why: str
 
 
-class Decision(TypedDict):
-    """What a strategy decided."""
+class DecisionEntry(TypedDict):
+    """A decision of a strategy."""
 
     before: str
     after: str
@@ -161,35 +165,35 @@ class Decision(TypedDict):
     made: NotRequired[bool]
 
 
-class Placed(TypedDict, total=False):
-    """What a strategy says of a batch, as far as it is shown."""
+class PlacementEntry(TypedDict, total=False):
+    """What a strategy reports about a batch, as far as it is shown."""
 
-    moved: Moved
-    decisions: list[Decision]
+    moved: MovesEntry
+    decisions: list[DecisionEntry]
 
 
-class Overload(TypedDict):
+class OverloadEntry(TypedDict):
     """That batches take too long."""
 
     says: str
 
 
-class Units(TypedDict):
+class UnitsEntry(TypedDict):
     """The units of the state."""
 
     hot: Count
     cold: Count
 
 
-class Spilled(TypedDict, total=False):
-    """What a decision on spilling was."""
+class SpillDecisionEntry(TypedDict, total=False):
+    """A decision on spilling."""
 
     why: str
     routine: bool
 
 
-class Spilling(TypedDict):
-    """What is put off."""
+class SpillingEntry(TypedDict):
+    """What is spilled, owed and paid."""
 
     hotBytes: Number
     spilledBytes: Number
@@ -197,12 +201,12 @@ class Spilling(TypedDict):
     owedResults: Number
     oldestOwed: NotRequired[Number | None]
     paidResults: Number
-    units: Units
-    decision: NotRequired[Spilled | None]
+    units: UnitsEntry
+    decision: NotRequired[SpillDecisionEntry | None]
     overload: NotRequired[str]
 
 
-class Progress(TypedDict, total=False):
+class ProgressEntry(TypedDict, total=False):
     """What a batch did, as far as it is shown; the reference lists all."""
 
     batchId: Count
@@ -210,10 +214,10 @@ class Progress(TypedDict, total=False):
     round: bool
     final: bool
     triggerMs: Number | None
-    durationMs: Took
+    durationMs: DurationsEntry
     name: str | None
     lateWarning: Number
-    latencyMs: Latency | None
+    latencyMs: LatencyEntry | None
     strategy: str
     exchange: str
     process: str
@@ -222,8 +226,8 @@ class Progress(TypedDict, total=False):
     lateRows: Count
     rejectedRows: Count
     deniedRows: Count
-    samples: list[Sample]
-    streams: Mapping[str, Stream]
+    samples: list[SampleEntry]
+    streams: Mapping[str, StreamEntry]
     watermark: int | None
     settled: int | None
     heldBackBy: str | None
@@ -232,25 +236,25 @@ class Progress(TypedDict, total=False):
     stateRows: Count
     stateBytes: Count
     stateChunks: Count
-    hops: list[Hop]
-    funnel: list[Funnel]
-    predicates: Mapping[str, Cost]
-    nodes: list[Node]
-    placement: Placed
+    hops: list[HopEntry]
+    funnel: list[FunnelEntry]
+    predicates: Mapping[str, CostEntry]
+    nodes: list[NodeEntry]
+    placement: PlacementEntry
     changes: Mapping[str, tuple[Any, Any]]
-    overload: Overload
-    spilling: Spilling
-    inner: "Mapping[str, Progress]"
+    overload: OverloadEntry
+    spilling: SpillingEntry
+    inner: "Mapping[str, ProgressEntry]"
 
 
-Block = list[Progress]
-"""A block of the diary."""
+ProgressBlock = list[ProgressEntry]
+"""A file of recorded progress."""
 
 
 # -- manifests
 
 
-class Ledger(TypedDict):
+class LedgerEntry(TypedDict):
     """What is owed; see `units.Ledger`."""
 
     units: list[Unit]
@@ -259,14 +263,14 @@ class Ledger(TypedDict):
     worth: list[tuple[Group, Tally]]
     fed: list[tuple[str, int, int, int]]
     closed: list[tuple[int, int]]
-    notes: Part
+    notes: Notes
 
 
-class Learned(TypedDict):
-    """What was learned; see `learned.Learned`."""
+class StatisticsEntry(TypedDict):
+    """Measurements and notes; see `statistics.RunningStatistics`."""
 
-    strategy: Kept
-    ordering: Kept
+    strategy: StoredNotes
+    ordering: StoredNotes
     usage: list[Usage]
     hops: list[HopView]
     shipping: tuple[float, float] | None
@@ -277,34 +281,34 @@ class Learned(TypedDict):
     clock: int | None
 
 
-Promise = tuple[list[MarkFile], list[list[MarkFile]], int | str | None, int, list[MarkFile]]
-State = tuple[int | None, Count, bool, int | None, Count, int, float]
-"""What a batch leaves behind of a stream; see `manifest.StreamState`."""
+ConstraintEntry = tuple[list[MarkFile], list[list[MarkFile]], int | str | None, int, list[MarkFile]]
+StreamStateEntry = tuple[int | None, Count, bool, int | None, Count, int, float]
+"""The state of a stream after a batch; see `manifest.StreamState`."""
 
 
-class Body(TypedDict):
-    """What a manifest says of one join."""
+class JoinEntry(TypedDict):
+    """One join's part of a manifest."""
 
     batch: int
-    streams: list[State]
+    streams: list[StreamStateEntry]
     chunks: NotRequired[list[Chunk]]
     added: NotRequired[list[Chunk]]
     removed: NotRequired[list[str]]
     moved: NotRequired[Mapping[str, list[int]]]
     watermark: int | None
     unpurged: Count
-    ledger: Ledger
+    ledger: LedgerEntry
     settled: int | None
     offered: int
     final: NotRequired[bool]
-    promises: list[list[Promise]]
-    learned: Learned
-    progress: Progress
-    inner: "Mapping[Position, Body]"
+    promises: list[list[ConstraintEntry]]
+    learned: StatisticsEntry
+    progress: ProgressEntry
+    inner: "Mapping[Position, JoinEntry]"
 
 
-class Manifest(Body):
-    """A manifest: what it says of the outermost join, and what it says once."""
+class ManifestDocument(JoinEntry):
+    """A manifest: the entry of the outermost join, and what holds for all joins."""
 
     input: str
     follows: str
@@ -314,16 +318,16 @@ class Manifest(Body):
 # -- rounds
 
 
-class Paid(TypedDict):
+class PaymentEntry(TypedDict):
     """What a join pays in a round."""
 
     pay: list[tuple[int, int]]
     back: list[int]
 
 
-class Round(TypedDict):
+class RoundDocument(TypedDict):
     """What a round is about to do."""
 
     batch: int
-    choices: Mapping[str, Paid]
+    choices: Mapping[str, PaymentEntry]
     final: NotRequired[bool]

@@ -1,9 +1,9 @@
-"""The manifest of a batch: which chunks are live, who owns them, how far time has come.
+"""The manifest of a batch: which chunks are live, who owns them, how far time has advanced.
 
-Written once per batch, when its results are ready: files that it names are then delivered. Most manifests are deltas on
-the one before; every so often one is a snapshot, so that a commit does not grow with the number of chunks and a restart
-reads few files. Each holds a digest of the one before: files of different histories are never taken for one. Which ones
-count, where several runs have written some: see `generations`.
+It is written once per batch, when its results are ready; the files that it names are then delivered. Most manifests are
+deltas on the one before and every 32nd is a snapshot: a commit does not grow with the number of chunks, and a restart
+reads few files. Each holds a digest of the one before, so that files of different histories are never combined. Which
+of them count, if several runs have written some: see `generations`.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from watersmeet.spilling.units import Ledger
 from watersmeet.state.chunks.chunk import CHUNKS, Chunk, lies_in
 from watersmeet.state.manifest import documents, generations
 from watersmeet.state.manifest.delivery import Delivery
-from watersmeet.state.manifest.learned import Learned
-from watersmeet.state.store.sealed import digest, seal, unseal
+from watersmeet.state.manifest.statistics import RunningStatistics
+from watersmeet.state.store.formats import digest, seal, unseal
 from watersmeet.state.store.store import Store
 
 FOLDER = "manifests"
@@ -26,12 +26,12 @@ SNAPSHOT_EVERY = 32
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """What a batch leaves behind of a stream.
+    """The state of a stream after a batch.
 
     Attributes:
-        latest: The latest event time seen.
+        latest: The latest event time so far.
         arrived: How many tuples were accepted so far; the next arrival ordinal of a count window.
-        idle: Whether the stream no longer holds the watermark.
+        idle: Whether the stream no longer holds back the watermark.
         heard: The driver's clock (microseconds) when the stream last brought rows; None before the first batch.
         rows: Tuples that the batch brought.
         advance: How far event time advanced in the batch.
@@ -47,7 +47,7 @@ class StreamState:
     rate: float = 0.0
 
     def to_json(self) -> list[Any]:
-        """Return it as the manifest writes it."""
+        """Return the state as the manifest stores it."""
         return [getattr(self, name) for name in self.__slots__]
 
 
@@ -56,21 +56,21 @@ class Manifest:
     """The state after a batch.
 
     Attributes:
-        batch: The batch; -1 before the first. Rounds, which pay what is owed between batches, are numbered with them.
-        streams: Per stream.
+        batch: The batch; -1 before the first. Rounds, which pay what is owed between batches, share the numbering.
+        streams: The state of each stream.
         chunks: The live chunks by id.
         watermark: The join's watermark; None for minus infinity.
-        learned: What it teaches the batches after it.
+        learned: Measurements and notes for the batches after it.
         progress: The progress of this batch.
         input: What identifies the input that Spark gave the batch.
         digest: The digest of its file; empty as long as it has none.
-        promises: What the streams' promises have come to.
+        promises: The state of each stream's constraints.
         unpurged: How many batches have brought rows since dead tuples were last looked for.
         ledger: What is owed, and what the next batch pays of it.
-        settled: The time before which no result can lie that is still to come; None for minus infinity.
-        offered: The number by which its source knows the last batch that brought rows.
+        settled: No later result can lie before this time; None for minus infinity.
+        offered: The source's number for the last batch that brought rows.
         deliveries: The files that appear in output folders once the manifest is written.
-        final: Whether it is closed for good: no state is left, and no row is taken any more.
+        final: Whether the checkpoint is closed for good: no state is left, and no row is accepted any more.
         chain: The manifest files that it consists of, back to the last snapshot; empty as long as it has none.
         inner: The state of the joins that are streams of this one, by position; one file holds them all, so that
             they are committed together.
@@ -80,7 +80,7 @@ class Manifest:
     streams: tuple[StreamState, ...]
     chunks: Mapping[str, Chunk] = field(default_factory=dict)
     watermark: int | None = None
-    learned: Learned = field(default_factory=Learned)
+    learned: RunningStatistics = field(default_factory=RunningStatistics)
     progress: Mapping[str, Any] = field(default_factory=dict)
     input: str = ""
     digest: str = ""
@@ -97,51 +97,51 @@ class Manifest:
     @property
     def files(self) -> frozenset[str]:
         """Every file of chunks and of marks that the manifest names."""
-        own = frozenset(file for chunk in self.chunks.values() for file in chunk.files)
-        own = own.union(*(promised.paths for stream in self.promises for promised in stream))
-        return own.union(*(manifest.files for manifest in self.inner.values()))
+        paths = frozenset(file for chunk in self.chunks.values() for file in chunk.files)
+        paths = paths.union(*(promised.paths for stream in self.promises for promised in stream))
+        return paths.union(*(manifest.files for manifest in self.inner.values()))
 
     @property
-    def is_cold(self) -> bool:
-        """Whether it, or a join within, has cold units."""
-        return bool(self.ledger.units) or any(manifest.is_cold for manifest in self.inner.values())
+    def has_spilled_units(self) -> bool:
+        """Whether this join, or one within it, has spilled units."""
+        return bool(self.ledger.units) or any(manifest.has_spilled_units for manifest in self.inner.values())
 
     def follow(self, **changes: Any) -> "Manifest":
-        """Return the manifest of the next batch, with what changes."""
+        """Return the manifest of the next batch, with some changes."""
         return replace(self, batch=self.batch + 1, digest="", **changes)
 
 
 def path_of(batch: int, generation: int = 0) -> str:
-    """Return where the manifest of a batch stands that was written under a lease."""
+    """Return the path of the manifest of a batch, written under a lease."""
     return generations.path_of(FOLDER, batch, generation)
 
 
 def newest(store: Store) -> int | None:
-    """Return the last batch that has a manifest, or None."""
-    return _newest(store, generations.standing(store, FOLDER))
+    """Return the last batch that has a manifest; None if there is none."""
+    return _newest(store, generations.valid_files(store, FOLDER))
 
 
 def newest_path(store: Store) -> str | None:
-    """Return where the manifest of the last batch that has one stands; another run's stands elsewhere."""
-    standing = generations.standing(store, FOLDER)
-    batch = _newest(store, standing)
-    return None if batch is None else standing[batch]
+    """Return the path of the manifest of the last batch that has one; another run's has another path."""
+    files = generations.valid_files(store, FOLDER)
+    batch = _newest(store, files)
+    return None if batch is None else files[batch]
 
 
 def last(store: Store) -> Manifest | None:
-    """Return the manifest of the last batch that has one, or None.
+    """Return the manifest of the last batch that has one; None if there is none.
 
     Raises:
-        StateError: If it, or one that it builds on, is damaged or gone.
+        StateError: If it, or one that it builds on, is damaged or missing.
     """
-    standing = generations.standing(store, FOLDER)  # [!] once: what is the newest may change meanwhile
-    batch = _newest(store, standing)
-    return None if batch is None else _load(store, standing, batch)
+    files = generations.valid_files(store, FOLDER)  # [!] once: another may become the newest meanwhile
+    batch = _newest(store, files)
+    return None if batch is None else _load(store, files, batch)
 
 
-def _newest(store: Store, standing: dict[int, str]) -> int | None:
+def _newest(store: Store, files: dict[int, str]) -> int | None:
     """Return the last batch of those that have files; an empty one was never published."""
-    return next((batch for batch in reversed(standing) if store.read(standing[batch]) != b""), None)
+    return next((batch for batch in reversed(files) if store.read(files[batch]) != b""), None)
 
 
 def _is_snapshot(batch: int) -> bool:
@@ -149,16 +149,16 @@ def _is_snapshot(batch: int) -> bool:
 
 
 def publish(store: Store, manifest: Manifest, before: Manifest, generation: int = 0) -> Manifest | None:
-    """Write a manifest and return it; None, and nothing is written, if this generation has one for its batch."""
-    data, path = seal(_body(manifest, before) | _of_whole(manifest, before)), path_of(manifest.batch, generation)
-    if not store.publish(path, data):
+    """Write a manifest and return it; None, changing nothing, if this generation has one for its batch."""
+    text, path = seal(_body(manifest, before) | _header(manifest, before)), path_of(manifest.batch, generation)
+    if not store.publish(path, text):
         return None
     chain = (path,) if _is_snapshot(manifest.batch) else (*before.chain, path)
-    return replace(manifest, digest=digest(data), chain=chain)
+    return replace(manifest, digest=digest(text), chain=chain)
 
 
-def _of_whole(manifest: Manifest, before: Manifest) -> dict[str, Any]:
-    """Return what is said once for a join and all within it."""
+def _header(manifest: Manifest, before: Manifest) -> dict[str, Any]:
+    """Return what is stored once for a join and all within it."""
     deliveries = [delivery.to_json() for delivery in manifest.deliveries]
     return {"input": manifest.input, "follows": before.digest, "deliveries": deliveries}
 
@@ -188,92 +188,92 @@ def _snapshot(manifest: Manifest) -> dict[str, Any]:
 def _delta(manifest: Manifest, before: Manifest) -> dict[str, Any]:
     old, new = before.chunks, manifest.chunks
     return {
-        "added": [c.to_json() for key, c in new.items() if key not in old or _rewritten(old[key], c)],
+        "added": [c.to_json() for key, c in new.items() if key not in old or _is_rewritten(old[key], c)],
         "removed": [key for key in old if key not in new],
         "moved": {key: c.owners for key, c in new.items() if key in old and c.owners != old[key].owners},
     }
 
 
-def _rewritten(old: Chunk, new: Chunk) -> bool:
+def _is_rewritten(old: Chunk, new: Chunk) -> bool:
     """Tell whether more than the owners of a chunk has changed."""
     return old.deleted != new.deleted or old.unit != new.unit
 
 
 def load(store: Store, batch: int) -> Manifest | None:
-    """Return the manifest of a batch, or None if there is none.
+    """Return the manifest of a batch; None if there is none.
 
     Raises:
-        StateError: If it, or one that it builds on, is damaged or gone.
+        StateError: If it, or one that it builds on, is damaged or missing.
     """
-    return _load(store, generations.standing(store, FOLDER), batch)
+    return _load(store, generations.valid_files(store, FOLDER), batch)
 
 
-def _load(store: Store, standing: Mapping[int, str], batch: int) -> Manifest | None:
-    """See `load`; of the manifests that count."""
-    last = _read(store, standing, batch)
-    if last is None:
+def _load(store: Store, valid_files: Mapping[int, str], batch: int) -> Manifest | None:
+    """See `load`; `valid_files` are the manifests that count."""
+    newest = _read(store, valid_files, batch)
+    if newest is None:
         return None
-    files = [last]
-    while "chunks" not in files[-1].body:
-        files.append(_read_before(store, standing, files[-1], batch))
+    chain = [newest]
+    while "chunks" not in chain[-1].body:
+        chain.append(_read_before(store, valid_files, chain[-1], batch))
     manifest: Manifest | None = None
-    for file in reversed(files):
+    for file in reversed(chain):
         manifest = replace(_manifest(file.body, manifest), input=file.body["input"], digest=file.digest)
-    deliveries = tuple(map(Delivery.from_json, last.body["deliveries"]))
-    return manifest and replace(manifest, deliveries=deliveries, chain=tuple(file.path for file in reversed(files)))
+    deliveries = tuple(map(Delivery.from_json, newest.body["deliveries"]))
+    return manifest and replace(manifest, deliveries=deliveries, chain=tuple(file.path for file in reversed(chain)))
 
 
-def told(store: Store, batch: int) -> list[Mapping[str, Any]]:
+def recent_progress(store: Store, batch: int) -> list[Mapping[str, Any]]:
     """Return the progress of the batches since the last snapshot, up to one that was loaded."""
-    standing = generations.standing(store, FOLDER)
-    files = (_read(store, standing, at) for at in range(batch - batch % SNAPSHOT_EVERY, batch + 1))
+    valid_files = generations.valid_files(store, FOLDER)
+    files = (_read(store, valid_files, at) for at in range(batch - batch % SNAPSHOT_EVERY, batch + 1))
     return [file.body["progress"] for file in files if file is not None and file.body["progress"]]
 
 
 class _File(NamedTuple):
-    """A manifest's file: where it stands, what it holds, and its digest."""
+    """A manifest file: its path, its content and its digest."""
 
     path: str
     body: dict[str, Any]
     digest: str
 
 
-def _read(store: Store, standing: Mapping[int, str], batch: int) -> _File | None:
-    path = standing.get(batch)
-    data = None if path is None else store.read(path)
-    if path is None or data is None:
+def _read(store: Store, files: Mapping[int, str], batch: int) -> _File | None:
+    path = files.get(batch)
+    text = None if path is None else store.read(path)
+    if path is None or text is None:
         return None
-    body = unseal(data, f"The manifest of batch {batch} under {store.root}", documents.Manifest)
+    body = unseal(text, f"The manifest of batch {batch} under {store.root}", documents.ManifestDocument)
     if body["batch"] != batch:
         raise StateError(
             f"The manifest of batch {batch} under {store.root} belongs to batch {body['batch']}; restore it or "
             f"{AFRESH}."
         )
-    return _File(path, body, digest(data))
+    return _File(path, body, digest(text))
 
 
-def _read_before(store: Store, standing: Mapping[int, str], file: _File, last: int) -> _File:
-    """Return the file that another one builds on, on the way back from the last."""
+def _read_before(store: Store, files: Mapping[int, str], file: _File, last: int) -> _File:
+    """Return the file that another one builds on; `last` is the batch that is being loaded."""
     batch = file.body["batch"] - 1
-    found = _read(store, standing, batch)
-    if found is None:
+    before = _read(store, files, batch)
+    if before is None:
         raise StateError(
             f"The manifest of batch {batch} under {store.root} is missing, and batch {last} builds on it; restore it "
             f"or {AFRESH}."
         )
-    if found.digest != file.body["follows"]:
+    if before.digest != file.body["follows"]:
         raise StateError(
             f"The manifest of batch {batch} under {store.root} is not the one that batch {last} builds on; restore it "
             f"or {AFRESH}."
         )
-    return found
+    return before
 
 
 def _chunk(plain: Mapping[str, Any]) -> Chunk:
     """Return a chunk of a manifest.
 
     Raises:
-        StateError: If its files lie elsewhere than state does: nobody but a hand writes that.
+        StateError: If its files lie outside the folder of chunks; only an edited manifest can contain that.
     """
     chunk = Chunk.from_json(plain)
     for file in chunk.files:
@@ -293,9 +293,9 @@ def _apply(delta: Mapping[str, Any], chunks: Mapping[str, Chunk]) -> dict[str, C
 
 
 def _manifest(body: Mapping[str, Any], before: Manifest | None) -> Manifest:
-    """Return the manifest that a file's body describes, on top of the one before if it is a delta."""
+    """Return the manifest that a file's body describes, based on the one before if it is a delta."""
     chunks = {p["id"]: _chunk(p) for p in body["chunks"]} if before is None else _apply(body, before.chunks)
-    inner = {int(at): _manifest(found, before and before.inner[int(at)]) for at, found in body["inner"].items()}
+    inner = {int(at): _manifest(entry, before and before.inner[int(at)]) for at, entry in body["inner"].items()}
     return Manifest(
         batch=body["batch"],
         streams=tuple(StreamState(*stream) for stream in body["streams"]),
@@ -307,7 +307,7 @@ def _manifest(body: Mapping[str, Any], before: Manifest | None) -> Manifest:
         offered=body["offered"],
         final=body.get("final", False),
         promises=tuple(tuple(map(Promised.from_json, stream)) for stream in body["promises"]),
-        learned=Learned.from_json(body["learned"]),
+        learned=RunningStatistics.from_json(body["learned"]),
         progress=body["progress"],
         inner=inner,
     )

@@ -1,25 +1,31 @@
 """How much a process may keep open: a share of the memory of its host or container, and of its address space.
 
 Spark's `spark.executor.pyspark.memory` limits the address space of Python workers. Everything mapped counts there,
-whether it is in memory or not, and so does what allocators reserve and don't use.
+whether it is in memory or not, and so does what allocators reserve without using it.
 """
 
+import ctypes
 import os
 import resource
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import pyarrow as pa
+
 SHARE = 8
-"""A process keeps open as much as one in so many parts of the memory that is there for it,"""
+"""A process keeps open up to one part in so many of its memory,"""
 LEAST = 64 << 20
-"""but this at least,"""
+"""but at least this,"""
 MOST = 2 << 30
-"""and this at most, unless the user says otherwise."""
+"""and at most this, unless the user sets a limit."""
 WORK = 768 << 20
-"""Address space that is left for all else where it is limited: rows on their way, DuckDB, results."""
+"""Address space reserved for everything else if it is limited: rows on their way, DuckDB, results."""
 UNLIMITED = 1 << 60
-"""Beyond this a limit of a container means none."""
+"""A container's limit beyond this means none."""
+ARENA_MAX = -8
+"""The number of `M_ARENA_MAX` in glibc's malloc.h."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +33,10 @@ class Memory:
     """The memory that processes share.
 
     Attributes:
-        host: Of the host, in bytes.
-        cores: Of the host: there is about one process for each.
-        container: The limit of the container that the process runs in; None without one.
-        workers: How many processes share the container; None if that isn't known.
+        host: The host's memory in bytes.
+        cores: The host's cores; there is about one process for each.
+        container: The limit of the process's container; None without one.
+        workers: How many processes share the container; None if unknown.
     """
 
     host: int
@@ -40,49 +46,49 @@ class Memory:
 
     @property
     def share(self) -> int:
-        """What a process may keep open, if the user doesn't say."""
-        mine = self.host // self.cores
+        """What a process may keep open if the user sets no limit."""
+        own_share = self.host // self.cores
         if self.container is not None:
-            mine = min(mine, self.container // (self.workers or self.cores))
-        return min(MOST, max(LEAST, mine // SHARE))
+            own_share = min(own_share, self.container // (self.workers or self.cores))
+        return min(MOST, max(LEAST, own_share // SHARE))
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class AddressSpace:
     """The address space of a process, in bytes.
 
     Attributes:
         limit: What it may take.
-        taken: What it takes.
+        size: What it takes.
     """
 
     limit: int
-    taken: int
+    size: int
 
-    def room(self, held: int = 0) -> int:
-        """Return what is free, or would be without what caches hold."""
-        return max(0, self.limit - self.taken + held)
+    def room(self, cache_bytes: int = 0) -> int:
+        """Return what is free, or would be if caches were emptied."""
+        return max(0, self.limit - self.size + cache_bytes)
 
-    def to_open(self, held: int) -> int:
+    def to_open(self, cache_bytes: int) -> int:
         """Return what may be kept open: what is free but for the room to work in, and a quarter of it at least."""
-        room = self.room(held)
+        room = self.room(cache_bytes)
         return max(room // 4, room - WORK)
 
 
-def most_open(given: int, held: int) -> int:
+def most_open(user_limit: int, cache_bytes: int) -> int:
     """Return how many bytes this process may keep open now.
 
     Args:
-        given: What the user says; 0 for a share of its memory.
-        held: What it keeps open.
+        user_limit: The user's limit; 0 for a share of the process's memory.
+        cache_bytes: What the process keeps open.
     """
-    most, limited = given or _memory().share, space()
-    return most if limited is None else min(most, limited.to_open(held))
+    most, limits = user_limit or _memory().share, address_space()
+    return most if limits is None else min(most, limits.to_open(cache_bytes))
 
 
-def shared_by(workers: int | None) -> None:
-    """Note how many processes share this one's container."""
-    global _workers  # known to what starts the process, asked for wherever a file is opened
+def set_workers(workers: int | None) -> None:
+    """Set how many processes share this one's container."""
+    global _workers  # set by what starts the process, read wherever a file is opened
     _workers = workers
     _memory.cache_clear()
 
@@ -101,20 +107,20 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def container(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the memory that the process's control groups allow, those around its own included; None for any.
+def container(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return the memory limit of the process's control groups and their parents; None if there is none.
 
     Args:
-        own: Names the groups that the process is in.
-        root: Where they are.
+        groups: The file that names the process's groups.
+        root: The folder of all groups.
     """
-    found = [_limit(file) for line in _lines(own) for file in _files(line, root)]
-    limits = [limit for limit in found if limit is not None and limit < UNLIMITED]
+    values = [_limit(file) for line in _lines(groups) for file in _files(line, root)]
+    limits = [limit for limit in values if limit is not None and limit < UNLIMITED]
     return min(limits, default=None)
 
 
 def _files(line: str, root: Path) -> list[Path]:
-    """Return the files that hold limits of a group and those around it, by its line `number:controllers:path`."""
+    """Return the files with the limits of a group and its parents, by its line `number:controllers:path`."""
     _, controllers, path = line.split(":", 2)
     if controllers not in ("", "memory"):
         return []
@@ -135,14 +141,26 @@ def _lines(file: Path) -> list[str]:
         return []
 
 
-def space(statm: Path = Path("/proc/self/statm")) -> Space | None:
-    """Return this process's address space, if it is limited and can be measured.
+def address_space(statm: Path = Path("/proc/self/statm")) -> AddressSpace | None:
+    """Return this process's address space; None if it is unlimited or can't be measured.
 
     Args:
-        statm: Its first number is how many pages the process takes.
+        statm: A file whose first number is how many pages the process uses.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return None
     lines = _lines(statm)
-    return Space(limit, int(lines[0].split()[0]) * os.sysconf("SC_PAGE_SIZE")) if lines else None
+    return AddressSpace(limit, int(lines[0].split()[0]) * os.sysconf("SC_PAGE_SIZE")) if lines else None
+
+
+def save_address_space() -> None:
+    """Make Arrow and malloc reserve little in this process, if its address space is limited; call it before any use.
+
+    Arrow's own allocator reserves 1 GiB at once, malloc 64 MiB for every thread that allocates.
+    """
+    if address_space() is None:
+        return
+    pa.set_memory_pool(pa.system_memory_pool())
+    with suppress(OSError, AttributeError):  # another C library than glibc
+        ctypes.CDLL(None).mallopt(ARENA_MAX, 1)

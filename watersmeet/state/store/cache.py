@@ -1,4 +1,4 @@
-"""A cache of bounded size: values by key, of which the least recently used leave first."""
+"""A cache of bounded size: values by key; the least recently used are dropped first."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ class _Entry(Generic[Value]):
 
 
 class Cache(Generic[Key, Value]):
-    """Values that together take a number of bytes; it is the owner who bounds them, by `shrink`.
+    """Values by key, with the bytes they take; the owner bounds them by calling `shrink`.
 
     [!] Threads may use it at the same time, so that a key may be gone at any moment.
     """
@@ -24,17 +24,17 @@ class Cache(Generic[Key, Value]):
     def __init__(self) -> None:
         self._values: OrderedDict[Key, _Entry[Value]] = OrderedDict()
         self.size = 0
-        """What all values take, as their owner has counted."""
+        """The bytes of all values, as the owner counts them."""
 
     def __len__(self) -> int:
         return len(self._values)
 
     def __iter__(self) -> Iterator[Key]:
-        """Return the keys, the least recently used first; they may be dropped meanwhile."""
+        """Return the keys, the least recently used first; they may be dropped during the iteration."""
         return iter(list(self._values))
 
     def get(self, key: Key) -> Value | None:
-        """Return a value, used just now; None if there is none."""
+        """Return a value and mark it as used; None if there is none."""
         try:
             self._values.move_to_end(key)
             return self._values[key].value
@@ -42,25 +42,25 @@ class Cache(Generic[Key, Value]):
             return None
 
     def put(self, key: Key, value: Value, size: int) -> None:
-        """Keep a value, used just now."""
+        """Store a value as the most recently used."""
         self.drop(key)
         self._values[key] = _Entry(value, size)
         self.size += size
 
     def resize(self, key: Key, size: int) -> None:
-        """Note that a value takes another number of bytes, if it is still there."""
+        """Set how many bytes a value takes, if it is still there."""
         entry = self._values.get(key)
         if entry is not None:
             self.size += size - entry.size
             entry.size = size
 
     def load(self, key: Key, read: Callable[[], Value], size_of: Callable[[Value], int], most: int) -> Value:
-        """Return a value, read now if it isn't there; then no more than some bytes are kept.
+        """Return a value; if it isn't there, read and store it, and drop others beyond a number of bytes.
 
         Args:
             key: Its key.
             read: Reads it.
-            size_of: Counts what it takes.
+            size_of: Returns the bytes it takes.
             most: How many bytes all values may take.
         """
         value = self.get(key)
@@ -72,26 +72,26 @@ class Cache(Generic[Key, Value]):
 
     def drop(self, key: Key) -> bool:
         """Drop a value; return whether there was one."""
-        found = self._values.pop(key, None)
-        self.size -= 0 if found is None else found.size
-        return found is not None
+        entry = self._values.pop(key, None)
+        self.size -= 0 if entry is None else entry.size
+        return entry is not None
 
-    def forget(self, gone: Callable[[Key], bool]) -> list[Key]:
-        """Drop the values of some keys, and return these."""
-        return [key for key in self if gone(key) and self.drop(key)]
+    def forget(self, is_gone: Callable[[Key], bool]) -> list[Key]:
+        """Drop the values of some keys and return these keys."""
+        return [key for key in self if is_gone(key) and self.drop(key)]
 
     def shrink(self, most: int) -> list[Key]:
-        """Drop values until the others take no more than some bytes, but never the last; return their keys."""
-        dropped = []
+        """Drop values until the rest take at most a number of bytes, but never the last; return the dropped keys."""
+        keys = []
         for key in self:
             if self.size <= most or len(self) <= 1:
                 break
             self.drop(key)
-            dropped.append(key)
-        return dropped
+            keys.append(key)
+        return keys
 
     def measure(self, size_of: Callable[[Value], int]) -> int:
-        """Count anew what the values take, since they may grow, and return it."""
+        """Recount the bytes of all values, which may have grown, and return the sum."""
         entries = list(self._values.values())
         for entry in entries:
             entry.size = size_of(entry.value)

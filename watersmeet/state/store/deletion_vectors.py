@@ -1,7 +1,7 @@
 """Deletion vectors: which rows of a chunk are dead, in small files beside the chunks, one for each purge of a node.
 
-Row numbers stay as they are, so that references to rows and remembered answers hold. Probes need not know: no dead row
-can be part of a result. Merges leave dead rows out, and a chunk of which a quarter is dead is written anew.
+Row numbers don't change, so references to rows and cached answers stay valid. Probes ignore deletion vectors: no dead
+row can be part of a result. Merges leave dead rows out, and a chunk of which a quarter is dead is rewritten.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,38 +14,37 @@ from watersmeet.limits import limits
 from watersmeet.state.chunks.chunk import CHUNKS, Chunk
 from watersmeet.state.store.budget import most_open
 from watersmeet.state.store.cache import Cache
-from watersmeet.state.store.ipc import encode
-from watersmeet.state.store.sealed import digest
+from watersmeet.state.store.formats import digest, encode
 from watersmeet.state.store.store import Store
 
-_opened: Cache[tuple[str, str], Mapping[str, Ints]] = Cache()
-"""The files that this process has read, by the store's root and the path: the dead rows of chunks, by their ids."""
+_files: Cache[tuple[str, str], Mapping[str, Ints]] = Cache()
+"""The dead rows of chunks, by their ids, for each file that this process has read, by the store's root and path."""
 
 
-def with_dead(store: Store, chunks: Sequence[Chunk], name: str, dead: Mapping[str, Ints]) -> list[Chunk]:
-    """Write which rows of chunks are dead, besides those that were; return the chunks, which name the file.
+def mark_dead(store: Store, chunks: Sequence[Chunk], name: str, dead: Mapping[str, Ints]) -> list[Chunk]:
+    """Write which rows of chunks are dead, besides those that already were; return the chunks, which name the file.
 
-    [!] Of chunks whose rows are all dead nothing is written: no manifest names them, so nobody would remove the file.
+    [!] Nothing is written for chunks whose rows are all dead: no manifest names them, so the file would never be swept.
 
     Args:
-        store: Where to.
+        store: The store.
         chunks: The chunks.
         name: Unique to the task attempt and its node.
         dead: The numbers of the rows that died, by the chunks' ids.
     """
     rows = {chunk.id: np.union1d(dead_rows(store, chunk), dead[chunk.id]) for chunk in chunks}
-    left = {chunk.id: rows[chunk.id] for chunk in chunks if len(rows[chunk.id]) < chunk.rows}
-    path = _write(store, name, left) if left else None
-    return [chunk.without(path if chunk.id in left else None, len(rows[chunk.id])) for chunk in chunks]
+    partial = {chunk.id: rows[chunk.id] for chunk in chunks if len(rows[chunk.id]) < chunk.rows}
+    path = _write(store, name, partial) if partial else None
+    return [chunk.with_dead(path if chunk.id in partial else None, len(rows[chunk.id])) for chunk in chunks]
 
 
 def _write(store: Store, name: str, rows: Mapping[str, Ints]) -> str:
     ends = np.cumsum([0, *map(len, rows.values())], dtype=np.int32)
     numbers = pa.array(np.concatenate([*rows.values()]).astype(np.uint32))
     columns = {"chunk": pa.array([*rows]), "rows": pa.ListArray.from_arrays(pa.array(ends), numbers)}
-    data, _ = encode([pa.record_batch(columns)])
-    path = f"{CHUNKS}/{name}-{digest(data)}.deleted"
-    store.write(path, data)
+    buffer, _ = encode([pa.record_batch(columns)])
+    path = f"{CHUNKS}/{name}-{digest(buffer)}.deleted"
+    store.write(path, buffer)
     return path
 
 
@@ -58,13 +57,13 @@ def dead_rows(store: Store, chunk: Chunk) -> Ints:
     path = chunk.deleted
     if path is None:
         return np.zeros(0, np.int64)
-    most = most_open(store.open_bytes or limits().open_bytes, _opened.size) // 16
-    return _opened.load((store.root, path), lambda: _read(store, path), _size, most)[chunk.id]
+    most = most_open(store.open_bytes or limits().open_bytes, _files.size) // 16
+    return _files.load((store.root, path), lambda: _read(store, path), _size, most)[chunk.id]
 
 
 def forget_missing() -> None:
-    """Forget the files that are gone."""
-    _opened.forget(lambda key: Store(key[0]).is_gone(key[1]))
+    """Drop cached files that have been removed."""
+    _files.forget(lambda key: Store(key[0]).is_gone(key[1]))
 
 
 def _size(dead: Mapping[str, Ints]) -> int:
@@ -83,9 +82,9 @@ def live_rows(store: Store, chunk: Chunk, dead: Ints | None = None) -> Ints:
     """Return the numbers of a chunk's rows that are not dead.
 
     Args:
-        store: Where it is.
+        store: The store.
         chunk: The chunk.
-        dead: More rows that are dead, besides those that it names.
+        dead: More dead rows, besides those that the chunk names.
     """
     live = np.ones(chunk.rows, bool)
     live[dead_rows(store, chunk)] = False

@@ -1,4 +1,4 @@
-"""The chunks that a process keeps open, sort orders included: files stay mapped as long as they are."""
+"""The chunks that a process keeps open, sort orders included. Their files stay mapped as long as they are open."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -9,14 +9,14 @@ from watersmeet.state.store.budget import most_open
 from watersmeet.state.store.cache import Cache
 
 MOST_CHECKED = 100_000
-"""Chunks of which a process remembers that their checksums were right."""
+"""The number of chunks that a process remembers as verified."""
 
 MOST_CHUNKS = 20_000
-"""Chunks that are open at once, however small: Linux lets a process map 65,530 files, and some chunks have two."""
+"""The most chunks open at once, however small: Linux lets a process map 65,530 files, and some chunks have two."""
 
 
-class Key(NamedTuple):
-    """What open rows are known by."""
+class RowsKey(NamedTuple):
+    """The key of open rows."""
 
     root: str
     path: str
@@ -25,71 +25,71 @@ class Key(NamedTuple):
     time_type: str
 
 
-class Opened:
+class OpenChunks:
     """Open chunks of any store, up to a number of bytes; the least recently used are closed first."""
 
     def __init__(self) -> None:
-        self._rows: Cache[Key, Rows] = Cache()
-        self._checked: set[tuple[str, str, int]] = set()
-        self._given = 0
+        self._rows: Cache[RowsKey, Rows] = Cache()
+        self._verified: set[tuple[str, str, int]] = set()
+        self._user_limit = 0
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[RowsKey]:
         return iter(self._rows)
 
     @property
     def nbytes(self) -> int:
-        """What they take now."""
+        """The bytes that they take now."""
         return self._rows.measure(_size)
 
-    def get(self, key: Key) -> Rows | None:
+    def get(self, key: RowsKey) -> Rows | None:
         """Return the rows if they are open."""
         return self._rows.get(key)
 
-    def is_checked(self, key: Key) -> bool:
-        """Tell whether their checksum was right: it need not be computed when they are opened again."""
-        return key[:3] in self._checked
+    def is_checked(self, key: RowsKey) -> bool:
+        """Tell whether their checksum has been verified, so that opening them again need not."""
+        return key[:3] in self._verified
 
-    def put(self, key: Key, rows: Rows, given: int = 0) -> None:
-        """Keep rows open whose checksum was right.
+    def put(self, key: RowsKey, rows: Rows, user_limit: int = 0) -> None:
+        """Keep verified rows open.
 
         Args:
-            key: What they are known by.
+            key: Their key.
             rows: The rows.
-            given: How many bytes all open chunks may take; 0 for what the limits say.
+            user_limit: How many bytes all open chunks may take; 0 for the default.
         """
-        if len(self._checked) >= MOST_CHECKED:
-            self._checked.clear()
-        self._checked.add(key[:3])
-        self._given = given
+        if len(self._verified) >= MOST_CHECKED:
+            self._verified.clear()
+        self._verified.add(key[:3])
+        self._user_limit = user_limit
         self._rows.put(key, rows, rows.nbytes)
-        rows.grown = lambda grown: self._resize(key, grown)
+        rows.on_growth = lambda grown: self._resize(key, grown)
         self._bound()
 
-    def _resize(self, key: Key, rows: Rows) -> None:
+    def _resize(self, key: RowsKey, rows: Rows) -> None:
         self._rows.resize(key, rows.nbytes)
         self._bound()
 
     def _bound(self) -> None:
-        """Close what is too much."""
+        """Close chunks beyond the limits."""
         most = self._most(self._rows.size)
         if self._rows.size > most and self.nbytes > most:
             self._rows.shrink(3 * most // 4)  # by a quarter, so that this is not due again at once
         if len(self._rows) > MOST_CHUNKS:
             self._rows.shrink(3 * self._rows.size // 4)
 
-    def _most(self, held: int) -> int:
-        return most_open(self._given or limits().open_bytes, held)
+    def _most(self, open_bytes: int) -> int:
+        return most_open(self._user_limit or limits().open_bytes, open_bytes)
 
     def close(self) -> bool:
         """Close all but the last; return whether there were any."""
         return bool(self._rows.shrink(0))
 
-    def forget(self, gone: Callable[[Key], bool]) -> None:
-        """Close some of them, and forget that their checksums were right."""
-        self._checked.difference_update(key[:3] for key in self._rows.forget(gone))
+    def forget(self, is_gone: Callable[[RowsKey], bool]) -> None:
+        """Close some of them, and forget that they were verified."""
+        self._verified.difference_update(key[:3] for key in self._rows.forget(is_gone))
 
 
 def _size(rows: Rows) -> int:

@@ -1,4 +1,4 @@
-"""How paths are read: as Hadoop reads them, so that they mean to every command what they mean to Spark."""
+"""Paths of checkpoints, read as Hadoop reads them, so that they mean the same to every command as to Spark."""
 
 import os
 from urllib.parse import quote
@@ -7,21 +7,21 @@ from watersmeet.errors import DefinitionError
 from watersmeet.state.store.store import Store
 
 FOLDER = "watersmeet"
-"""The folder of a checkpoint that is the store."""
+"""The store's folder in a checkpoint."""
 
 
-def split(given: str) -> tuple[str, str]:
+def split(path: str) -> tuple[str, str]:
     """Return the scheme of a path and the rest: a colon before the first slash ends it.
 
     >>> split("s3a://bucket/x"), split("/a:b")
     (('s3a', '//bucket/x'), ('', '/a:b'))
     """
-    head, colon, rest = given.partition(":")
-    return (head, rest) if colon and "/" not in head else ("", given)
+    head, colon, rest = path.partition(":")
+    return (head, rest) if colon and "/" not in head else ("", path)
 
 
 def parts(rest: str) -> tuple[str, str]:
-    """Return the authority and the path of what follows a scheme.
+    """Return the authority and the path in what follows a scheme.
 
     >>> parts("//bucket/x"), parts("//bucket"), parts("/x")
     (('bucket', '/x'), ('bucket', '/'), ('', '/x'))
@@ -33,7 +33,7 @@ def parts(rest: str) -> tuple[str, str]:
 
 
 def normal(path: str) -> str:
-    """Return a path without empty steps and ways back.
+    """Return a path without empty and `..` steps.
 
     >>> normal("//a//b/../c/")
     '/a/c'
@@ -42,11 +42,11 @@ def normal(path: str) -> str:
 
 
 def store_of(checkpoint: str) -> Store:
-    """Return the store of a checkpoint, where there is no Spark to ask; anybody may have filled it.
+    """Return the store of a checkpoint without Spark's help; it is confined, since anybody may have filled it.
 
     Args:
-        checkpoint: The query's checkpointLocation. What Spark's settings would tell of a store elsewhere may follow,
-            as Arrow spells it: `s3a://bucket/x?region=eu-west-1`.
+        checkpoint: The query's checkpointLocation. Settings of a remote store, which Spark would know, may follow as
+            Arrow spells them: `s3a://bucket/x?region=eu-west-1`.
 
     Raises:
         DefinitionError: If it can't be one.
@@ -69,19 +69,19 @@ _LOCAL = {"file": "/", "dbfs": "/dbfs"}
 """The schemes of this host's file system, and where their paths begin."""
 
 
-def _file(given: str, scheme: str, rest: str) -> str:
+def _file(checkpoint: str, scheme: str, rest: str) -> str:
     authority, path = parts(rest)
     if authority:
         raise DefinitionError(
-            f"{given}: a {scheme}: path has no host; write {scheme}:///{authority}{path} for that folder."
+            f"{checkpoint}: a {scheme}: path has no host; write {scheme}:///{authority}{path} for that folder."
         )
     return os.path.join(_LOCAL[scheme], normal(path).lstrip("/"), FOLDER)
 
 
-def _elsewhere(given: str, scheme: str, rest: str) -> str:
+def _elsewhere(checkpoint: str, scheme: str, rest: str) -> str:
     plain, mark, settings = rest.partition("?")
     authority, path = parts(plain)
     if not authority:
-        raise DefinitionError(f"{given} names no bucket or host; write {scheme}://NAME/...")
+        raise DefinitionError(f"{checkpoint} names no bucket or host; write {scheme}://NAME/...")
     place = quote(os.path.join(normal(path), FOLDER))
     return f"{'s3' if scheme == 's3a' else scheme}://{authority}{place}{mark}{settings}"

@@ -1,7 +1,7 @@
-"""Stores elsewhere: how a URI is opened, and how a file is made there at once or not at all.
+"""Remote stores: opening a URI, and creating files atomically and only if they don't exist.
 
-Arrow reads and writes, but overwrites whatever has the name already. So a new name is taken by whoever can: object
-stores by a conditional put, HDFS by a rename that does not replace.
+Arrow reads and writes, but overwrites files that exist. So files are created by other clients: in object stores by a
+conditional put, in HDFS by a rename that does not replace.
 """
 
 import socket
@@ -20,7 +20,7 @@ from watersmeet.errors import DefinitionError
 ANSWERS = 10.0
 """Seconds in which a host must answer."""
 Create = Callable[[str, bytes], bool]
-"""Makes a file of a path and its bytes; returns False, changing nothing, if there is one."""
+"""Creates a file with a path and bytes; returns False, changing nothing, if it exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Remote:
     """A folder that is not on this host's file system.
 
     Attributes:
-        system: What reads, writes, lists and removes.
+        system: The file system that reads, writes, lists and removes.
         base: The folder's path there.
-        create: How a file is made whose name must be new; paths are relative to the folder.
+        create: Creates a file whose name must be new; paths are relative to the folder.
     """
 
     system: pafs.FileSystem
@@ -38,16 +38,16 @@ class Remote:
     create: Create
 
     def at(self, path: str) -> str:
-        """Return the path that a file of the folder has in the whole system."""
+        """Return the full path of a file of the folder."""
         return f"{self.base.rstrip('/')}/{path}"
 
 
 @lru_cache(maxsize=16)
 def connect(root: str) -> Remote:
-    """Open a folder by its URI; a process does so once.
+    """Open a folder by its URI, once per process.
 
     Raises:
-        DefinitionError: If it can't be opened, or no file could be made there at once or not at all.
+        DefinitionError: If it can't be opened, or files can't be created atomically there.
     """
     try:
         return _opener(root)(root)
@@ -68,22 +68,22 @@ def _opener(root: str) -> Callable[[str], Remote]:
     return open_as
 
 
-def check_creates(remote: Remote, shown: str) -> None:
-    """Check that a name is taken once, and that what took it and Arrow mean the same place by a path.
+def check_creates(remote: Remote, name: str) -> None:
+    """Check that a file can be created only once, and that Arrow then reads it under the same path.
 
     Raises:
         DefinitionError: If not: two runs would overwrite each other's state.
     """
-    path, data = f"try-{uuid.uuid4().hex}", b"once"
+    path, content = f"try-{uuid.uuid4().hex}", b"once"
     try:
-        first, second = remote.create(path, data), remote.create(path, b"twice")
-        with remote.system.open_input_file(remote.at(path)) as found:
-            kept = bytes(found.read())
+        first, second = remote.create(path, content), remote.create(path, b"twice")
+        with remote.system.open_input_file(remote.at(path)) as file:
+            stored = bytes(file.read())
     finally:
         _remove(remote, path)
-    if (first, second, kept) != (True, False, data):
+    if (first, second, stored) != (True, False, content):
         raise DefinitionError(
-            f"The store at {shown} lets a name be taken twice (it ignores conditional puts), so two runs could "
+            f"The store at {name} lets a name be taken twice (it ignores conditional puts), so two runs could "
             "overwrite each other's state; use a store that honours If-None-Match, or another file system."
         )
 
@@ -96,20 +96,20 @@ def _remove(remote: Remote, path: str) -> None:
 # -- object stores
 
 
-def objects(opened: Callable[[], Any]) -> Create:
-    """Return how a file is made in an object store: a put on condition that there is none.
+def create_by_put(open_store: Callable[[], Any]) -> Create:
+    """Return what creates a file in an object store, by a conditional put.
 
     Args:
-        opened: Returns the store; asked only when a file is to be made, for who only reads needs none.
+        open_store: Returns the store; called only when a file is created, as readers need none.
     """
 
-    def create(path: str, data: bytes) -> bool:
-        store = opened()
+    def create(path: str, content: bytes) -> bool:
+        store = open_store()
         from obstore import put
         from obstore.exceptions import AlreadyExistsError, BaseError
 
         try:
-            put(store, path, data, mode="create", use_multipart=False)
+            put(store, path, content, mode="create", use_multipart=False)
         except AlreadyExistsError:
             return False
         except BaseError as error:
@@ -124,8 +124,8 @@ def _s3(root: str, settings: Mapping[str, str]) -> Any:
 
     bucket, prefix = _bucket(root)
     host, scheme = settings.get("endpoint_override"), settings.get("scheme", "https")
-    given: dict[str, Any] = {"region": settings.get("region"), "endpoint": host and f"{scheme}://{host}"}
-    options = {key: value for key, value in given.items() if value}
+    settings_of: dict[str, Any] = {"region": settings.get("region"), "endpoint": host and f"{scheme}://{host}"}
+    options = {key: value for key, value in settings_of.items() if value}
     return S3Store(bucket, prefix=prefix, client_options={"allow_http": scheme == "http"}, **options)
 
 
@@ -145,21 +145,21 @@ def _azure(root: str, settings: Mapping[str, str]) -> Any:
 
 
 def _bucket(root: str) -> tuple[str, str | None]:
-    """Return the bucket and the path in it, spelled as Arrow spells them."""
+    """Return the bucket and the path in it, as Arrow spells them."""
     bucket, _, prefix = pafs.FileSystem.from_uri(root)[1].partition("/")
     return bucket, prefix.rstrip("/") or None
 
 
 def _in_cloud(open_store: Callable[[str, Mapping[str, str]], Any], root: str) -> Remote:
     @lru_cache(maxsize=1)
-    def opened() -> Any:
+    def open_once() -> Any:
         try:
             return open_store(root, dict(parse_qsl(urlsplit(root).query)))
         except ModuleNotFoundError:
             raise _wants(root, "obstore", "cloud") from None
 
     system, base = pafs.FileSystem.from_uri(root)
-    return Remote(system, str(base), objects(opened))
+    return Remote(system, str(base), create_by_put(open_once))
 
 
 # -- HDFS
@@ -171,21 +171,21 @@ def _hdfs(root: str) -> Remote:
     except ModuleNotFoundError:
         raise _wants(root, "hdfs-native", "hdfs") from None
     parts = urlsplit(root)
-    if parts.hostname and parts.port:  # its client waits for ever for one that isn't there
+    if parts.hostname and parts.port:  # its client waits for ever for a host that isn't there
         socket.create_connection((parts.hostname, parts.port), timeout=ANSWERS).close()
     kind = ViewfsFileSystem if parts.scheme == "viewfs" else HdfsFileSystem
-    # [!] It takes paths for URLs, and cuts them at # and ?: another file would be meant, and written over.
+    # [!] It takes paths for URLs and cuts them at # and ?: another file would be overwritten.
     plain = type(f"Plain{kind.__name__}", (kind,), {"_strip_protocol": staticmethod(lambda path: path)})
     files, base = plain(host=parts.hostname, port=parts.port), unquote(parts.path) or "/"
     system = pafs.PyFileSystem(pafs.FSSpecHandler(files))
-    return Remote(system, base, partial(_renamed, files, base))
+    return Remote(system, base, partial(_create_by_rename, files, base))
 
 
-def _renamed(files: Any, base: str, path: str, data: bytes) -> bool:
-    """Make a file of HDFS: under a name of its own, which then becomes the one that it is to have."""
+def _create_by_rename(files: Any, base: str, path: str, content: bytes) -> bool:
+    """Create a file of HDFS: write it under a unique name, then rename it."""
     target = f"{base.rstrip('/')}/{path}"
     draft = f"{target}.{uuid.uuid4().hex}.draft"
-    files.pipe_file(draft, data)
+    files.pipe_file(draft, content)
     try:
         files.mv(draft, target, overwrite=False)
     except FileExistsError:

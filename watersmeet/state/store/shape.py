@@ -1,4 +1,4 @@
-"""The shape of documents: what is read back must be of the type that is meant, checked once, where it is read.
+"""The shape of documents: whether values read from JSON have an expected type, checked once, where they are read.
 
 A type is a class or a hint: `int`, `str | None`, `tuple[int, ...]`, a TypedDict for an object, a dataclass or a
 NamedTuple for an object of its fields or for a list of their values, as manifests write them.
@@ -14,44 +14,44 @@ from watersmeet.formatting import short
 
 Check = Callable[[Any], None]
 LARGEST = 1 << 64
-"""Whole numbers are smaller: times, counts and sizes are, and differences of two of them."""
+"""The bound of whole numbers: times, counts, sizes and their differences are smaller."""
 
 
 class Misfit(ValueError):
-    """A value that is not what its place asks for.
+    """A value of the wrong type.
 
     Args:
-        wanted: What is expected there.
-        value: What is there.
+        expected: What was expected in its place.
+        value: The value.
     """
 
-    def __init__(self, wanted: str, value: Any) -> None:
-        self.place, self.wanted, self.value = "", wanted, value
+    def __init__(self, expected: str, value: Any) -> None:
+        self.place, self.expected, self.value = "", expected, value
 
     def within(self, place: str) -> "Misfit":
-        """Return it as it is seen from further outside."""
+        """Add the enclosing place to the path of the value, and return this error."""
         self.place = f"{place}{self.place}"
         return self
 
     def __str__(self) -> str:
-        return f"{self.place.lstrip('.') or 'it'} is {short(self.value)}, and {self.wanted} was expected"
+        return f"{self.place.lstrip('.') or 'it'} is {short(self.value)}, and {self.expected} was expected"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a value must be besides its type: `Annotated[int, Rule(lambda n: n > 0, "a positive number")]`."""
+    """A condition on a value besides its type: `Annotated[int, Rule(lambda n: n > 0, "a positive number")]`."""
 
     holds: Callable[[Any], bool]
-    wanted: str
+    expected: str
 
 
 def check(value: Any, kind: Any) -> None:
-    """Raise a Misfit if a value is not of a type."""
+    """Raise a Misfit if a value doesn't have a type."""
     _check(kind)(value)
 
 
 def check_fields(values: Mapping[str, Any], kind: type) -> None:
-    """Raise a Misfit if a dataclass can't be made of values by the names of its fields."""
+    """Raise a Misfit if values, by the names of fields, don't make a dataclass."""
     _object(_fields(kind), _needed(kind))(values)
 
 
@@ -63,7 +63,7 @@ def _check(kind: Any) -> Check:
     if origin is NotRequired:
         return _check(parts[0])
     if origin is Annotated:
-        return _ruled(parts[0], parts[1:])
+        return _annotated(parts[0], parts[1:])
     if origin in (Union, UnionType):
         return _either(parts)
     if origin is Literal:
@@ -95,10 +95,10 @@ _LEAVES: dict[Any, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def _leaf(holds: Callable[[Any], bool], wanted: str) -> Check:
+def _leaf(holds: Callable[[Any], bool], expected: str) -> Check:
     def check(value: Any) -> None:
         if not holds(value):
-            raise Misfit(wanted, value)
+            raise Misfit(expected, value)
 
     return check
 
@@ -107,12 +107,12 @@ def _instance(kind: type) -> Check:
     return _leaf(lambda value: isinstance(value, kind), f"a value of type {kind.__name__}")
 
 
-def _ruled(kind: Any, rules: Sequence[Rule]) -> Check:
+def _annotated(kind: Any, rules: Sequence[Rule]) -> Check:
     def check(value: Any) -> None:
         _check(kind)(value)
         for rule in rules:
             if not rule.holds(value):
-                raise Misfit(rule.wanted, value)
+                raise Misfit(rule.expected, value)
 
     return check
 
@@ -128,7 +128,7 @@ def _either(kinds: Sequence[Any]) -> Check:
         deepest = max(misfits, key=lambda misfit: len(misfit.place))
         if deepest.place:
             raise deepest
-        raise Misfit(" or ".join(misfit.wanted for misfit in reversed(misfits)), value)
+        raise Misfit(" or ".join(misfit.expected for misfit in reversed(misfits)), value)
 
     return check
 
@@ -161,7 +161,7 @@ def _row(kinds: Sequence[tuple[str, Any]], least: int) -> Check:
 
 
 def _mapping(keys: Any, values: Any) -> Check:
-    """Check an object or, where keys are more than texts, a list of pairs."""
+    """Check an object or, if keys are not texts, a list of pairs."""
     if keys is not str and get_origin(keys) is not Annotated:
         return _list(tuple[keys, values])
 
@@ -194,7 +194,7 @@ def _object(kinds: Mapping[str, Any], needed: frozenset[str]) -> Check:
 
 
 def _record(kind: Any) -> Check:
-    """Check a dataclass or a NamedTuple: made already, as an object, or as a list of the values of its fields."""
+    """Check a dataclass or a NamedTuple: an instance, an object, or a list of the values of its fields."""
     kinds, needed = _fields(kind), _needed(kind)
     by_name, in_order = _object(kinds, needed), _row([*kinds.items()], len(needed))
 
@@ -206,7 +206,7 @@ def _record(kind: Any) -> Check:
 
 
 NAMES: dict[str, Any] = {}
-"""Types that hints name and their modules import for type checkers only."""
+"""Types in hints that their modules import for type checkers only."""
 
 
 def _fields(kind: Any) -> Mapping[str, Any]:

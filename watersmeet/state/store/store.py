@@ -3,7 +3,7 @@
 import errno
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,32 +15,38 @@ from watersmeet.errors import AFRESH, StateError
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.chunks.rows import Rows
 from watersmeet.state.store import copies, remote
-from watersmeet.state.store.confined import inside, small
-from watersmeet.state.store.durable import sync, sync_bytes, sync_names
-from watersmeet.state.store.ipc import read_batch
-from watersmeet.state.store.open_chunks import Key, Opened
-from watersmeet.state.store.sealed import digest
+from watersmeet.state.store.formats import digest, read_batch
+from watersmeet.state.store.local_files import (
+    files_below,
+    link,
+    resolve_document,
+    resolve_inside,
+    sync,
+    sync_bytes,
+    sync_names,
+)
+from watersmeet.state.store.open_chunks import OpenChunks, RowsKey
 
 TRIES = 3
-"""How often a remote file is fetched whose copy on this host vanishes."""
+"""How often a remote file is fetched if its copy on this host vanishes."""
 PAGE = 4096
-"""Files are mapped in pages of so many bytes; about as many more are taken by the objects that stand for one."""
+"""Files are mapped in pages of so many bytes; the objects for a file take about as many more."""
 MOST_RUNS = 100
-"""Runs of queries of which a process remembers the chunks that they named."""
+"""The number of query runs whose chunks a process remembers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
     """Files under one root; small enough to travel to every task.
 
-    Names are never reused, so whatever is cached by path stays true.
+    Names are never reused, so that caches by path stay valid.
 
     Attributes:
         root: A local path, or a URI that `pyarrow.fs` opens.
-        durable: Whether what is published on this host's file system survives a loss of power.
-        open_bytes: What the chunks that a process keeps open may take; 0 for what the limits say.
-        confined: Whether somebody else may have filled it: no link that leads out of it is followed, and what its
-            files hold is validated before it is used. It is only read.
+        durable: Whether files published on this host's file system survive a loss of power.
+        open_bytes: The limit for chunks that a process keeps open; 0 for the default.
+        confined: Whether somebody else may have filled the store: no link that leads out of it is followed, and the
+            contents of files are validated before use. It is only read.
     """
 
     root: str
@@ -57,27 +63,27 @@ class Store:
 
     def remote(self, path: str) -> tuple[pafs.FileSystem, str]:
         """Return the file system of a store that isn't local, and a file's path there."""
-        found = remote.connect(self.root)
-        return found.system, found.at(path)
+        connection = remote.connect(self.root)
+        return connection.system, connection.at(path)
 
     def check(self) -> None:
         """Raise a DefinitionError if two runs could publish the same file."""
         if self.local is None:
             remote.check_creates(remote.connect(self.root), self.root)
 
-    def write(self, path: str, data: Any) -> None:
+    def write(self, path: str, content: Any) -> None:
         """Write a file whose name is new; readers learn its name only afterwards."""
         if self.local is None:
             system, full = self.remote(path)
             system.create_dir(os.path.dirname(full), recursive=True)  # object stores have none, others want them
-            with system.open_output_stream(full) as out:
-                out.write(data)
+            with system.open_output_stream(full) as file:
+                file.write(content)
             return
         target = Path(self.local, path)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with open(target, "wb") as out:
-                out.write(data)
+            with open(target, "wb") as file:
+                file.write(content)
         except OSError as error:
             if error.errno not in _FULL:
                 raise
@@ -86,38 +92,38 @@ class Store:
                 f"{error.strerror} at {self.root}; nothing is lost: free some space and start again."
             ) from None
 
-    def publish(self, path: str, data: bytes) -> bool:
-        """Write a file at once or not at all; return False, changing nothing, if it exists."""
+    def publish(self, path: str, content: bytes) -> bool:
+        """Create a file atomically; return False, changing nothing, if it exists."""
         if self.local is None:
-            # [!] A client that lost the answer asks again, and is told that the file exists: its own.
-            return remote.connect(self.root).create(path, data) or self.read(path) == data
-        target, draft = Path(self.local, path), self._draft(path, data)
+            # [!] A client that lost the answer tries again, and the file exists: its own.
+            return remote.connect(self.root).create(path, content) or self.read(path) == content
+        target, draft = Path(self.local, path), self._draft(path, content)
         try:
             if self.durable:
                 sync_bytes([str(draft)])
-            published = _linked(draft, target)
+            is_new = link(draft, target)
         finally:
             draft.unlink(missing_ok=True)
         if self.durable:
             sync_names([str(target)])
-        return published
+        return is_new
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Write files through to the disk, if the store is durable; stores elsewhere see to it themselves."""
+        """Write files through to the disk, if the store is durable; remote stores do so by themselves."""
         if self.durable and self.local is not None:
             sync(os.path.join(self.local, path) for path in paths)
 
-    def overwrite(self, path: str, data: bytes) -> None:
-        """Write a file that may exist; for the one writer it has. Readers see the old bytes or the new."""
+    def overwrite(self, path: str, content: bytes) -> None:
+        """Write a file that may exist. It must have only one writer; readers see the old bytes or the new."""
         if self.local is None:
-            self.write(path, data)
+            self.write(path, content)
             return
-        os.replace(self._draft(path, data), Path(self.local, path))
+        os.replace(self._draft(path, content), Path(self.local, path))
 
-    def _draft(self, path: str, data: bytes) -> Path:
-        """Write a file of this host's under a name of its own, beside the one that it is to have."""
+    def _draft(self, path: str, content: bytes) -> Path:
+        """Write a file of this host under a unique name, next to its final one."""
         draft = f"{path}.{uuid.uuid4().hex}.draft"
-        self.write(draft, data)
+        self.write(draft, content)
         return Path(self.local or "", draft)
 
     def read(self, path: str) -> bytes | None:
@@ -127,7 +133,7 @@ class Store:
                 system, full = self.remote(path)
                 with system.open_input_file(full) as source:
                     return bytes(source.read())
-            return (small(self.local, path) if self.confined else Path(self.local, path)).read_bytes()
+            return (resolve_document(self.local, path) if self.confined else Path(self.local, path)).read_bytes()
         except FileNotFoundError:
             return None
 
@@ -135,32 +141,32 @@ class Store:
         """Return when a file was written, in seconds since the epoch by its file system's clock; None without one."""
         if self.local is None:
             system, full = self.remote(path)
-            written = system.get_file_info(full).mtime_ns
-            return None if written is None else float(written / 1e9)
+            modified = system.get_file_info(full).mtime_ns
+            return None if modified is None else float(modified / 1e9)
         try:
             return os.stat(Path(self.local, path)).st_mtime
         except FileNotFoundError:
             return None
 
     def names(self, folder: str) -> list[str]:
-        """List the files below a folder, for the sweep only: state is never found by listing."""
+        """List the files below a folder. For sweeps and the files of runs only: chunks are never found by listing."""
         if self.local is None:
             system, full = self.remote(folder)
             infos = system.get_file_info(pafs.FileSelector(full, recursive=True, allow_not_found=True))
             return [f"{folder}{info.path[len(full) :]}" for info in infos if info.type == pafs.FileType.File]
         below = os.path.join(self.local, folder)
         if self.confined and os.path.lexists(below):
-            inside(self.local, folder)
+            resolve_inside(self.local, folder)
         return [os.path.relpath(path, self.local) for path in files_below(below)]
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove files, which this process then no longer keeps open; those already gone are fine."""
-        gone = frozenset(paths)
-        _opened.forget(lambda key: key.root == self.root and not gone.isdisjoint((key.path, key.ordinals)))
-        for path in gone:
+        """Remove files, and close those that this process has open; missing ones are fine."""
+        removed = frozenset(paths)
+        _open_chunks.forget(lambda key: key.root == self.root and not removed.isdisjoint((key.path, key.ordinals)))
+        for path in removed:
             try:
                 if self.local is None:
-                    self._cached(path).unlink(missing_ok=True)
+                    self._copy_path(path).unlink(missing_ok=True)
                     system, full = self.remote(path)
                     system.delete_file(full)
                 else:
@@ -168,50 +174,50 @@ class Store:
             except FileNotFoundError:
                 pass
 
-    def keep(self, run: str, chunks: Iterable[Chunk]) -> None:
-        """Close the chunks that a run of a query has named and names no longer: their files are gone, or will be.
+    def retain(self, run: str, chunks: Iterable[Chunk]) -> None:
+        """Close the chunks that a query run has named before but no longer names: their files are being removed.
 
         Args:
             run: The run; joins in one store have different ones.
-            chunks: All that it names now.
+            chunks: All chunks that it names now.
         """
-        if (self.root, run) not in _named:  # another may have ended, and its files have been removed by anybody
-            _opened.forget(lambda key: not Store(key.root)._kept_at(key.path).exists())
-        now = {_known_by(chunk) for chunk in chunks}
-        before = _named.pop((self.root, run), frozenset())
-        _named[self.root, run] = frozenset(now)
-        while len(_named) > MOST_RUNS:
-            del _named[next(iter(_named))]
-        gone = before - now
-        if gone:
-            _opened.forget(lambda key: key.root == self.root and key[1:4] in gone)
+        if (self.root, run) not in _run_chunks:  # another run may have ended, and its files have been removed
+            _open_chunks.forget(lambda key: not Store(key.root)._local_path(key.path).exists())
+        now = {_key_of(chunk) for chunk in chunks}
+        before = _run_chunks.pop((self.root, run), frozenset())
+        _run_chunks[self.root, run] = frozenset(now)
+        while len(_run_chunks) > MOST_RUNS:
+            del _run_chunks[next(iter(_run_chunks))]
+        removed = before - now
+        if removed:
+            _open_chunks.forget(lambda key: key.root == self.root and key[1:4] in removed)
         if self.local is None:
-            files = {file for path, _, ordinals in gone for file in (path, ordinals) if file is not None}
+            files = {file for path, _, ordinals in removed for file in (path, ordinals) if file is not None}
             for file in files - {file for path, _, ordinals in now for file in (path, ordinals)}:
-                self._cached(file).unlink(missing_ok=True)
+                self._copy_path(file).unlink(missing_ok=True)
 
     def _map(self, path: str) -> pa.Buffer:
-        """Memory-map a file, fetching it to this host's disk first if it is remote."""
+        """Memory-map a file; a remote one is fetched to this host's disk first."""
         for _ in range(TRIES):
             try:
-                return _mapped(self._on_this_host(path))
+                return _map_file(self._on_this_host(path))
             except (FileNotFoundError, pa.ArrowInvalid):  # another process may have removed this host's copy
                 if self.local is not None:
                     break
-        raise self._damaged(path, "is missing or empty")
+        raise self._damage(path, "is missing or empty")
 
     def map_digested(self, path: str) -> pa.Buffer:
-        """Memory-map a file whose name ends with its digest, before the suffix.
+        """Memory-map a file whose name contains its digest before the suffix.
 
         Raises:
             StateError: If it is missing or damaged.
         """
-        data = self._map(path)
-        if not path.rpartition(".")[0].endswith(f"-{digest(data)}"):
-            raise self._damaged(path, "fails its checksum")
-        return data
+        buffer = self._map(path)
+        if not path.rpartition(".")[0].endswith(f"-{digest(buffer)}"):
+            raise self._damage(path, "fails its checksum")
+        return buffer
 
-    def _damaged(self, path: str, how: str) -> StateError:
+    def _damage(self, path: str, how: str) -> StateError:
         return StateError(
             f"The state file {path} under {self.root} {how}: a manifest names it, "
             f"so results would be lost; restore it or {AFRESH}."
@@ -219,133 +225,95 @@ class Store:
 
     def is_gone(self, path: str) -> bool:
         """Tell whether a file has been removed, if that is known without asking another host."""
-        return self.local is not None and not self._kept_at(path).exists()
+        return self.local is not None and not self._local_path(path).exists()
 
-    def _kept_at(self, path: str) -> Path:
-        """Return where this host has a file, or its copy if it is remote."""
-        return Path(self.local, path) if self.local is not None else self._cached(path)
+    def _local_path(self, path: str) -> Path:
+        """Return the path of a file on this host, or of its copy if it is remote."""
+        return Path(self.local, path) if self.local is not None else self._copy_path(path)
 
     def _on_this_host(self, path: str) -> Path:
-        cached = inside(self.local, path) if self.confined and self.local is not None else self._kept_at(path)
-        if self.local is None and not cached.exists():
-            data = self.read(path)
-            if data is None:
+        file = resolve_inside(self.local, path) if self.confined and self.local is not None else self._local_path(path)
+        if self.local is None and not file.exists():
+            content = self.read(path)
+            if content is None:
                 raise FileNotFoundError(path)
-            copies.keep(cached, data)
-        return cached
+            copies.save(file, content)
+        return file
 
-    def _cached(self, path: str) -> Path:
-        """Return where this host keeps its copy of a remote file."""
+    def _copy_path(self, path: str) -> Path:
+        """Return the path of this host's copy of a remote file."""
         return Path(copies.folder(), self.root.replace("/", "_"), path)
 
     def open(self, chunk: Chunk, time_type: pa.DataType) -> Rows:
         """Return the rows of a chunk.
 
         Raises:
-            StateError: If the file is missing or damaged; never "no rows".
+            StateError: If the file is missing or damaged; that never means "no rows".
         """
         place = chunk.place
-        key = Key(self.root, place.path, place.offset, chunk.ordinals, str(time_type))
-        rows = _opened.get(key)
+        key = RowsKey(self.root, place.path, place.offset, chunk.ordinals, str(time_type))
+        rows = _open_chunks.get(key)
         if rows is None:
             try:
-                rows = self._read_rows(chunk, time_type, _opened.is_checked(key))
+                rows = self._read_rows(chunk, time_type, _open_chunks.is_checked(key))
             except StateError:
-                if not self._forgotten(chunk.files):
+                if not self._discard_copies(chunk.files):
                     raise
-                rows = self._read_rows(chunk, time_type, checked=False)
-            _opened.put(key, rows, self.open_bytes)
+                rows = self._read_rows(chunk, time_type, is_checked=False)
+            _open_chunks.put(key, rows, self.open_bytes)
         return rows
 
-    def _forgotten(self, files: Iterable[str]) -> bool:
-        """Remove this host's copies of remote files, which may be damaged where the files aren't; False without any."""
-        copied = [] if self.local is not None else [path for file in files if (path := self._cached(file)).exists()]
-        for path in copied:
+    def _discard_copies(self, files: Iterable[str]) -> bool:
+        """Remove this host's copies of remote files, which alone may be damaged; return whether there were any."""
+        paths = [] if self.local is not None else [path for file in files if (path := self._copy_path(file)).exists()]
+        for path in paths:
             path.unlink(missing_ok=True)
-        return bool(copied)
+        return bool(paths)
 
-    def _read_rows(self, chunk: Chunk, time_type: pa.DataType, checked: bool) -> Rows:
+    def _read_rows(self, chunk: Chunk, time_type: pa.DataType, is_checked: bool) -> Rows:
         place = chunk.place
         source = self._map(place.path)
         if source.size < place.offset + place.length:
-            raise self._damaged(place.path, "is cut short")
-        batch, mapped = read_batch(source, place, checked), _in_memory(source)
+            raise self._damage(place.path, "is cut short")
+        batch, mapped_bytes = read_batch(source, place, is_checked), _in_memory(source)
         self.validate(batch)
         if chunk.ordinals is None:
-            return Rows(batch, time_type, None, mapped)
+            return Rows(batch, time_type, None, mapped_bytes)
         numbers = self.map_digested(chunk.ordinals)
         arrived = pa.ipc.open_stream(numbers).read_next_batch()
         self.validate(arrived)
-        return Rows(batch, time_type, arrived.column(0).to_numpy(), mapped + _in_memory(numbers))
+        return Rows(batch, time_type, arrived.column(0).to_numpy(), mapped_bytes + _in_memory(numbers))
 
     def validate(self, batch: pa.RecordBatch) -> None:
-        """Raise an ArrowInvalid if columns reach beyond their bytes; Arrow itself believes what a file says."""
+        """Raise an ArrowInvalid if columns reach beyond their bytes, which Arrow itself doesn't check."""
         if self.confined:
             batch.validate(full=True)
 
 
-def files_below(folder: str) -> Iterator[str]:
-    """Yield the files below a folder of this host's, none if there is no such folder.
-
-    Raises:
-        OSError: If one of its folders can't be read: that is not the same as empty.
-    """
-    for base, _, names in os.walk(folder, onerror=_unless_missing):
-        yield from (os.path.join(base, name) for name in names)
-
-
-def _mapped(path: Path) -> pa.Buffer:
-    """Map a file into memory; if no address space is left, chunks that are open make room."""
+def _map_file(path: Path) -> pa.Buffer:
+    """Memory-map a file; if address space runs out, close open chunks and try again."""
     try:
         with pa.memory_map(str(path)) as source:
             return source.read_buffer()
     except OSError as error:
-        if error.errno != errno.ENOMEM or not _opened.close():
+        if error.errno != errno.ENOMEM or not _open_chunks.close():
             raise
     with pa.memory_map(str(path)) as source:
         return source.read_buffer()
 
 
 def _in_memory(file: pa.Buffer) -> int:
-    """Return what a mapped file takes: whole pages, and objects that stand for it."""
+    """Return the bytes a mapped file takes: whole pages, and the objects for it."""
     return (-(-int(file.size) // PAGE) + 1) * PAGE
 
 
-def _unless_missing(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        raise error
-
-
-def _linked(draft: Path, path: Path) -> bool:
-    """Give a file another name, unless there is a file of that name; return whether there was none."""
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        # [!] Where there are no hard links, the name is taken first: cut here, an empty file is left, and not read.
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-        except FileExistsError:
-            return False
-        try:
-            os.replace(draft, path)
-        except OSError:
-            path.unlink()  # else whoever tries again takes it for another run's
-            raise
-    return True
-
-
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EMLINK)
 
 
-def _known_by(chunk: Chunk) -> tuple[str, int, str | None]:
+def _key_of(chunk: Chunk) -> tuple[str, int, str | None]:
     return chunk.place.path, chunk.place.offset, chunk.ordinals
 
 
-_opened = Opened()
-_named: dict[tuple[str, str], frozenset[tuple[str, int, str | None]]] = {}
-"""The chunks that a run of a query last named, by the store's root and the run."""
+_open_chunks = OpenChunks()
+_run_chunks: dict[tuple[str, str], frozenset[tuple[str, int, str | None]]] = {}
+"""The chunks that a query run last named, by the store's root and the run."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.probe.test_calls import asked
+from tests.probe.test_calls import answers_of
 from watersmeet.errors import PredicateError
 from watersmeet.predicate.model import Argument, Column, PythonPredicate
 from watersmeet.probe.predicate_arguments import is_vectors, to_numpy
@@ -38,21 +38,21 @@ def test_the_obvious_cosine_works_in_every_form(form: str, kind: pa.DataType) ->
     xs = pa.array([[1.0, 0.0], [0.0, 1.0]], kind)
     ys = pa.array([[9.0, 9.0], [2.0, 0.1], None, [0.1, 3.0], [1.0, 1.0]], kind)[1:]
     columns = {0: (xs, [0, 0, 0, 0, 1, 1]), 1: (ys, [0, 1, 2, 3, 0, 2])}
-    assert asked(form, columns, FORMS[form]) == [TRUE, NULL, FALSE, FALSE, FALSE, TRUE]
+    assert answers_of(form, columns, FORMS[form]) == [TRUE, NULL, FALSE, FALSE, FALSE, TRUE]
 
 
 def shapes(form: str, columns: Any, nulls: bool = False) -> list[tuple[Any, ...]]:
     """What a function was given: the shape and type of each argument, by call."""
-    seen: list[tuple[Any, ...]] = []
+    calls: list[tuple[Any, ...]] = []
 
     def of(x: Any, y: Any) -> Any:
-        seen.append(tuple((np.shape(value), np.asarray(value).dtype.name) for value in (x, y)))
+        calls.append(tuple((np.shape(value), np.asarray(value).dtype.name) for value in (x, y)))
         if form == "pair":
             return True
         return np.ones(len(y) if form == "array" else (len(x), len(y)), bool)
 
-    assert set(asked(form, columns, of, nulls)) <= {TRUE, NULL}
-    return seen
+    assert set(answers_of(form, columns, of, nulls)) <= {TRUE, NULL}
+    return calls
 
 
 def test_arrays_of_different_lengths_come_in_calls_of_their_own() -> None:
@@ -105,13 +105,13 @@ def test_vectors_can_not_be_changed() -> None:
     columns: Any = {0: ([[1.0]], [0, 0]), 1: ([[1.0], [2.0]], [0, 1])}
     for form in FORMS:
         with pytest.raises(PredicateError, match="read-only"):
-            asked(form, columns, spoil)
+            answers_of(form, columns, spoil)
 
 
 def test_an_error_names_the_shapes() -> None:
     columns: Any = {0: ([[1.0]], [0, 0]), 1: ([[1.0, 2.0], [2.0, 3.0]], [0, 1])}
     with pytest.raises(PredicateError, match=r"s0\.x: ndarray of 1 \(array.*s1\.x: ndarray of 2 x 2 \(array"):
-        asked("array", columns, cosine)
+        answers_of("array", columns, cosine)
 
 
 def test_other_arrays_stay_lists() -> None:
@@ -122,16 +122,16 @@ def test_other_arrays_stay_lists() -> None:
 def test_arrow_arrays_are_as_they_are() -> None:
     arguments = [Argument(f"s{at}_2", (Column(at, 2),), "") for at in (0, 1)]
     values = pa.array([[1.0], [1.0, 2.0]])
-    seen: list[Any] = []
+    calls: list[Any] = []
 
     def of(x: Any, ys: Any) -> Any:
-        seen.append((x.tolist(), ys.to_pylist()))
+        calls.append((x.tolist(), ys.to_pylist()))
         return pa.array([True] * len(ys))
 
     one = PythonPredicate("of", of, arrow=True)
     refs = {0: np.zeros(2, np.int64), 1: np.arange(2)}
     assert ask(one, arguments, refs, lambda _, at: (values, at)).tolist() == [TRUE, TRUE]
-    assert seen == [([1.0], [[1.0], [1.0, 2.0]])]
+    assert calls == [([1.0], [[1.0], [1.0, 2.0]])]
 
 
 lists = st.lists(
@@ -157,14 +157,14 @@ def test_every_form_is_asked_about_the_rows_that_it_says(
         "matrix": lambda xs, ys: [[single(x, y) for y in ys.tolist()] for x in xs.tolist()],
     }
     pairs = [(x, y) for x in range(len(lefts)) for y in range(len(rights))]
-    chosen = data.draw(st.lists(st.sampled_from(pairs), min_size=1, unique=True))
+    drawn_pairs = data.draw(st.lists(st.sampled_from(pairs), min_size=1, unique=True))
     kind = pa.list_(pa.int32())
-    sides = [(pa.array(values, kind), [pair[at] for pair in chosen]) for at, values in enumerate((lefts, rights))]
+    sides = [(pa.array(values, kind), [pair[at] for pair in drawn_pairs]) for at, values in enumerate((lefts, rights))]
     expected = [
         NULL if not nulls and None in (x, y) else TRUE if single(x, y) else FALSE
-        for x, y in ((lefts[left], rights[right]) for left, right in chosen)
+        for x, y in ((lefts[left], rights[right]) for left, right in drawn_pairs)
     ]
-    assert asked(form, dict(enumerate(sides)), functions[form], nulls) == expected
+    assert answers_of(form, dict(enumerate(sides)), functions[form], nulls) == expected
 
 
 def test_a_symmetric_predicate_is_given_vectors_of_one_length_whoever_leads() -> None:
@@ -173,5 +173,5 @@ def test_a_symmetric_predicate_is_given_vectors_of_one_length_whoever_leads() ->
     sides = {0: pa.array([[1.0], [1.0, 2.0], [3.0]]), 1: pa.array([[1.0], [2.0, 1.0]])}
     one = PythonPredicate("same", lambda x, ys: np.full(len(ys), len(x) == ys.shape[1]), symmetric=True)
     refs = {0: np.array([0, 1, 2, 0, 1, 2]), 1: np.array([0, 0, 0, 1, 1, 1])}
-    found = ask(one, arguments, refs, lambda argument, at: (sides[argument.columns[0].stream], at))
-    assert found.tolist() == [TRUE, FALSE, TRUE, FALSE, TRUE, FALSE]
+    answers = ask(one, arguments, refs, lambda argument, at: (sides[argument.columns[0].stream], at))
+    assert answers.tolist() == [TRUE, FALSE, TRUE, FALSE, TRUE, FALSE]

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from watersmeet.state.store import processes
-from watersmeet.state.store.processes import is_running, this_process
+from watersmeet.state.manifest import leases
+from watersmeet.state.manifest.leases import is_running, this_process
 
 CHILD = """
 import json, sys
-from watersmeet.state.processes import this_process
+from watersmeet.state.manifest.leases import this_process
 print(json.dumps(this_process()), flush=True)
 sys.stdin.readline()
 """
@@ -41,5 +41,5 @@ def test_a_killed_process_is_gone_before_anybody_asks_for_its_exit_code() -> Non
 def test_processes_of_other_hosts_are_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     here = this_process()
     assert is_running({**here, "host": "another"}) is None and is_running({}) is None
-    monkeypatch.setattr(processes, "host_id", lambda: None)
+    monkeypatch.setattr(leases, "host_id", lambda: None)
     assert is_running({**here, "host": None}) is None

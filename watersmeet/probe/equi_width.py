@@ -1,6 +1,6 @@
 """Equi-width histograms: how many tuples of a stream have a column's value in a range.
 
-Chunks bring their own (`Zone.counts`); those of a column are merged over their common range. They only steer the join
+Chunks have their own (`Zone.counts`); those of a column are merged over their common range. They only steer the join
 order, so nothing here has to be exact.
 """
 
@@ -14,20 +14,19 @@ from decimal import Context, Decimal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from watersmeet.arrays import Floats
+from watersmeet.arrays import Floats, Ints, Mask
 from watersmeet.predicate.model import Bound, Dialect
 from watersmeet.predicate.numbers import TEXT_BYTES, is_text
 from watersmeet.probe.evaluators.duck import Duck
-from watersmeet.state.chunks.zones import BINS, Zone
+from watersmeet.state.chunks.indexes import BINS, Zone
 
 LARGEST = float(2**63 - 1024)
 """The largest double that is a long."""
 POINT = 1e-9
-"""Ranges narrower than this, relative to their place, ask for one value: bounds hold a margin for rounding."""
+"""Ranges narrower than this, relative to their place, mean one value: bounds contain a margin for rounding."""
 BEFORE_SURROGATES = 0xD7FF
-"""The last code point before those that are no characters."""
+"""The last code point before the surrogates, which are no characters."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class EquiWidth:
         high: Where the last ends.
         counts: How many values each part holds.
         whole: Whether values are whole numbers (days, microseconds): one value then has a width of 1.
-        point: The width, relative to its place, up to which a range asks for one value.
+        point: The width, relative to its place, up to which a range means one value.
     """
 
     low: float
@@ -59,7 +58,7 @@ class EquiWidth:
         edges = np.linspace(self.low, self.high, len(self.counts) + 1)
         return edges[:-1] + np.diff(edges) / 2  # the sum of two may be more than the largest double
 
-    def part(self, values: Floats) -> NDArray[np.int64]:
+    def part(self, values: Floats) -> Ints:
         """Return the part that each value falls into: beyond the ends the nearest, for NaN the last."""
         width, last = self.high - self.low, len(self.counts) - 1
         if width == 0:
@@ -68,38 +67,38 @@ class EquiWidth:
         return np.minimum(((inside - self.low) / width * len(self.counts)).astype(np.int64), last)
 
     def within(self, low: Floats, high: Floats) -> Floats:
-        """Return about how many values lie in each range; none in one with a NaN for its end.
+        """Return roughly how many values lie in each range; 0 for a range with a NaN as an end.
 
-        A range of one value gets the whole part that the value falls into, unless values are whole numbers: among few
-        distinct numbers that is right, among many it is too much but the same for all.
+        A range of one value counts the whole part that the value falls into, unless values are whole numbers: with few
+        distinct numbers that is right, with many it is too much but the same for all.
         """
         low, high = np.where(np.isnan(low), np.inf, low), np.where(np.isnan(high), -np.inf, high)
         pad = 0.5 if self.whole else 0.0
         if self.low == self.high:
             return np.where((low - pad <= self.low) & (self.low <= high + pad), self.total, 0.0)
-        found = np.where(low > high, 0.0, self.below(high + pad) - self.below(low - pad))
+        counts = np.where(low > high, 0.0, self.below(high + pad) - self.below(low - pad))
         if self.whole:
-            return found
+            return counts
         point = self._points(low, high) & (high >= self.low) & (low <= self.high)
-        return np.where(point, self.counts[self.part(low)], found)
+        return np.where(point, self.counts[self.part(low)], counts)
 
     def below(self, values: Floats) -> Floats:
-        """Return about how many values are lower than each of these."""
+        """Return roughly how many values are lower than each of these."""
         edges = np.linspace(self.low, self.high, len(self.counts) + 1)
         return np.asarray(np.interp(values, edges, np.concatenate([[0.0], np.cumsum(self.counts)])))
 
-    def _points(self, low: Floats, high: Floats) -> NDArray[np.bool_]:
+    def _points(self, low: Floats, high: Floats) -> Mask:
         with np.errstate(invalid="ignore", over="ignore"):  # infinity less infinity, or the largest less the smallest
             return np.isfinite(low) & (low <= high) & (high - low <= self.point * np.maximum(1, np.abs(low)))
 
 
-def merged(zones: Iterable[tuple[Zone, int]], kind: pa.DataType, bins: int = BINS) -> EquiWidth | None:
-    """Return one histogram of a column, or None if no chunk has values of it that span a finite range.
+def merge_zones(zones: Iterable[tuple[Zone, int]], kind: pa.DataType, bins: int = BINS) -> EquiWidth | None:
+    """Return the histogram of a column; None if no chunk has values that span a finite range.
 
     Texts that all begin alike have none: they may be one text or many.
 
     Args:
-        zones: The zone of each chunk and its rows; a zone without counts is taken to be even.
+        zones: The zone of each chunk and its rows; a zone without counts is assumed to be even.
         kind: The column's type.
         bins: Into how many parts to cut the common range.
     """
@@ -110,16 +109,16 @@ def merged(zones: Iterable[tuple[Zone, int]], kind: pa.DataType, bins: int = BIN
         return None
     if low == high:
         return EquiWidth(low, high, np.array([float(sum(rows for _, rows in parts))]), is_whole(kind))
-    # A bound on text has no margin, and two texts that differ in their last bytes are as numbers close to each other.
-    made = EquiWidth(low, high, np.zeros(bins), is_whole(kind), 0.0 if is_text(kind) else POINT)
+    # A bound on text has no margin, and two texts that differ in their last bytes are close to each other as numbers.
+    histogram = EquiWidth(low, high, np.zeros(bins), is_whole(kind), 0.0 if is_text(kind) else POINT)
     edges = np.linspace(low, high, bins + 1)
     for zone, rows in parts:
         if zone.low == zone.high:
-            made.counts[made.part(np.array([zone.low]))] += rows
+            histogram.counts[histogram.part(np.array([zone.low]))] += rows
         else:
-            own = EquiWidth(zone.low, zone.high, np.array(zone.counts or (rows,), dtype=np.float64))
-            made.counts[:] += np.diff(own.below(edges))
-    return made
+            part = EquiWidth(zone.low, zone.high, np.array(zone.counts or (rows,), dtype=np.float64))
+            histogram.counts[:] += np.diff(part.below(edges))
+    return histogram
 
 
 def is_whole(kind: pa.DataType) -> bool:
@@ -128,7 +127,7 @@ def is_whole(kind: pa.DataType) -> bool:
 
 
 def as_values(values: Floats, kind: pa.DataType) -> pa.Array:
-    """Return numbers as a column of some type, as `state.chunk.numbers` would read it; NULL for what doesn't fit."""
+    """Return numbers as a column of a type, the inverse of `predicate.numbers.numbers`; NULL for what doesn't fit."""
     if is_text(kind):
         return pa.array([_text(value) for value in values.tolist()], kind)
     if pa.types.is_boolean(kind):
@@ -137,17 +136,17 @@ def as_values(values: Floats, kind: pa.DataType) -> pa.Array:
         return pa.array([_decimal(value, kind) for value in values.tolist()], kind)
     if not is_whole(kind):
         return pa.array(values).cast(kind, safe=False)
-    rounded = pa.array(np.round(np.clip(values, -LARGEST, LARGEST)).astype(np.int64))
-    return (rounded.cast(pa.int32(), safe=False) if pa.types.is_date32(kind) else rounded).cast(kind, safe=False)
+    integers = pa.array(np.round(np.clip(values, -LARGEST, LARGEST)).astype(np.int64))
+    return (integers.cast(pa.int32(), safe=False) if pa.types.is_date32(kind) else integers).cast(kind, safe=False)
 
 
 def _decimal(value: float, kind: pa.DataType) -> Decimal | None:
-    made = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), context=Context(prec=400))
-    return made if len(made.as_tuple().digits) <= kind.precision else None
+    number = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), context=Context(prec=400))
+    return number if len(number.as_tuple().digits) <= kind.precision else None
 
 
 def _text(value: float) -> str:
-    """Return the text of a number; where its bytes are none, the last text below them."""
+    """Return the text that a number stands for; if its bytes are no text, the last text below them."""
     octets = int(value).to_bytes(TEXT_BYTES, "big")
     try:
         return octets.decode().rstrip("\0")
@@ -166,14 +165,14 @@ def _utf8(code: int) -> bytes:
 Ranges = list[tuple[Floats, Floats]]
 
 
-def evaluated(dialect: Dialect, bounds: Sequence[Bound], columns: Mapping[str, pa.Array], rows: int) -> Ranges:
-    """Return for each bound the range that it asks for, given values of the columns that it reads.
+def evaluate_bounds(dialect: Dialect, bounds: Sequence[Bound], columns: Mapping[str, pa.Array], rows: int) -> Ranges:
+    """Return the range of each bound, given values of the columns that it reads.
 
-    Should one raise for any value, all are without limits.
+    If one raises for any value, all are unlimited.
     """
-    with _idle(dialect) as duck:
-        found = duck.ends(columns, bounds, rows)
-    ends = [(None, None)] * len(bounds) if found is None else found[0]
+    with _borrow_connection(dialect) as duck:
+        answer = duck.ends(columns, bounds, rows)
+    ends = [(None, None)] * len(bounds) if answer is None else answer[0]
     return [
         (np.full(rows, -np.inf) if low is None else low, np.full(rows, np.inf) if high is None else high)
         for low, high in ends
@@ -185,8 +184,8 @@ atexit.register(_IDLE.clear)  # DuckDB complains of connections that outlive the
 
 
 @contextmanager
-def _idle(dialect: Dialect) -> Iterator[Duck]:
-    """Lend a connection that nobody else uses; opening one takes longer than all that is asked of it here."""
+def _borrow_connection(dialect: Dialect) -> Iterator[Duck]:
+    """Lend an idle connection; opening one takes longer than all its queries here."""
     waiting = _IDLE.setdefault(dialect, [])
     try:
         duck = waiting.pop()

@@ -10,7 +10,7 @@ import pytest
 from tests.state.manifest.test_manifest import START, chain
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.claim import DESCRIPTION, claim
-from watersmeet.state.store import durable
+from watersmeet.state.store import local_files
 from watersmeet.state.store.store import Store
 
 
@@ -19,9 +19,9 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths that were written through, in order."""
     paths, real = list[str](), os.fsync
 
-    def fsync(opened: int) -> None:
-        paths.append(os.readlink(f"/proc/self/fd/{opened}"))
-        real(opened)
+    def fsync(descriptor: int) -> None:
+        paths.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
     return paths
@@ -49,7 +49,7 @@ def test_other_stores_write_nothing_through(tmp_path: Path, synced: list[str]) -
 
 def test_a_file_that_cannot_be_written_through_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        durable.sync([str(tmp_path / "x"), str(tmp_path / "y")])
+        local_files.sync([str(tmp_path / "x"), str(tmp_path / "y")])
 
 
 # -- file systems without hard links
@@ -84,11 +84,11 @@ def test_a_name_that_could_not_be_given_is_free_again(tmp_path: Path, monkeypatc
 @pytest.mark.usefixtures("no_links")
 def test_a_name_taken_by_a_run_that_was_cut_is_no_manifest(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    made = chain(store, 3)
+    history = chain(store, 3)
     (tmp_path / manifests.path_of(3)).touch()
     assert manifests.newest(store) == 2
-    store.remove(name for name in store.names(manifests.FOLDER) if name not in made[-1].chain)
-    assert manifests.publish(store, made[-1].follow(), made[-1]) is not None
+    store.remove(name for name in store.names(manifests.FOLDER) if name not in history[-1].chain)
+    assert manifests.publish(store, history[-1].follow(), history[-1]) is not None
 
 
 @pytest.mark.usefixtures("no_links")

@@ -1,17 +1,19 @@
-"""Conjuncts of real numbers over blocks: decided with a bound of the error (`balls.py`), but for the closest."""
+"""Conjuncts of real numbers, evaluated for blocks with an error bound (`balls.py`); the closest are left to Spark."""
 
 import functools
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from watersmeet.arrays import Ints, Mask
 from watersmeet.predicate.model import Conjunct
-from watersmeet.predicate.terms import Input, Leaf, Term, inputs_of
-from watersmeet.probe.column_reader import Reader
+from watersmeet.predicate.terms import Input, Leaf, Term, Text, Vector, inputs_of
+from watersmeet.probe.chunk_table import ColumnReader
 from watersmeet.probe.evaluators import balls
 from watersmeet.probe.evaluators.duck import Duck
-from watersmeet.probe.evaluators.pairwise import pairwise
+from watersmeet.probe.evaluators.texts import jaro_winkler, levenshtein
+from watersmeet.probe.evaluators.vectors import vectors
 from watersmeet.probe.partials import Partials
 
 
@@ -21,10 +23,10 @@ class Comparisons:
 
     Attributes:
         reader: Looks columns up.
-        duck: The process's DuckDB connection, which evaluates what is exact in them.
+        duck: The process's DuckDB connection, which evaluates their exact parts.
     """
 
-    reader: Reader
+    reader: ColumnReader
     duck: Duck
 
     def possible(self, block: Partials, conjunct: Conjunct) -> Ints:
@@ -32,26 +34,26 @@ class Comparisons:
         return self.reader.where(block, conjunct.columns, functools.partial(self._possible, conjunct))
 
     def _possible(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
-        return np.flatnonzero(self._known(block, conjunct)[0])
+        return np.flatnonzero(self._masks(block, conjunct)[0])
 
     def unsure(self, block: Partials, conjunct: Conjunct) -> Ints:
-        """Return where a conjunct isn't TRUE for sure."""
+        """Return where a conjunct isn't certainly TRUE."""
         return self.reader.where(block, conjunct.columns, functools.partial(self._unsure, conjunct))
 
     def _unsure(self, conjunct: Conjunct, block: Partials, at: slice) -> Ints:
-        return np.flatnonzero(~self._known(block, conjunct)[1])
+        return np.flatnonzero(~self._masks(block, conjunct)[1])
 
-    def _known(self, block: Partials, conjunct: Conjunct) -> tuple[Mask, Mask]:
-        """Return where a conjunct may be TRUE, and where it is for sure."""
+    def _masks(self, block: Partials, conjunct: Conjunct) -> tuple[Mask, Mask]:
+        """Return where a conjunct may be TRUE, and where it certainly is."""
         possible, sure = np.ones(len(block), dtype=bool), np.ones(len(block), dtype=bool)
         for comparison in conjunct.near:
-            known = {term: self._ball(block, term) for term in comparison.inputs}
-            may, must = balls.decide(comparison, known)
+            terms = {term: self._ball(block, term) for term in comparison.inputs}
+            may, must = balls.decide(comparison, terms)
             possible, sure = possible & may, sure & must
         return possible, sure
 
     def value(self, block: Partials, term: Term) -> balls.Ball:
-        """Return what is known of a term."""
+        """Return the ball of a term."""
         return balls.evaluate(term, {part: self._ball(block, part) for part in inputs_of(term)})
 
     def _ball(self, block: Partials, term: Input) -> balls.Ball:
@@ -60,4 +62,21 @@ class Comparisons:
             return balls.ball_of(self.duck.values(columns, f"CAST({term.sql} AS DOUBLE)", len(block)), term.error)
         left, left_at = self.reader.distinct(block, term.left)
         right, right_at = self.reader.distinct(block, term.right)
-        return pairwise(term, left, right, left_at, right_at)
+        return evaluate_pairs(term, left, right, left_at, right_at)
+
+
+def evaluate_pairs(term: Text | Vector, left: pa.Array, right: pa.Array, left_at: Ints, right_at: Ints) -> balls.Ball:
+    """The ball of a function of two columns, for many pairs of rows.
+
+    Args:
+        term: The function.
+        left: Rows of its first column; preferably distinct.
+        right: Rows of its second column.
+        left_at: For each pair, its row of `left`.
+        right_at: For each pair, its row of `right`.
+    """
+    if isinstance(term, Vector):
+        return vectors(term.function, left, right, left_at, right_at)
+    if term.function == "levenshtein":
+        return levenshtein(left, right, left_at, right_at, term.limit)
+    return jaro_winkler(left, right, left_at, right_at)
