@@ -21,7 +21,7 @@ from tests.batch.scatter import Scatter
 from tests.batch.test_engine import ENGINE_WINDOW, ORDERINGS, strategies_of, windows_of
 from tests.budget import search
 from watersmeet.adapt.auto import Auto
-from watersmeet.formatting import moment
+from watersmeet.formatting import format_time
 from watersmeet.limits import limited
 from watersmeet.observe import near_misses as missed
 from watersmeet.observe.explain import explain
@@ -143,7 +143,7 @@ def rows(seed: int, count: int, names: str = "ab", nulls: float = 0.1) -> list[t
 
 def shown(row: Row, columns: str) -> dict[str, str]:
     """A row as near-misses show it."""
-    return {**{name: str(row[name]) for name in columns}, "ts": moment(row["ts"])}
+    return {**{name: str(row[name]) for name in columns}, "ts": format_time(row["ts"])}
 
 
 def frozen(misses: Any) -> set[str]:
@@ -346,8 +346,8 @@ def test_whatever_goes_wrong_results_are_there(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("samples", "wanted"),
     [
-        (None, [{"a": {"x": "1.0", "k": "p", "ts": moment(0)}, "b": {"k": "q" * 60, "ts": moment(1)}}]),
-        ({"x", "ts"}, [{"a": {"x": "1.0", "ts": moment(0)}, "b": {"ts": moment(1)}}]),
+        (None, [{"a": {"x": "1.0", "k": "p", "ts": format_time(0)}, "b": {"k": "q" * 60, "ts": format_time(1)}}]),
+        ({"x", "ts"}, [{"a": {"x": "1.0", "ts": format_time(0)}, "b": {"ts": format_time(1)}}]),
         ({"x"}, [{"a": {"x": "1.0"}}]),
         ({"id"}, []),
     ],

@@ -11,7 +11,7 @@ from watersmeet.adapt.forecast import FURTHEST, Forecast, Sample, Settings
 from watersmeet.adapt.pricing import waiting
 from watersmeet.adapt.report import figure, report
 from watersmeet.errors import DefinitionError
-from watersmeet.formatting import short
+from watersmeet.formatting import shorten
 
 FACTORS = (1, 2, 5, 10)
 """The multiples of the rate that advice is given for."""
@@ -86,7 +86,7 @@ def check_streams(what: str, given: object, streams: Sequence[str]) -> None:
     """Refuse names that no stream of the join has, and what is no dict by their names."""
     if not isinstance(given, Mapping):
         raise DefinitionError(
-            f"{what}={short(given)}: give a dict by the streams' names, such as {{'{streams[0]}': ...}}."
+            f"{what}={shorten(given)}: give a dict by the streams' names, such as {{'{streams[0]}': ...}}."
         )
     for name in given:
         if name not in streams:

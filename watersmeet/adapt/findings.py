@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from watersmeet.adapt.report import duration
-from watersmeet.arguments.durations import roughly, rounded_up, spelled
+from watersmeet.arguments import format_duration, format_roughly, round_up
 from watersmeet.metadata.outlook import Outlook
 from watersmeet.query.query import Query, StreamSpec
 
@@ -87,9 +87,9 @@ def disordered(stream: StreamSpec, times: NDArray[np.int64]) -> Iterator[Finding
         yield Finding(
             "warning",
             "delay",
-            f"Stream '{stream.name}': in the sample, tuples come up to {roughly(most)} after later ones, and its delay "
-            f"is {spelled(stream.delay)}: up to {late:,} of {len(times):,} tuples would be late, and not be joined. "
-            f"Give it delay='{spelled(rounded_up(most))}' or more.",
+            f"Stream '{stream.name}': in the sample, tuples come up to {format_roughly(most)} after later ones, and "
+            f"its delay is {format_duration(stream.delay)}: up to {late:,} of {len(times):,} tuples would be late, "
+            f"and not be joined. Give it delay='{format_duration(round_up(most))}' or more.",
         )
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from watersmeet.arguments.durations import spelled
+from watersmeet.arguments import format_duration
 from watersmeet.batch.plan import BatchPlan, Number
 from watersmeet.batch.side_outputs import SAMPLES, original, shown, write
 from watersmeet.limits import limits
@@ -189,7 +189,7 @@ class Judge:
         if not len(far):
             return rows
         self.report.streams[stream].add(StreamIntake(furthest=int(far.max()), too_far=len(far)))
-        reason = f"event time more than {spelled(ahead)} ahead of the clock and of all streams"
+        reason = f"event time more than {format_duration(ahead)} ahead of the clock and of all streams"
         return self._split(stream, rows, pa.array(ts <= latest), "rejected", reason)
 
     def _split(self, stream: int, rows: pa.RecordBatch, good: pa.Array, kind: str, reason: str) -> pa.RecordBatch:

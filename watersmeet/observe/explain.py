@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from watersmeet.arguments.durations import spelled
+from watersmeet.arguments import format_duration
 from watersmeet.batch.plan import UNKNOWN, Host, led, start, view
-from watersmeet.formatting import counted
+from watersmeet.formatting import count_inputs
 from watersmeet.metadata.constraints import Speaking
 from watersmeet.metadata.outlook import Outlook
 from watersmeet.observe.funnel import lines as lines_of
@@ -36,7 +36,7 @@ def explain(
     order, layout = ordering.plan(query, state.chunks, known), strategy.plan(state)
     expected = ordering.estimates(query, state.chunks, known)
     tables = sum(stream.table for stream in query.streams)
-    lines = [f"Watersmeet join of {counted(len(query.streams) - tables, tables)}, {strategy.describe()}"]
+    lines = [f"Watersmeet join of {count_inputs(len(query.streams) - tables, tables)}, {strategy.describe()}"]
     lines += _facts(layout.facts(state))
     lines += [f"  decided before {told}" for told in strategy.history(state)]
     outlook = Outlook(query)
@@ -68,7 +68,7 @@ def explain(
 
 def _delay(stream: StreamSpec) -> str:
     """Return a stream's delay, and where it comes from."""
-    return f"delay {spelled(stream.delay)}{DELAYED[stream.delay_from] if stream.delay else ''}"
+    return f"delay {format_duration(stream.delay)}{DELAYED[stream.delay_from] if stream.delay else ''}"
 
 
 DELAYED = {

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from watersmeet.batch.side_outputs import text_of
-from watersmeet.formatting import abbreviated, plain, printable
+from watersmeet.formatting import abbreviate, sanitize, value_at
 from watersmeet.predicate.model import Column, Compared, Conjunct
 from watersmeet.probe.chunk_table import ChunkTable
 from watersmeet.probe.evaluators.compared_values import is_telling
@@ -52,7 +52,7 @@ def _shown(query: Query, table: ChunkTable, missed: Missed, wanted: frozenset[st
             values, is_time = table.gather(column, refs), query.is_time(column)
             values = values.cast("int64") if is_time else values
             for at, miss in enumerate(made):
-                value = text_of(spec, TIME if is_time else column.name, plain(values, at))
+                value = text_of(spec, TIME if is_time else column.name, value_at(values, at))
                 miss.setdefault(spec.name, {})[name] = value
     return [miss for miss in made if miss]
 
@@ -103,13 +103,11 @@ def nearly(test: Mapping[str, Any]) -> list[str]:
 
 
 def _line(text: str, miss: Miss) -> str:
-    compared = [
-        f"{abbreviated(name)} = {printable(value, '')}" for name, value in miss.items() if isinstance(value, str)
-    ]
+    compared = [f"{abbreviate(name)} = {sanitize(value, '')}" for name, value in miss.items() if isinstance(value, str)]
     streams = {stream: part for stream, part in miss.items() if not isinstance(part, str)}
     values = [(stream, name, value) for stream, part in streams.items() for name, value in part.items()]
     read = [(stream, name, value) for stream, name, value in values if name.lower() in text.lower()]
-    columns = ", ".join(f"{_told(stream, name)} = {printable(value, '')}" for stream, name, value in read or values)
+    columns = ", ".join(f"{_told(stream, name)} = {sanitize(value, '')}" for stream, name, value in read or values)
     return f"{', '.join(compared)} ({columns})" if compared and columns else columns or ", ".join(compared)
 
 

@@ -1,6 +1,6 @@
 """In which order the streams are probed."""
 
-from watersmeet.arguments.literals import meant
+from watersmeet.arguments import suggest
 from watersmeet.errors import DefinitionError
 from watersmeet.ordering.base import JoinOrder, Ordering
 from watersmeet.ordering.given import FixedOrder, Given, given_order
@@ -20,5 +20,5 @@ def ordering(name: str) -> Ordering:
     """
     if not isinstance(name, str) or name not in ORDERINGS:
         known = ", ".join(ORDERINGS)
-        raise DefinitionError(f"order={name!r} is unknown; use one of {known}.{meant(name, [*ORDERINGS])}")
+        raise DefinitionError(f"order={name!r} is unknown; use one of {known}.{suggest(name, [*ORDERINGS])}")
     return ORDERINGS[name]()

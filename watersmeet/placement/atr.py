@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from watersmeet.arguments.durations import microseconds, spelled
-from watersmeet.arguments.literals import take_plain
+from watersmeet.arguments import fields_to_python, format_duration, microseconds
 from watersmeet.cost.load import loads
 from watersmeet.cost.model import atr, best_master
 from watersmeet.errors import DefinitionError
@@ -88,7 +87,7 @@ class ATR(Priced):
     capacities: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        take_plain(self)
+        fields_to_python(self)
         check_nodes(self.nodes)
         segment_length(self.segment)
         if self.master is not None and (isinstance(self.master, bool) or not isinstance(self.master, int | str)):
@@ -131,7 +130,7 @@ class ATR(Priced):
     def variants(cls, state: StateView) -> list[Options]:
         """Return segments from half of the longest window to four of them."""
         reach = state.reach or LONGEST_SLICE
-        return [{"segment": spelled(max(1, round(part * reach)))} for part in TRIED]
+        return [{"segment": format_duration(max(1, round(part * reach)))} for part in TRIED]
 
     # -- planning
 

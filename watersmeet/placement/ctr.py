@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from watersmeet.arguments.literals import is_whole, take_plain
+from watersmeet.arguments import fields_to_python, is_whole
 from watersmeet.arrays import Ints
 from watersmeet.cost.load import loads
 from watersmeet.cost.model import ctr
@@ -170,7 +170,7 @@ class CTR(Priced):
     capacities: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        take_plain(self)
+        fields_to_python(self)
         check_nodes(self.nodes)
         segment_length(self.segment)
         if self.copies is not None and (not is_whole(self.copies) or self.copies > self.nodes):

@@ -14,7 +14,7 @@ from functools import cached_property
 from math import ceil
 from typing import Any, Self
 
-from watersmeet.arguments.literals import is_whole, take_plain
+from watersmeet.arguments import fields_to_python, is_whole
 from watersmeet.cost.load import ROW_SECONDS, loads
 from watersmeet.cost.model import dsj
 from watersmeet.cost.slices import buffer_bound, slices_needed
@@ -144,7 +144,7 @@ class DSJ(Priced):
     memory: int = NODE_MEMORY
 
     def __post_init__(self) -> None:
-        take_plain(self)
+        fields_to_python(self)
         check_nodes(self.nodes)
         if self.slices is not None and not is_whole(self.slices):
             raise DefinitionError(f"slices={self.slices!r}: a window is cut into a whole number of slices, at least 1.")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from watersmeet.predicate.datetimes import DAY
+from watersmeet.arguments import DAY
 from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Bound, Column
 from watersmeet.predicate.overflow import AS_DOUBLE, Unsure, guarded, operations_of

@@ -4,13 +4,13 @@ import re
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from watersmeet.arguments import DAY, MICROSECONDS
 from watersmeet.predicate.expr import Expr, Refusal, strict
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.types import DATE, DAY_TIME, INTEGRAL, TIMESTAMP, TIMESTAMP_NTZ, YEAR_MONTH
 
 EPOCH = datetime(1970, 1, 1)
 MICROSECOND = timedelta(microseconds=1)
-DAY = 86_400_000_000
 
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?")
 _TIME = re.compile(
@@ -18,10 +18,6 @@ _TIME = re.compile(
 )
 FIXED = re.compile(r"GMT([+-])(\d{2}):(\d{2})(?::(\d{2}))?")
 """A session's time zone that is but an offset."""
-MICROSECONDS = {
-    "DAY": DAY, "HOUR": DAY // 24, "MINUTE": DAY // 1440, "SECOND": 1_000_000, "MILLISECOND": 1_000, "MICROSECOND": 1,
-    "WEEK": 7 * DAY,
-}  # fmt: skip
 MONTHS = {"YEAR": 12, "MONTH": 1, "QUARTER": 3}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from watersmeet.predicate.datetimes import DAY
+from watersmeet.arguments import DAY
 from watersmeet.predicate.expr import Expr
 from watersmeet.predicate.model import Bound, Operand, Operation
 from watersmeet.predicate.source import SqlNode

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from watersmeet.arguments.durations import microseconds
-from watersmeet.arguments.literals import plain
+from watersmeet.arguments import microseconds, to_python
 from watersmeet.errors import DefinitionError
 from watersmeet.query.query import How, StreamSpec
 from watersmeet.query.windows import Sliding, Window
@@ -42,7 +41,7 @@ def asof(tolerance: str | timedelta | None = None, *, left: bool = False) -> AsO
     >>> asof("5 minutes", left=True)
     AsOf(tolerance=300000000, left=True)
     """
-    shown = plain(left)
+    shown = to_python(left)
     if not isinstance(shown, bool):
         raise DefinitionError(f"wm.asof(left={left!r}): left must be True or False.")
     return AsOf(None if tolerance is None else microseconds(tolerance, "tolerance of wm.asof"), shown)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from watersmeet.arguments.durations import microseconds, spelled
+from watersmeet.arguments import format_duration, microseconds
 from watersmeet.errors import DefinitionError
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding, described
@@ -53,8 +53,9 @@ def kept_delays(now: Query, before: Query) -> Iterator[str]:
         # Bounds that are themselves admitted once counted a microsecond more.
         if abs(kept.delay - stream.delay) > 1 and not unused:
             yield (
-                f"Stream '{stream.name}' keeps the delay of its checkpoint, {spelled(kept.delay)}: {_reason(stream)} "
-                f"it would now be {spelled(stream.delay)}. For that, start with a new checkpoint."
+                f"Stream '{stream.name}' keeps the delay of its checkpoint, {format_duration(kept.delay)}: "
+                f"{_reason(stream)} it would now be {format_duration(stream.delay)}. For that, start with a new "
+                "checkpoint."
             )
 
 

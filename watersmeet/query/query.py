@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arguments.durations import seconds
+from watersmeet.arguments import format_seconds
 from watersmeet.errors import DefinitionError
 from watersmeet.metadata.constraints import ForeignKey, Inherited, Promise, Speaking, read_by
 from watersmeet.metadata.descriptions import described
@@ -528,7 +528,7 @@ class Query:
         for at, stream in enumerate(self.streams):
             if not stream.table:
                 parts[f"window of '{stream.name}'"] = stream.window.notation
-                parts[f"delay of '{stream.name}'"] = seconds(stream.delay)
+                parts[f"delay of '{stream.name}'"] = format_seconds(stream.delay)
                 parts[f"time column of '{stream.name}'"] = stream.schema.field(stream.time).name
             if stream.refreshed:
                 parts[f"refresh of '{stream.name}'"] = True

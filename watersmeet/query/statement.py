@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from watersmeet.arguments.durations import microseconds
+from watersmeet.arguments import microseconds
 from watersmeet.errors import DefinitionError, SqlError
 from watersmeet.metadata.constraint_clauses import WINDOW, parse_promise
 from watersmeet.metadata.declarations import Constraint, Punctuations

@@ -14,8 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from watersmeet.arguments.durations import microseconds, seconds, spelled
-from watersmeet.arguments.literals import is_whole, take_plain
+from watersmeet.arguments import fields_to_python, format_duration, format_seconds, is_whole, microseconds
 from watersmeet.errors import DefinitionError
 
 Times = NDArray[np.int64]
@@ -132,12 +131,12 @@ class Sliding(Window):
 
     def describe(self) -> str:
         """See Window."""
-        return f"sliding {spelled(self.bound)}{', inclusive' if self.inclusive else ''}"
+        return f"sliding {format_duration(self.bound)}{', inclusive' if self.inclusive else ''}"
 
     @property
     def notation(self) -> str:
         """See Window."""
-        return f"sliding {seconds(self.size)}"
+        return f"sliding {format_seconds(self.size)}"
 
 
 Closed = Literal["left", "right"]
@@ -195,12 +194,12 @@ class Hopping(Window):
 
     def describe(self) -> str:
         """See Window."""
-        return self._written(spelled)
+        return self._written(format_duration)
 
     @property
     def notation(self) -> str:
         """See Window."""
-        return self._written(seconds)
+        return self._written(format_seconds)
 
     def _written(self, duration: Callable[[int], str]) -> str:
         if self.closed == "left" and self.size == self.step:
@@ -216,7 +215,7 @@ class Count(Window):
     size: int
 
     def __post_init__(self) -> None:
-        take_plain(self)
+        fields_to_python(self)
         if not is_whole(self.size):
             raise DefinitionError(f"A count window holds a whole number of rows, at least 1; got {self.size!r}.")
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from watersmeet.adapt.report import size
-from watersmeet.arguments.durations import microseconds, spelled
+from watersmeet.arguments import format_duration, microseconds
 from watersmeet.observe.dashboard.course import Course, Progress
 from watersmeet.observe.dashboard.pair_flow import funnel
 from watersmeet.observe.dashboard.slices import state_map
@@ -167,7 +167,7 @@ def _window(notation: str) -> str:
 
 
 def _delay(notation: str) -> str:
-    return notation if notation == NOTHING else spelled(microseconds(notation))
+    return notation if notation == NOTHING else format_duration(microseconds(notation))
 
 
 def _refused(record: JoinRecord) -> str:

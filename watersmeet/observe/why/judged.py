@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import PredicateError
-from watersmeet.formatting import abbreviated
+from watersmeet.formatting import abbreviate
 from watersmeet.observe.why.answer import Batches, Check, Holds
 from watersmeet.observe.why.voice import Voice, lasting, plain_values
 from watersmeet.predicate.model import Column, Conjunct
@@ -195,7 +195,7 @@ class Judged:
         values = {side.compared.text: side.plain(0) for side in computed} | plain_values(self.query, columns)
         answer = "can't be answered here" if holds == "unknown" else f"is {holds}"
         told = self.voice.compared(conjunct.comparing, sides, columns)
-        says = raised or f"`{abbreviated(conjunct.text, LONG)}` {answer}{told}"
+        says = raised or f"`{abbreviate(conjunct.text, LONG)}` {answer}{told}"
         return Check(conjunct.text, "conjunct", holds, says, values)
 
     def _sides(self, conjunct: Conjunct, block: Partials) -> list[Side]:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.batch.side_outputs import text_of
-from watersmeet.formatting import plain
+from watersmeet.formatting import value_at
 from watersmeet.metadata.closing import Closings
 from watersmeet.metadata.superseded import superseding
 from watersmeet.observe.why.answer import Batches, Fate, Tuple
@@ -187,5 +187,5 @@ def told(
 ) -> Tuple:
     """Return what became of a tuple whose values are known."""
     stream = voice.query.streams[asked.stream].name
-    plainly = {name: plain(found, 0) for name, found in values.items()}
+    plainly = {name: value_at(found, 0) for name, found in values.items()}
     return Tuple(stream, asked.text, fate, says, batches, plainly, voice.row(values))

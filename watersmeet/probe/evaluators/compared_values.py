@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from watersmeet.arguments.durations import spelled
-from watersmeet.formatting import abbreviated, plain
+from watersmeet.arguments import format_duration
+from watersmeet.formatting import abbreviate, value_at
 from watersmeet.predicate.model import Compared, Comparing, Conjunct, Relation
 from watersmeet.probe.evaluators.duck import RAISED
 from watersmeet.probe.evaluators.near import Comparisons
@@ -55,7 +55,7 @@ class Side:
 
     def plain(self, at: int) -> Any:
         """Return the value of a combination, for programs."""
-        return plain(self.values, at)
+        return value_at(self.values, at)
 
 
 def sides_of(comparisons: Comparisons, conjunct: Conjunct, block: Partials) -> list[Side]:
@@ -114,8 +114,8 @@ def _order(values: Sequence[float]) -> list[int]:
 def plain_text(compared: Compared, values: pa.Array) -> str:
     """Return the only one of some values as programs write it, cut off where that is long."""
     if compared.is_duration and values[0].is_valid:
-        return spelled(values[0].as_py())
-    return str(plain(values, 0))[:60]
+        return format_duration(values[0].as_py())
+    return str(value_at(values, 0))[:60]
 
 
 def _text(side: Side, at: int, digits: int, render: Render) -> str:
@@ -171,7 +171,7 @@ ASKS: dict[Relation, str] = {
 def _named(value: Compared, text: str) -> str:
     if not value.columns and LITERAL.fullmatch(value.text):
         return value.text
-    return f"{abbreviated(value.text)} = {text}"
+    return f"{abbreviate(value.text)} = {text}"
 
 
 def is_telling(query: Query, value: Compared) -> bool:

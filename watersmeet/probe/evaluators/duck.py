@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from watersmeet.arrays import Ints
 from watersmeet.errors import DefinitionError, PredicateError
-from watersmeet.formatting import plain, short
+from watersmeet.formatting import shorten, value_at
 from watersmeet.limits import limits
 from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Bound, Conjunct, Dialect
@@ -71,7 +71,7 @@ class Duck:
             self._connection.execute("SET GLOBAL TimeZone = ?", [name])
         except RAISED:
             raise DefinitionError(
-                f"The session's time zone is {short(name)}, and there is none of that name; expected one of the time "
+                f"The session's time zone is {shorten(name)}, and there is none of that name; expected one of the time "
                 "zone database, such as Europe/Berlin."
             ) from None
 
@@ -189,7 +189,7 @@ class Duck:
         except RAISED as error:
             at = self._first_failing(columns, conjunct.condition, 0, rows)
             shown = ", ".join(
-                f"{names[name]} = {short(plain(values, at))} ({spark_name(values.type)})"
+                f"{names[name]} = {shorten(value_at(values, at))} ({spark_name(values.type)})"
                 for name, values in columns.items()
                 if name in names
             )

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from watersmeet.adapt.advice import Advice, advice, check_streams
 from watersmeet.adapt.auto import Auto
 from watersmeet.adapt.forecast import Sample, Settings
-from watersmeet.arguments.durations import microseconds
+from watersmeet.arguments import microseconds
 from watersmeet.batch.measurements import batch_work
 from watersmeet.batch.operator import Operator
 from watersmeet.cost.equations import Goal

@@ -10,9 +10,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from watersmeet.arguments.durations import microseconds
+from watersmeet.arguments import microseconds
 from watersmeet.errors import DefinitionError, DefinitionWarning
-from watersmeet.formatting import short, with_article
+from watersmeet.formatting import shorten, with_article
 from watersmeet.metadata.declarations import Constraint, Punctuations
 from watersmeet.predicate.scope import OURS, TABLE_TIME, listed, same
 from watersmeet.query.windows import BEFORE_ALL, Sliding, Window
@@ -233,7 +233,7 @@ def check_name(name: object) -> None:
     """
     if not isinstance(name, str):
         raise DefinitionError(
-            f"{short(name)} can't name a stream: its name comes first, as in wm.stream('a', frame, ...)."
+            f"{shorten(name)} can't name a stream: its name comes first, as in wm.stream('a', frame, ...)."
         )
     if not name.isidentifier():
         raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from watersmeet.arguments import DAY
 from watersmeet.predicate.bounds import FIXED_ZONES
-from watersmeet.predicate.datetimes import DAY
 from watersmeet.predicate.expr import Expr, Refusal, fail
 from watersmeet.predicate.model import Column, Hidden
 from watersmeet.predicate.types import from_arrow
