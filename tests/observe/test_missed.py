@@ -33,7 +33,7 @@ from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
 from watersmeet.probe.near_miss_search import NearMisses
-from watersmeet.query.query import RESULT_TIME, Nested, Output, Query, StreamSpec
+from watersmeet.query.query import RESULT_TIME, NestedTimes, Output, Query, StreamSpec
 from watersmeet.query.windows import Sliding
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
@@ -384,7 +384,7 @@ def test_a_join_within_has_near_misses_of_its_own(tmp_path: Path) -> None:
     inner = query_of("a.x < b.x")
     outputs = [Output("id", Column(0, 0)), Output("ts", RESULT_TIME), Output("x", Column(1, 2))]
     inner = Query(inner.streams, inner.conjuncts, inner.where, tuple(outputs))
-    pairs = StreamSpec("ab", inner.output_schema, 1, Sliding(10), 0, nested=Nested(None, delayed=False))
+    pairs = StreamSpec("ab", inner.output_schema, 1, Sliding(10), 0, nested=NestedTimes(None, delayed=False))
     other = StreamSpec("c", SCHEMA, 1, Sliding(10), 0)
     conjuncts = parse_where("ab.x > c.x", [(s.name, s.schema) for s in (pairs, other)], (), Dialect())
     run = Run(Query((pairs, other), conjuncts, ""), Store(str(tmp_path)), inner={"j_0": inner}, near_misses=5)

@@ -7,7 +7,7 @@ from tests.predicate.pairs import STREAMS, Pairs, rows, table
 from watersmeet.predicate.model import Column, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Source
-from watersmeet.predicate.terms import Apply, Comparison, Leaf, Term, Text, Vector, comparison_of
+from watersmeet.predicate.terms import Comparison, Leaf, MathFunction, Term, TextFunction, VectorFunction, comparison_of
 from watersmeet.predicate.translate import Translator
 
 SPARKS = Dialect()
@@ -22,7 +22,7 @@ def made(text: str, dialect: Dialect = SPARKS) -> tuple[Comparison, ...] | None:
 
 
 def shown(term: Term) -> str:
-    if isinstance(term, Apply):
+    if isinstance(term, MathFunction):
         return f"{term.function}({', '.join(map(shown, term.arguments))})"
     if isinstance(term, Leaf):
         return term.sql if term.value is None else str(term.value)
@@ -117,8 +117,8 @@ def test_floats_stay_floats_without_ansi() -> None:
 
 def test_terms_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="gamma of 1 terms is unknown"):
-        Apply("gamma", (Leaf("x"),))
+        MathFunction("gamma", (Leaf("x"),))
     with pytest.raises(ValueError, match="no function of vectors"):
-        Vector("cosine", Column(0, 0), Column(1, 0))
+        VectorFunction("cosine", Column(0, 0), Column(1, 0))
     with pytest.raises(ValueError, match="no function of texts"):
-        Text("soundex", Column(0, 0), Column(1, 0))
+        TextFunction("soundex", Column(0, 0), Column(1, 0))

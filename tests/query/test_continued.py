@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.query.continuation import continued, kept_delays
-from watersmeet.query.query import OWN_TIME, DelayFrom, Nested, Query, StreamSpec
+from watersmeet.query.query import OWN_TIME, DelayFrom, NestedTimes, Query, StreamSpec
 from watersmeet.query.windows import Hopping, Sliding, Window
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
@@ -62,7 +62,7 @@ def test_a_microsecond_is_not_worth_a_sentence() -> None:
 
 def test_the_delay_of_a_join_with_a_watermark_of_its_own_is_not_used() -> None:
     now = join(Window())
-    inner = replace(now.streams[0], nested=Nested(OWN_TIME, delayed=False))
+    inner = replace(now.streams[0], nested=NestedTimes(OWN_TIME, delayed=False))
     now = replace(now, streams=(inner, now.streams[1]))
     assert not [*kept_delays(now, continued(now, join(Window(), 0).description()))]
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from watersmeet.arrays import Ints
 from watersmeet.metadata.expiry import first_open
 from watersmeet.metadata.stored_columns import Stored
-from watersmeet.predicate.model import Column, Conjunct, Order
+from watersmeet.predicate.model import Column, ColumnOrder, Conjunct
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.store.store import Store
@@ -103,7 +103,7 @@ def _always(query: Query, stream: int, conjunct: Conjunct) -> bool:
     return plain and all(_favours_newer(query, stream, order) for order in conjunct.orders)
 
 
-def _favours_newer(query: Query, stream: int, order: Order) -> bool:
+def _favours_newer(query: Query, stream: int, order: ColumnOrder) -> bool:
     """Tell whether an order asks for a tuple that is late enough, or for one that is no later than the combination."""
     if order.more.stream == stream:
         return order.less.stream != stream and is_time(query, order.more)

@@ -7,7 +7,7 @@ import numpy as np
 
 from watersmeet.batch.side_outputs import text_of
 from watersmeet.formatting import abbreviate, sanitize, value_at
-from watersmeet.predicate.model import Column, Compared, Conjunct
+from watersmeet.predicate.model import Column, ComparedValue, Conjunct
 from watersmeet.probe.chunk_table import ChunkTable
 from watersmeet.probe.evaluators.compared_values import is_telling
 from watersmeet.probe.hop_steps import Hop
@@ -57,7 +57,7 @@ def _shown(query: Query, table: ChunkTable, missed: Missed, wanted: frozenset[st
     return [miss for miss in made if miss]
 
 
-def _may_show(query: Query, value: Compared, wanted: frozenset[str] | None) -> bool:
+def _may_show(query: Query, value: ComparedValue, wanted: frozenset[str] | None) -> bool:
     """Tell whether a value that a conjunct compares is shown: not if it reads a column that is not."""
     own = [c for c in value.columns if c.field < len(query.streams[c.stream].schema)]
     names = {query.streams[c.stream].schema.field(c.field).name.lower() for c in own}

@@ -16,7 +16,7 @@ from sqlglot import exp
 from watersmeet.arguments import DAY
 from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Bound, Column
-from watersmeet.predicate.overflow import AS_DOUBLE, Unsure, guarded, operations_of
+from watersmeet.predicate.overflow import AS_DOUBLE, UnguardedError, guard_bound, operations_of
 from watersmeet.predicate.source import Constant, SqlNode
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import INTEGRAL, Kind, common_type
@@ -94,7 +94,7 @@ class Interval:
 
 def bounds_of(node: SqlNode, translator: Translator) -> tuple[Bound, ...]:
     """The bounds a conjunct offers, one for each column it can look up."""
-    search = _Search(translator)
+    search = _BoundFinder(translator)
     found = [
         _bound(column, interval)
         for part, interval in search.limits(node.unnest())
@@ -103,14 +103,14 @@ def bounds_of(node: SqlNode, translator: Translator) -> tuple[Bound, ...]:
     bounds = [bound for bound in found if bound is not None]
     try:
         operations = operations_of(node.unnest(), translator) if bounds else ()
-    except Unsure:
+    except UnguardedError:
         return ()
-    return tuple(made for made in (guarded(bound, operations) for bound in bounds) if made is not None)
+    return tuple(made for made in (guard_bound(bound, operations) for bound in bounds) if made is not None)
 
 
 def upper_end(node: SqlNode, translator: Translator) -> tuple[str, frozenset[Column]] | None:
     """A number in DOUBLE that a node is never above, and the columns it reads; None if there is none."""
-    value = _Search(translator).value(node)
+    value = _BoundFinder(translator).value(node)
     return None if value is None else (_upper(value), value.columns)
 
 
@@ -136,7 +136,7 @@ def _upper(value: Value) -> str:
     return value.sql if value.exact else f"({value.sql} + {MARGIN} * {value.size})"
 
 
-class _Search:
+class _BoundFinder:
     """Finds limits in the tree of one conjunct."""
 
     def __init__(self, translator: Translator) -> None:

@@ -13,7 +13,7 @@ LONG = 256
 """Bytes up to which texts are hashed many at once."""
 
 
-def hashable(left: pa.DataType, right: pa.DataType) -> bool:
+def can_hash(left: pa.DataType, right: pa.DataType) -> bool:
     """Tell whether equal values of two columns have equal hashes."""
     if _is_number(left) and _is_number(right):
         # Outside of ANSI mode Spark compares an integer with a float as floats, where distinct integers are equal.
@@ -28,7 +28,7 @@ def hashes(values: pa.Array) -> NDArray[np.uint64]:
     as_numbers = numbers(values)
     # One bit pattern for all that Spark calls equal: -0.0 is 0.0, and NaN is NaN.
     bits = (np.where(np.isnan(as_numbers), np.nan, as_numbers) + 0.0).view(np.uint64)
-    return _mixed(bits)
+    return _mix(bits)
 
 
 def bucket(values: pa.Array, of: int) -> Ints:
@@ -44,12 +44,12 @@ def _text_hashes(values: pa.Array) -> NDArray[np.uint64]:
     edges = np.frombuffer(ends, np.int32)[values.offset :][: len(values) + 1].astype(np.int64)
     start, size = edges[:-1], np.diff(edges)
     octets = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
-    found = _mixed(size.astype(np.uint64) + np.uint64(1))
+    found = _mix(size.astype(np.uint64) + np.uint64(1))
     at, left = np.flatnonzero(size <= LONG), 0
     words_at = _words(octets[edges[0] : edges[-1]])
     while len(at := at[size[at] > left]):
         words = words_at[start[at] + left - edges[0]] & _WITHIN[np.minimum(size[at] - left, 8)]
-        found[at] = _mixed(found[at] * np.uint64(0x9E3779B97F4A7C15) ^ words)
+        found[at] = _mix(found[at] * np.uint64(0x9E3779B97F4A7C15) ^ words)
         left += 8
     for row in np.flatnonzero(size > LONG).tolist():
         text = octets[start[row] : start[row] + size[row]].tobytes()
@@ -67,7 +67,7 @@ def _words(octets: NDArray[np.uint8]) -> NDArray[np.uint64]:
     return np.ndarray(len(octets) + 1, np.dtype("<u8"), padded, strides=(1,))
 
 
-def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Spread the bits (the finaliser of splitmix64)."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from watersmeet.predicate.casts import cast
-from watersmeet.predicate.expr import Expr, Refusal, merged, null_test
+from watersmeet.predicate.expr import Expr, Refusal, combine, null_test
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.types import BOOLEAN, ORDERED, VOID, Type, common_type
 
@@ -20,13 +20,13 @@ def shared_type(values: Sequence[Expr], dialect: Dialect) -> Type:
     return shared
 
 
-def alike(values: Sequence[Expr], dialect: Dialect) -> list[Expr]:
+def cast_alike(values: Sequence[Expr], dialect: Dialect) -> list[Expr]:
     """The values cast to their shared type."""
     type_ = shared_type(values, dialect)
     return [cast(value, type_, dialect) for value in values]
 
 
-def condition(expr: Expr, dialect: Dialect) -> Expr:
+def as_condition(expr: Expr, dialect: Dialect) -> Expr:
     """The expression, which must be boolean."""
     if expr.type.kind not in {"boolean", "void"}:
         raise Refusal(f"A condition is expected here, not a value of type {expr.type}.")
@@ -37,10 +37,10 @@ def choose(branches: Sequence[tuple[Expr, Expr]], otherwise: Expr | None, dialec
     """`CASE WHEN condition THEN value ... ELSE otherwise END`; only the branch taken is evaluated, as in Spark."""
     last = otherwise or Expr("NULL", VOID, literal=None)
     given = all(value.never_null for value in [*(value for _, value in branches), last])
-    *values, last = alike([*(value for _, value in branches), last], dialect)
-    conditions = [condition(test, dialect) for test, _ in branches]
+    *values, last = cast_alike([*(value for _, value in branches), last], dialect)
+    conditions = [as_condition(test, dialect) for test, _ in branches]
     parts = "".join(f"WHEN {test.sql} THEN {value.sql} " for test, value in zip(conditions, values, strict=True))
-    return merged(f"(CASE {parts}ELSE {last.sql} END)", last.type, [*conditions, *values, last], given=given)
+    return combine(f"(CASE {parts}ELSE {last.sql} END)", last.type, [*conditions, *values, last], given=given)
 
 
 def if_then(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
@@ -56,27 +56,27 @@ def nvl2(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 def nullif(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """`nullif(value, other)`: NULL if they are equal."""
     value = arguments[0]
-    one, two = alike(arguments, dialect)
+    one, two = cast_alike(arguments, dialect)
     if one.type.kind not in ORDERED | {"void"}:
         raise Refusal(f"{one.type} can't be compared.")
-    return merged(f"(CASE WHEN {one.sql} = {two.sql} THEN NULL ELSE {value.sql} END)", value.type, (one, two))
+    return combine(f"(CASE WHEN {one.sql} = {two.sql} THEN NULL ELSE {value.sql} END)", value.type, (one, two))
 
 
 def coalesce(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """The first value that is not NULL."""
-    made = alike(arguments, dialect)
+    made = cast_alike(arguments, dialect)
     given = any(value.never_null for value in arguments)
-    return merged(f"coalesce({', '.join(value.sql for value in made)})", made[0].type, made, given=given)
+    return combine(f"coalesce({', '.join(value.sql for value in made)})", made[0].type, made, given=given)
 
 
 def extreme(name: str) -> Callable[[Sequence[Expr], Dialect], Expr]:
     """`greatest` or `least`: NULLs are left out, NaN is the greatest."""
 
     def build(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-        made = alike(arguments, dialect)
+        made = cast_alike(arguments, dialect)
         if made[0].type.kind not in ORDERED | {"void"}:
             raise Refusal(f"{made[0].type} has no order.")
         given = any(value.never_null for value in arguments)
-        return merged(f"{name}({', '.join(value.sql for value in made)})", made[0].type, made, given=given)
+        return combine(f"{name}({', '.join(value.sql for value in made)})", made[0].type, made, given=given)
 
     return build

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.predicate.expr import Expr, fits
-from watersmeet.predicate.model import Fixed
+from watersmeet.predicate.model import FixedColumn
 from watersmeet.predicate.source import SqlNode
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import INTEGRAL, Kind
@@ -23,7 +23,7 @@ _LITERALS: dict[Kind, type] = {
 """The types whose constants are known to be values, and what these are in Python."""
 
 
-def fixed_by(node: SqlNode, translator: Translator, text: str) -> Fixed | None:
+def fixed_column_of(node: SqlNode, translator: Translator, text: str) -> FixedColumn | None:
     """Return the column that a condition fixes, and its value; None if it does anything else, or more.
 
     Raises:
@@ -35,7 +35,7 @@ def fixed_by(node: SqlNode, translator: Translator, text: str) -> Fixed | None:
     for one, other in permutations(sides):
         bare = [column for column in one.columns if one.sql == column.name]
         if bare and _is_value(one, other):
-            return Fixed(bare[0], other.literal, text)
+            return FixedColumn(bare[0], other.literal, text)
     return None
 
 
@@ -49,7 +49,7 @@ def _is_value(column: Expr, constant: Expr) -> bool:
     return constant.type == column.type and isinstance(constant.literal, known)
 
 
-def value_of(fixed: Fixed, kind: pa.DataType) -> pa.Scalar:
+def value_of(fixed: FixedColumn, kind: pa.DataType) -> pa.Scalar:
     """Return the value of a fixed column.
 
     Args:

@@ -100,12 +100,12 @@ def quote(text: str) -> str:
     return parts[0] if len(parts) == 1 else f"({' || chr(0) || '.join(parts)})"
 
 
-def fail(code: str, type_: Type) -> str:
+def error_sql(code: str, type_: Type) -> str:
     """An expression that raises once a row reaches it."""
     return f"CAST(error({quote(code)}) AS {type_.duckdb})"
 
 
-def strict(
+def strict_expr(
     sql: str,
     type_: Type,
     arguments: Sequence[Expr],
@@ -120,7 +120,7 @@ def strict(
     """
     if any(argument.is_literal and argument.literal is None for argument in arguments):
         return Expr(f"CAST(NULL AS {type_.duckdb})", type_, literal=None)
-    made = merged(sql, type_, arguments, raises=raises, unsure=unsure, fails=fails)
+    made = combine(sql, type_, arguments, raises=raises, unsure=unsure, fails=fails)
     last = max((index for index, argument in enumerate(arguments) if argument.raises), default=0)
     guards = [argument.is_null for argument in arguments[:last] if not argument.is_literal]
     if not guards:
@@ -128,7 +128,7 @@ def strict(
     return replace(made, sql=f"(CASE {''.join(f'WHEN {guard} THEN NULL ' for guard in guards)}ELSE {sql} END)")
 
 
-def merged(
+def combine(
     sql: str,
     type_: Type,
     arguments: Sequence[Expr],
@@ -167,15 +167,15 @@ def merged(
 def null_test(value: Expr, *, negated: bool = False) -> Expr:
     """`value IS NULL`, or `value IS NOT NULL`."""
     sql = f"(NOT {value.is_null})" if negated else value.is_null
-    return merged(sql, BOOLEAN, () if value.never_null else (value,), given=True)
+    return combine(sql, BOOLEAN, () if value.never_null else (value,), given=True)
 
 
-def guarded(sql: str, type_: Type, arguments: Sequence[Expr]) -> Expr:
+def guard(sql: str, type_: Type, arguments: Sequence[Expr]) -> Expr:
     """An expression computed from the arguments beforehand, as they are where they don't raise; else it raises.
 
     Only arguments that know when they raise are looked at: others raise beforehand.
     """
-    made = merged(sql, type_, arguments)
+    made = combine(sql, type_, arguments)
     failing = [argument.sql for argument in arguments if argument.plain is not None]
     if not failing:
         return made

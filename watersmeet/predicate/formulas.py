@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.source import Constant, Foreign, Known, SqlNode
+from watersmeet.predicate.source import Constant, ForeignExpression, ResolvedColumn, SqlNode
 from watersmeet.predicate.terms import NAMES
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import NUMERIC
@@ -28,7 +28,7 @@ class Product:
     factors: tuple[SqlNode, ...]
 
 
-class Formulas:
+class FormulaReader:
     """Reads the formulas of one conjunct."""
 
     def __init__(self, translator: Translator) -> None:
@@ -44,7 +44,7 @@ class Formulas:
     def seen(self, node: SqlNode) -> SqlNode:
         """The node without parentheses; of a column that Spark computes, what it holds."""
         bare = node.unnest()
-        meaning = bare.meta.get("meaning") if isinstance(bare, Known) else None
+        meaning = bare.meta.get("meaning") if isinstance(bare, ResolvedColumn) else None
         return bare if meaning is None else self.seen(meaning())
 
     def column(self, node: SqlNode) -> Column | None:
@@ -80,7 +80,9 @@ class Formulas:
         return f"{type(bare).__name__}{own}({', '.join(map(self.key, bare.iter_expressions()))})"
 
     def _is_known(self, part: SqlNode) -> bool:
-        return not isinstance(part, Foreign) and not (isinstance(part, exp.Column) and self.expr(part) is None)
+        return not isinstance(part, ForeignExpression) and not (
+            isinstance(part, exp.Column) and self.expr(part) is None
+        )
 
     def number(self, node: SqlNode) -> float | None:
         """The value of a constant."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from watersmeet.predicate.arithmetic import absolute, arithmetic, negated, pmod
+from watersmeet.predicate.arithmetic import absolute_value, arithmetic, negate, pmod
 from watersmeet.predicate.casts import cast, coerce
 from watersmeet.predicate.collections import (
     array_contains,
@@ -16,11 +16,11 @@ from watersmeet.predicate.collections import (
     size,
 )
 from watersmeet.predicate.conditionals import coalesce, extreme, if_then, nullif, nvl2
-from watersmeet.predicate.datetimes import moved_days
-from watersmeet.predicate.expr import Expr, Refusal, merged, null_test, strict
+from watersmeet.predicate.datetimes import shift_days
+from watersmeet.predicate.expr import Expr, Refusal, combine, null_test, strict_expr
 from watersmeet.predicate.model import Dialect, PythonPredicate
 from watersmeet.predicate.patterns import like, rlike
-from watersmeet.predicate.rounding import ceiling, floor, rounded
+from watersmeet.predicate.rounding import ceiling, floor, round_value
 from watersmeet.predicate.types import (
     BINARY,
     BOOLEAN,
@@ -55,12 +55,12 @@ class Function:
         made = [coerce(argument, type_, dialect) for argument, type_ in zip(arguments, self.takes, strict=True)]
         texts = [argument.sql for argument in made]
         unsure = self.unsure and self.unsure.format(*texts)
-        return strict(self.sql.format(*texts), self.gives, made, raises=self.raises, unsure=unsure)
+        return strict_expr(self.sql.format(*texts), self.gives, made, raises=self.raises, unsure=unsure)
 
 
 def _concat(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     made = [coerce(argument, STRING, dialect) for argument in arguments]
-    return strict("(" + " || ".join(argument.sql for argument in made) + ")", STRING, made)
+    return strict_expr("(" + " || ".join(argument.sql for argument in made) + ")", STRING, made)
 
 
 def _concat_ws(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
@@ -68,7 +68,7 @@ def _concat_ws(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     made = [coerce(argument, STRING, dialect) for argument in arguments]
     if any(argument.raises for argument in made):
         raise Refusal("concat_ws of what may raise can't be translated.")
-    return merged(f"concat_ws({', '.join(argument.sql for argument in made)})", STRING, made)
+    return combine(f"concat_ws({', '.join(argument.sql for argument in made)})", STRING, made)
 
 
 def _like(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
@@ -78,7 +78,7 @@ def _like(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 
 def _length(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     if arguments[0].type == BINARY:
-        return strict(f"CAST(octet_length({arguments[0].sql}) AS INTEGER)", INT, arguments)
+        return strict_expr(f"CAST(octet_length({arguments[0].sql}) AS INTEGER)", INT, arguments)
     return Function((STRING,), INT, "CAST(length({0}) AS INTEGER)")(arguments, dialect)
 
 
@@ -89,7 +89,7 @@ def _date_part(part: str) -> Function:
 def _clock_part(part: str) -> Build:
     def build(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
         value = arguments[0] if arguments[0].type.kind == "timestamp_ntz" else coerce(arguments[0], TIMESTAMP, dialect)
-        return strict(f"CAST({part}(CAST({value.sql} AS TIMESTAMP)) AS INTEGER)", INT, (value,))
+        return strict_expr(f"CAST({part}(CAST({value.sql} AS TIMESTAMP)) AS INTEGER)", INT, (value,))
 
     return build
 
@@ -103,7 +103,7 @@ def _as(type_: Type) -> Build:
 
 
 def _shift_days(sign: str) -> Build:
-    return lambda arguments, dialect: moved_days(
+    return lambda arguments, dialect: shift_days(
         sign, coerce(arguments[0], DATE, dialect), coerce(arguments[1], INT, dialect)
     )
 
@@ -113,7 +113,7 @@ def _bit_count(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     value = arguments[0]
     if value.type.kind not in {*INTEGRAL, "boolean"}:
         raise Refusal(f"Bit operations take integers, not {value.type}.")
-    return strict(f"CAST(bit_count(CAST({value.sql} AS BIGINT)) AS INTEGER)", INT, (value,))
+    return strict_expr(f"CAST(bit_count(CAST({value.sql} AS BIGINT)) AS INTEGER)", INT, (value,))
 
 
 _PADDED = "(CASE WHEN {2} = '' THEN left({0}, ws_not_below_0({1})) ELSE %s({0}, {1}, {2}) END)"
@@ -175,9 +175,9 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
     "isnotnull": {1: lambda arguments, dialect: null_test(arguments[0], negated=True)},
     "isnan": {1: lambda arguments, dialect: _isnan(arguments, dialect)},
     # numbers; functions whose last bits are Java's own are not here but in `terms`
-    "abs": {1: lambda arguments, dialect: absolute(arguments[0], dialect)},
+    "abs": {1: lambda arguments, dialect: absolute_value(arguments[0], dialect)},
     "bit_count": {1: _bit_count},
-    "negative": {1: lambda arguments, dialect: negated(arguments[0], dialect)},
+    "negative": {1: lambda arguments, dialect: negate(arguments[0], dialect)},
     "mod": {2: lambda arguments, dialect: arithmetic("%", arguments[0], arguments[1], dialect)},
     "pmod": {2: lambda arguments, dialect: pmod(arguments[0], arguments[1], dialect)},
     "sqrt": {1: _real("sqrt({0})")},
@@ -187,7 +187,7 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
     "pi": {0: Function((), DOUBLE, "pi()")},
     "floor": {1: floor},
     "ceil": {1: ceiling},
-    "round": {1: rounded, 2: rounded},
+    "round": {1: round_value, 2: round_value},
     # dates and times
     "year": {1: _date_part("year({0})")},
     "quarter": {1: _date_part("quarter({0})")},
@@ -294,4 +294,4 @@ def _unknown(name: str, predicates: Sequence[PythonPredicate]) -> str:
 
 def _isnan(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     made = arguments[0] if arguments[0].type.kind == "float" else coerce(arguments[0], DOUBLE, dialect)
-    return merged(f"coalesce(isnan({made.sql}), FALSE)", BOOLEAN, (made,), given=True)
+    return combine(f"coalesce(isnan({made.sql}), FALSE)", BOOLEAN, (made,), given=True)

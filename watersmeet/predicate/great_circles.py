@@ -23,7 +23,7 @@ from math import inf, isfinite, pi
 from sqlglot import exp
 
 from watersmeet.predicate.bounds import SIDES, upper_end
-from watersmeet.predicate.formulas import Formulas, Linear, Product
+from watersmeet.predicate.formulas import FormulaReader, Linear, Product
 from watersmeet.predicate.model import Bound, Column, Operand, Operation
 from watersmeet.predicate.source import SqlNode
 from watersmeet.predicate.terms import VECTORS
@@ -104,7 +104,7 @@ class Circle:
 
 def great_circle_bounds_of(node: SqlNode, translator: Translator) -> tuple[Bound, ...]:
     """The bounds that a limit of a great-circle distance offers, one for each stream's latitude."""
-    reader = _Reader(translator)
+    reader = _GreatCircleReader(translator)
     if not reader.is_calm(node):
         return ()
     found = list[Bound]()
@@ -128,7 +128,7 @@ def _limits(node: SqlNode) -> Iterator[tuple[SqlNode, SqlNode]]:
         yield from [(left, right)] * has_high + [(right, left)] * has_low
 
 
-class _Reader(Formulas):
+class _GreatCircleReader(FormulaReader):
     """Reads distances in the tree of one conjunct."""
 
     def is_calm(self, node: SqlNode) -> bool:

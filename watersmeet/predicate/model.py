@@ -138,7 +138,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class HiddenColumn:
     """A column that Spark computes from a stream's own ones when a tuple comes in; no output shows it.
 
     Attributes:
@@ -157,7 +157,7 @@ class Hidden:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ColumnOrder:
     """That one column is less than another, or at most as much, as Spark orders values."""
 
     less: Column
@@ -178,7 +178,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedColumn:
     """That a column has one value in every result.
 
     Attributes:
@@ -193,7 +193,7 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedValue:
     """A value that a conjunct compares.
 
     Attributes:
@@ -216,7 +216,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparing:
+class ComparedValues:
     """What a conjunct compares, for people.
 
     Attributes:
@@ -225,7 +225,7 @@ class Comparing:
     """
 
     relation: Relation = ""
-    values: tuple[Compared, ...] = ()
+    values: tuple[ComparedValue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,15 +260,15 @@ class Conjunct:
     bounds: tuple[Bound, ...] = ()
     raises: bool = False
     equality: tuple[Column, Column] | None = None
-    orders: tuple[Order, ...] = ()
-    fixed: Fixed | None = None
+    orders: tuple[ColumnOrder, ...] = ()
+    fixed: FixedColumn | None = None
     unsure: str | None = None
     near: "tuple[Comparison, ...]" = ()
     why: str = ""
     clause: int = 0
     on: tuple[int, ...] = ()
     gaps: tuple[Gap, ...] = ()
-    comparing: Comparing = Comparing()
+    comparing: ComparedValues = ComparedValues()
 
     @property
     def streams(self) -> frozenset[int]:

@@ -42,7 +42,7 @@ _SIGNS: dict[type[SqlNode], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", ex
 LONGEST_MONTH = 31 * DAY
 
 
-class Unsure(Exception):
+class UnguardedError(Exception):
     """A conjunct that may raise for other reasons than overflow: no row can be left out unseen."""
 
 
@@ -52,16 +52,16 @@ def operations_of(node: SqlNode, translator: Translator) -> tuple[Operation, ...
     Raises:
         Unsure: If anything else in it may raise.
     """
-    search = _Search(translator)
+    search = _OperationFinder(translator)
     names = ("this", "low", "high") if isinstance(node, exp.Between) else ("this", "expression")
     sides = [node.args[name] for name in names]
     kinds = {search.expr(side).type.kind for side in sides}
     if translator.expr(node).raises and not kinds <= NUMERIC and len(kinds) > 1:
-        raise Unsure  # text is turned into a number first
+        raise UnguardedError  # text is turned into a number first
     return tuple(operation for side in sides for operation in search.roots(side))
 
 
-def guarded(bound: Bound, operations: tuple[Operation, ...]) -> Bound | None:
+def guard_bound(bound: Bound, operations: tuple[Operation, ...]) -> Bound | None:
     """The bound with what may overflow; None if that depends on more of its stream than the column it looks up."""
     for operand in (operand for operation in operations for operand in operation.operands):
         mine = bound.column.stream in {column.stream for column in operand.columns}
@@ -76,7 +76,7 @@ def is_bare(operand: Operand, bound: Bound) -> bool:
     return operand.columns == (bound.column,) and operand.sql in bare
 
 
-class _Search:
+class _OperationFinder:
     """Finds the operations in the tree of one conjunct."""
 
     def __init__(self, translator: Translator) -> None:
@@ -95,7 +95,7 @@ class _Search:
             for child in _children(node):
                 yield from self.roots(child)
         elif made.raises:
-            raise Unsure
+            raise UnguardedError
 
     def _overflows(self, node: SqlNode, made: Expr) -> bool:
         """Whether the node is an operation beyond whose width there is an error; of timestamps it is never flagged."""
@@ -107,7 +107,7 @@ class _Search:
         sign, kind = _sign(node), made.type.kind
         parts = tuple(self._part(child, kind) for child in _children(node))
         if sign is None or (kind == "date" and made.raises):
-            raise Unsure
+            raise UnguardedError
         if len(parts) == 1 and sign == "-":
             parts = (Operand("CAST(0 AS DOUBLE)", ()), *parts)
         dates = all(self.expr(child.unnest()).type.kind == "date" for child in _children(node))
@@ -124,7 +124,7 @@ class _Search:
         if made.type.kind == "year_month":
             return Operand(f"(CAST({made.sql} AS DOUBLE) * {LONGEST_MONTH}{unit})", columns)
         if made.raises or made.type.kind not in _LIMITS:
-            raise Unsure
+            raise UnguardedError
         number = AS_DOUBLE[made.type.kind].format(made.sql)
         if made.type.kind in DATETIME:  # DuckDB can't add to the first of them, even if the sum is none of these
             return Operation("is", (Operand(number, columns),), _LIMITS[made.type.kind])

@@ -6,13 +6,13 @@ import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.predicate.bounds import bounds_of
-from watersmeet.predicate.compared_terms import comparing
-from watersmeet.predicate.conditions import flat
-from watersmeet.predicate.constants import fixed_by
+from watersmeet.predicate.compared_terms import compared_values_of
+from watersmeet.predicate.conditions import flatten
+from watersmeet.predicate.constants import fixed_column_of
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.great_circles import great_circle_bounds_of
 from watersmeet.predicate.macros import PRELUDE
-from watersmeet.predicate.model import Column, Conjunct, Dialect, Order, PythonPredicate
+from watersmeet.predicate.model import Column, ColumnOrder, Conjunct, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Source, SqlNode
 from watersmeet.predicate.terms import comparison_of
@@ -44,7 +44,7 @@ def parse_where(
     if tree is None:
         return ()
     translator = Translator(source, Scope(streams), predicates, dialect)
-    clauses = zip(flat(tree, exp.And), source.clauses(), strict=True)
+    clauses = zip(flatten(tree, exp.And), source.clauses(), strict=True)
     try:
         return tuple(conjunct(translator, node, source.text[slice(*span)]) for node, span in clauses)
     except Refusal as refusal:
@@ -62,7 +62,7 @@ def conjunct(translator: Translator, node: SqlNode, text: str) -> Conjunct:
     if near is not None:
         columns = frozenset[Column]().union(*(comparison.columns for comparison in near))
         bounds = great_circle_bounds_of(node, translator)
-        compared = comparing(node, translator, near=near)
+        compared = compared_values_of(node, translator, near=near)
         return Conjunct(text, None, tuple(sorted(columns)), bounds=bounds, near=near, comparing=compared)
     made = translator.boolean(node)
     calls = tuple(translator.calls[first:])
@@ -75,9 +75,9 @@ def conjunct(translator: Translator, node: SqlNode, text: str) -> Conjunct:
         raises=made.raises,
         equality=_equality(node.unnest(), translator),
         orders=tuple(_orders(node.unnest(), translator)),
-        fixed=fixed_by(node.unnest(), translator, text),
+        fixed=fixed_column_of(node.unnest(), translator, text),
         unsure=made.unsure,
-        comparing=comparing(node, translator, calls),
+        comparing=compared_values_of(node, translator, calls),
     )
 
 
@@ -93,7 +93,7 @@ def _bare(translator: Translator, *sides: SqlNode) -> tuple[Column, Column] | No
     return (bare[0], bare[1]) if len(bare) == 2 else None
 
 
-def _orders(node: SqlNode, translator: Translator) -> Iterator[Order]:
+def _orders(node: SqlNode, translator: Translator) -> Iterator[ColumnOrder]:
     """Yield what a condition says of the order of two columns."""
     if isinstance(node, exp.Between):
         limits = ((node.args["low"], node.this), (node.this, node.args["high"]))
@@ -106,7 +106,7 @@ def _orders(node: SqlNode, translator: Translator) -> Iterator[Order]:
         return
     for less, more, strict in pairs:
         if (found := _bare(translator, less, more)) is not None:
-            yield Order(*found, strict)
+            yield ColumnOrder(*found, strict)
 
 
 _LESS, _MORE = (exp.LT, exp.LTE), (exp.GT, exp.GTE)

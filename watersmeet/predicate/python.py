@@ -71,19 +71,19 @@ def predicate(
                 f"'{own}' is a predicate already; list it as it is in predicates=[{own}], or under another name in "
                 f"predicates={{'other': {own}}}."
             )
-        return PythonPredicate(_checked_name(name, made_of), made_of, form, nulls, arrow, symmetric)
+        return PythonPredicate(_check_name(name, made_of), made_of, form, nulls, arrow, symmetric)
 
     return make if function is None else make(function)
 
 
-def _checked_name(name: str | None, function: Callable[..., Any]) -> str:
+def _check_name(name: str | None, function: Callable[..., Any]) -> str:
     found = getattr(function, "__name__", "") if name is None else name
     if not (isinstance(found, str) and found.isidentifier()):
         raise DefinitionError(f"A predicate needs a name that SQL can call, such as name='similar', not {found!r}.")
     return found
 
 
-def checked(predicates: Any) -> tuple[PythonPredicate, ...]:
+def check_predicates(predicates: Any) -> tuple[PythonPredicate, ...]:
     """Return the predicates that a join was given: a list, or a dict by the names that `where` calls them by.
 
     A plain function is taken as one of the form `array`.
@@ -96,8 +96,8 @@ def checked(predicates: Any) -> tuple[PythonPredicate, ...]:
         shown = f"[{own}]" if isinstance(own, str) and own.isidentifier() else "{'near': lambda x, ys: ...}"
         raise DefinitionError(f"predicates={predicates!r} must be a list or a dict; write predicates={shown}.")
     if isinstance(predicates, Mapping):
-        return tuple(_named(name, one) for name, one in predicates.items())
-    found = tuple(map(_listed, predicates))
+        return tuple(_rename(name, one) for name, one in predicates.items())
+    found = tuple(map(_from_list, predicates))
     named: dict[str, PythonPredicate] = {}
     for one in found:
         if named.setdefault(one.name, one) != one:
@@ -105,15 +105,15 @@ def checked(predicates: Any) -> tuple[PythonPredicate, ...]:
     return found
 
 
-def _named(name: Any, one: Any) -> PythonPredicate:
+def _rename(name: Any, one: Any) -> PythonPredicate:
     """Return a predicate under the name that a dict gives it."""
     if isinstance(one, PythonPredicate):
-        return replace(one, name=_checked_name(name, one.function))
+        return replace(one, name=_check_name(name, one.function))
     _check_function(one)
     return predicate(name=name if isinstance(name, str) else repr(name))(one)
 
 
-def _listed(one: Any) -> PythonPredicate:
+def _from_list(one: Any) -> PythonPredicate:
     """Return a predicate of a list; a function has its own name."""
     if isinstance(one, PythonPredicate):
         return one

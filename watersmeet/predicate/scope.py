@@ -17,7 +17,7 @@ TABLE_TIME = f"{OURS}time"
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamColumns:
     """A stream's name and its columns' names and types."""
 
     name: str
@@ -39,7 +39,7 @@ class Scope:
         self._ours = ours
         strange = {column: Type("unsupported", name=kind) for column, kind in (foreign or {}).items()}
         self.streams = [
-            Stream(
+            StreamColumns(
                 name,
                 tuple(
                     (field.name, strange.get(Column(position, at)) or from_arrow(field.type))
@@ -55,16 +55,16 @@ class Scope:
 
     def _means(self, name: str, column: str) -> bool:
         """Whether a name is that of a column."""
-        return same(name, column) and (self._ours or column != TABLE_TIME)
+        return same_name(name, column) and (self._ours or column != TABLE_TIME)
 
     def resolve(self, path: Sequence[str]) -> Expr:
         """The expression for `stream.column.field...` or, where only one stream has it, `column.field...`."""
-        named = len(path) > 1 and any(same(stream.name, path[0]) for stream in self.streams)
+        named = len(path) > 1 and any(same_name(stream.name, path[0]) for stream in self.streams)
         return self._fields(self.column(path), path[2 if named else 1 :])
 
     def column(self, path: Sequence[str]) -> Column:
         """The column that `stream.column...` or a bare `column...` begins with, whatever its type."""
-        streams = [index for index, stream in enumerate(self.streams) if same(stream.name, path[0])]
+        streams = [index for index, stream in enumerate(self.streams) if same_name(stream.name, path[0])]
         return self._column_of(streams[0], path[1]) if streams and len(path) > 1 else self._bare(path)
 
     def _column_of(self, stream: int, name: str) -> Column:
@@ -80,7 +80,7 @@ class Scope:
             raise Refusal(f"{self.streams[stream].name}.{name} is ambiguous: {how}.")
         if not found:
             what = "Table" if TABLE_TIME in names else "Stream"
-            raise Refusal(f"{what} {self.streams[stream].name} has no column {name}; it has {listed(name, names)}.")
+            raise Refusal(f"{what} {self.streams[stream].name} has no column {name}; it has {list_names(name, names)}.")
         return Column(stream, found[0])
 
     def _bare(self, path: Sequence[str]) -> Column:
@@ -100,9 +100,9 @@ class Scope:
     def _unknown(self, path: Sequence[str]) -> str:
         if len(path) > 1:
             known = [stream.name for stream in self.streams]
-            return f"There is no stream {path[0]}; choose from {listed(path[0], known)}."
+            return f"There is no stream {path[0]}; choose from {list_names(path[0], known)}."
         names = [f"{stream.name}.{column}" for stream in self.streams for column, _ in stream.columns]
-        return f"There is no column {path[0]}; choose from {listed(path[0], names)}."
+        return f"There is no column {path[0]}; choose from {list_names(path[0], names)}."
 
     def _fields(self, column: Column, names: Sequence[str]) -> Expr:
         expr = Expr(column.name, self.streams[column.stream].columns[column.field][1], frozenset({column}))
@@ -116,22 +116,22 @@ class Scope:
 def field_of(expr: Expr, name: str) -> Expr:
     """A field of a struct, by position: the user's names never reach DuckDB."""
     names = [field for field, _ in expr.type.fields]
-    found = [index for index, field in enumerate(names) if same(field, name)]
+    found = [index for index, field in enumerate(names) if same_name(field, name)]
     if expr.type.kind != "struct":
         raise Refusal(f"{name} would be a field of a struct, but the value before it is {expr.type}.")
     if len(found) != 1:
         state = "is ambiguous" if found else "is not there"
-        raise Refusal(f"The field {name} {state}; the struct has {listed(name, names)}.")
+        raise Refusal(f"The field {name} {state}; the struct has {list_names(name, names)}.")
     sql = f"struct_extract_at({expr.sql}, {found[0] + 1})"
     return Expr(sql, expr.type.fields[found[0]][1], expr.columns, expr.raises, unsure=expr.unsure, fails=expr.fails)
 
 
-def same(one: str, two: str) -> bool:
+def same_name(one: str, two: str) -> bool:
     """Whether two names are the same to Spark, which ignores case."""
     return one.lower() == two.lower()
 
 
-def listed(name: str, names: Sequence[str]) -> str:
+def list_names(name: str, names: Sequence[str]) -> str:
     """The names that exist, the ones that look like `name` first; not names of ours."""
     tails = {candidate: candidate.rsplit(".", 1)[-1].lower() for candidate in names}
     tails = {candidate: tail for candidate, tail in tails.items() if not tail.startswith(OURS)}

@@ -13,7 +13,7 @@ from watersmeet.errors import SqlError
 SqlNode = exp.Expr
 
 
-class Name(exp.Column):
+class ColumnPath(exp.Column):
     """A column, as a path of names of any length; `path` holds them."""
 
     arg_types = {"this": True, "path": True}  # noqa: RUF012
@@ -24,7 +24,7 @@ class Name(exp.Column):
         return [exp.Identifier(this=name) for name in self.args["path"]]
 
 
-class Known(exp.Column):
+class ResolvedColumn(exp.Column):
     """A column that was looked up already; its `predicate.expr.Expr` is `meta["expr"]`.
 
     Of one that Spark computes, `meta["meaning"]()` is the node of what it holds.
@@ -39,7 +39,7 @@ class Constant(exp.Expression, exp.Condition):
     arg_types = {"this": True}  # noqa: RUF012
 
 
-class Foreign(exp.Expression, exp.Func):
+class ForeignExpression(exp.Expression, exp.Func):
     """Something that only Spark can compute; `this` says what."""
 
     arg_types = {"this": True, "expressions": False}  # noqa: RUF012
@@ -62,7 +62,7 @@ class PlainSpark(Spark):  # type: ignore[misc]
         }
 
 
-class Reading(Protocol):
+class ParsedText(Protocol):
     """A text that was read, by whichever parser, and where in it each node stands."""
 
     text: str

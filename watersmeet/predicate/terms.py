@@ -50,7 +50,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class MathFunction:
     """A function of terms, in double precision; `float` rounds its argument to single precision."""
 
     function: str
@@ -63,7 +63,7 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
-class Vector:
+class VectorFunction:
     """A function of two columns of type array<float>; its value is a float."""
 
     function: str
@@ -81,7 +81,7 @@ class Vector:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextFunction:
     """A function of two columns of type string; exact, but DuckDB lacks it or takes longer.
 
     Attributes:
@@ -106,8 +106,8 @@ class Text:
         return (self.left, self.right)
 
 
-Term = Leaf | Apply | Vector | Text
-Input = Leaf | Vector | Text
+Term = Leaf | MathFunction | VectorFunction | TextFunction
+Input = Leaf | VectorFunction | TextFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Comparison:
 
 def inputs_of(term: Term) -> Iterator[Input]:
     """The leaves, vector and text functions of a term."""
-    if isinstance(term, Apply):
+    if isinstance(term, MathFunction):
         for argument in term.arguments:
             yield from inputs_of(argument)
     elif not isinstance(term, Leaf) or term.value is None:
@@ -151,7 +151,7 @@ CASTS: dict[exp.DType, Type] = {exp.DType.DOUBLE: DOUBLE, exp.DType.FLOAT: FLOAT
 
 
 @dataclass(frozen=True, slots=True)
-class _Typed:
+class _TypedTerm:
     """A term and its Spark type, and the exact expression it is, if it is one."""
 
     term: Term
@@ -190,9 +190,9 @@ def _comparisons(node: SqlNode, translator: Translator) -> Iterator[Comparison]:
 
 
 def _comparison(sign: Sign, left: SqlNode, right: SqlNode, translator: Translator) -> Comparison:
-    sides = [_typed(side, translator) for side in (left, right)]
-    type_ = _compared(sides[0], sides[1], translator)
-    return Comparison(sign, *(_as(side, type_, translator).term for side in sides))
+    sides = [_term_of(side, translator) for side in (left, right)]
+    type_ = _comparison_type(sides[0], sides[1], translator)
+    return Comparison(sign, *(_cast_to(side, type_, translator).term for side in sides))
 
 
 def _is_inexact(node: SqlNode) -> bool:
@@ -203,77 +203,77 @@ def _name(node: exp.Anonymous) -> str:
     return NAMES.get(node.name.lower(), node.name.lower())
 
 
-def _typed(node: SqlNode, translator: Translator) -> _Typed:
+def _term_of(node: SqlNode, translator: Translator) -> _TypedTerm:
     """The term of a node, of the type Spark gives it."""
     bare = node.unnest()
     if not any(_is_inexact(part) for part in bare.walk()):
         expr = translator.expr(bare)
-        if not _fails(expr):
+        if not _raises_error(expr):
             return _exact(expr)
     if type(bare) in ARITHMETIC:
         return _arithmetic(ARITHMETIC[type(bare)], bare.this, bare.expression, translator)
     if isinstance(bare, exp.Neg):
-        return _kept("negative", _typed(bare.this, translator))
+        return _apply_to("negative", _term_of(bare.this, translator))
     if isinstance(bare, exp.Cast) and not bare.args.get("safe") and bare.to.this in CASTS:
-        return _as(_typed(bare.this, translator), CASTS[bare.to.this], translator)
+        return _cast_to(_term_of(bare.this, translator), CASTS[bare.to.this], translator)
     if isinstance(bare, exp.Anonymous):
         return _call(bare, translator)
     raise Refusal("This is no term.")
 
 
-def _fails(expr: Expr) -> bool:
+def _raises_error(expr: Expr) -> bool:
     """Whether it raises by a call of `error`, which DuckDB's TRY doesn't take; a division is then taken apart."""
     return expr.raises and "error(" in expr.sql
 
 
-def _exact(expr: Expr) -> _Typed:
+def _exact(expr: Expr) -> _TypedTerm:
     """An expression that DuckDB computes; as a term it is NaN where it raises or is not to be trusted."""
-    if _fails(expr):
+    if _raises_error(expr):
         raise Refusal("This may raise.")
     sql = f"CAST({expr.sql} AS DOUBLE)"
     if expr.is_literal and expr.literal is not None and expr.type.kind in NUMERIC:
-        return _Typed(Leaf(sql, value=float(expr.literal)), expr.type, expr)
+        return _TypedTerm(Leaf(sql, value=float(expr.literal)), expr.type, expr)
     if expr.raises:
         sql = f"coalesce(TRY({sql}), CAST('nan' AS DOUBLE))"
     if expr.unsure:
         sql = f"(CASE WHEN {expr.unsure} THEN CAST('nan' AS DOUBLE) ELSE {sql} END)"
-    return _Typed(Leaf(sql, tuple(sorted(expr.columns))), expr.type, expr)
+    return _TypedTerm(Leaf(sql, tuple(sorted(expr.columns))), expr.type, expr)
 
 
-def _as(typed: _Typed, type_: Type, translator: Translator) -> _Typed:
+def _cast_to(typed: _TypedTerm, type_: Type, translator: Translator) -> _TypedTerm:
     """The term cast to double or float."""
     if typed.expr is not None:
         if type_ == DOUBLE and isinstance(typed.term, Leaf) and typed.term.value is not None:
-            return _Typed(typed.term, DOUBLE, typed.expr)
+            return _TypedTerm(typed.term, DOUBLE, typed.expr)
         to = cast if typed.type.kind in NUMERIC else coerce
         return _exact(to(typed.expr, type_, translator.dialect))
     if typed.type == type_ or type_ == DOUBLE:
-        return _Typed(typed.term, type_)
-    return _Typed(Apply("float", (typed.term,)), type_)
+        return _TypedTerm(typed.term, type_)
+    return _TypedTerm(MathFunction("float", (typed.term,)), type_)
 
 
-def _shared(left: _Typed, right: _Typed, translator: Translator) -> Type:
+def _shared_type(left: _TypedTerm, right: _TypedTerm, translator: Translator) -> Type:
     type_ = common_type(left.type, right.type, ansi=translator.dialect.ansi)
     if type_ is None or type_.kind not in FRACTIONAL:
         raise Refusal("These are no real numbers.")
     return type_
 
 
-def _compared(left: _Typed, right: _Typed, translator: Translator) -> Type:
+def _comparison_type(left: _TypedTerm, right: _TypedTerm, translator: Translator) -> Type:
     """The type in which two terms are compared; the numbers of a distance and its limit are the same as doubles."""
     small = {left.type.kind, right.type.kind} <= {"byte", "short", "int"}
-    return DOUBLE if small else _shared(left, right, translator)
+    return DOUBLE if small else _shared_type(left, right, translator)
 
 
-def _arithmetic(sign: str, left: SqlNode, right: SqlNode, translator: Translator) -> _Typed:
+def _arithmetic(sign: str, left: SqlNode, right: SqlNode, translator: Translator) -> _TypedTerm:
     """Single precision is double precision, rounded once more: for these operations that is the same."""
-    sides = [_typed(side, translator) for side in (left, right)]
-    type_ = _divided(sides) if sign == "/" else _shared(sides[0], sides[1], translator)
-    made = Apply(sign, tuple(_as(side, type_, translator).term for side in sides))
-    return _Typed(Apply("float", (made,)) if type_ == FLOAT else made, type_)
+    sides = [_term_of(side, translator) for side in (left, right)]
+    type_ = _quotient_type(sides) if sign == "/" else _shared_type(sides[0], sides[1], translator)
+    made = MathFunction(sign, tuple(_cast_to(side, type_, translator).term for side in sides))
+    return _TypedTerm(MathFunction("float", (made,)) if type_ == FLOAT else made, type_)
 
 
-def _divided(sides: Sequence[_Typed]) -> Type:
+def _quotient_type(sides: Sequence[_TypedTerm]) -> Type:
     """Numbers are divided as doubles, but decimals as decimals."""
     kinds = {side.type.kind for side in sides}
     if not kinds <= NUMERIC or ("decimal" in kinds and not kinds & FRACTIONAL):
@@ -281,11 +281,11 @@ def _divided(sides: Sequence[_Typed]) -> Type:
     return DOUBLE
 
 
-def _kept(function: str, typed: _Typed) -> _Typed:
-    return _Typed(Apply(function, (typed.term,)), typed.type)
+def _apply_to(function: str, typed: _TypedTerm) -> _TypedTerm:
+    return _TypedTerm(MathFunction(function, (typed.term,)), typed.type)
 
 
-def _call(node: exp.Anonymous, translator: Translator) -> _Typed:
+def _call(node: exp.Anonymous, translator: Translator) -> _TypedTerm:
     name, arguments = _name(node), node.expressions
     if any(predicate.name.lower() == node.name.lower() for predicate in translator.predicates):
         raise Refusal("This is a Python predicate.")
@@ -297,29 +297,29 @@ def _call(node: exp.Anonymous, translator: Translator) -> _Typed:
             return _exact(translator.expr(node))
         return _pairwise(name, made)
     if name in {"negative", "abs"} and len(arguments) == 1:
-        return _kept(name, _typed(arguments[0], translator))
+        return _apply_to(name, _term_of(arguments[0], translator))
     if name in CAST_NAMES and len(arguments) == 1:
-        return _as(_typed(arguments[0], translator), CAST_NAMES[name], translator)
-    terms = tuple(_as(_typed(argument, translator), DOUBLE, translator).term for argument in arguments)
+        return _cast_to(_term_of(arguments[0], translator), CAST_NAMES[name], translator)
+    terms = tuple(_cast_to(_term_of(argument, translator), DOUBLE, translator).term for argument in arguments)
     if name == "ln" and len(terms) == 2 and node.name.lower() == "log":
-        return _Typed(Apply("/", (Apply("ln", terms[1:]), Apply("ln", terms[:1]))), DOUBLE)
+        return _TypedTerm(MathFunction("/", (MathFunction("ln", terms[1:]), MathFunction("ln", terms[:1]))), DOUBLE)
     if name not in UNARY | BINARY or len(terms) != (1 if name in UNARY else 2):
         raise Refusal(f"{name} is not known here.")
-    return _Typed(Apply(name, terms), DOUBLE)
+    return _TypedTerm(MathFunction(name, terms), DOUBLE)
 
 
 CAST_NAMES = {"double": DOUBLE, "float": FLOAT}
 
 
-def _pairwise(name: str, arguments: Sequence[Expr]) -> _Typed:
+def _pairwise(name: str, arguments: Sequence[Expr]) -> _TypedTerm:
     """A function of two columns; of anything else its values would have to be computed first."""
     if len(arguments) == 3 and name == "levenshtein" and isinstance(arguments[2].literal, int):
-        return _Typed(Text(name, *_columns(name, arguments[:2], STRING), arguments[2].literal), INT)
+        return _TypedTerm(TextFunction(name, *_columns(name, arguments[:2], STRING), arguments[2].literal), INT)
     if len(arguments) != 2:
         raise Refusal(f"{name} takes two arguments here.")
     if name in VECTORS:
-        return _Typed(Vector(name, *_columns(name, arguments, FLOAT)), FLOAT)
-    return _Typed(Text(name, *_columns(name, arguments, STRING)), INT if name == "levenshtein" else DOUBLE)
+        return _TypedTerm(VectorFunction(name, *_columns(name, arguments, FLOAT)), FLOAT)
+    return _TypedTerm(TextFunction(name, *_columns(name, arguments, STRING)), INT if name == "levenshtein" else DOUBLE)
 
 
 def _is_column(made: Expr) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from watersmeet.predicate.bounds import SIDES
-from watersmeet.predicate.expr import Expr, strict
+from watersmeet.predicate.expr import Expr, strict_expr
 from watersmeet.predicate.model import Bound, Column
 from watersmeet.predicate.patterns import prefix_of
 from watersmeet.predicate.source import SqlNode
@@ -46,12 +46,12 @@ def _limits(node: SqlNode, translator: Translator) -> Iterator[Limit]:
             yield left, _first(right) if has_low else None, _first(right) if has_high else None
             yield right, _first(left) if has_high else None, _first(left) if has_low else None
     else:
-        for value, prefix in _prefixed(node, translator):
+        for value, prefix in _prefixes(node, translator):
             if prefix.literal != "":
                 yield value, _first(prefix), _last(prefix)
 
 
-def _prefixed(node: SqlNode, translator: Translator) -> Sequence[tuple[Expr, ...]]:
+def _prefixes(node: SqlNode, translator: Translator) -> Sequence[tuple[Expr, ...]]:
     """The text of a LIKE or startswith, with what it must begin with."""
     escape = "\\"
     if isinstance(node, exp.Escape):
@@ -71,9 +71,9 @@ def _texts(translator: Translator, *nodes: SqlNode) -> Sequence[tuple[Expr, ...]
 
 def _first(text: Expr) -> Expr:
     """The number of a text, the least of all texts that begin with it."""
-    return strict(f"ws_text({text.sql})", DOUBLE, (text,))
+    return strict_expr(f"ws_text({text.sql})", DOUBLE, (text,))
 
 
 def _last(text: Expr) -> Expr:
     """The greatest number of the texts that begin with this one."""
-    return strict(f"ws_text_last({text.sql})", DOUBLE, (text,))
+    return strict_expr(f"ws_text_last({text.sql})", DOUBLE, (text,))

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from watersmeet.predicate.conditionals import condition
+from watersmeet.predicate.conditionals import as_condition
 from watersmeet.predicate.conditions import CONDITIONS
 from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Call, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
-from watersmeet.predicate.source import Foreign, Name, Reading, SqlNode
+from watersmeet.predicate.source import ColumnPath, ForeignExpression, ParsedText, SqlNode
 from watersmeet.predicate.values import VALUES
 
 HANDLERS = {**VALUES, **CONDITIONS}
@@ -35,7 +35,7 @@ PARTS: dict[type[SqlNode], set[str]] = {
     exp.Cast: PLAIN_PARTS | {"to", "safe", "_type"},
     exp.TryCast: PLAIN_PARTS | {"to", "safe", "_type"},
     exp.Column: PLAIN_PARTS | {"table", "db", "catalog"},
-    Name: PLAIN_PARTS | {"path"},
+    ColumnPath: PLAIN_PARTS | {"path"},
     exp.Div: PLAIN_PARTS | {"typed", "safe"},
     exp.DPipe: PLAIN_PARTS | {"safe"},
     exp.If: PLAIN_PARTS | {"true", "false"},
@@ -51,7 +51,9 @@ PARTS: dict[type[SqlNode], set[str]] = {
 class Translator:
     """Translates the nodes of one `where`; remembers the Python predicates it met."""
 
-    def __init__(self, source: Reading, scope: Scope, predicates: Sequence[PythonPredicate], dialect: Dialect) -> None:
+    def __init__(
+        self, source: ParsedText, scope: Scope, predicates: Sequence[PythonPredicate], dialect: Dialect
+    ) -> None:
         self.source, self.scope, self.predicates, self.dialect = source, scope, predicates, dialect
         self.calls: list[Call] = []
 
@@ -69,13 +71,13 @@ class Translator:
         """The node's expression, which must be a condition."""
         made = self.expr(node)
         try:
-            return condition(made, self.dialect)
+            return as_condition(made, self.dialect)
         except Refusal as refusal:
             raise Refusal(refusal.problem, node) from None
 
 
 def _refusal_of(node: SqlNode) -> str:
-    if isinstance(node, Foreign):
+    if isinstance(node, ForeignExpression):
         return f"{node.name} can be evaluated only by Spark."
     for kinds, problem in REFUSED:
         if isinstance(node, kinds):

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from watersmeet.predicate.arithmetic import arithmetic, bitwise, inverted, negated
+from watersmeet.predicate.arithmetic import arithmetic, bit_operation, invert_bits, negate
 from watersmeet.predicate.casts import cast, try_cast
 from watersmeet.predicate.collections import item
 from watersmeet.predicate.comparisons import compare
 from watersmeet.predicate.conditionals import choose, if_then
 from watersmeet.predicate.datetimes import interval
-from watersmeet.predicate.expr import NULL, Expr, Refusal, guarded, quote
+from watersmeet.predicate.expr import NULL, Expr, Refusal, guard, quote
 from watersmeet.predicate.functions import call_function
 from watersmeet.predicate.literals import number, string
 from watersmeet.predicate.model import Argument, Call, PythonPredicate
 from watersmeet.predicate.scope import field_of
-from watersmeet.predicate.source import Constant, Known, Name, SqlNode
+from watersmeet.predicate.source import ColumnPath, Constant, ResolvedColumn, SqlNode
 from watersmeet.predicate.types import (
     BINARY,
     BOOLEAN,
@@ -86,7 +86,7 @@ def _adjacent(self: Translator, node: exp.Concat) -> Expr:
 def _negative(self: Translator, node: exp.Neg) -> Expr:
     if isinstance(node.this, exp.Literal) and not node.this.is_string:
         return number(f"-{node.this.this}")
-    return negated(self.expr(node.this), self.dialect)
+    return negate(self.expr(node.this), self.dialect)
 
 
 def _arithmetic(sign: str) -> Handler:
@@ -101,7 +101,7 @@ def _bitwise(template: str) -> Handler:
         for child in (node.this, node.expression):
             if type(child) in BITWISE and type(child) is not type(node):
                 raise Refusal("Different bitwise operators in one expression need parentheses.")
-        return bitwise(template, self.expr(node.this), self.expr(node.expression), self.dialect)
+        return bit_operation(template, self.expr(node.this), self.expr(node.expression), self.dialect)
 
     return handle
 
@@ -179,7 +179,7 @@ def _call(self: Translator, node: exp.Anonymous) -> Expr:
     arguments = [_argument(self, child, text) for child, text in zip(node.expressions, texts, strict=True)]
     call = Call(f"p{self.source.span(node)[0]}", predicate.name, tuple(argument for argument, _ in arguments))
     self.calls.append(call)
-    return guarded(call.name, BOOLEAN, [expr for _, expr in arguments])
+    return guard(call.name, BOOLEAN, [expr for _, expr in arguments])
 
 
 def _check_count(predicate: PythonPredicate, count: int) -> None:
@@ -219,8 +219,8 @@ BITWISE = {exp.BitwiseAnd: "({0} & {1})", exp.BitwiseOr: "({0} | {1})", exp.Bitw
 
 VALUES: dict[type[SqlNode], Handler] = {
     exp.Column: _column,
-    Name: _column,
-    Known: lambda self, node: node.meta["expr"],
+    ColumnPath: _column,
+    ResolvedColumn: lambda self, node: node.meta["expr"],
     Constant: lambda self, node: node.meta["expr"],
     exp.Dot: _dot,
     exp.Literal: _literal,
@@ -237,7 +237,7 @@ VALUES: dict[type[SqlNode], Handler] = {
     exp.Div: _arithmetic("/"),
     exp.IntDiv: _arithmetic("div"),
     exp.Mod: _arithmetic("%"),
-    exp.BitwiseNot: lambda self, node: inverted(self.expr(node.this)),
+    exp.BitwiseNot: lambda self, node: invert_bits(self.expr(node.this)),
     **{kind: _bitwise(template) for kind, template in BITWISE.items()},
     exp.Cast: _cast,
     exp.TryCast: _cast,

@@ -13,7 +13,7 @@ import numpy as np
 
 from watersmeet.arrays import Ints, Mask
 from watersmeet.limits import limits
-from watersmeet.predicate.model import Bound, Compared, Conjunct
+from watersmeet.predicate.model import Bound, ComparedValue, Conjunct
 from watersmeet.probe.admission import admitted, admitted_times
 from watersmeet.probe.candidates import Path, sampled, time_path, value_path
 from watersmeet.probe.chunk_probe import Probe
@@ -46,7 +46,7 @@ class Missed:
     looked: int = 0
     asked: int = 0
     found: list[dict[int, int]] = field(default_factory=list)
-    compared: list[dict[Compared, str]] = field(default_factory=list)
+    compared: list[dict[ComparedValue, str]] = field(default_factory=list)
 
     def lacks(self, most: int) -> bool:
         """Tell whether more are to be looked for."""
@@ -104,7 +104,7 @@ class NearMisses:
             missed.compared += self._compared(few, missed.conjunct)
             missed.found += [{stream: int(refs[one]) for stream, refs in few.rows.items()} for one in range(len(few))]
 
-    def _compared(self, pairs: Partials, conjunct: Conjunct) -> list[dict[Compared, str]]:
+    def _compared(self, pairs: Partials, conjunct: Conjunct) -> list[dict[ComparedValue, str]]:
         """Return for each pair the values that a conjunct compares."""
         sides = sides_of(self.comparisons, conjunct, pairs) if len(pairs) else []
         texts = (texts_of(sides, at, plain_text) for at in range(len(pairs)))

@@ -13,8 +13,8 @@ from watersmeet.arguments import format_seconds
 from watersmeet.errors import DefinitionError
 from watersmeet.metadata.constraints import ForeignKey, Inherited, Promise, Speaking, read_by
 from watersmeet.metadata.descriptions import described
-from watersmeet.predicate.buckets import hashable
-from watersmeet.predicate.model import Column, Conjunct, Dialect, Fixed, Hidden, PythonPredicate
+from watersmeet.predicate.buckets import can_hash
+from watersmeet.predicate.model import Column, Conjunct, Dialect, FixedColumn, HiddenColumn, PythonPredicate
 from watersmeet.predicate.numbers import has_numbers
 from watersmeet.predicate.type_names import spark_name
 from watersmeet.query import cases
@@ -33,7 +33,7 @@ Tracing = Literal["none", "pending", "results"]
 
 
 @dataclass(frozen=True, slots=True)
-class Nested:
+class NestedTimes:
     """How the times of a stream that is a join follow from that join's watermark.
 
     Attributes:
@@ -95,9 +95,9 @@ class StreamSpec:
     window: Window
     delay: int
     idle: int | None = None
-    hidden: tuple[Hidden, ...] = ()
+    hidden: tuple[HiddenColumn, ...] = ()
     tests: "tuple[Test, ...]" = ()
-    nested: Nested | None = None
+    nested: NestedTimes | None = None
     ahead: int | None = None
     promises: tuple[Promise, ...] = ()
     table: bool = False
@@ -159,7 +159,7 @@ class Test:
 
     holds: int
     failed: int | None = None
-    fixed: Fixed | None = None
+    fixed: FixedColumn | None = None
 
 
 NAME = re.compile(r"[\w`]+(\.[\w`]+)*")
@@ -364,11 +364,11 @@ class Query:
             if one.stream != two.stream
             and not {one, two} & self.fallible
             and not (self.is_time(one) or self.is_time(two))
-            and hashable(self.type_of(one), self.type_of(two))
+            and can_hash(self.type_of(one), self.type_of(two))
         )
 
     @cached_property
-    def fixed(self) -> tuple[Fixed, ...]:
+    def fixed(self) -> tuple[FixedColumn, ...]:
         """The columns that have one value in every result."""
         tests = (test.fixed for stream in self.streams for test in stream.tests)
         found = (*tests, *(conjunct.fixed for conjunct in self.conjuncts))

@@ -11,7 +11,7 @@ from watersmeet.arguments import microseconds
 from watersmeet.errors import DefinitionError, SqlError
 from watersmeet.metadata.constraint_clauses import WINDOW, parse_promise
 from watersmeet.metadata.declarations import Constraint, Punctuations
-from watersmeet.predicate.scope import same
+from watersmeet.predicate.scope import same_name
 from watersmeet.predicate.source import Source
 from watersmeet.query.sql_joins import (
     CLOSE,
@@ -277,7 +277,7 @@ def _aliases(text: str, rest: Sequence[Token], outside: Sequence[Token]) -> list
 def _refuse_twice(text: str, streams: Sequence[SourceStream], parts: Sequence[Sequence[Token]]) -> None:
     """Refuse a stream that is called like one before it."""
     for at, stream in enumerate(streams):
-        if any(same(stream.name, other.name) for other in streams[:at]):
+        if any(same_name(stream.name, other.name) for other in streams[:at]):
             problem = (
                 f"Two streams are called {stream.name}; give one an alias of its own, as in {stream.key} AS other."
             )
@@ -288,7 +288,7 @@ def _named(text: str, token: Token, streams: Mapping[str, object]) -> str:
     """Return the name that a stream has in `streams`; case matters only where two differ in nothing else."""
     if token.text in streams:
         return token.text
-    alike = [name for name in streams if same(str(name), token.text)]
+    alike = [name for name in streams if same_name(str(name), token.text)]
     if len(alike) == 1:
         return alike[0]
     close = alike or get_close_matches(token.text, list(streams), n=3) or list(streams)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from watersmeet.arguments import format_duration, format_roughly
 from watersmeet.formatting import value_at
 from watersmeet.observe.why.answer import Batches, shown_value
-from watersmeet.predicate.model import Column, Compared, Comparing
+from watersmeet.predicate.model import Column, ComparedValue, ComparedValues
 from watersmeet.probe.evaluators.compared_values import Side, plain_text, sentence, texts_of
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.query.query import Query
@@ -46,7 +46,7 @@ class Voice:
             return re.sub(r"[+-]\d\d(:\d\d)*$", "", text) if values.type.tz is not None else text
         return shown_value(value_at(values, 0))
 
-    def compared(self, comparing: Comparing, sides: Sequence[Side], columns: Mapping[Column, pa.Array]) -> str:
+    def compared(self, comparing: ComparedValues, sides: Sequence[Side], columns: Mapping[Column, pa.Array]) -> str:
         """Return what a conjunct compares, and columns beside it, as the end of a sentence."""
         texts = texts_of(sides, 0, self._compared)
         names = {self.query.name_of(column): values for column, values in columns.items()}
@@ -57,7 +57,7 @@ class Voice:
         beside = ", ".join(f"{name} = {value}" for name, value in named.items())
         return f"{f': {says}' if says else ''}{f' ({beside})' if beside else ''}"
 
-    def _compared(self, compared: Compared, values: pa.Array) -> str:
+    def _compared(self, compared: ComparedValue, values: pa.Array) -> str:
         return plain_text(compared, values) if compared.is_duration else self.value(values)
 
     def row(self, values: Mapping[str, pa.Array]) -> str:

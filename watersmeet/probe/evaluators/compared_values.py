@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from watersmeet.arguments import format_duration
 from watersmeet.formatting import abbreviate, value_at
-from watersmeet.predicate.model import Compared, Comparing, Conjunct, Relation
+from watersmeet.predicate.model import ComparedValue, ComparedValues, Conjunct, Relation
 from watersmeet.probe.evaluators.duck import RAISED
 from watersmeet.probe.evaluators.near import Comparisons
 from watersmeet.probe.partials import Partials
@@ -26,7 +26,7 @@ FEW, ALL = 6, 17
 LITERAL = re.compile(r"-?[\d.]+(e[+-]?\d+)?[a-z]*|r?'[^']*'|\w+|(interval|date|timestamp(_\w+)?) [^()]*", re.IGNORECASE)
 """A constant that shows its value itself."""
 
-Render = Callable[[Compared, pa.Array], str]
+Render = Callable[[ComparedValue, pa.Array], str]
 """Returns the only one of some values as text."""
 
 
@@ -40,7 +40,7 @@ class Side:
         radius: At most this far from them are Spark's; infinite where nothing is known.
     """
 
-    compared: Compared
+    compared: ComparedValue
     values: pa.Array
     radius: NDArray[np.float64]
 
@@ -64,7 +64,7 @@ def sides_of(comparisons: Comparisons, conjunct: Conjunct, block: Partials) -> l
     return [side for side in found if side is not None]
 
 
-def _side(comparisons: Comparisons, compared: Compared, block: Partials) -> Side | None:
+def _side(comparisons: Comparisons, compared: ComparedValue, block: Partials) -> Side | None:
     if compared.term is not None:
         ball = comparisons.value(block, compared.term)
         value, radius, valid = (np.broadcast_to(part, len(block)) for part in (ball.value, ball.radius, ball.valid))
@@ -111,7 +111,7 @@ def _order(values: Sequence[float]) -> list[int]:
     return [(values[0] > other) - (values[0] < other) for other in values[1:]]
 
 
-def plain_text(compared: Compared, values: pa.Array) -> str:
+def plain_text(compared: ComparedValue, values: pa.Array) -> str:
     """Return the only one of some values as programs write it, cut off where that is long."""
     if compared.is_duration and values[0].is_valid:
         return format_duration(values[0].as_py())
@@ -139,7 +139,7 @@ def _digits(value: float, digits: int) -> str:
 # -- words
 
 
-def sentence(comparing: Comparing, texts: Sequence[str], names: Sequence[str]) -> str:
+def sentence(comparing: ComparedValues, texts: Sequence[str], names: Sequence[str]) -> str:
     """Return what a conjunct compares, and what it asks for; empty if the values of columns alone say it.
 
     Args:
@@ -168,12 +168,12 @@ ASKS: dict[Relation, str] = {
 }
 
 
-def _named(value: Compared, text: str) -> str:
+def _named(value: ComparedValue, text: str) -> str:
     if not value.columns and LITERAL.fullmatch(value.text):
         return value.text
     return f"{abbreviate(value.text)} = {text}"
 
 
-def is_telling(query: Query, value: Compared) -> bool:
+def is_telling(query: Query, value: ComparedValue) -> bool:
     """Tell whether a value is worth showing beside the columns that users know: it is computed from some."""
     return bool(value.columns) and not (value.is_column and query.is_named(value.columns[0]))

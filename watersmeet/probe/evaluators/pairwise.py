@@ -3,13 +3,15 @@
 import pyarrow as pa
 
 from watersmeet.arrays import Ints
-from watersmeet.predicate.terms import Text, Vector
+from watersmeet.predicate.terms import TextFunction, VectorFunction
 from watersmeet.probe.evaluators.balls import Ball
 from watersmeet.probe.evaluators.texts import jaro_winkler, levenshtein
 from watersmeet.probe.evaluators.vectors import vectors
 
 
-def pairwise(term: Text | Vector, left: pa.Array, right: pa.Array, left_at: Ints, right_at: Ints) -> Ball:
+def pairwise(
+    term: TextFunction | VectorFunction, left: pa.Array, right: pa.Array, left_at: Ints, right_at: Ints
+) -> Ball:
     """The ball of a function of two columns.
 
     Args:
@@ -19,7 +21,7 @@ def pairwise(term: Text | Vector, left: pa.Array, right: pa.Array, left_at: Ints
         left_at: For each pair, its row of `left`.
         right_at: For each pair, its row of `right`.
     """
-    if isinstance(term, Vector):
+    if isinstance(term, VectorFunction):
         return vectors(term.function, left, right, left_at, right_at)
     if term.function == "levenshtein":
         return levenshtein(left, right, left_at, right_at, term.limit)

@@ -17,11 +17,11 @@ from watersmeet.metadata.constraints import Inherited
 from watersmeet.metadata.propagation import inherited, without_useless
 from watersmeet.ordering import ordering
 from watersmeet.placement import PSP, Strategy
-from watersmeet.predicate.python import Predicates, checked
+from watersmeet.predicate.python import Predicates, check_predicates
 from watersmeet.predicate.scope import TABLE_TIME
 from watersmeet.query.as_of import AsOf, within_tolerance
 from watersmeet.query.optional_streams import check_outer, check_shown, hows, partners_asked, windowed
-from watersmeet.query.query import RESULT_TIME, DelayFrom, Nested, Output, Query, StreamSpec
+from watersmeet.query.query import RESULT_TIME, DelayFrom, NestedTimes, Output, Query, StreamSpec
 from watersmeet.query.time_reach import reaches, window_of
 from watersmeet.spark.api.constraints import Resolver
 from watersmeet.spark.api.join import Join
@@ -143,7 +143,12 @@ def define(
         if not isinstance(condition, Column):
             _check_condition(name, condition)
     columns = check_select(select)
-    called, strategy, identity, spill = checked(options.predicates), options.strategy, options.identity, options.spill
+    called, strategy, identity, spill = (
+        check_predicates(options.predicates),
+        options.strategy,
+        options.identity,
+        options.spill,
+    )
     if strategy is not None and not isinstance(strategy, Strategy):
         shown = f"wm.{strategy.__name__}, without ()" if isinstance(strategy, type) else repr(strategy)
         raise DefinitionError(f"strategy={shown}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
@@ -266,7 +271,7 @@ def _specs(streams: Sequence[Part]) -> tuple[StreamSpec, ...]:
             given.window,
             given.delay or 0,
             given.idle,
-            nested=Nested(given.frame.times(given.time), given.delay is not None, given.frame.query.waits)
+            nested=NestedTimes(given.frame.times(given.time), given.delay is not None, given.frame.query.waits)
             if isinstance(given.frame, Join)
             else None,
             ahead=None if isinstance(given.frame, Join) else given.ahead,

@@ -15,7 +15,7 @@ from watersmeet.errors import DefinitionError
 from watersmeet.exchange.tasks import CONTENT, STREAM, TRACED
 from watersmeet.formatting import with_article
 from watersmeet.predicate.model import Column as ColumnOf
-from watersmeet.predicate.scope import OURS, TABLE_TIME, same
+from watersmeet.predicate.scope import OURS, TABLE_TIME, same_name
 from watersmeet.query.query import TRACE_TYPE, Query
 from watersmeet.spark.run.content import content_hash
 from watersmeet.spark.run.versions import to_arrow_schema
@@ -75,7 +75,7 @@ def check_frame(what: str, frame: Any) -> DataFrame:
         )
     if not isinstance(frame, DataFrame):
         raise DefinitionError(f"{what} needs a Spark DataFrame, static or streaming; got {_kind(frame)}.")
-    if any(same(name, TABLE_TIME) for name in frame.columns):
+    if any(same_name(name, TABLE_TIME) for name in frame.columns):
         raise DefinitionError(f"{what} has a column {TABLE_TIME}: that name is reserved; rename the column.")
     _check_times_of_day(what, frame)
     return frame
