@@ -102,7 +102,8 @@ def _stream(path: str, at: int, side: str, made: Mapping[str, Query], window: Ho
     if side not in made:
         return StreamSpec(side, STREAM, 1, window, 0)
     inner = made[side]
-    return StreamSpec(f"s{at}", inner.output_schema, len(inner.outputs) - 1, window, 0, nested=NestedTimes(OWN_TIME, False))
+    times = NestedTimes(OWN_TIME, False)
+    return StreamSpec(f"s{at}", inner.output_schema, len(inner.outputs) - 1, window, 0, nested=times)
 
 
 def _name(key: Key, stream: StreamSpec) -> str:

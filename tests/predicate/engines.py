@@ -9,8 +9,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.predicate.rows import STREAMS, flat, rows, structs
 from watersmeet.errors import SqlError
+from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Dialect
-from watersmeet.predicate.parse import PRELUDE, parse_where
+from watersmeet.predicate.parse import parse_where
 
 Answer = bool | None | Literal["raises", "not carried"]
 BATCH = 60

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Column, Dialect
-from watersmeet.predicate.parse import PRELUDE
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Source
 from watersmeet.predicate.terms import Comparison, Input, Leaf, comparison_of

@@ -12,9 +12,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from watersmeet.predicate.bounds import MARGIN
+from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Bound, Conjunct, Dialect
 from watersmeet.predicate.numbers import numbers as as_numbers
-from watersmeet.predicate.parse import PRELUDE, parse_where
+from watersmeet.predicate.parse import parse_where
 
 SCHEMA = pa.schema(
     [

@@ -9,8 +9,9 @@ import pytest
 
 from tests.predicate.rows import STREAMS as NASTY
 from watersmeet.errors import SqlError
+from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Argument, Column, Conjunct, Dialect, PythonPredicate
-from watersmeet.predicate.parse import PRELUDE, parse_where
+from watersmeet.predicate.parse import parse_where
 
 A = pa.schema(
     [

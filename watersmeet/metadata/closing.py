@@ -10,7 +10,7 @@ from watersmeet.metadata.closing_rules import Bounded, Frontier, Limited, Pinned
 from watersmeet.metadata.constraints import Clustered, Key, Ordered, Promise, Speaking
 from watersmeet.metadata.denial import fields_of, shape_of
 from watersmeet.metadata.interval_ends import At, Computed, Constant, End, computable, last
-from watersmeet.predicate.constants import value_of
+from watersmeet.predicate.column_conditions import value_of
 from watersmeet.predicate.model import Column
 from watersmeet.probe.ranges import columns_of
 from watersmeet.query.query import Query

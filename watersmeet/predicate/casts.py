@@ -1,4 +1,4 @@
-"""Casts, written and implied: what Spark makes of a value of one type as another."""
+"""Explicit and implicit casts, as Spark converts values from one type to another."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,9 +29,9 @@ Rule = Callable[[Expr, Type, Dialect], Expr]
 
 
 def coerce(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    """The cast Spark implies for an argument; refused where Spark, or this translation, has none."""
+    """The cast that Spark applies to an argument; refused where Spark or this translation has none."""
     kind = expr.type.kind
-    implied = (
+    is_implied = (
         expr.type == to
         or kind == "void"
         or (kind in NUMERIC and to.kind == "double")
@@ -39,7 +39,7 @@ def coerce(expr: Expr, to: Type, dialect: Dialect) -> Expr:
         or (kind == "string" and dialect.ansi)
         or (kind, to.kind) in IMPLIED_DATETIMES
     )
-    if not implied:
+    if not is_implied:
         raise Refusal(f"{to} is expected here, not {expr.type}; write the cast you mean.")
     return cast(expr, to, dialect)
 
@@ -58,18 +58,18 @@ def cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 
 def try_cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     """`try_cast(expr AS to)`: NULL where the cast would raise."""
-    made = cast(expr, to, replace(dialect, ansi=True))
-    if made.raises == expr.raises:
-        return made
-    tried = TRY_TEMPLATES[_group(expr.type), _group(to)].format(expr.sql, to=to.duckdb)
-    return strict_expr(tried, to, (expr,))
+    cast_expr = cast(expr, to, replace(dialect, ansi=True))
+    if cast_expr.raises == expr.raises:
+        return cast_expr
+    attempt = TRY_TEMPLATES[_group(expr.type), _group(to)].format(expr.sql, to=to.duckdb)
+    return strict_expr(attempt, to, (expr,))
 
 
-def raise_on_null(tried: str, to: Type, expr: Expr) -> Expr:
-    """An expression that gives NULL for what it can't convert, as one that raises for it."""
+def raise_on_null(attempt: str, to: Type, expr: Expr) -> Expr:
+    """An expression that raises where a conversion gives NULL for a value."""
     error = error_sql(f"[CAST_INVALID_INPUT] The value is not a {to}.", to)
     return strict_expr(
-        f"(CASE WHEN {tried} IS NULL AND {expr.sql} IS NOT NULL THEN {error} ELSE {tried} END)",
+        f"(CASE WHEN {attempt} IS NULL AND {expr.sql} IS NOT NULL THEN {error} ELSE {attempt} END)",
         to,
         (expr,),
         raises=True,
@@ -78,14 +78,16 @@ def raise_on_null(tried: str, to: Type, expr: Expr) -> Expr:
 
 def _try_cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     """A cast that may fail: an error in ANSI mode, NULL otherwise."""
-    tried = TRY_TEMPLATES[_group(expr.type), _group(to)].format(expr.sql, to=to.duckdb)
-    return raise_on_null(tried, to, expr) if dialect.ansi else strict_expr(tried, to, (expr,))
+    attempt = TRY_TEMPLATES[_group(expr.type), _group(to)].format(expr.sql, to=to.duckdb)
+    return raise_on_null(attempt, to, expr) if dialect.ansi else strict_expr(attempt, to, (expr,))
 
 
 def _cast_text(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    """A cast of text: only what is written plainly is read here; Spark decides what else is a value, or an error."""
-    tried = TRY_TEMPLATES["string", _group(to)].format(expr.sql, to=to.duckdb)
-    return strict_expr(tried, to, (expr,), unsure=f"({tried} IS NULL AND {expr.sql} IS NOT NULL)", fails=dialect.ansi)
+    """A cast of text: only plain notation is read here; Spark decides whether any other is a value or an error."""
+    attempt = TRY_TEMPLATES["string", _group(to)].format(expr.sql, to=to.duckdb)
+    return strict_expr(
+        attempt, to, (expr,), unsure=f"({attempt} IS NULL AND {expr.sql} IS NOT NULL)", fails=dialect.ansi
+    )
 
 
 def _group(type_: Type) -> str:
@@ -120,22 +122,22 @@ def _integer_to_integer(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 
 
 def wrap_around(sql: str, type_: Type) -> str:
-    """A HUGEINT cut to the type's width, as Java cuts it."""
+    """A HUGEINT truncated to the type's width, as Java does."""
     low, high = integer_range(type_.kind)
     size = high - low + 1
     return f"CAST((({sql} - ({low})) % {size} + {size}) % {size} + ({low}) AS {type_.duckdb})"
 
 
 def _integer_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    whole = expr if to.kind == "float" and expr.columns else None
-    made = _template("CAST({0} AS {to})")(expr, to, dialect)
-    return replace(made, literal=expr.literal, whole=whole, rough=whole is not None)
+    integer = expr if to.kind == "float" and expr.columns else None
+    cast_expr = _template("CAST({0} AS {to})")(expr, to, dialect)
+    return replace(cast_expr, literal=expr.literal, integer=integer, rough=integer is not None)
 
 
 def _real_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    """[!] An integer that is cast to float and then, as written or implied, to double: Spark leaves out the float."""
-    if to.kind == "double" and expr.whole is not None:
-        return cast(expr.whole, to, dialect)
+    """[!] Where an integer is cast to float and then to double, Spark's optimizer leaves out the cast to float."""
+    if to.kind == "double" and expr.integer is not None:
+        return cast(expr.integer, to, dialect)
     if to.kind == "double" and expr.rough:
         raise Refusal("Spark's optimizer may leave out a float between an integer and a double.")
     return _template("CAST({0} AS DOUBLE)" if to.kind == "double" else "ws_as_float({0})")(expr, to, dialect)
@@ -159,7 +161,7 @@ def _only_widens(one: Type, two: Type) -> bool:
 
 
 def _decimal_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    """DuckDB divides by a power of ten, which rounds twice for long decimals; through text it rounds once."""
+    """[!] DuckDB divides by a power of ten, which rounds long decimals twice; a cast through text rounds once."""
     exact = expr.type.precision <= EXACT_DOUBLE_DIGITS and to.kind == "double"
     return _template("CAST({0} AS {to})" if exact else "CAST(CAST({0} AS VARCHAR) AS {to})")(expr, to, dialect)
 

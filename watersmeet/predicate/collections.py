@@ -22,12 +22,12 @@ def _element(array: Expr) -> Type:
 def size(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """The number of elements; of NULL it is NULL in ANSI mode and -1 otherwise."""
     _element(arguments[0])
-    counted = f"CAST(len({arguments[0].sql}) AS INTEGER)"
-    return combine(counted if dialect.ansi else f"coalesce({counted}, -1)", INT, arguments)
+    count = f"CAST(len({arguments[0].sql}) AS INTEGER)"
+    return combine(count if dialect.ansi else f"coalesce({count}, -1)", INT, arguments)
 
 
 def _member(arguments: Sequence[Expr], dialect: Dialect) -> tuple[Expr, Expr]:
-    """An array and a value of its element's type; Spark would also widen the array, which is refused."""
+    """An array and a value of its element's type; Spark would also widen the array, which is refused here."""
     element = _element(arguments[0])
     if element.kind not in ORDERED or common_type(element, arguments[1].type, ansi=dialect.ansi) != element:
         raise Refusal(f"An element of {arguments[0].type} is expected, not {arguments[1].type}; cast it.")
@@ -35,7 +35,7 @@ def _member(arguments: Sequence[Expr], dialect: Dialect) -> tuple[Expr, Expr]:
 
 
 def array_contains(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-    """Whether the value is an element; NULL if it isn't found but some element is NULL."""
+    """Whether the value is an element; NULL if it is not, but some element is NULL."""
     array, value = _member(arguments, dialect)
     return strict_expr(f"ws_contains({array.sql}, {value.sql})", BOOLEAN, (array, value))
 
@@ -48,7 +48,7 @@ def array_position(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 
 
 def arrays_overlap(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-    """Whether two arrays share an element; NULL if none is found but some element is NULL."""
+    """Whether two arrays share an element; NULL if they share none, but some element is NULL."""
     one, two = _check_alike(arguments)
     return strict_expr(f"ws_overlap({one.sql}, {two.sql})", BOOLEAN, (one, two))
 
@@ -74,7 +74,7 @@ def _require_order(array: Expr) -> Expr:
 
 
 def extreme_of(name: str) -> Callable[[Sequence[Expr], Dialect], Expr]:
-    """`array_max` or `array_min`: NULLs are left out, NaN is the greatest."""
+    """`array_max` or `array_min`: NULLs are ignored, NaN is the greatest."""
 
     def build(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
         element = _element(arguments[0])
@@ -102,13 +102,13 @@ def element_at(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     place = f"CAST({index.sql} AS BIGINT)"
     zero = error_sql(OUT_OF_BOUNDS, element)
     outside = f"abs({place}) > len({array.sql})"
-    picked = f"(CASE WHEN {place} = 0 THEN {zero} ELSE {array.sql}[{place}] END)"
-    made = _pick(array, index, element, outside, picked, dialect)
-    return combine(made.sql, element, (made,), raises=True)
+    pick = f"(CASE WHEN {place} = 0 THEN {zero} ELSE {array.sql}[{place}] END)"
+    element_expr = _pick(array, index, element, outside, pick, dialect)
+    return combine(element_expr.sql, element, (element_expr,), raises=True)
 
 
-def _pick(array: Expr, index: Expr, element: Type, outside: str, picked: str, dialect: Dialect) -> Expr:
+def _pick(array: Expr, index: Expr, element: Type, outside: str, pick: str, dialect: Dialect) -> Expr:
     otherwise = error_sql(OUT_OF_BOUNDS, element) if dialect.ansi else "NULL"
     nulls = f"{array.sql} IS NULL OR {index.sql} IS NULL"
-    sql = f"(CASE WHEN {nulls} THEN NULL WHEN {outside} THEN {otherwise} ELSE {picked} END)"
+    sql = f"(CASE WHEN {nulls} THEN NULL WHEN {outside} THEN {otherwise} ELSE {pick} END)"
     return strict_expr(sql, element, (array, index), raises=dialect.ansi)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from watersmeet.predicate.casts import coerce
-from watersmeet.predicate.comparisons import compare, logic
-from watersmeet.predicate.conditionals import cast_alike
+from watersmeet.predicate.conditionals import cast_alike, compare, logic
 from watersmeet.predicate.expr import Expr, Refusal, combine, null_test, strict_expr
 from watersmeet.predicate.patterns import like, rlike
 from watersmeet.predicate.source import SqlNode
@@ -22,7 +21,7 @@ Handler = Callable[["Translator", Any], Expr]
 
 
 def flatten(node: SqlNode, kind: type[SqlNode]) -> list[SqlNode]:
-    """The operands of a chain of ANDs (or ORs), in written order, parentheses looked through."""
+    """The operands of a chain of ANDs (or ORs), in written order, inside parentheses too."""
     bare = node.unnest()
     if not isinstance(bare, kind):
         return [node]
@@ -30,7 +29,7 @@ def flatten(node: SqlNode, kind: type[SqlNode]) -> list[SqlNode]:
 
 
 def _refuse_chain(node: SqlNode) -> None:
-    """Spark reads `a = b < c` and `a = b IS NULL` from the left, sqlglot otherwise: insist on parentheses."""
+    """Refuse comparisons of comparisons: Spark reads `a = b < c` from the left, sqlglot otherwise."""
     for child in (node.this, node.args.get("expression"), node.args.get("low"), node.args.get("high")):
         if isinstance(child, tuple(CONDITIONS)) and not isinstance(child, exp.Escape):
             raise Refusal("A comparison of a comparison needs parentheses.")
@@ -82,7 +81,7 @@ def _in(self: Translator, node: exp.In) -> Expr:
         raise Refusal("IN is followed by a list of values; a subquery can't be translated.")
     value, *items = cast_alike([self.expr(child) for child in (node.this, *node.expressions)], self.dialect)
     if not value.columns and len({bool(item.columns) for item in items}) > 1:
-        # DuckDB would decide by the constants alone, without a look at the columns, which may raise.
+        # DuckDB would decide by the constants alone and not evaluate the columns, which may raise.
         raise Refusal("A constant IN a list of both constants and columns can't be translated; write it out.")
     return logic("OR", [compare("=", value, item, self.dialect) for item in items])
 
@@ -93,8 +92,8 @@ def _text(self: Translator, node: SqlNode) -> Expr:
 
 def _like(self: Translator, node: exp.Like | exp.ILike, escape: str = "\\") -> Expr:
     _refuse_chain(node)
-    made = like(_text(self, node.this), _text(self, node.expression), escape, fold=isinstance(node, exp.ILike))
-    return strict_expr(f"(NOT {made.sql})", BOOLEAN, (made,)) if node.args.get("negate") else made
+    condition = like(_text(self, node.this), _text(self, node.expression), escape, fold=isinstance(node, exp.ILike))
+    return strict_expr(f"(NOT {condition.sql})", BOOLEAN, (condition,)) if node.args.get("negate") else condition
 
 
 def _escape(self: Translator, node: exp.Escape) -> Expr:

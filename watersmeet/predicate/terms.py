@@ -1,8 +1,8 @@
-"""Comparisons of real numbers that only the JVM computes to the last bit: what they are made of.
+"""Comparisons of real numbers that only the JVM computes to the last bit, as trees of terms.
 
 Spark's `sin`, `exp` or `vector_cosine_similarity` may differ from any other library's in the last bits. Such a
-comparison is carried over as a tree, `kernel.balls` evaluates it with a bound of the difference, and only pairs closer
-to the border than that are left to Spark.
+comparison becomes a tree that `probe.evaluators.balls` evaluates with a bound of the error; Spark decides only the
+pairs that are closer to the border than that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEXTS = frozenset({"jaro_winkler_similarity", "levenshtein"})
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A DuckDB expression of type DOUBLE that never raises; NaN also where its value can't be trusted.
+    """A DuckDB expression of type DOUBLE that never raises; NaN where its value can't be trusted.
 
     Attributes:
         sql: The expression.
@@ -120,7 +120,7 @@ class Comparison:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """What has to be evaluated for it first, each once; constants whose value is known are left out."""
+        """The terms to evaluate first, each once; without constants of known value."""
         return tuple(dict.fromkeys((*inputs_of(self.left), *inputs_of(self.right))))
 
     @property
@@ -146,13 +146,13 @@ ARITHMETIC: dict[type[SqlNode], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"
 NAMES = {"power": "pow", "log": "ln"}
 EXACT = frozenset({"negative", "abs", "float", "sqrt", "degrees", "radians", "+", "-", "*", "/"})
 INEXACT = (UNARY | BINARY | VECTORS | TEXTS) - EXACT
-"""The functions whose value may differ from Spark's in the last bits, or which DuckDB lacks."""
+"""Functions whose value may differ from Spark's in the last bits, or that DuckDB lacks."""
 CASTS: dict[exp.DType, Type] = {exp.DType.DOUBLE: DOUBLE, exp.DType.FLOAT: FLOAT}
 
 
 @dataclass(frozen=True, slots=True)
 class _TypedTerm:
-    """A term and its Spark type, and the exact expression it is, if it is one."""
+    """A term and its Spark type; `expr` is the exact expression that it stands for, if any."""
 
     term: Term
     type: Type
@@ -160,19 +160,20 @@ class _TypedTerm:
 
 
 def comparison_of(node: SqlNode, translator: Translator) -> tuple[Comparison, ...] | None:
-    """The comparisons that must all be TRUE for the condition to be TRUE; None where it doesn't fit.
+    """The comparisons that must all be TRUE for the condition to be TRUE; None if it is no such condition.
 
-    It fits a comparison, BETWEEN, or NOT of a comparison, in which at least one function is inexact and the rest can
-    be computed by DuckDB; all else is left to others. NULL and FALSE are not told apart.
+    It must be a comparison, BETWEEN, or NOT of a comparison, with at least one inexact function and no Python
+    predicate, and DuckDB must be able to compute the rest. NULL and FALSE are not distinguished.
     """
-    if not any(_is_inexact(part) for part in node.walk()):
+    parts = list(node.walk())
+    if not any(map(_is_inexact, parts)) or any(_is_python(part, translator) for part in parts):
         return None
     try:
-        made = tuple(_comparisons(node, translator))
+        comparisons = tuple(_comparisons(node, translator))
     except Refusal:
         return None
-    exact = all(isinstance(side, Leaf) for comparison in made for side in (comparison.left, comparison.right))
-    return None if exact or not all(comparison.columns for comparison in made) else made
+    exact = all(isinstance(side, Leaf) for comparison in comparisons for side in (comparison.left, comparison.right))
+    return None if exact or not all(comparison.columns for comparison in comparisons) else comparisons
 
 
 def _comparisons(node: SqlNode, translator: Translator) -> Iterator[Comparison]:
@@ -199,6 +200,11 @@ def _is_inexact(node: SqlNode) -> bool:
     return isinstance(node, exp.Anonymous) and _name(node) in INEXACT
 
 
+def _is_python(node: SqlNode, translator: Translator) -> bool:
+    names = {predicate.name.lower() for predicate in translator.predicates}
+    return isinstance(node, exp.Anonymous) and node.name.lower() in names
+
+
 def _name(node: exp.Anonymous) -> str:
     return NAMES.get(node.name.lower(), node.name.lower())
 
@@ -222,12 +228,12 @@ def _term_of(node: SqlNode, translator: Translator) -> _TypedTerm:
 
 
 def _raises_error(expr: Expr) -> bool:
-    """Whether it raises by a call of `error`, which DuckDB's TRY doesn't take; a division is then taken apart."""
+    """Whether it raises by a call of `error`, which DuckDB's TRY rejects; a division is then taken apart."""
     return expr.raises and "error(" in expr.sql
 
 
 def _exact(expr: Expr) -> _TypedTerm:
-    """An expression that DuckDB computes; as a term it is NaN where it raises or is not to be trusted."""
+    """An expression that DuckDB computes; as a term it is NaN where it raises or can't be trusted."""
     if _raises_error(expr):
         raise Refusal("This may raise.")
     sql = f"CAST({expr.sql} AS DOUBLE)"
@@ -260,21 +266,21 @@ def _shared_type(left: _TypedTerm, right: _TypedTerm, translator: Translator) ->
 
 
 def _comparison_type(left: _TypedTerm, right: _TypedTerm, translator: Translator) -> Type:
-    """The type in which two terms are compared; the numbers of a distance and its limit are the same as doubles."""
+    """The type in which two terms are compared; small integers, as of distances, are compared as doubles."""
     small = {left.type.kind, right.type.kind} <= {"byte", "short", "int"}
     return DOUBLE if small else _shared_type(left, right, translator)
 
 
 def _arithmetic(sign: str, left: SqlNode, right: SqlNode, translator: Translator) -> _TypedTerm:
-    """Single precision is double precision, rounded once more: for these operations that is the same."""
+    """[!] Single precision is computed as double precision, rounded once more: the same for these operations."""
     sides = [_term_of(side, translator) for side in (left, right)]
     type_ = _quotient_type(sides) if sign == "/" else _shared_type(sides[0], sides[1], translator)
-    made = MathFunction(sign, tuple(_cast_to(side, type_, translator).term for side in sides))
-    return _TypedTerm(MathFunction("float", (made,)) if type_ == FLOAT else made, type_)
+    term = MathFunction(sign, tuple(_cast_to(side, type_, translator).term for side in sides))
+    return _TypedTerm(MathFunction("float", (term,)) if type_ == FLOAT else term, type_)
 
 
 def _quotient_type(sides: Sequence[_TypedTerm]) -> Type:
-    """Numbers are divided as doubles, but decimals as decimals."""
+    """Numbers are divided as doubles, except decimals."""
     kinds = {side.type.kind for side in sides}
     if not kinds <= NUMERIC or ("decimal" in kinds and not kinds & FRACTIONAL):
         raise Refusal("A quotient of decimals is left to others.")
@@ -287,15 +293,13 @@ def _apply_to(function: str, typed: _TypedTerm) -> _TypedTerm:
 
 def _call(node: exp.Anonymous, translator: Translator) -> _TypedTerm:
     name, arguments = _name(node), node.expressions
-    if any(predicate.name.lower() == node.name.lower() for predicate in translator.predicates):
-        raise Refusal("This is a Python predicate.")
     if name in VECTORS and not translator.dialect.wide_vectors:
         raise Refusal("Sums in 32 bits round and overflow in an order of their own: they are left to Spark.")
     if name in VECTORS | TEXTS:
-        made = [translator.expr(argument.unnest()) for argument in arguments]
-        if name == "levenshtein" and any(not _is_column(argument) for argument in made[:2]):
+        exprs = [translator.expr(argument.unnest()) for argument in arguments]
+        if name == "levenshtein" and not all(map(_is_column, exprs[:2])):
             return _exact(translator.expr(node))
-        return _pairwise(name, made)
+        return _pairwise(name, exprs)
     if name in {"negative", "abs"} and len(arguments) == 1:
         return _apply_to(name, _term_of(arguments[0], translator))
     if name in CAST_NAMES and len(arguments) == 1:
@@ -312,7 +316,7 @@ CAST_NAMES = {"double": DOUBLE, "float": FLOAT}
 
 
 def _pairwise(name: str, arguments: Sequence[Expr]) -> _TypedTerm:
-    """A function of two columns; of anything else its values would have to be computed first."""
+    """A function of two columns; values of anything else would have to be computed first."""
     if len(arguments) == 3 and name == "levenshtein" and isinstance(arguments[2].literal, int):
         return _TypedTerm(TextFunction(name, *_columns(name, arguments[:2], STRING), arguments[2].literal), INT)
     if len(arguments) != 2:
@@ -322,16 +326,16 @@ def _pairwise(name: str, arguments: Sequence[Expr]) -> _TypedTerm:
     return _TypedTerm(TextFunction(name, *_columns(name, arguments, STRING)), INT if name == "levenshtein" else DOUBLE)
 
 
-def _is_column(made: Expr) -> bool:
-    return len(made.columns) == 1 and made.sql == next(iter(made.columns)).name
+def _is_column(expr: Expr) -> bool:
+    return len(expr.columns) == 1 and expr.sql == next(iter(expr.columns)).name
 
 
 def _columns(name: str, arguments: Sequence[Expr], type_: Type) -> tuple[Column, Column]:
-    """The columns that two arguments are, of a type or arrays of it."""
-    for made in arguments:
-        if not _is_column(made):
+    """The columns that two arguments are: of that type, or arrays of floats."""
+    for argument in arguments:
+        if not _is_column(argument):
             raise Refusal(f"{name} of what is no column is left to others.")
-        if (made.type.element if type_ == FLOAT else made.type) != type_:
+        if (argument.type.element if type_ == FLOAT else argument.type) != type_:
             raise Refusal(f"{name} takes other types.")
-    one, two = (next(iter(made.columns)) for made in arguments)
+    one, two = (next(iter(argument.columns)) for argument in arguments)
     return one, two

@@ -1,4 +1,4 @@
-"""From sqlglot's tree to a typed DuckDB expression; a node that is not in the tables is refused."""
+"""From sqlglot's tree to typed DuckDB expressions; nodes that are not in the tables are refused."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from watersmeet.predicate.values import VALUES
 
 HANDLERS = {**VALUES, **CONDITIONS}
 
-REFUSED: tuple[tuple[tuple[type, ...], str], ...] = (
+REFUSALS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((exp.Query, exp.Subquery, exp.Exists), "`where` can't contain a subquery; join the other table as a stream."),
     ((exp.Window,), "`where` looks at one combination of rows, so it can't use window functions."),
     ((exp.Lambda,), "Lambdas can't be translated; use a Python predicate, listed in predicates=[...]."),
@@ -45,11 +45,11 @@ PARTS: dict[type[SqlNode], set[str]] = {
     exp.Like: PLAIN_PARTS | {"negate"},
     exp.Literal: PLAIN_PARTS | {"is_string"},
 }
-"""The parts of a node that its handler reads; a node with any other is refused, lest it be overlooked."""
+"""The parts of a node that its handler reads; a node with any other is refused, not misread."""
 
 
 class Translator:
-    """Translates the nodes of one `where`; remembers the Python predicates it met."""
+    """Translates the nodes of one `where`, and collects its calls of Python predicates in `calls`."""
 
     def __init__(
         self, source: ParsedText, scope: Scope, predicates: Sequence[PythonPredicate], dialect: Dialect
@@ -58,7 +58,7 @@ class Translator:
         self.calls: list[Call] = []
 
     def expr(self, node: SqlNode) -> Expr:
-        """The node's expression; a refusal underlines the innermost node that caused it."""
+        """The node's expression; a refusal names the innermost node that caused it."""
         try:
             unread = {name for name, part in node.args.items() if part} - PARTS.get(type(node), PLAIN_PARTS)
             if type(node) not in HANDLERS or unread:
@@ -69,9 +69,9 @@ class Translator:
 
     def boolean(self, node: SqlNode) -> Expr:
         """The node's expression, which must be a condition."""
-        made = self.expr(node)
+        expr = self.expr(node)
         try:
-            return as_condition(made, self.dialect)
+            return as_condition(expr, self.dialect)
         except Refusal as refusal:
             raise Refusal(refusal.problem, node) from None
 
@@ -79,7 +79,7 @@ class Translator:
 def _refusal_of(node: SqlNode) -> str:
     if isinstance(node, ForeignExpression):
         return f"{node.name} can be evaluated only by Spark."
-    for kinds, problem in REFUSED:
+    for kinds, problem in REFUSALS:
         if isinstance(node, kinds):
             return problem
     return f"{type(node).__name__} can't be translated from Spark's SQL."

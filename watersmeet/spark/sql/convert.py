@@ -56,7 +56,7 @@ class Text:
         """Where a node stands."""
         return node.meta["start"], node.meta["end"]
 
-    def written(self, node: SqlNode) -> tuple[int, int]:
+    def closed_span(self, node: SqlNode) -> tuple[int, int]:
         """Where a node stands, with its parentheses."""
         return self._closed(*self.span(node))
 

@@ -70,12 +70,12 @@ class Computed:
             Refusal: If DuckDB doesn't know its type, or compares such values otherwise.
         """
         type_, name = from_arrow(self.hidden.type), self.column.name
-        if not type_.known or collation(self.kind):
+        if not type_.is_usable or collation(self.kind):
             raise Refusal(f"values of type {self.kind.simpleString()} can be handled only by Spark")
         if self.flag is None or not careful:
             return Expr(name, type_, frozenset({self.column}))
         sql = f"(CASE WHEN {self.flag.column.name} THEN {error_sql(self.reason, type_)} ELSE {name} END)"
-        return Expr(sql, type_, frozenset(self.columns), raises=True, plain=name)
+        return Expr(sql, type_, frozenset(self.columns), raises=True, or_null=name)
 
     def shown(self) -> SparkColumn:
         """Return it as Spark reads it where it decides a conjunct."""

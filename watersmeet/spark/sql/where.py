@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.errors import SqlError
-from watersmeet.predicate.compared_terms import compared_values_of
-from watersmeet.predicate.constants import fixed_column_of
+from watersmeet.predicate.column_conditions import fixed_column_of
+from watersmeet.predicate.conjunct_values import compared_values_of
 from watersmeet.predicate.expr import Expr, Refusal, error_sql
 from watersmeet.predicate.model import Column, ComparedValues, Conjunct, Dialect, FixedColumn, Gap, PythonPredicate
-from watersmeet.predicate.parse import conjunct
+from watersmeet.predicate.parse import parse_conjunct
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import SqlNode
 from watersmeet.predicate.translate import Translator
@@ -306,7 +306,7 @@ class _Reader:
     def _carried(self, part: Part, text: str, *, careful: bool) -> Conjunct:
         """Return a conjunct carried over to DuckDB, or left to Spark."""
         try:
-            return conjunct(self._translator(), self._node(part, careful=careful), text)
+            return parse_conjunct(self._translator(), self._node(part, careful=careful), text)
         except Refusal as refusal:
             return self._opaque(part, text, refusal.problem.split(";")[0].rstrip("."))
 
@@ -321,7 +321,7 @@ class _Reader:
         columns = self._left(part) | {c for call in translator.calls for a in call.arguments for c in a.columns}
         calls, read = tuple(translator.calls), tuple(sorted(columns))
         try:
-            compared = compared_values_of(self._node(part), translator, calls, left=read)
+            compared = compared_values_of(self._node(part), translator, calls, foreign=read)
         except Refusal:  # of a type that only Spark knows
             compared = ComparedValues()
         return Conjunct(text, None, read, calls, why=why, comparing=compared)
