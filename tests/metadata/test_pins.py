@@ -124,7 +124,7 @@ def test_a_constant_of_an_equal_column_is_one_of_its_own(tmp_path: Path) -> None
     ],
 )
 def test_what_fixes_a_column(condition: str, column: str, value: Any) -> None:
-    (fixed,) = query_of(f"a.auction = b.auction AND {condition}").fixed
+    (fixed,) = query_of(f"a.auction = b.auction AND {condition}").fixed_columns
     assert fixed == FixedColumn(Column(1, AT[column]), value, condition)
     made = value_of(fixed, TYPES[column])
     assert (made.as_py(), made.type) == (value, TYPES[column])
@@ -156,7 +156,7 @@ def test_what_fixes_a_column(condition: str, column: str, value: Any) -> None:
     ],
 )
 def test_what_fixes_nothing(condition: str) -> None:
-    assert query_of(f"a.auction = b.auction AND ({condition})").fixed == ()
+    assert query_of(f"a.auction = b.auction AND ({condition})").fixed_columns == ()
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from watersmeet.ordering import Given
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Gap
 from watersmeet.predicate.parse import parse_where
-from watersmeet.query.as_of import asof, within_tolerance
-from watersmeet.query.optional_streams import check_outer, check_shown, hows, partners_asked, windowed
+from watersmeet.query.as_of import apply_tolerances, asof
+from watersmeet.query.optional_streams import check_optional, check_selected_columns, derive_windows, read_how, read_on
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Count, Hopping, Sliding, Window
 
@@ -38,19 +38,19 @@ def query(where: str = "a.id = b.id", how: Any = ("inner", "anti"), windows: Any
 
 def test_streams_are_optional_by_name() -> None:
     specs = streams(Window(), Window(), Window())
-    assert hows({"B": "left", "c": "anti"}, specs) == ("inner", "left", "anti")
-    assert hows(None, specs) == hows({}, specs) == hows({"a": "inner"}, specs) == ()
+    assert read_how({"B": "left", "c": "anti"}, specs) == ("inner", "left", "anti")
+    assert read_how(None, specs) == read_how({}, specs) == read_how({"a": "inner"}, specs) == ()
 
 
 def test_as_of_streams_have_windows_as_long_as_their_tolerance() -> None:
     specs = streams(Window(), Window(), Window())
     how: dict[str, Any] = {"B": asof("5 minutes", left=True), "c": "asof"}
-    assert hows(how, specs) == ("inner", "asof left", "asof")
-    assert [spec.window for spec in within_tolerance(specs, how)] == [Window(), Sliding(300_000_001), Window()]
-    assert within_tolerance(specs, None) == specs
-    assert within_tolerance(specs, {"b": asof(timedelta(0))})[1].window == Sliding(1)
+    assert read_how(how, specs) == ("inner", "asof left", "asof")
+    assert [spec.window for spec in apply_tolerances(specs, how)] == [Window(), Sliding(300_000_001), Window()]
+    assert apply_tolerances(specs, None) == specs
+    assert apply_tolerances(specs, {"b": asof(timedelta(0))})[1].window == Sliding(1)
     with pytest.raises(DefinitionError, match="Stream 'b' has both a window and a tolerance"):
-        within_tolerance(streams(Window(), Sliding(5), Window()), how)
+        apply_tolerances(streams(Window(), Sliding(5), Window()), how)
 
 
 def test_what_as_of_does_not_take_is_refused() -> None:
@@ -63,20 +63,20 @@ def test_what_as_of_does_not_take_is_refused() -> None:
 
 def test_as_of_joins_need_no_windows_but_times() -> None:
     made = query(how=("inner", "asof"), windows=(Window(), Window()))
-    assert [stream.window for stream in windowed(made).streams] == [Sliding(1), Window()]
-    check_outer(windowed(made), streaming=True, spilling=False)
+    assert [stream.window for stream in derive_windows(made).streams] == [Sliding(1), Window()]
+    check_optional(derive_windows(made), streaming=True, spilling=False)
     several = query("a.id = b.id AND b.id = c.id", ("inner", "inner", "asof left"), (Window(),) * 3)
-    assert windowed(several) == several
-    check_outer(several, streaming=True, spilling=False)
+    assert derive_windows(several) == several
+    check_optional(several, streaming=True, spilling=False)
     with pytest.raises(DefinitionError, match="Table 'b' has no times, so that none of its rows is the newest"):
-        check_outer(with_tables(made, {1}), streaming=True, spilling=False)
+        check_optional(with_tables(made, {1}), streaming=True, spilling=False)
     beside = query("a.id = b.id AND a.id = c.id", ("inner", "asof", "left"), (Window(),) * 3)
     with pytest.raises(DefinitionError, match="Without a window on 'a' a partner may come at any time"):
-        check_outer(windowed(beside), streaming=True, spilling=False)
+        check_optional(derive_windows(beside), streaming=True, spilling=False)
 
 
 def test_as_of_joins_say_what_they_keep() -> None:
-    by_key = windowed(query(how=("inner", "asof"), windows=(Window(), Window())))
+    by_key = derive_windows(query(how=("inner", "asof"), windows=(Window(), Window())))
     assert [*Outlook(by_key).growing()] == []
     told = explain(by_key, Central(), Given())
     assert (
@@ -86,7 +86,7 @@ def test_as_of_joins_say_what_they_keep() -> None:
     assert "    a tuple goes once a newer one with the same b.id stands in for it" in told
     assert "  a tuple of a that the watermark passes: a\n  which is the newest partner in b?\n" in told
     assert by_key.description()["how"] == {"b": "asof"}
-    (warning,) = Outlook(windowed(query("a.id < b.id", ("inner", "asof"), (Window(), Window())))).growing()
+    (warning,) = Outlook(derive_windows(query("a.id < b.id", ("inner", "asof"), (Window(), Window())))).growing()
     assert warning.endswith("Give it a tolerance, such as wm.asof('5 minutes'), or a window.")
 
 
@@ -103,13 +103,13 @@ def test_as_of_joins_say_what_they_keep() -> None:
 )
 def test_what_is_no_how_is_refused(given: Any, problem: str) -> None:
     with pytest.raises(DefinitionError, match=problem):
-        hows(given, streams(Window(), Window()))
+        read_how(given, streams(Window(), Window()))
 
 
 def test_a_full_join_has_two_streams() -> None:
-    assert hows({"b": "full"}, streams(Window(), Window())) == ("inner", "full")
+    assert read_how({"b": "full"}, streams(Window(), Window())) == ("inner", "full")
     with pytest.raises(DefinitionError, match="a full join has two streams; join two of them first"):
-        hows({"b": "full"}, streams(Window(), Window(), Window()))
+        read_how({"b": "full"}, streams(Window(), Window(), Window()))
 
 
 @pytest.mark.parametrize(
@@ -121,10 +121,10 @@ def test_a_full_join_has_two_streams() -> None:
     ],
 )
 def test_what_partners_are_is_said_of_optional_streams(on: Any, problem: str) -> None:
-    assert partners_asked({"B": "TRUE"}, query()) == {1: "TRUE"}
-    assert partners_asked(None, query()) == {}
+    assert read_on({"B": "TRUE"}, query()) == {1: "TRUE"}
+    assert read_on(None, query()) == {}
     with pytest.raises(DefinitionError, match=problem):
-        partners_asked(on, query())
+        read_on(on, query())
 
 
 def with_tables(made: Query, tables: set[int]) -> Query:
@@ -133,12 +133,12 @@ def with_tables(made: Query, tables: set[int]) -> Query:
 
 
 def test_any_time_window_on_a_required_stream_will_do() -> None:
-    check_outer(query(), streaming=True, spilling=False)
-    check_outer(query(windows=(Hopping(5, 2), Window())), streaming=True, spilling=False)
-    check_outer(query(windows=(Window(), Window())), streaming=False, spilling=False)
-    check_outer(query("a.id = b.id", (), (Count(5), Window())), streaming=True, spilling=True)
+    check_optional(query(), streaming=True, spilling=False)
+    check_optional(query(windows=(Hopping(5, 2), Window())), streaming=True, spilling=False)
+    check_optional(query(windows=(Window(), Window())), streaming=False, spilling=False)
+    check_optional(query("a.id = b.id", (), (Count(5), Window())), streaming=True, spilling=True)
     windows = (Window(), Sliding(5), Window())
-    check_outer(
+    check_optional(
         query("a.id = b.id AND b.id = c.id", ("inner", "inner", "left"), windows), streaming=True, spilling=False
     )
 
@@ -164,12 +164,12 @@ def test_any_time_window_on_a_required_stream_will_do() -> None:
 )
 def test_what_cannot_be_decided_is_refused(made: Query, problem: str) -> None:
     with pytest.raises(DefinitionError, match=problem):
-        check_outer(made, streaming=True, spilling=False)
+        check_optional(made, streaming=True, spilling=False)
 
 
 def test_tables_alone_give_results_no_time() -> None:
     with pytest.raises(DefinitionError, match="results would have no time: require a stream as well"):
-        check_outer(with_tables(query(), {0}), streaming=False, spilling=False)
+        check_optional(with_tables(query(), {0}), streaming=False, spilling=False)
 
 
 def with_gaps(*gaps: Gap, how: Any = ("inner", "anti"), streams_of: int = 2) -> Query:
@@ -182,7 +182,7 @@ def with_gaps(*gaps: Gap, how: Any = ("inner", "anti"), streams_of: int = 2) -> 
 
 
 def shown(made: Query) -> list[str]:
-    return [stream.window.describe() for stream in windowed(made).streams]
+    return [stream.window.describe() for stream in derive_windows(made).streams]
 
 
 TEN = 600_000_000
@@ -203,10 +203,10 @@ TEN = 600_000_000
 def test_conditions_on_event_times_are_windows(gaps: list[Gap], windows: list[str]) -> None:
     made = with_gaps(*gaps)
     assert shown(made) == windows
-    assert [stream.derived for stream in windowed(made).streams] == [text != "unbounded" for text in windows]
-    assert windowed(replace(made, how=())) == replace(made, how=())
+    assert [stream.derived for stream in derive_windows(made).streams] == [text != "unbounded" for text in windows]
+    assert derive_windows(replace(made, how=())) == replace(made, how=())
     wide = replace(made, streams=tuple(replace(s, window=Sliding(5)) for s in made.streams))
-    assert windowed(wide) == wide
+    assert derive_windows(wide) == wide
 
 
 def test_of_several_optional_streams_the_last_to_end_counts() -> None:
@@ -234,21 +234,21 @@ def test_a_condition_on_an_optional_stream_says_nothing_of_the_required_ones() -
 
 def test_work_that_is_put_off_is_refused_and_with_several_optional_streams_what_is_left_to_spark() -> None:
     with pytest.raises(DefinitionError, match="spill= can't be combined with how="):
-        check_outer(query(), streaming=True, spilling=True)
+        check_optional(query(), streaming=True, spilling=True)
     opaque = Conjunct("rlike(a.s, b.s)", None, (Column(0, 0), Column(1, 0)))
-    check_outer(replace(query(), conjuncts=(opaque,)), streaming=True, spilling=False)
+    check_optional(replace(query(), conjuncts=(opaque,)), streaming=True, spilling=False)
     several = query("a.id = b.id", ("inner", "left", "anti"), (Sliding(5),) * 3)
     with pytest.raises(DefinitionError, match=r"rlike.* is left to Spark.* with several optional streams it must"):
-        check_outer(replace(several, conjuncts=(opaque,)), streaming=True, spilling=False)
+        check_optional(replace(several, conjuncts=(opaque,)), streaming=True, spilling=False)
 
 
 def test_what_is_only_asked_for_is_not_shown() -> None:
-    check_shown(query(), [Column(0, 0)])
-    check_shown(query(how=("inner", "left")), [Column(1, 0)])
+    check_selected_columns(query(), [Column(0, 0)])
+    check_selected_columns(query(how=("inner", "left")), [Column(1, 0)])
     with pytest.raises(DefinitionError, match=r"b\.id can't be shown, since results of an anti join"):
-        check_shown(query(), [Column(1, 0)])
+        check_selected_columns(query(), [Column(1, 0)])
     with pytest.raises(DefinitionError, match="results of a semi join have no tuple of 'b'"):
-        check_shown(query(how=("inner", "semi")), [Column(1, 0)])
+        check_selected_columns(query(how=("inner", "semi")), [Column(1, 0)])
 
 
 def test_results_show_the_streams_that_they_have_tuples_of() -> None:

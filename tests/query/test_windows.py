@@ -11,7 +11,7 @@ from hypothesis import given
 import watersmeet as wm
 from watersmeet.errors import DefinitionError
 from watersmeet.query.query import Query, StreamSpec
-from watersmeet.query.windows import FOREVER, NEVER, Closed, Hopping, Sliding, Window, described
+from watersmeet.query.windows import FOREVER, NEVER, Closed, Hopping, Sliding, Window, parse_window
 
 HOPPING = st.builds(Hopping, st.integers(1, 20), st.integers(1, 20), st.sampled_from(["left", "right"]))
 
@@ -126,7 +126,7 @@ def test_descriptions_tell_all_windows_apart() -> None:
 def test_windows_are_told_in_words_and_noted_to_the_microsecond(window: Window, words: str, notation: str) -> None:
     """What is noted is compared by checkpoints, those of earlier versions among them."""
     assert (window.describe(), window.notation) == (words, notation)
-    assert described(notation) == window
+    assert parse_window(notation) == window
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_windows_at_the_ends_of_time_do_not_wrap(window: Sliding | Hopping) -> N
 def test_delays_are_described_with_all_their_digits() -> None:
     schema = pa.schema([("ts", pa.timestamp("us", "UTC"))])
 
-    def described(delay: int) -> str:
+    def notation(delay: int) -> str:
         streams = tuple(StreamSpec(name, schema, 0, Window(), delay) for name in "ab")
         return str(Query(streams).description()["delay of 'a'"])
 
-    assert described(1_234_567_000_000) == "1234567 s"
-    assert described(1_234_568_000_000) != described(1_234_567_000_000) != described(1_234_567_000_001)
+    assert notation(1_234_567_000_000) == "1234567 s"
+    assert notation(1_234_568_000_000) != notation(1_234_567_000_000) != notation(1_234_567_000_001)

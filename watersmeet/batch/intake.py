@@ -21,7 +21,7 @@ from watersmeet.limits import limits
 from watersmeet.metadata.collector import Heard, Hearing
 from watersmeet.observe.delays import delays
 from watersmeet.predicate.buckets import bucket
-from watersmeet.query.windows import within_horizon
+from watersmeet.query.windows import clip_to_horizon
 from watersmeet.spilling.units import Closed
 from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk
 from watersmeet.state.chunks.rows import HASH, TIME, TRACE
@@ -102,7 +102,7 @@ class Judge:
     def __init__(self, plan: BatchPlan, name: str) -> None:
         self._plan = plan
         self._name = f"{plan.name}-{name}"
-        self._hearing, self._promised = Hearing(plan, name), plan.query.promised
+        self._hearing, self._promised = Hearing(plan, name), plan.query.constrained_streams
         self._denied = plan.denied() if self._promised else None
         self._sampled: Counter[object] = Counter()
         self.report = IntakeReport([StreamIntake() for _ in plan.query.streams])
@@ -241,7 +241,7 @@ class Judge:
             if test.failed is not None:  # [!] another conjunct may yet deny it; if none does, the query must stop
                 passed |= _true(rows, f"s{stream}_{test.failed}")
             admitted &= passed
-        for column in self._plan.query.required[stream]:
+        for column in self._plan.query.required_columns[stream]:
             admitted &= pc.is_valid(rows.column(column.name)).to_numpy(zero_copy_only=False)
         return rows if admitted.all() else rows.filter(pa.array(admitted))
 
@@ -270,7 +270,7 @@ class Spool:
         if not rows.num_rows:
             return
         beside = [TIME, HASH, *([TRACE] if stream in self._plan.traces else [])]
-        kept = rows.select([*beside, *(column.name for column in self._plan.query.kept[stream])])
+        kept = rows.select([*beside, *(column.name for column in self._plan.query.stored_columns[stream])])
         for part in _halved(kept, limits().spool_bytes):
             waiting = self._waiting.setdefault(stream, [])
             if waiting and sum(batch.nbytes for batch in (*waiting, part)) > limits().spool_bytes:
@@ -287,7 +287,7 @@ class Spool:
         placement = self._plan.placement
         length, owners = placement.slice_length(stream), partial(placement.owners, stream)
         for rows in pa.Table.from_batches(self._waiting.pop(stream)).combine_chunks().to_batches():
-            starts = placement.starts(stream, within_horizon(rows.column(TIME).to_numpy()))
+            starts = placement.starts(stream, clip_to_horizon(rows.column(TIME).to_numpy()))
             for kind, buckets in self._bucketings(stream, rows):
                 self.chunks += self._writer.write(stream, rows, starts, length, owners, self._parts, buckets, kind)
                 self._parts += 1
@@ -342,7 +342,16 @@ def writer(plan: BatchPlan, name: str) -> Writer:
     query = plan.query
     unique = f"{plan.name}-{name}"
     owed = bool(plan.ledger.units)
-    return Writer(plan.store, unique, plan.batch, query.indexed, query.zoned, query.hashed, plan.again, owed)
+    return Writer(
+        plan.store,
+        unique,
+        plan.batch,
+        query.indexed_columns,
+        query.zoned_columns,
+        query.hashed_streams,
+        plan.again,
+        owed,
+    )
 
 
 def total(reports: Iterable[IntakeReport], streams: int) -> list[StreamIntake]:

@@ -93,7 +93,7 @@ class JoinTask:
         self._routes = Routes(plan.placement)
         self.table = ChunkTable(plan.store, plan.query, [*old, *self._fresh])
         raised = computing_raised(plan.query, [*plan.chunks, *(target.chunk for target in self._fresh)])
-        self.query = plan.query.wary() if raised else plan.query
+        self.query = plan.query.careful_query() if raised else plan.query
         self._hops = worker.hops(plan, self.query, self.table, self._routes)
         self.work = self._hops.work
         self._tracked = self._routes.tracked
@@ -104,7 +104,7 @@ class JoinTask:
         self._paid_rows = 0
         self._arrivals: dict[int, Arrivals] = {}
         self._ordinals: dict[str, Ints] = {}
-        for stream in plan.query.counted:
+        for stream in plan.query.counted_streams:
             self._number(stream)
 
     def courses(self, origin: int) -> tuple[Course, ...]:
@@ -112,7 +112,7 @@ class JoinTask:
 
         There are none where combinations of all streams are no results, and none of a table's rows.
         """
-        if not self.query.paired or self.query.streams[origin].table:
+        if not self.query.emits_combinations or self.query.streams[origin].table:
             return ()
         if origin not in self._courses:
             plan = self._plan
@@ -215,7 +215,7 @@ class JoinTask:
 
     def divided(self, block: Partials) -> tuple[Partials, Partials]:
         """Return the results of a block, and the combinations that Spark has to decide."""
-        if not self.query.deferred:
+        if not self.query.deferred_conjuncts:
             return block, block.slice(0, 0)
         later = np.ones(len(block), bool) if CASE in block.noted else self._hops.undecided(block)
         return block.take(np.flatnonzero(~later)), block.take(np.flatnonzero(later))
@@ -278,7 +278,7 @@ class JoinTask:
             fresh = [target.chunk for target in self._fresh]
             numbers = self._ordinals
             report.chunks = [write.write_ordinals(c, numbers[c.id]) if c.id in numbers else c for c in fresh]
-            if self._plan.query.promised and (self._plan.final or not self._plan.round):
+            if self._plan.query.constrained_streams and (self._plan.final or not self._plan.round):
                 marking = Marking(self._plan, name, self._worker.duck(self._plan.query.dialect))
                 report.promises = marking.marked([intake.heard for intake in self._intakes])
                 report.sides, report.told, report.samples = marking.sides, marking.counts, marking.samples

@@ -26,7 +26,7 @@ def superseding(query: Query) -> dict[int, tuple[Column, ...]]:
     """
     return {
         at: columns
-        for at in sorted(query.as_of)
+        for at in sorted(query.as_of_streams)
         if not any(conjunct.raises for conjunct in _naming(query, at))
         and not any(map(_unlike, map(query.type_of, columns := _read(query, at))))
         and not any(is_time(query, column) for column in columns)
@@ -98,7 +98,7 @@ def _unlike(kind: pa.DataType) -> bool:
 
 def _always(query: Query, stream: int, conjunct: Conjunct) -> bool:
     """Tell whether a condition on event times holds for a tuple before the mark if it does for an older one."""
-    assert stream in query.as_of
+    assert stream in query.as_of_streams
     plain = conjunct.sql is not None and conjunct.sql.count(" AND ") + 1 == len(conjunct.orders)
     return plain and all(_favours_newer(query, stream, order) for order in conjunct.orders)
 
@@ -108,10 +108,10 @@ def _favours_newer(query: Query, stream: int, order: ColumnOrder) -> bool:
     if order.more.stream == stream:
         return order.less.stream != stream and is_time(query, order.more)
     timely = [at for at in query.members if not query.streams[at].table]
-    less, more = query.moved(order.less), query.moved(order.more)
+    less, more = query.time_shift(order.less), query.time_shift(order.more)
     return timely == [order.more.stream] and less is not None and more is not None and less <= more
 
 
 def is_time(query: Query, column: Column) -> bool:
     """Tell whether a column is its stream's event time, or follows from it."""
-    return query.moved(column) is not None
+    return query.time_shift(column) is not None

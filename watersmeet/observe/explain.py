@@ -51,7 +51,7 @@ def explain(
         lines.append(f"  {stream.name}: {read if stream.table else timed}{optional}")
         lines += _computed(stream)
         lines += _retained(query, outlook, at)
-    for origin, stream in enumerate(query.streams if query.paired else ()):
+    for origin, stream in enumerate(query.streams if query.emits_combinations else ()):
         for course in order.orders(origin) if not stream.table else ():
             course = led(course, layout.placement.lead(origin))
             names = [query.streams[at].name for at in (origin, *course)]
@@ -102,7 +102,7 @@ def _closing(query: Query, order: JoinOrder) -> Iterator[str]:
         for hop in steps(query, origin, course, of=members):
             yield from _hop(query, hop, "")
     for at in query.optional:
-        asks = "which is the newest" if at in query.as_of else "is there a"
+        asks = "which is the newest" if at in query.as_of_streams else "is there a"
         yield f"  {asks} partner in {query.streams[at].name}?"
         yield from _hop(query, step(query, members, at, of=(*members, at)), "")
 
@@ -132,7 +132,7 @@ def _retained(query: Query, outlook: Outlook, stream: int) -> Iterator[str]:
     """Yield what a stream promises, what closes it for the tuples of others, and whether its own are kept for ever."""
     for promise in query.streams[stream].promises:
         kind = "punctuations" if isinstance(promise, Speaking) else "promises"
-        yield f"    {kind}: {query.described(stream, promise)}"
+        yield f"    {kind}: {query.describe_constraint(stream, promise)}"
     yield from (f"    closed by {way}" for way in outlook.closing(stream))
     if outlook.open(stream):
         yield "    nothing ever closes it"

@@ -140,5 +140,5 @@ class Hops:
 
     def answers(self, block: Partials) -> dict[str, pa.Array]:
         """Return what Python predicates answer that conjuncts left to Spark call; not about streams that it lacks."""
-        known = [conjunct for conjunct in self._query.deferred if conjunct.streams <= {*block.joined}]
+        known = [conjunct for conjunct in self._query.deferred_conjuncts if conjunct.streams <= {*block.joined}]
         return {call.name: self._asker.booleans(block, call) for conjunct in known for call in conjunct.calls}

@@ -47,7 +47,7 @@ def asof(tolerance: str | timedelta | None = None, *, left: bool = False) -> AsO
     return AsOf(None if tolerance is None else microseconds(tolerance, "tolerance of wm.asof"), shown)
 
 
-def within_tolerance(streams: Sequence[StreamSpec], how: Mapping[str, object] | None) -> tuple[StreamSpec, ...]:
+def apply_tolerances(streams: Sequence[StreamSpec], how: Mapping[str, object] | None) -> tuple[StreamSpec, ...]:
     """Return the streams with windows as long as the tolerances that `how=` gives them.
 
     A window admits what is younger than its size; a tolerance admits what is exactly as old, too.
@@ -56,10 +56,10 @@ def within_tolerance(streams: Sequence[StreamSpec], how: Mapping[str, object] | 
         DefinitionError: If a stream has both.
     """
     asked = {name.lower(): kind for name, kind in (how or {}).items()}
-    return tuple(_with_tolerance(stream, asked.get(stream.name.lower())) for stream in streams)
+    return tuple(_apply_tolerance(stream, asked.get(stream.name.lower())) for stream in streams)
 
 
-def _with_tolerance(stream: StreamSpec, asked: object) -> StreamSpec:
+def _apply_tolerance(stream: StreamSpec, asked: object) -> StreamSpec:
     if not isinstance(asked, AsOf) or asked.tolerance is None:
         return stream
     if stream.window != Window():

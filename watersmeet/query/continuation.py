@@ -7,10 +7,10 @@ from typing import Any
 from watersmeet.arguments import format_duration, microseconds
 from watersmeet.errors import DefinitionError
 from watersmeet.query.query import Query, StreamSpec
-from watersmeet.query.windows import Sliding, described
+from watersmeet.query.windows import Sliding, parse_window
 
 
-def continued(query: Query, stored: Mapping[str, Any]) -> Query:
+def continue_join(query: Query, stored: Mapping[str, Any]) -> Query:
     """Return a join with the delays and the windows that its checkpoint has, where its own follow from other things.
 
     [!] What is open or closed follows from windows, and what is late from delays: with others, state and results of
@@ -20,16 +20,16 @@ def continued(query: Query, stored: Mapping[str, Any]) -> Query:
         query: The join as it is now defined.
         stored: Its description in the checkpoint; what is missing there is left to whoever compares the two.
     """
-    streams = tuple(_continued(stream, stored) for stream in query.streams)
+    streams = tuple(_continue_stream(stream, stored) for stream in query.streams)
     return query if streams == query.streams else replace(query, streams=streams)
 
 
-def _continued(stream: StreamSpec, stored: Mapping[str, Any]) -> StreamSpec:
+def _continue_stream(stream: StreamSpec, stored: Mapping[str, Any]) -> StreamSpec:
     if stream.table:
         return stream
     window, delay = stored.get(f"window of '{stream.name}'"), stored.get(f"delay of '{stream.name}'")
     if stream.derived and isinstance(window, str) and window != stream.window.notation:
-        before = described(window)
+        before = parse_window(window)
         wider = isinstance(before, Sliding) and stream.window.span is not None and before.size > stream.window.span
         if before is not None and (wider or before.notation == "unbounded"):
             stream = replace(stream, window=before)
@@ -41,7 +41,7 @@ def _continued(stream: StreamSpec, stored: Mapping[str, Any]) -> StreamSpec:
     return stream
 
 
-def kept_delays(now: Query, before: Query) -> Iterator[str]:
+def describe_kept_delays(now: Query, before: Query) -> Iterator[str]:
     """Yield in sentences which delays a checkpoint keeps.
 
     Args:

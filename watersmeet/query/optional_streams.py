@@ -8,13 +8,13 @@ from watersmeet.errors import DefinitionError
 from watersmeet.predicate.model import Column
 from watersmeet.query.as_of import AsOf
 from watersmeet.query.query import How, Query, StreamSpec
-from watersmeet.query.time_reach import reaches, window_of
+from watersmeet.query.windows import window_reaching
 
 Condition = TypeVar("Condition")
 KINDS: dict[object, How] = {kind: kind for kind in get_args(How)}
 
 
-def hows(given: Mapping[str, str | AsOf] | None, streams: Sequence[StreamSpec]) -> tuple[How, ...]:
+def read_how(given: Mapping[str, str | AsOf] | None, streams: Sequence[StreamSpec]) -> tuple[How, ...]:
     """Return what is asked of each stream; empty if all are required.
 
     Raises:
@@ -47,7 +47,7 @@ def hows(given: Mapping[str, str | AsOf] | None, streams: Sequence[StreamSpec]) 
     return tuple(found) if set(found) != {"inner"} else ()
 
 
-def partners_asked(on: Mapping[str, Condition] | None, query: Query) -> dict[int, Condition]:
+def read_on(on: Mapping[str, Condition] | None, query: Query) -> dict[int, Condition]:
     """Return what partners of optional streams must satisfy, by position.
 
     Raises:
@@ -69,7 +69,7 @@ def partners_asked(on: Mapping[str, Condition] | None, query: Query) -> dict[int
     return {names[name.lower()]: condition for name, condition in on.items()}
 
 
-def windowed(query: Query) -> Query:
+def derive_windows(query: Query) -> Query:
     """Return a join with windows where conditions on event times amount to some.
 
     `b.ts <= a.ts + INTERVAL 10 MINUTES` says the same of `a` as a window: every combination that the condition accepts
@@ -80,15 +80,17 @@ def windowed(query: Query) -> Query:
     optional = [at for at in query.optional if not query.streams[at].table]
     if not optional:
         return query
-    own, beside = reaches(query, members), {at: reaches(query, (*members, at)) for at in optional}
+    own, beside = query.reaches(members), {at: query.reaches((*members, at)) for at in optional}
     after = {
         **{at: [own.get((other, at)) for other in members if other != at] for at in members},
         **{at: [beside[at].get((member, at)) for member in members] for at in optional},
     }
     for at in members:
-        after[at] += [_latest(after[at], beside[other].get((other, at)), other in query.as_of) for other in optional]
+        after[at] += [
+            _latest(after[at], beside[other].get((other, at)), other in query.as_of_streams) for other in optional
+        ]
     return replace(
-        query, streams=tuple(_windowed(stream, after.get(at, [])) for at, stream in enumerate(query.streams))
+        query, streams=tuple(_derive_window(stream, after.get(at, [])) for at, stream in enumerate(query.streams))
     )
 
 
@@ -106,15 +108,15 @@ def _latest(members: Sequence[int | None], partner: int | None, as_of: bool) -> 
     return min(bounds, default=None)
 
 
-def _windowed(stream: StreamSpec, after: Sequence[int | None]) -> StreamSpec:
+def _derive_window(stream: StreamSpec, after: Sequence[int | None]) -> StreamSpec:
     """Return a stream with a window, unless it has one or another may be any time later."""
     known = [micros for micros in after if micros is not None]
     if not known or len(known) < len(after) or stream.window.span is not None or stream.window.rows is not None:
         return stream
-    return replace(stream, window=window_of(max(known)), derived=True)
+    return replace(stream, window=window_reaching(max(known)), derived=True)
 
 
-def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
+def check_optional(query: Query, *, streaming: bool, spilling: bool) -> None:
     """Check that it can be decided when a combination has no partner.
 
     Args:
@@ -131,7 +133,7 @@ def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
         raise DefinitionError(
             "spill= can't be combined with how=: work that is put off may hold a partner; remove one of the two."
         )
-    for stream in (query.streams[at] for at in query.counted):
+    for stream in (query.streams[at] for at in query.counted_streams):
         raise DefinitionError(
             f"Stream '{stream.name}' has a count window, which doesn't say when a partner can no longer come: with "
             "how=, use a window of time."
@@ -146,12 +148,12 @@ def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
             "how=: all that is required are tables, which have neither times nor windows, so that results would have "
             "no time: require a stream as well."
         )
-    for stream in (query.streams[at] for at in sorted(query.as_of) if query.streams[at].table):
+    for stream in (query.streams[at] for at in sorted(query.as_of_streams) if query.streams[at].table):
         raise DefinitionError(
             f"Table '{stream.name}' has no times, so that none of its rows is the newest: read it as a stream with a "
             "time column, or use how='left'."
         )
-    for stream in (query.streams[at] for at in query.lacking if query.is_full and query.streams[at].table):
+    for stream in (query.streams[at] for at in query.nullable_streams if query.is_full and query.streams[at].table):
         raise DefinitionError(
             f"Table '{stream.name}' has no times, so that its rows without a match would have none: make it 'left', or "
             "join it with Spark first."
@@ -180,7 +182,7 @@ def _check_conjuncts(query: Query) -> None:
                 f"The condition {conjunct.text} ties {' and '.join(tied)}, which are both optional: each is matched "
                 "with the required streams alone, so require one of them or join them first."
             )
-    for conjunct in query.deferred if len(query.optional) > 1 else ():
+    for conjunct in query.deferred_conjuncts if len(query.optional) > 1 else ():
         if not conjunct.exact:
             raise DefinitionError(
                 f"The condition {conjunct.text} is left to Spark, at least for some values, after everything else is "
@@ -189,14 +191,14 @@ def _check_conjuncts(query: Query) -> None:
             )
 
 
-def check_shown(query: Query, columns: Sequence[Column]) -> None:
+def check_selected_columns(query: Query, columns: Sequence[Column]) -> None:
     """Check that a SELECT list shows nothing of streams that are only asked.
 
     Raises:
         DefinitionError: If it does.
     """
     for column in columns:
-        if column.stream in query.hides:
+        if column.stream in query.hidden_streams:
             kind = query.optional[column.stream]
             raise DefinitionError(
                 f"select: {query.name_of(column)} can't be shown, since results of {_article(kind)} {kind} join have "

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import permutations
 from typing import Any, Literal
 
 import numpy as np
@@ -242,32 +243,32 @@ class Query:
         return {at: how for at, how in enumerate(self.how) if how != "inner"}
 
     @cached_property
-    def lacking(self) -> frozenset[int]:
+    def nullable_streams(self) -> frozenset[int]:
         """The streams that results may lack."""
         return frozenset(range(len(self.streams))) if self.is_full else frozenset(self.optional)
 
     @cached_property
-    def hides(self) -> frozenset[int]:
+    def hidden_streams(self) -> frozenset[int]:
         """The streams that results don't show."""
         return frozenset(at for at, how in self.optional.items() if how in ("semi", "anti"))
 
     @cached_property
-    def as_of(self) -> frozenset[int]:
+    def as_of_streams(self) -> frozenset[int]:
         """The streams of which only the newest partner counts, of those no later than the combination."""
         return frozenset(at for at, how in self.optional.items() if how in ("asof", "asof left"))
 
     @cached_property
     def closes_at_its_time(self) -> bool:
         """Whether a combination is closed once the watermark has passed its own time: no later partner is asked for."""
-        return bool(self.optional) and self.as_of == self.optional.keys()
+        return bool(self.optional) and self.as_of_streams == self.optional.keys()
 
     @cached_property
-    def hashed(self) -> frozenset[int]:
+    def hashed_streams(self) -> frozenset[int]:
         """The streams whose content hashes are kept: equally new tuples of them are told apart by these."""
-        return self.as_of.union(self.counted)
+        return self.as_of_streams.union(self.counted_streams)
 
     @cached_property
-    def paired(self) -> bool:
+    def emits_combinations(self) -> bool:
         """Whether combinations of all streams are results, as soon as they are found."""
         return not self.optional or [*self.optional.values()] in (["left"], ["full"])
 
@@ -282,7 +283,7 @@ class Query:
         mirrored: dict[How, How] = {"inner": "full", "full": "inner"}
         return self, replace(self, how=tuple(mirrored[how] for how in self.how))
 
-    def left_from(self, streams: Collection[int]) -> "Query":
+    def as_left_join(self, streams: Collection[int]) -> "Query":
         """Return a full join as a left join from one of some streams, which is all that results with it can tell."""
         if not self.is_full:
             return self
@@ -312,28 +313,28 @@ class Query:
     # -- columns
 
     @cached_property
-    def kept(self) -> tuple[tuple[Column, ...], ...]:
+    def stored_columns(self) -> tuple[tuple[Column, ...], ...]:
         """For each stream the columns that state keeps: those that predicates or the output need, but the time."""
-        return self._by_stream(self.needed)
+        return self._by_stream(self.needed_columns)
 
     @cached_property
-    def needed(self) -> frozenset[Column]:
+    def needed_columns(self) -> frozenset[Column]:
         """Every column that a conjunct reads or the output shows."""
         conjuncts = (*self.conjuncts, *self.careful)
-        read = {column for conjunct in conjuncts for column in conjunct.columns} | {*self.shown}
+        read = {column for conjunct in conjuncts for column in conjunct.columns} | {*self.output_columns}
         return frozenset(read if self.weight is None else read | {self.weight})
 
     @cached_property
-    def indexed(self) -> tuple[tuple[Column, ...], ...]:
+    def indexed_columns(self) -> tuple[tuple[Column, ...], ...]:
         """For each stream the columns that an access path may look up."""
         return self._by_stream({bound.column for conjunct in self.conjuncts for bound in conjunct.bounds})
 
     @cached_property
-    def zoned(self) -> tuple[tuple[Column, ...], ...]:
+    def zoned_columns(self) -> tuple[tuple[Column, ...], ...]:
         """For each stream the columns whose values are counted: what an access path looks up or is computed from."""
         bounds = [bound for conjunct in self.conjuncts for bound in conjunct.bounds]
         columns = {column for bound in bounds for column in (bound.column, *bound.columns)}
-        columns |= self.needed.intersection(self.flags) | ({self.weight} if self.weight is not None else set())
+        columns |= self.needed_columns.intersection(self.flags) | ({self.weight} if self.weight is not None else set())
         return self._by_stream({column for column in columns if has_numbers(self.type_of(column))})
 
     def _by_stream(self, columns: Collection[Column]) -> tuple[tuple[Column, ...], ...]:
@@ -344,14 +345,14 @@ class Query:
         )
 
     @cached_property
-    def shown(self) -> tuple[Column, ...]:
+    def output_columns(self) -> tuple[Column, ...]:
         """The columns that the output shows."""
         if self.outputs:
             return tuple(dict.fromkeys(o.column for o in self.outputs if o.column != RESULT_TIME))
         return tuple(
             Column(position, field)
             for position, stream in enumerate(self.streams)
-            for field in range(len(stream.schema) if position not in self.hides else 0)
+            for field in range(len(stream.schema) if position not in self.hidden_streams else 0)
         )
 
     @cached_property
@@ -362,20 +363,20 @@ class Query:
             (one, two)
             for one, two in pairs
             if one.stream != two.stream
-            and not {one, two} & self.fallible
+            and not {one, two} & self.fallible_columns
             and not (self.is_time(one) or self.is_time(two))
             and can_hash(self.type_of(one), self.type_of(two))
         )
 
     @cached_property
-    def fixed(self) -> tuple[FixedColumn, ...]:
+    def fixed_columns(self) -> tuple[FixedColumn, ...]:
         """The columns that have one value in every result."""
         tests = (test.fixed for stream in self.streams for test in stream.tests)
         found = (*tests, *(conjunct.fixed for conjunct in self.conjuncts))
         return tuple(fixed for fixed in found if fixed is not None)
 
     @cached_property
-    def required(self) -> tuple[tuple[Column, ...], ...]:
+    def required_columns(self) -> tuple[tuple[Column, ...], ...]:
         """For each stream the columns whose NULL keeps a tuple out of every result: those of equalities.
 
         [!] Not those that may lack a value because computing it raised. Tuples of a count window are numbered by what
@@ -384,18 +385,18 @@ class Query:
         """
         pairs = [conjunct.equality for conjunct in self.conjuncts if conjunct.equality is not None]
         apart = [{c for c in pair if c.stream in self.optional} or {*pair} for pair in pairs if not self.is_full]
-        found = self._by_stream(frozenset[Column]().union(*apart) - self.fallible)
-        return tuple(() if at in self.counted else columns for at, columns in enumerate(found))
+        found = self._by_stream(frozenset[Column]().union(*apart) - self.fallible_columns)
+        return tuple(() if at in self.counted_streams else columns for at, columns in enumerate(found))
 
     @cached_property
-    def fallible(self) -> frozenset[Column]:
+    def fallible_columns(self) -> frozenset[Column]:
         """Hidden columns that may lack a value because computing it raised: they stand before their flags."""
         return frozenset(Column(flag.stream, flag.field - 1) for flag in self.flags)
 
     # -- what Spark has to decide
 
     @cached_property
-    def deferred(self) -> tuple[Conjunct, ...]:
+    def deferred_conjuncts(self) -> tuple[Conjunct, ...]:
         """The conjuncts that Spark decides where they aren't decided here, in this order: what may raise comes last.
 
         [!] With one of them open for a combination, none that may raise can be decided before it. They are the careful
@@ -408,31 +409,31 @@ class Query:
         return (*calm, *(c for c in conjuncts if c.opaque or c.raises))
 
     @cached_property
-    def open(self) -> bool:
+    def needs_spark(self) -> bool:
         """Whether no combination can be decided without Spark."""
         return any(conjunct.opaque for conjunct in self.conjuncts)
 
     @cached_property
     def pending_schema(self) -> pa.Schema:
         """The schema of combinations that Spark has to decide: what is put out, and what deferred conjuncts read."""
-        columns = sorted({column for conjunct in self.deferred for column in conjunct.columns})
+        columns = sorted({column for conjunct in self.deferred_conjuncts for column in conjunct.columns})
         fields = [pa.field(column.name, self.type_of(column)) for column in columns]
-        calls = [pa.field(call.name, pa.bool_()) for conjunct in self.deferred for call in conjunct.calls]
+        calls = [pa.field(call.name, pa.bool_()) for conjunct in self.deferred_conjuncts for call in conjunct.calls]
         shown = [pa.field(f"o{at}", field.type) for at, field in enumerate(self.traced_schema)]
-        told = [*(cases.FIELDS if self.optional else ()), *(cases.AS_OF_FIELDS if self.as_of else ())]
+        told = [*(cases.FIELDS if self.optional else ()), *(cases.AS_OF_FIELDS if self.as_of_streams else ())]
         return pa.schema([*shown, *fields, *calls, *told])
 
-    def wary(self) -> "Query":
+    def careful_query(self) -> "Query":
         """Return the join as it is decided where computing a hidden column raised for some tuple."""
         return replace(self, conjuncts=self.careful)
 
     @cached_property
-    def promised(self) -> frozenset[int]:
+    def constrained_streams(self) -> frozenset[int]:
         """The streams that promise something."""
         return frozenset(at for at, stream in enumerate(self.streams) if stream.promises)
 
     @cached_property
-    def judged(self) -> tuple[frozenset[int], ...]:
+    def constraint_columns(self) -> tuple[frozenset[int], ...]:
         """For each stream the columns that promises need to see in its new rows, those of other streams among them."""
         needed = [{at for promise in stream.promises for at in read_by(promise)} for stream in self.streams]
         for promise in (promise for stream in self.streams for promise in stream.promises):
@@ -441,7 +442,7 @@ class Query:
         return tuple(map(frozenset, needed))
 
     @cached_property
-    def counted(self) -> tuple[int, ...]:
+    def counted_streams(self) -> tuple[int, ...]:
         """The streams with a count window."""
         return tuple(at for at, stream in enumerate(self.streams) if stream.window.rows is not None)
 
@@ -456,6 +457,27 @@ class Query:
             if column.field >= known
             else stream.schema.field(column.field).type
         )
+
+    def reaches(self, among: Collection[int]) -> dict[tuple[int, int], int]:
+        """Return by how many microseconds one stream's time can be later than another's, by (later, earlier).
+
+        All conditions together bound it: if `b` is at most 5 seconds later than `a`, and `c` at most 3 later than `b`,
+        `c` is at most 8 later than `a`. Pairs that may be any distance apart are missing.
+
+        Args:
+            among: The streams; only conditions over these count.
+        """
+        longest: dict[tuple[int, int], int] = {}
+        for conjunct in (conjunct for conjunct in self.conjuncts if conjunct.streams <= {*among}):
+            for gap in conjunct.gaps:
+                pair = gap.later, gap.earlier
+                longest[pair] = min(gap.micros, longest.get(pair, gap.micros))
+        for through in among:
+            for later, earlier in permutations([at for at in among if at != through], 2):
+                if (later, through) in longest and (through, earlier) in longest:
+                    micros = longest[later, through] + longest[through, earlier]
+                    longest[later, earlier] = min(micros, longest.get((later, earlier), micros))
+        return longest
 
     def name_of(self, column: Column) -> str:
         """Return a column as the user writes it."""
@@ -475,7 +497,7 @@ class Query:
         """Tell whether a column is its stream's event time, which state keeps as `ts`."""
         return column.field == self.streams[column.stream].time
 
-    def moved(self, column: Column) -> int | None:
+    def time_shift(self, column: Column) -> int | None:
         """Return by how much a column differs from its stream's event time; None if that isn't known."""
         stream = self.streams[column.stream]
         if column.field == stream.time:
@@ -489,7 +511,7 @@ class Query:
         """The schema of the results."""
         if self.outputs:
             return pa.schema([pa.field(output.name, self.type_of(output.column)) for output in self.outputs])
-        shown = [stream for at, stream in enumerate(self.streams) if at not in self.hides]
+        shown = [stream for at, stream in enumerate(self.streams) if at not in self.hidden_streams]
         structs = [pa.field(stream.name, pa.struct(list(stream.schema))) for stream in shown]
         return pa.schema([*structs, pa.field("_time", self.streams[0].time_type)])
 
@@ -537,9 +559,9 @@ class Query:
             parts[f"computed of '{stream.name}'"] = [f"{hidden.text} {hidden.type}" for hidden in computed]
             for promise in stream.promises:
                 kind = "punctuations" if isinstance(promise, Speaking) else "constraints"
-                parts.setdefault(f"{kind} of '{stream.name}'", []).append(self.described(at, promise))
+                parts.setdefault(f"{kind} of '{stream.name}'", []).append(self.describe_constraint(at, promise))
         return parts
 
-    def described(self, stream: int, promise: Promise) -> str:
+    def describe_constraint(self, stream: int, promise: Promise) -> str:
         """Return what a stream promises, in words."""
         return described(stream, promise, self.name_of, self.type_of)

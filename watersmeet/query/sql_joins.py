@@ -27,7 +27,7 @@ KINDS: dict[str, JoinKind] = {
 MODIFIERS = {word for words in KINDS for word in words.split()} | {"NATURAL"}
 
 
-class Clause(NamedTuple):
+class JoinClause(NamedTuple):
     """A stream that is joined, as it is written.
 
     Attributes:
@@ -45,7 +45,7 @@ class Clause(NamedTuple):
     compared: tuple[str, str] | None = None
 
 
-def split_joins(text: str, tokens: Sequence[Token]) -> tuple[list[Token], list[Clause]]:
+def split_joins(text: str, tokens: Sequence[Token]) -> tuple[list[Token], list[JoinClause]]:
     """Return the first stream of an item of FROM, and what is joined to it, in written order.
 
     Raises:
@@ -66,7 +66,7 @@ def _first_modifier(tokens: Sequence[Token], join: int) -> int:
     return join
 
 
-def _join(text: str, tokens: Sequence[Token]) -> Clause:
+def _join(text: str, tokens: Sequence[Token]) -> JoinClause:
     join = next(at for at, token in enumerate(tokens) if _word(token) == "JOIN")
     words = " ".join(_word(token) for token in tokens[:join])
     if words not in KINDS:
@@ -81,8 +81,8 @@ def _join(text: str, tokens: Sequence[Token]) -> Clause:
     if words == "CROSS" and condition:
         raise _error(text, tokens[end:], "CROSS JOIN takes no condition; write JOIN.")
     if end < len(tokens) and _word(tokens[end]) == "USING":
-        return Clause(kind, stream, "", _columns(text, condition))
-    return Clause(kind, stream, _text(text, condition))
+        return JoinClause(kind, stream, "", _columns(text, condition))
+    return JoinClause(kind, stream, _text(text, condition))
 
 
 def _columns(text: str, tokens: Sequence[Token]) -> tuple[str, ...]:
@@ -101,13 +101,13 @@ def _is_name(token: Token) -> bool:
 # -- subqueries in WHERE
 
 
-def split_subqueries(text: str, tokens: Sequence[Token]) -> tuple[str | None, list[Clause]]:
+def split_subqueries(text: str, tokens: Sequence[Token]) -> tuple[str | None, list[JoinClause]]:
     """Return what a WHERE clause asks beside subqueries, and the streams that these ask.
 
     Raises:
         SqlError: If a subquery isn't one of the conditions that AND joins, or asks more than one stream.
     """
-    others, clauses = [list[Token]()], list[Clause]()
+    others, clauses = [list[Token]()], list[JoinClause]()
     for part in _conjuncts(tokens):
         at = _subquery(part)
         if at is None:
@@ -146,7 +146,7 @@ def _subquery(tokens: Sequence[Token]) -> int | None:
     return None
 
 
-def _parse_subquery(text: str, tokens: list[Token], at: int) -> Clause:
+def _parse_subquery(text: str, tokens: list[Token], at: int) -> JoinClause:
     """Return what a condition asks that is a subquery from `at` on."""
     word, negated = _word(tokens[at]), at > 0 and _word(tokens[at - 1]) == "NOT"
     operand, subquery = tokens[: at - negated], tokens[at + 1 :]
@@ -163,10 +163,10 @@ def _parse_subquery(text: str, tokens: list[Token], at: int) -> Clause:
     if word == "EXISTS":
         if not _is_plain(item):
             raise _error(text, item or tokens, "EXISTS asks only whether there is a row: write SELECT 1 in it.")
-        return Clause(kind, stream, condition)
+        return JoinClause(kind, stream, condition)
     if not _is_plain(item) or not _is_name(item[0]):
         raise _error(text, item or tokens, "IN (SELECT ..) selects one column of its stream, as in SELECT b.id.")
-    return Clause(kind, stream, condition, compared=(_text(text, item), _text(text, operand)))
+    return JoinClause(kind, stream, condition, compared=(_text(text, item), _text(text, operand)))
 
 
 def _select(

@@ -17,7 +17,7 @@ from watersmeet.query.sql_joins import (
     CLOSE,
     OPEN,
     QUOTED,
-    Clause,
+    JoinClause,
     JoinKind,
     is_clause,
     outside,
@@ -54,7 +54,7 @@ class SourceStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedStream:
     """A stream that is joined to what stands before it.
 
     Attributes:
@@ -75,7 +75,7 @@ class Relation:
     """An item of the FROM list: a stream, and what is joined to it, in written order."""
 
     first: SourceStream
-    joins: tuple[Joined, ...] = ()
+    joins: tuple[JoinedStream, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Statement:
     select: str | None
     relations: tuple[Relation, ...]
     where: str | None = None
-    asked: tuple[Joined, ...] = ()
+    asked: tuple[JoinedStream, ...] = ()
 
     @property
     def streams(self) -> tuple[SourceStream, ...]:
@@ -130,12 +130,12 @@ def parse_statement(text: str, streams: Mapping[str, object]) -> Statement:
     return statement
 
 
-def _joined(text: str, clause: Clause, streams: Mapping[str, object]) -> Joined:
+def _joined(text: str, clause: JoinClause, streams: Mapping[str, object]) -> JoinedStream:
     stream = _stream(text, clause.stream, streams)
-    return Joined(clause.kind, stream, _compared(clause, stream.name), clause.using)
+    return JoinedStream(clause.kind, stream, _compared(clause, stream.name), clause.using)
 
 
-def _compared(clause: Clause, stream: str) -> str:
+def _compared(clause: JoinClause, stream: str) -> str:
     """Return the condition of a join, that of IN included.
 
     [!] `x NOT IN (SELECT y ..)` is only TRUE if no y is NULL, nor x, unless there is no y at all.

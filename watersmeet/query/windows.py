@@ -2,7 +2,7 @@
 
 Every window by time is one monotone function: the *deadline* of a tuple, the last T at which it may still take part.
 A result is valid when T is at most the deadline of each of its members; a tuple may be purged once the watermark has
-passed its deadline. Times are integer microseconds.
+passed its deadline. Ints are integer microseconds.
 """
 
 import re
@@ -12,12 +12,10 @@ from datetime import timedelta
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from watersmeet.arguments import fields_to_python, format_duration, format_seconds, is_whole, microseconds
+from watersmeet.arrays import Ints, Mask
 from watersmeet.errors import DefinitionError
-
-Times = NDArray[np.int64]
 
 FOREVER = int(np.iinfo(np.int64).max)
 """The latest time there is; what lies beyond it counts as this."""
@@ -35,18 +33,18 @@ BEFORE_ALL = NEVER // 2
 """The time of a table's rows: before any that a stream has."""
 
 
-def within_horizon(times: Times) -> Times:
+def clip_to_horizon(times: Ints) -> Ints:
     """Return times as placements see them."""
     return np.clip(times, -HORIZON, HORIZON)
 
 
-def saturated(change: Callable[[Any], Any], times: Times, reach: int) -> Times:
+def saturate(change: Callable[[Any], Any], times: Ints, reach: int) -> Ints:
     """Return times changed by no more than `reach`, none of them beyond what int64 holds.
 
     A time is never later than FOREVER nor earlier than NEVER, so that a deadline there is as good as one beyond.
     """
     if not len(times) or (NEVER + reach <= int(times.min()) and int(times.max()) <= FOREVER - reach):
-        found: Times = change(times)
+        found: Ints = change(times)
         return found
     exact = change(times.astype(object))
     return np.array([min(max(time, NEVER), FOREVER) for time in exact], dtype=np.int64)
@@ -56,15 +54,15 @@ def saturated(change: Callable[[Any], Any], times: Times, reach: int) -> Times:
 class Window:
     """An unbounded window; the others override what differs."""
 
-    def deadline(self, ts: Times) -> Times:
+    def deadline(self, ts: Ints) -> Ints:
         """Return for each tuple the last T at which the window admits it."""
         return np.full_like(ts, FOREVER)
 
-    def earliest(self, high: Times) -> Times:
+    def earliest(self, high: Ints) -> Ints:
         """Return for each time `high` the earliest tuple whose deadline is not before it."""
         return np.full_like(high, NEVER)
 
-    def admits(self, ts: Times) -> NDArray[np.bool_]:
+    def admits(self, ts: Ints) -> Mask:
         """Tell which tuples can take part in any result at all."""
         return np.ones(len(ts), dtype=bool)
 
@@ -97,7 +95,7 @@ class Window:
 class Sliding(Window):
     """A sliding window: T - ts < size, strictly.
 
-    Times are whole microseconds, so that a bound which is itself admitted is a size of one microsecond more.
+    Ints are whole microseconds, so that a bound which is itself admitted is a size of one microsecond more.
     """
 
     size: int
@@ -106,13 +104,13 @@ class Sliding(Window):
         if self.size <= 0:
             raise DefinitionError("A sliding window must be longer than zero.")
 
-    def deadline(self, ts: Times) -> Times:
+    def deadline(self, ts: Ints) -> Ints:
         """See Window."""
-        return saturated(lambda ts: ts + (self.size - 1), ts, self.size)
+        return saturate(lambda ts: ts + (self.size - 1), ts, self.size)
 
-    def earliest(self, high: Times) -> Times:
+    def earliest(self, high: Ints) -> Ints:
         """See Window."""
-        return saturated(lambda high: high - (self.size - 1), high, self.size)
+        return saturate(lambda high: high - (self.size - 1), high, self.size)
 
     @property
     def span(self) -> int | None:
@@ -173,17 +171,17 @@ class Hopping(Window):
         """The last one."""
         return self.size - 1 + self._first
 
-    def deadline(self, ts: Times) -> Times:
+    def deadline(self, ts: Ints) -> Ints:
         """See Window: the end of the latest window that holds ts, or of the one before the gap ts lies in."""
         reach = self.step + self.size
-        return saturated(lambda ts: (ts - self._first) // self.step * self.step + self._last, ts, reach)
+        return saturate(lambda ts: (ts - self._first) // self.step * self.step + self._last, ts, reach)
 
-    def earliest(self, high: Times) -> Times:
+    def earliest(self, high: Ints) -> Ints:
         """See Window."""
         reach = self.step + self.size
-        return saturated(lambda high: -((self._last - high) // self.step) * self.step + self._first, high, reach)
+        return saturate(lambda high: -((self._last - high) // self.step) * self.step + self._first, high, reach)
 
-    def admits(self, ts: Times) -> NDArray[np.bool_]:
+    def admits(self, ts: Ints) -> Mask:
         """See Window; a step longer than the size leaves gaps, and a tuple in a gap joins nothing."""
         return ts <= self.deadline(ts)
 
@@ -230,6 +228,11 @@ class Count(Window):
         return f"last {self.size} rows"
 
 
+def window_reaching(micros: int) -> Sliding:
+    """Return the window of tuples that others are at most so much later than."""
+    return Sliding(max(0, micros) + 1)
+
+
 # -- those that a user names; a plain duration is a sliding window
 
 
@@ -268,7 +271,7 @@ def tumbling(size: str | timedelta) -> Hopping:
     return Hopping(length, length, "left")
 
 
-def described(text: str) -> Window | None:
+def parse_window(text: str) -> Window | None:
     """Return the window of a notation; None if it is none of those known here.
 
     >>> described("hopping 60 s every 2.5 s") == hopping("60 seconds", "2500 ms"), described("a whim")

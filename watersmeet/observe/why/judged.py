@@ -101,7 +101,7 @@ class Judged:
 
     def count(self, block: Partials) -> int:
         """Return how many of some combinations are results; of those that Spark has to decide, the first few."""
-        if not self.query.deferred or not len(block):
+        if not self.query.deferred_conjuncts or not len(block):
             return len(block)
         later = self.hops.undecided(block)
         left = [block.take(np.array([at])) for at in np.flatnonzero(later)[:MOST_DECIDED].tolist()]
@@ -113,29 +113,29 @@ class Judged:
         Raises:
             PredicateError: If there is no Spark to ask, or there is too much to ask it.
         """
-        if not self.query.deferred or not len(block):
+        if not self.query.deferred_conjuncts or not len(block):
             return block
         later = np.flatnonzero(self.hops.undecided(block))
         if len(later) > (0 if self.decide is None else MOST_DECIDED):
-            text = next(conjunct.text for conjunct in self.query.deferred if not conjunct.exact)
+            text = next(conjunct.text for conjunct in self.query.deferred_conjuncts if not conjunct.exact)
             raise PredicateError(f"`{text}` can't be answered here for all of them")
         denied = [at for at in later.tolist() if not self._passes(block.take(np.array([at])))]
         return block.take(np.setdiff1d(np.arange(len(block)), denied))
 
     def _passes(self, combination: Partials) -> bool:
-        asked = (conjunct for conjunct in self.query.deferred if conjunct.streams <= {*combination.joined})
+        asked = (conjunct for conjunct in self.query.deferred_conjuncts if conjunct.streams <= {*combination.joined})
         return all(self._conjunct(conjunct, combination).holds == "TRUE" for conjunct in asked)
 
     # -- windows
 
     def _later(self, members: Sequence[Seen]) -> list[Seen]:
         """Return the tuples of as-of streams that are later than all others."""
-        as_of = self.query.as_of
+        as_of = self.query.as_of_streams
         times = [member.ts for member in members if member.stream not in as_of]
         return [member for member in members if member.stream in as_of and times and member.ts > max(times)]
 
     def _too_late(self, members: Sequence[Seen], member: Seen) -> Check:
-        name, as_of = self.query.streams[member.stream].name, self.query.as_of
+        name, as_of = self.query.streams[member.stream].name, self.query.as_of_streams
         last = max((other for other in members if other.stream not in as_of), key=lambda other: other.ts)
         than = self.query.streams[last.stream].name
         says = f"{name} is {lasting(member.ts - last.ts)} later than {than}, and an as-of partner is no later"

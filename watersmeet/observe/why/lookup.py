@@ -158,7 +158,7 @@ class Lookup:
         if not query.optional and Closings(query).possible(asked.stream):
             yield "What can match nothing any more has been purged."
         tests = [spec.hidden[test.holds - len(spec.schema)].text for test in spec.tests]
-        tests += [f"{query.name_of(column)} IS NOT NULL" for column in query.required[asked.stream]]
+        tests += [f"{query.name_of(column)} IS NOT NULL" for column in query.required_columns[asked.stream]]
         if tests:
             texts = listed([f"`{text}`" for text in tests])
             yield f"Only tuples are stored for which {texts} {'holds' if len(tests) == 1 else 'hold'}."

@@ -121,7 +121,7 @@ def telling(query: Query, conjunct: Conjunct) -> dict[str, str]:
 
 def _is_ours(query: Query, column: Column) -> bool:
     hidden = column.field >= len(query.streams[column.stream].schema)
-    return hidden and (column in query.fallible or pa.types.is_boolean(query.type_of(column)))
+    return hidden and (column in query.fallible_columns or pa.types.is_boolean(query.type_of(column)))
 
 
 def _columns(conjuncts: Sequence[Conjunct]) -> set[Column]:

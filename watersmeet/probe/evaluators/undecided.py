@@ -30,8 +30,10 @@ class Undecided:
 
         Combinations of the required streams alone are judged by the conjuncts over these.
         """
-        if self.query.open:
-            return np.full(len(block), any(conjunct.streams <= {*block.joined} for conjunct in self.query.deferred))
+        if self.query.needs_spark:
+            return np.full(
+                len(block), any(conjunct.streams <= {*block.joined} for conjunct in self.query.deferred_conjuncts)
+            )
         found = np.zeros(len(block), dtype=bool)
         for conjunct in self.query.conjuncts:
             if not conjunct.exact and conjunct.streams <= {*block.joined}:

@@ -214,7 +214,7 @@ def measure(query: Query, ordering: Ordering, sample: SampleRows, store: Store) 
         seconds=(last - begin) / 1e6,
         filled=(middle - begin) / 1e6,
         predicates=predicates,
-        counted=query.counted,
+        counted=query.counted_streams,
         pace=pace(trial.batches),
         tables={at: table.size for at, table in sample.tables.items()},
     )

@@ -209,7 +209,12 @@ def _needed(query: Query, position: int, everything: bool) -> list[int]:
     """Return the columns of a stream that its tuples are joined, tested or judged by, hidden ones included."""
     stream = query.streams[position]
     tested = {at for test in stream.tests for at in (test.holds, test.failed) if at is not None}
-    kept = {stream.time, *(column.field for column in query.kept[position]), *tested, *query.judged[position]}
+    kept = {
+        stream.time,
+        *(column.field for column in query.stored_columns[position]),
+        *tested,
+        *query.constraint_columns[position],
+    }
     return sorted(kept | set(range(len(stream.schema))) if everything else kept)
 
 
@@ -233,7 +238,9 @@ def tagged(
     if computed.tried:
         numbered = numbered.select("*", *(value.alias(name) for name, value in computed.tried.items()))
     content = None
-    if position in query.hashed:  # [!] which rows are the last n, or the newest, must not depend on what is asked
+    if (
+        position in query.hashed_streams
+    ):  # [!] which rows are the last n, or the newest, must not depend on what is asked
         content = list(zip(own, (stored_as(field.dataType) for field in kept), strict=True))
     values = dict(enumerate([*own, *computed.values]))
     return _rows(query, position, numbered, everything, values, content, [TRACED] if traced else [])

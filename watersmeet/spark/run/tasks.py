@@ -68,7 +68,7 @@ def show(plan: BatchPlan, shares: int) -> Task:
     These are results, or where the query has conjuncts left to Spark, rows of its pending schema. A last column holds
     an error of ours, in a row of its own: raised here it would come with a stack of Python frames.
     """
-    found = plan.query.pending_schema if plan.query.deferred else plan.query.output_schema
+    found = plan.query.pending_schema if plan.query.deferred_conjuncts else plan.query.output_schema
     schema = found.append(pa.field(error_column(found.names), pa.string()))
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
@@ -92,7 +92,7 @@ def show(plan: BatchPlan, shares: int) -> Task:
 def _shown(task: JoinTask, share: int, shares: int) -> Iterator[pa.RecordBatch]:
     query, table = task.query, task.table
     for block in task.results(share, shares):
-        if query.deferred:
+        if query.deferred_conjuncts:
             yield from pending(query, block, table, task.answers)
         else:
             yield from output(query, block, table)
