@@ -16,7 +16,7 @@ def parsed(rest: str) -> Statement:
 def joins(statement: Statement) -> list[tuple[str, str, str]]:
     """Return what is joined, those that subqueries ask last."""
     listed = [joined for relation in statement.relations for joined in relation.joins]
-    return [(joined.kind, joined.stream.name, joined.on) for joined in (*listed, *statement.asked)]
+    return [(joined.kind, joined.stream.name, joined.on) for joined in (*listed, *statement.subqueries)]
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_an_alias_stands_before_the_window_or_behind_it() -> None:
 def test_optional_streams_have_aliases() -> None:
     text = "SELECT 1 FROM a LEFT JOIN b [ROWS 5] AS o ON o.x = a.x WHERE NOT EXISTS (SELECT 1 FROM b p WHERE p.x = a.x)"
     found = parse_statement(text, AB)
-    joined = [*found.relations[0].joins, *found.asked]
+    joined = [*found.relations[0].joins, *found.subqueries]
     assert [(j.kind, j.stream.name, j.on) for j in joined] == [("left", "o", "o.x = a.x"), ("anti", "p", "p.x = a.x")]
     assert [stream.key for stream in found.streams] == ["a", "b", "b"]
 

@@ -1,4 +1,4 @@
-"""A join that goes on from a checkpoint: what nobody wrote, the checkpoint decides."""
+"""Continuing a join from its checkpoint, which decides what the user left to defaults."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -11,14 +11,14 @@ from watersmeet.query.windows import Sliding, parse_window
 
 
 def continue_join(query: Query, stored: Mapping[str, Any]) -> Query:
-    """Return a join with the delays and the windows that its checkpoint has, where its own follow from other things.
+    """Return a join with its checkpoint's delays and windows in place of those that are defaults or derived.
 
-    [!] What is open or closed follows from windows, and what is late from delays: with others, state and results of
-    the batches so far would not be those of the batches to come.
+    [!] Windows decide what is open or closed, and delays what is late: with others, the batches to come would not fit
+    the state and the results of those so far.
 
     Args:
         query: The join as it is now defined.
-        stored: Its description in the checkpoint; what is missing there is left to whoever compares the two.
+        stored: Its description in the checkpoint; whatever is missing there is kept, and found by the comparison.
     """
     streams = tuple(_continue_stream(stream, stored) for stream in query.streams)
     return query if streams == query.streams else replace(query, streams=streams)
@@ -36,24 +36,24 @@ def _continue_stream(stream: StreamSpec, stored: Mapping[str, Any]) -> StreamSpe
     if stream.delay_from != "given" and isinstance(delay, str):
         try:
             stream = replace(stream, delay=microseconds(delay))
-        except DefinitionError:  # said where the two are compared
+        except DefinitionError:  # reported where the two are compared
             return stream
     return stream
 
 
 def describe_kept_delays(now: Query, before: Query) -> Iterator[str]:
-    """Yield in sentences which delays a checkpoint keeps.
+    """Yield a sentence for each delay that the checkpoint overrides.
 
     Args:
         now: The join as it is now defined.
-        before: The same as it goes on.
+        before: The same with the checkpoint's delays.
     """
-    for stream, kept in zip(now.streams, before.streams, strict=True):
+    for stream, stored in zip(now.streams, before.streams, strict=True):
         unused = stream.nested is not None and not stream.nested.delayed
-        # Bounds that are themselves admitted once counted a microsecond more.
-        if abs(kept.delay - stream.delay) > 1 and not unused:
+        # Inclusive bounds once counted a microsecond more.
+        if abs(stored.delay - stream.delay) > 1 and not unused:
             yield (
-                f"Stream '{stream.name}' keeps the delay of its checkpoint, {format_duration(kept.delay)}: "
+                f"Stream '{stream.name}' keeps the delay of its checkpoint, {format_duration(stored.delay)}: "
                 f"{_reason(stream)} it would now be {format_duration(stream.delay)}. For that, start with a new "
                 "checkpoint."
             )

@@ -1,8 +1,8 @@
 """Windows: which tuples a result at time T still admits.
 
-Every window by time is one monotone function: the *deadline* of a tuple, the last T at which it may still take part.
-A result is valid when T is at most the deadline of each of its members; a tuple may be purged once the watermark has
-passed its deadline. Ints are integer microseconds.
+Every window by time is a monotone function, the *deadline* of a tuple: the last T at which it may take part. A result
+is valid if T is at most the deadline of each of its members, and a tuple may be purged once the watermark has passed
+its deadline. Times are integer microseconds.
 """
 
 import re
@@ -18,48 +18,41 @@ from watersmeet.arrays import Ints, Mask
 from watersmeet.errors import DefinitionError
 
 FOREVER = int(np.iinfo(np.int64).max)
-"""The latest time there is; what lies beyond it counts as this."""
+"""The latest time; later ones count as this."""
 NEVER = int(np.iinfo(np.int64).min)
-"""The earliest; what lies before it counts as this."""
-
-
+"""The earliest time; earlier ones count as this."""
 HORIZON = 1 << 60
-"""Placements see no time beyond this, on either side, so that they can add to any: what lies beyond counts as this.
+"""Placements see times clipped to this, on either side, so that sums don't overflow.
 
-Where a tuple is kept follows from its time, and so does who asks for it: both see the same."""
-
-
+[!] Both the nodes that keep a tuple and those that probe for it follow from its time: both must see the clipped one."""
 BEFORE_ALL = NEVER // 2
 """The time of a table's rows: before any that a stream has."""
 
 
 def clip_to_horizon(times: Ints) -> Ints:
-    """Return times as placements see them."""
+    """Return times as placements see them, within the horizon."""
     return np.clip(times, -HORIZON, HORIZON)
 
 
 def saturate(change: Callable[[Any], Any], times: Ints, reach: int) -> Ints:
-    """Return times changed by no more than `reach`, none of them beyond what int64 holds.
-
-    A time is never later than FOREVER nor earlier than NEVER, so that a deadline there is as good as one beyond.
-    """
+    """Apply a change of at most `reach` to times, limited to [NEVER, FOREVER] instead of overflowing."""
     if not len(times) or (NEVER + reach <= int(times.min()) and int(times.max()) <= FOREVER - reach):
-        found: Ints = change(times)
-        return found
+        changed: Ints = change(times)
+        return changed
     exact = change(times.astype(object))
     return np.array([min(max(time, NEVER), FOREVER) for time in exact], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """An unbounded window; the others override what differs."""
+    """An unbounded window, and the base of the others."""
 
     def deadline(self, ts: Ints) -> Ints:
         """Return for each tuple the last T at which the window admits it."""
         return np.full_like(ts, FOREVER)
 
     def earliest(self, high: Ints) -> Ints:
-        """Return for each time `high` the earliest tuple whose deadline is not before it."""
+        """Return for each time the earliest tuple whose deadline is not before it."""
         return np.full_like(high, NEVER)
 
     def admits(self, ts: Ints) -> Mask:
@@ -68,12 +61,12 @@ class Window:
 
     @property
     def span(self) -> int | None:
-        """How long a tuple stays, at the most; None if time alone never ends it."""
+        """How long a tuple stays at most; None if time alone never removes it."""
         return None
 
     @property
     def bound(self) -> int | None:
-        """The same as people write it: ten minutes, whether a tuple is admitted at that age (`<=`) or not (`<`)."""
+        """The span as people write it: ten minutes, whether that very age is admitted (`<=`) or not (`<`)."""
         return self.span
 
     @property
@@ -87,7 +80,7 @@ class Window:
 
     @property
     def notation(self) -> str:
-        """The window as the checkpoint's description has it, to the microsecond; `described` reads it back."""
+        """The window as text in checkpoints, to the microsecond; `parse_window` reads it back."""
         return "unbounded"
 
 
@@ -95,7 +88,7 @@ class Window:
 class Sliding(Window):
     """A sliding window: T - ts < size, strictly.
 
-    Ints are whole microseconds, so that a bound which is itself admitted is a size of one microsecond more.
+    Times are whole microseconds: an inclusive bound is a size of one microsecond more.
     """
 
     size: int
@@ -124,7 +117,7 @@ class Sliding(Window):
 
     @property
     def inclusive(self) -> bool:
-        """Whether the bound is itself admitted: nobody writes a window of ten minutes and a microsecond."""
+        """Whether the bound is inclusive: nobody writes a window of ten minutes and a microsecond."""
         return self.size % 1000 == 1
 
     def describe(self) -> str:
@@ -143,7 +136,7 @@ Closed = Literal["left", "right"]
 
 @dataclass(frozen=True, slots=True)
 class Hopping(Window):
-    """Windows of one size that begin at every step since the epoch, UTC; tuples are admitted that share one with T.
+    """Windows of one size that begin at every step since the epoch, UTC; a tuple must share one with T.
 
     Closed on the right, some k has k*step < ts <= T <= k*step + size; on the left, k*step <= ts <= T < k*step + size.
     """
@@ -172,7 +165,7 @@ class Hopping(Window):
         return self.size - 1 + self._first
 
     def deadline(self, ts: Ints) -> Ints:
-        """See Window: the end of the latest window that holds ts, or of the one before the gap ts lies in."""
+        """See Window: the end of the latest window that contains ts, or of the one before the gap that does."""
         reach = self.step + self.size
         return saturate(lambda ts: (ts - self._first) // self.step * self.step + self._last, ts, reach)
 
@@ -192,14 +185,14 @@ class Hopping(Window):
 
     def describe(self) -> str:
         """See Window."""
-        return self._written(format_duration)
+        return self._format(format_duration)
 
     @property
     def notation(self) -> str:
         """See Window."""
-        return self._written(format_seconds)
+        return self._format(format_seconds)
 
-    def _written(self, duration: Callable[[int], str]) -> str:
+    def _format(self, duration: Callable[[int], str]) -> str:
         if self.closed == "left" and self.size == self.step:
             return f"tumbling {duration(self.size)}"
         closed = ", closed left" if self.closed == "left" else ""
@@ -229,11 +222,11 @@ class Count(Window):
 
 
 def window_reaching(micros: int) -> Sliding:
-    """Return the window of tuples that others are at most so much later than."""
+    """Return the window of tuples than which others are at most that much later."""
     return Sliding(max(0, micros) + 1)
 
 
-# -- those that a user names; a plain duration is a sliding window
+# -- windows that users construct; a plain duration is a sliding window
 
 
 def count(rows: int) -> Count:
@@ -272,7 +265,7 @@ def tumbling(size: str | timedelta) -> Hopping:
 
 
 def parse_window(text: str) -> Window | None:
-    """Return the window of a notation; None if it is none of those known here.
+    """Return the window of a notation; None if it is no notation.
 
     >>> described("hopping 60 s every 2.5 s") == hopping("60 seconds", "2500 ms"), described("a whim")
     (True, None)

@@ -151,7 +151,7 @@ class JoinTree:
             tree.path: replace(tree.operator.plan(part, now, round, final), path=tree.path, traces=tree.traces)
             for tree, part in self.states(before)
         }
-        planned |= {path: replace(planned[path], hands=stream.inherits) for path, stream in outer.items()}
+        planned |= {path: replace(planned[path], hands=stream.inherited_punctuations) for path, stream in outer.items()}
         return dict(reversed(planned.items()))
 
     def commit(self, before: Manifest, plans: Mapping[str, BatchPlan], jobs: Mapping[str, Job], now: int) -> Manifest:

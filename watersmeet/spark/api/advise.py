@@ -174,7 +174,7 @@ def _width(query: Query, at: int, frame: DataFrame, computed: Computing) -> floa
     rows = tagged(query, at, frame, False, computed).limit(PEEK).toArrow()
     if not rows.num_rows:
         stream = query.streams[at]
-        raise DefinitionError(f"The sample of {stream.what} '{stream.name}' has no rows.")
+        raise DefinitionError(f"The sample of {stream.noun} '{stream.name}' has no rows.")
     return max(1.0, float(rows.nbytes / rows.num_rows))
 
 

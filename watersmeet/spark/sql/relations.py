@@ -118,7 +118,7 @@ class _Builder:
             raise DefinitionError(
                 "A subquery in WHERE must be [NOT] EXISTS (SELECT ..) or x [NOT] IN (SELECT ..), outside parentheses."
             )
-        draft = reduce(self._joined, statement.asked, self._listed(statement.relations))
+        draft = reduce(self._joined, statement.subqueries, self._listed(statement.relations))
         draft, condition = self._filtered(draft, statement)
         names = self._names(draft)
         select: str | list[SparkColumn] | None = statement.select and names.listed(statement.select)
