@@ -35,10 +35,10 @@ def test_what_is_not_a_function_is_refused() -> None:
 
 
 def test_a_predicate_is_not_made_of_a_predicate() -> None:
-    made = predicate(near)
+    similar = predicate(near)
     for decorate in (predicate, predicate(name="close", form="pair")):
         with pytest.raises(DefinitionError, match=r"'near' is a predicate already; .* predicates=\{'other': near\}"):
-            decorate(made)
+            decorate(similar)
 
 
 def test_a_name_that_sql_cannot_call_is_refused() -> None:
@@ -60,12 +60,12 @@ def near(x: float, ys: list[float]) -> list[bool]:
 
 
 def test_predicates_come_in_a_list() -> None:
-    made = predicate(near)
-    assert check_predicates([made]) == check_predicates(one for one in [made]) == (made,)
-    assert check_predicates([made, made]) == (made, made)
+    similar = predicate(near)
+    assert check_predicates([similar]) == check_predicates(one for one in [similar]) == (similar,)
+    assert check_predicates([similar, similar]) == (similar, similar)
     assert check_predicates(()) == ()
     with pytest.raises(DefinitionError, match=r"must be a list or a dict; write predicates=\[near\]"):
-        check_predicates(made)
+        check_predicates(similar)
     for other in (near, None, 5, "near"):
         with pytest.raises(DefinitionError, match="must be a list or a dict; write"):
             check_predicates(other)
@@ -95,9 +95,9 @@ def test_what_has_no_name_or_is_no_function_is_refused() -> None:
         check_predicates([lambda x, y: True])
     with pytest.raises(DefinitionError, match="holds a partial, which has no name"):
         check_predicates([partial(near, 1.0)])
-    for given in (["near"], {"near": "near"}):
+    for predicates in (["near"], {"near": "near"}):
         with pytest.raises(DefinitionError, match="holds a str, which is no function"):
-            check_predicates(given)
+            check_predicates(predicates)
 
 
 def test_two_predicates_of_one_name_are_refused() -> None:

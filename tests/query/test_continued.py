@@ -20,7 +20,7 @@ def join(window: Window, delay: int = TEN, derived: bool = True, source: DelayFr
 
 
 @pytest.mark.parametrize(
-    ("before", "kept"),
+    ("before", "is_kept"),
     [
         (Sliding(TEN + 1), True),  # < 10 minutes was once a microsecond longer
         (Sliding(25 * TEN), True),
@@ -29,21 +29,21 @@ def join(window: Window, delay: int = TEN, derived: bool = True, source: DelayFr
         (Hopping(TEN, TEN), False),
     ],
 )
-def test_a_window_by_conditions_is_the_checkpoints_if_that_is_wider(before: Window, kept: bool) -> None:
+def test_a_window_by_conditions_is_the_checkpoints_if_that_is_wider(before: Window, is_kept: bool) -> None:
     now, stored = join(Sliding(TEN)), join(before).description()
-    assert continue_join(now, stored).streams[0].window == (before if kept else Sliding(TEN))
-    assert (continue_join(now, stored).description() == stored) is kept
-    written = replace(now, streams=(replace(now.streams[0], derived=False), now.streams[1]))
-    assert continue_join(written, stored).streams[0].window == Sliding(TEN)
+    assert continue_join(now, stored).streams[0].window == (before if is_kept else Sliding(TEN))
+    assert (continue_join(now, stored).description() == stored) is is_kept
+    fixed_window = replace(now, streams=(replace(now.streams[0], derived=False), now.streams[1]))
+    assert continue_join(fixed_window, stored).streams[0].window == Sliding(TEN)
 
 
 @pytest.mark.parametrize("source", ["watermark", "windows", "conditions"])
 def test_a_delay_that_nobody_wrote_is_the_checkpoints(source: DelayFrom) -> None:
     now, before = join(Window(), TEN, source=source), join(Window(), 0)
-    found = continue_join(now, before.description())
-    assert found.streams[0].delay == 0 and found.description() == before.description()
+    again = continue_join(now, before.description())
+    assert again.streams[0].delay == 0 and again.description() == before.description()
     reason = "by its frame's watermark" if source == "watermark" else "by default"
-    assert [*describe_kept_delays(now, found)] == [
+    assert [*describe_kept_delays(now, again)] == [
         f"Stream 'a' keeps the delay of its checkpoint, 0 seconds: {reason} it would now be 10 minutes. For that, "
         "start with a new checkpoint."
     ]
@@ -56,8 +56,8 @@ def test_a_delay_that_was_written_stays() -> None:
 
 def test_a_microsecond_is_not_worth_a_sentence() -> None:
     now, before = join(Window()), join(Window(), TEN + 1)
-    found = continue_join(now, before.description())
-    assert found.streams[0].delay == TEN + 1 and not [*describe_kept_delays(now, found)]
+    again = continue_join(now, before.description())
+    assert again.streams[0].delay == TEN + 1 and not [*describe_kept_delays(now, again)]
 
 
 def test_the_delay_of_a_join_with_a_watermark_of_its_own_is_not_used() -> None:

@@ -93,7 +93,7 @@ class Statement:
 
 
 def parse_statement(text: str, streams: Mapping[str, object]) -> Statement:
-    """Parse `SELECT list FROM stream [window, promises] [AS alias], ... [JOIN ... ON ...] [WHERE condition]`.
+    """Parse `SELECT list FROM stream [window, constraints] [AS alias], ... [JOIN ... ON ...] [WHERE condition]`.
 
     Args:
         text: The statement; `SELECT *` gives one struct column per stream.
@@ -180,7 +180,7 @@ OTHERS = {
     "WINDOW": "a stream's window goes in brackets after its name, as in a [RANGE 10 SECONDS]",
 }
 """Clauses of SQL that a join doesn't have, each with what to do instead."""
-_FOLLOWED = {
+_FOLLOWERS = {
     **dict.fromkeys(("LIMIT", "OFFSET"), ("ALL",)),
     **dict.fromkeys(("UNION", "INTERSECT", "EXCEPT", "MINUS"), ("ALL", "DISTINCT", "SELECT", "(")),
     "LATERAL": ("VIEW", "("),
@@ -193,7 +193,7 @@ def _refuse_clause(text: str, before: Sequence[Token], token: Token, after: Toke
     word = " ".join(token.text.upper().split())
     if word not in OTHERS or token.token_type in QUOTED or not before or before[-1].token_type in _UNFINISHED:
         return
-    follow, number = _FOLLOWED.get(word, ()), after is not None and after.token_type is TokenType.NUMBER
+    follow, number = _FOLLOWERS.get(word, ()), after is not None and after.token_type is TokenType.NUMBER
     if follow and not number and (after is None or after.text.upper() not in follow):
         return
     raise error_at(text, [token], f"{word} is not part of a join as text: {OTHERS[word]}.")
@@ -213,9 +213,9 @@ def _stream(text: str, tokens: Sequence[Token], streams: Mapping[str, object]) -
         problem = f"{token.text.upper()} follows a JOIN; put conditions on streams that commas separate into WHERE."
         raise error_at(text, [token], problem)
     kinds = [token.token_type for token in rest]
-    opened = kinds.index(TokenType.L_BRACKET) if TokenType.L_BRACKET in kinds else len(rest)
-    closed = len(rest) - (kinds[::-1].index(TokenType.R_BRACKET) if TokenType.R_BRACKET in kinds else 0)
-    inside, beside = rest[opened:closed], (rest[:opened], rest[closed:])
+    start = kinds.index(TokenType.L_BRACKET) if TokenType.L_BRACKET in kinds else len(rest)
+    end = len(rest) - (kinds[::-1].index(TokenType.R_BRACKET) if TokenType.R_BRACKET in kinds else 0)
+    inside, beside = rest[start:end], (rest[:start], rest[end:])
     aliases = [alias for part in beside for alias in _aliases(text, rest, part)]
     if len(aliases) > 1:
         raise error_at(text, rest, f"{key} has two aliases, {aliases[0]} and {aliases[1]}; leave one of them out.")
@@ -223,24 +223,24 @@ def _stream(text: str, tokens: Sequence[Token], streams: Mapping[str, object]) -
     return SourceStream(aliases[0], *brackets, key) if aliases else SourceStream(key, *brackets)
 
 
-def _aliases(text: str, rest: Sequence[Token], outside: Sequence[Token]) -> list[str]:
+def _aliases(text: str, rest: Sequence[Token], part: Sequence[Token]) -> list[str]:
     """Return the aliases in the tokens before or after a stream's brackets, each with or without AS.
 
     Args:
         text: The statement.
         rest: The tokens after the stream's name, to be underlined.
-        outside: The tokens.
+        part: The tokens.
     """
     names = list[str]()
-    while outside:
-        at = 1 if outside[0].token_type is TokenType.ALIAS else 0
-        if len(outside) > at and _is_name(outside[at]):
-            names.append(outside[at].text)
+    while part:
+        at = 1 if part[0].token_type is TokenType.ALIAS else 0
+        if len(part) > at and _is_name(part[at]):
+            names.append(part[at].text)
         elif at == 0:
             raise window_error(text, rest)
         else:
             raise error_at(text, rest, "AS is followed by a name, as in orders [RANGE 10 SECONDS] AS o.")
-        outside = outside[at + 1 :]
+        part = part[at + 1 :]
     return names
 
 
