@@ -39,7 +39,7 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from bench.baselines import session
 from bench.common import console, listing
-from watersmeet.arguments.sizes import bytes_of
+from watersmeet.arguments import bytes_of
 
 FILES = 32
 """Of each stream; a batch reads one of each."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.query.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
+from watersmeet.query.query import OWN_TIME, RESULT_TIME, NestedTimes, Output, Query, StreamSpec
 from watersmeet.query.windows import Hopping
 from watersmeet.workload.tuples import TIME
 
@@ -102,7 +102,8 @@ def _stream(path: str, at: int, side: str, made: Mapping[str, Query], window: Ho
     if side not in made:
         return StreamSpec(side, STREAM, 1, window, 0)
     inner = made[side]
-    return StreamSpec(f"s{at}", inner.output_schema, len(inner.outputs) - 1, window, 0, nested=Nested(OWN_TIME, False))
+    times = NestedTimes(OWN_TIME, False)
+    return StreamSpec(f"s{at}", inner.output_schema, len(inner.outputs) - 1, window, 0, nested=times)
 
 
 def _name(key: Key, stream: StreamSpec) -> str:

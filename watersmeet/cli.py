@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from watersmeet import __version__
 from watersmeet.cost.equations import Goal
 from watersmeet.errors import DefinitionError, WatersmeetError
-from watersmeet.formatting import printable
+from watersmeet.formatting import sanitize
 from watersmeet.observe.serving import serve, watch
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _bad(sentence: str) -> int:
-    print(f"watersmeet: {printable(sentence)}", file=sys.stderr)
+    print(f"watersmeet: {sanitize(sentence)}", file=sys.stderr)
     return 2
 
 
@@ -129,7 +129,7 @@ def _add_why(commands: Any) -> None:
 def _why(given: argparse.Namespace, others: Sequence[str]) -> None:
     from watersmeet.observe.why.stored import why
 
-    print(printable(str(why(given.checkpoint, _asked(others), time.perf_counter, given.read_outputs))))
+    print(sanitize(str(why(given.checkpoint, _asked(others), time.perf_counter, given.read_outputs))))
 
 
 def _asked(others: Sequence[str]) -> dict[str, dict[str, Any]]:

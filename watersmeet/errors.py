@@ -1,15 +1,15 @@
-"""What can go wrong, each as one sentence that says where, what was expected, what came and what to do."""
+"""The errors: each message says where, what was expected, what came instead and what to do."""
 
 AFRESH = "start a new checkpoint, with a new output folder if results must not be there twice"
-"""What remains to do where state can't be gone on with: everything that the sources still have is joined again."""
+"""The way out where a run can't continue from its state: everything that the sources still have is joined again."""
 
 
 class WatersmeetError(Exception):
-    """The base of every error that Watersmeet raises on purpose."""
+    """The base of all errors that Watersmeet raises."""
 
 
 class DefinitionError(WatersmeetError, ValueError):
-    """A join that can't be: an unknown column, a bad duration, two streams of one name."""
+    """An invalid join: an unknown column, a bad duration, two streams of one name."""
 
 
 class SqlError(DefinitionError):
@@ -32,12 +32,12 @@ class SqlError(DefinitionError):
 
 
 class DefinitionWarning(UserWarning):
-    """A join that can be, but may not do what was meant; told when it is defined."""
+    """A valid join that may not do what was meant; issued when it is defined."""
 
 
 class PredicateError(WatersmeetError, RuntimeError):
-    """A predicate that raised while a batch ran; the batch was not written."""
+    """A predicate raised while a batch ran; the batch was not written."""
 
 
 class StateError(WatersmeetError, RuntimeError):
-    """State that is missing, damaged, or belongs to another query."""
+    """The state is missing, damaged, or belongs to another query."""

@@ -1,4 +1,4 @@
-"""Values as people read them, in samples of rows and in errors."""
+"""Values formatted for people, in samples of rows and in errors."""
 
 import re
 from collections.abc import Sequence
@@ -10,25 +10,25 @@ import pyarrow as pa
 
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
 EARLIEST = int(np.iinfo(np.int64).min) + 1
-"""The earliest time that can be written; NumPy takes the one before it for none."""
+"""The earliest time that can be formatted; the one before it is NumPy's NaT."""
 
 
-def moment(time: int, zoned: bool = True) -> str:
+def format_time(time: int, zoned: bool = True) -> str:
     """Return a time in microseconds since the epoch as ISO 8601 text: UTC, or without a zone if it has none.
 
     As many digits as it needs, at least to milliseconds; years beyond 9999 have five digits or more.
 
-    >>> moment(1_700_000_000_250_000), moment(1, zoned=False)
+    >>> format_time(1_700_000_000_250_000), format_time(1, zoned=False)
     ('2023-11-14T22:13:20.250Z', '1970-01-01T00:00:00.000001')
     """
     text = str(np.datetime64(max(time, EARLIEST), "us")).removesuffix("000")
     return f"{text}Z" if zoned else text
 
 
-def plain(values: pa.Array, at: int) -> Any:
-    """Return one of some values as a Python object, or, where Python has no such time, with times as numbers.
+def value_at(values: pa.Array, at: int) -> Any:
+    """Return one of the values as a Python object; times that Python can't represent are numbers.
 
-    >>> plain(pa.array([2**62], pa.timestamp("us", "UTC")), 0)
+    >>> value_at(pa.array([2**62], pa.timestamp("us", "UTC")), 0)
     4611686018427387904
     """
     try:
@@ -37,51 +37,51 @@ def plain(values: pa.Array, at: int) -> Any:
         return values.slice(at, 1).cast(_raw(values.type))[0].as_py()
 
 
-def short(value: object, limit: int = 60) -> str:
-    """Return a value as Python writes it, cut off where that is long.
+def shorten(value: object, limit: int = 60) -> str:
+    """Return a value's repr, cut off after `limit` characters.
 
-    >>> short("a" * 9, limit=4)
+    >>> shorten("a" * 9, limit=4)
     "'aaa…"
     """
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
-def printable(text: str, kept: str = "\n") -> str:
-    """Return a text that tells a terminal nothing, as what comes from data might: colours, titles, other letters.
+def sanitize(text: str, allowed: str = "\n") -> str:
+    """Return a text without characters that control a terminal, which text from data may contain.
 
-    >>> printable("a\\x1b[31m\\u202eb")
+    >>> sanitize("a\\x1b[31m\\u202eb")
     'a�[31m�b'
     """
-    return "".join(one if one.isprintable() or one in kept else "\N{REPLACEMENT CHARACTER}" for one in text)
+    return "".join(one if one.isprintable() or one in allowed else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
-def abbreviated(text: str, limit: int = 40) -> str:
-    """Return an expression on one line; if it is long, without what stands inside its innermost parentheses.
+def abbreviate(text: str, limit: int = 40) -> str:
+    """Return an expression on one line; if it is long, with its innermost parentheses emptied.
 
-    >>> abbreviated("2 * 6371 * asin(sqrt(pow(sin(x), 2) + cos(a.lat)))", limit=30)
+    >>> abbreviate("2 * 6371 * asin(sqrt(pow(sin(x), 2) + cos(a.lat)))", limit=30)
     '2 * 6371 * asin(sqrt(…))'
     """
     line = " ".join(text.split())
     depths = list(accumulate((letter == "(") - (letter == ")") for letter in line))
     for depth in range(max(depths, default=0), 0, -1) if len(line) > limit else ():
-        found = _without(line, depths, depth)
-        if len(found) <= limit:
-            return found
+        shorter = _without(line, depths, depth)
+        if len(shorter) <= limit:
+            return shorter
     return line if len(line) <= limit else f"{line[:limit]}…"
 
 
 def _without(line: str, depths: Sequence[int], depth: int) -> str:
-    """Return a line with dots in place of what is so many parentheses deep."""
-    kept = [
+    """Return a line with an ellipsis in place of what is nested that deep in parentheses."""
+    letters = [
         letter if at < depth or (letter == "(" and at == depth) else "…" if line[place - 1] == "(" else ""
         for place, (letter, at) in enumerate(zip(line, depths, strict=True))
     ]
-    return re.sub("…+", "…", "".join(kept))
+    return re.sub("…+", "…", "".join(letters))
 
 
 def _raw(kind: pa.DataType) -> pa.DataType:
-    """Return a type with the numbers behind dates and timestamps in their place."""
+    """Return a type with dates and timestamps replaced by the numbers that represent them."""
     if pa.types.is_timestamp(kind) or pa.types.is_date64(kind) or pa.types.is_duration(kind):
         return pa.int64()
     if pa.types.is_date32(kind):
@@ -95,10 +95,10 @@ def _raw(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def counted(streams: int, tables: int) -> str:
-    """Return how many streams and tables there are, in words.
+def count_inputs(streams: int, tables: int) -> str:
+    """Return the number of streams and tables in words.
 
-    >>> counted(3, 0), counted(1, 2)
+    >>> count_inputs(3, 0), count_inputs(1, 2)
     ('3 streams', '1 stream and 2 tables')
     """
     parts = [(streams, "stream"), *([(tables, "table")] if tables else [])]

@@ -1,7 +1,7 @@
 """The thresholds that choose an access path, a process or the size of a block, all in one place.
 
-They only steer: results are the same under any, but for the size of a value that a condition may make. So tests run
-with the extremes, since a path that needs 600 rows to be taken is otherwise never tested.
+They only steer: apart from `value_bytes`, which makes a condition raise, no result depends on them. Tests run with the
+extremes, since a path that is taken from 600 rows on is otherwise never tested.
 """
 
 from collections.abc import Iterator
@@ -15,41 +15,41 @@ class Limits:
     """Thresholds; sizes are in bytes, costs in seconds.
 
     Attributes:
-        block_rows: Pairs, or partial results, that are handled at once.
-        block_bytes: The most that the columns of such a block may take.
+        block_rows: Pairs or partial results handled at once.
+        block_bytes: The most that the columns of such a block may take up.
         scan_setup: To start a DuckDB join of a block with a chunk.
         scan_pair: To test a pair in it.
         hash_row: To hash a row, where it joins by an equality.
         hash_pair: To find a pair, there.
         pair: To expand and test a candidate pair without such a join.
-        tail_rows: Where only the newest partner counts, rows that are looked at first, of those that a chunk proposes;
+        tail_rows: Where only the newest partner counts, how many of the rows that a chunk proposes are looked at first;
             eight times as many each time that it isn't among them.
         narrow: Where a smaller share of a block probes a chunk, the rest of the block is left out first.
-        stream_rows: Rows of a DuckDB join that are fetched at once.
-        matrix_cells: Pairs that a predicate of form `matrix` is asked about at once.
-        asked_bytes: Where chunks take less in all, a predicate is asked about rows of all of them at once.
-        shared_answers: Tables of answers that a process shares at most: each takes a file descriptor.
-        order_rows: Chunks of fewer rows store no sort order: to sort them when first probed is cheaper than to read it.
+        stream_rows: Rows of a DuckDB join fetched at once.
+        matrix_cells: Pairs passed to a predicate of form `matrix` in one call.
+        asked_bytes: Chunks that take less in all are passed to a predicate in one call.
+        shared_answers: The most tables of answers that a process shares: each takes a file descriptor.
+        order_rows: Chunks of fewer rows store no sort order: sorting them when first probed is cheaper than reading it.
         many_slices: Where rows span more slices than this, neighbours share a chunk,
-        small_rows: if they have fewer rows than this: a long history must not become a file of crumbs.
+        small_rows: if they have fewer rows than this: a long history must not become a file of tiny chunks.
         file_bytes: Neighbouring cells share a file until it holds this,
         files: or one such part of all that is written at once.
         spool_bytes: New rows of a stream that a task holds back before it writes them as chunks.
         open_bytes: What the chunks that a process keeps open may take; 0 for a share of its memory.
         copied_bytes: What this host's copies of remote chunks may take on disk.
-        output_bytes: Results that are made at once.
+        output_bytes: Results made at once.
         file_rows: Results in a file.
         merged_chunks: Chunks of one tier that make one of the next.
         tier_rows: The first tier holds chunks of up to this many rows; each next one `merged_chunks` times as many.
-        merged_bytes: No merge makes a larger chunk: to copy images gains nothing, and answers about them are forgotten.
-        driver_rows: A batch of as many rows is not small: it doesn't run in the driver's process.
-        driver_bytes: Nor is one of as many bytes,
-        driver_seconds: nor one expected to take as long: two tasks would gain more than it costs to start them.
-        purge_pairs: Pairs of stored tuples that are looked at to show one tuple dead; with more it stays.
+        merged_bytes: No merge makes a larger chunk: copying images gains nothing, and loses the answers about them.
+        driver_rows: A batch of that many rows or more doesn't run in the driver's process,
+        driver_bytes: nor one of that many bytes,
+        driver_seconds: nor one expected to take that long: two tasks would gain more than it costs to start them.
+        purge_pairs: Pairs of stored tuples examined to prove one tuple dead; with more it stays.
         sampled_pairs: A block of fewer pairs is no sample of what each of several conjuncts lets through.
-        missed_pairs: Pairs that are looked at for near-misses, for each conjunct and hop of a task,
-        missed_asked: and of these, the most that Python predicates are asked about.
-        crossing_rows: Of inner results that arrive, one in so many tells which partition its groups' results go to.
+        missed_pairs: Pairs examined for near-misses, per conjunct and hop of a task,
+        missed_asked: and the most of these that are passed to Python predicates.
+        crossing_rows: Of the inner results that arrive, one in so many is sampled for the partition its results go to.
         value_bytes: A call in `where` of a function such as `repeat` that would make a larger value raises.
     """
 
@@ -98,10 +98,10 @@ def limits() -> Limits:
     return _now
 
 
-def adopt(given: Limits) -> None:
-    """Make limits those of this process; what a task does with those of its batch's plan."""
-    global _now  # they reach everywhere: Spark gives threads and processes of its own nothing else to find them by
-    _now = given
+def adopt(replacement: Limits) -> None:
+    """Replace the limits of this process; a task adopts those of its batch's plan."""
+    global _now  # read everywhere, and Spark's own threads and processes have no other way to find them
+    _now = replacement
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 import watersmeet
 from watersmeet.adapt.forecast import Settings
 from watersmeet.adapt.pricing import NAMES
-from watersmeet.arguments.literals import meant, plain
+from watersmeet.arguments import suggest, to_python
 from watersmeet.ordering import ordering
 
 wm: Any = watersmeet
@@ -139,6 +139,6 @@ def test_what_is_said(what: str) -> None:
 
 
 def test_what_was_meant() -> None:
-    assert meant("checkpointlocatoin", ("checkpointLocation", "path")) == " Did you mean 'checkpointLocation'?"
-    assert meant("compression", ("checkpointLocation", "path")) == meant(None, ("path",)) == ""
-    assert plain([np.int64(1), [np.bool_(False)]]) == (1, (False,))
+    assert suggest("checkpointlocatoin", ("checkpointLocation", "path")) == " Did you mean 'checkpointLocation'?"
+    assert suggest("compression", ("checkpointLocation", "path")) == suggest(None, ("path",)) == ""
+    assert to_python([np.int64(1), [np.bool_(False)]]) == (1, (False,))

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from watersmeet.arguments.durations import microseconds, seconds
+from watersmeet.arguments import format_seconds, microseconds
 from watersmeet.errors import DefinitionError
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("text", "length"),
     [
         ("10 seconds", 10_000_000),
         ("1 second", 1_000_000),
@@ -26,12 +26,12 @@ from watersmeet.errors import DefinitionError
         (timedelta(days=400), 400 * 86_400_000_000),
     ],
 )
-def test_durations(written: str | timedelta, meant: int) -> None:
-    assert microseconds(written) == meant
+def test_durations(text: str | timedelta, length: int) -> None:
+    assert microseconds(text) == length
 
 
 @pytest.mark.parametrize(
-    "written",
+    "text",
     [
         "",
         " ",
@@ -47,11 +47,11 @@ def test_durations(written: str | timedelta, meant: int) -> None:
         None,
     ],
 )
-def test_what_is_no_duration(written: Any) -> None:
+def test_what_is_no_duration(text: Any) -> None:
     with pytest.raises(DefinitionError) as caught:
-        microseconds(written, "window of stream 'a'")
+        microseconds(text, "window of stream 'a'")
     assert str(caught.value) == (
-        f"window of stream 'a': {written!r} is not a duration; "
+        f"window of stream 'a': {text!r} is not a duration; "
         "write it like '10 seconds', '500 ms' or '1 hour 30 minutes'."
     )
 
@@ -61,11 +61,11 @@ def test_long_durations_are_exact() -> None:
     assert microseconds("9999999.999999 days 0.000001 s") == 863_999_999_999_913_601
 
 
-@pytest.mark.parametrize("written", ["-5 seconds", " - 1 hour 3 s", "interval -2 days", timedelta(-1)])
-def test_a_duration_is_never_negative(written: Any) -> None:
+@pytest.mark.parametrize("text", ["-5 seconds", " - 1 hour 3 s", "interval -2 days", timedelta(-1)])
+def test_a_duration_is_never_negative(text: Any) -> None:
     with pytest.raises(DefinitionError) as caught:
-        microseconds(written, "delay of stream 'a'")
-    assert str(caught.value) == f"delay of stream 'a': {written!r} is negative; a duration is zero or longer."
+        microseconds(text, "delay of stream 'a'")
+    assert str(caught.value) == f"delay of stream 'a': {text!r} is negative; a duration is zero or longer."
 
 
 def test_a_duration_is_not_longer_than_time_itself() -> None:
@@ -74,6 +74,6 @@ def test_a_duration_is_not_longer_than_time_itself() -> None:
 
 
 def test_seconds_have_all_their_digits() -> None:
-    assert [seconds(n) for n in (0, 1, 10_000_000, 1_234_567_000_000, 1_234_567_000_010)] == [
+    assert [format_seconds(n) for n in (0, 1, 10_000_000, 1_234_567_000_000, 1_234_567_000_010)] == [
         "0 s", "0.000001 s", "10 s", "1234567 s", "1234567.00001 s",
     ]  # fmt: skip

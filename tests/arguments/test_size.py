@@ -2,7 +2,7 @@
 
 import pytest
 
-from watersmeet.arguments.sizes import bytes_of
+from watersmeet.arguments import bytes_of
 from watersmeet.errors import DefinitionError
 
 

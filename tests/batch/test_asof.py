@@ -27,8 +27,8 @@ from watersmeet.placement import PSP, Hash
 from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query import windows
-from watersmeet.query.as_of import AsOf, within_tolerance
-from watersmeet.query.optional_streams import check_outer, windowed
+from watersmeet.query.as_of import AsOf, apply_tolerances
+from watersmeet.query.optional_streams import check_optional, derive_windows
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
@@ -96,8 +96,8 @@ def query_of(case: dict[str, Any]) -> Query:
     }
     kinds = {name: kind.kind if isinstance(kind, AsOf) else kind for name, kind in how.items()}
     plain = test_optional.query_of(case | {"how": kinds})
-    made = windowed(replace(plain, streams=within_tolerance(plain.streams, how)))
-    check_outer(made, streaming=True, spilling=False)
+    made = derive_windows(replace(plain, streams=apply_tolerances(plain.streams, how)))
+    check_optional(made, streaming=True, spilling=False)
     return made
 
 
@@ -297,7 +297,7 @@ def test_conditions_on_event_times_are_as_good_as_none(tmp_path: Path, text: str
     """Written out, as DuckDB wants it, `b.ts <= a.ts` changes nothing, and tuples are superseded all the same."""
     streams = tuple(StreamSpec(name, SCHEMA, 1, windows.Window(), 2) for name in "ab")
     conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
-    query = windowed(Query(streams, conjuncts, text, how=("inner", "asof")))
+    query = derive_windows(Query(streams, conjuncts, text, how=("inner", "asof")))
     assert bool(superseding(query))
     assert is_keyed(query, 1) is ("b.x" not in text)
     case = plain_case(
@@ -344,7 +344,7 @@ def test_a_condition_that_raises_is_asked_of_older_tuples_as_well(tmp_path: Path
     text = "a.k = b.k AND 1 / (a.x - b.x) > 0"
     conjuncts = parse_where(text, [(s.name, s.schema) for s in streams], (), Dialect())
     for name, older, raises in (("fine", 0.0, False), ("raising", 2.0, True)):
-        run = Run(windowed(Query(streams, conjuncts, text, how=("inner", "asof"))), Store(str(tmp_path / name)))
+        run = Run(derive_windows(Query(streams, conjuncts, text, how=("inner", "asof"))), Store(str(tmp_path / name)))
         run.step(PSP(2), [(1, {"id": 0, "ts": 1, "x": older, "k": "p"})])
         run.step(PSP(2), [(1, {"id": 1, "ts": 5, "x": 1.0, "k": "p"}), (0, {"id": 2, "ts": 9, "x": 2.0, "k": "p"})])
         last = [(at, {"id": 9, "ts": 90, "x": 5.0, "k": "ab"[at]}) for at in range(2)]

@@ -21,7 +21,7 @@ from tests.budget import search
 from watersmeet.placement import Central, Hash, Strategy
 from watersmeet.predicate.model import Dialect, Gap
 from watersmeet.predicate.parse import parse_where
-from watersmeet.query.optional_streams import check_outer, windowed
+from watersmeet.query.optional_streams import check_optional, derive_windows
 from watersmeet.query.query import How, Query, StreamSpec
 from watersmeet.query.windows import Window
 from watersmeet.state.store.store import Store
@@ -63,8 +63,8 @@ def query_of(form: Form, hows: tuple[How, ...], delays: list[int], keyed: bool) 
         found = parse_where(text, [(spec.name, spec.schema) for spec in specs], (), Dialect())
         gaps = [Gap(at, 0, form.later)] + ([] if form.earlier is None else [Gap(0, at, form.earlier)])
         conjuncts += [replace(found[0], gaps=tuple(gaps)), *found[1:]]
-    made = windowed(Query(specs, tuple(conjuncts), how=hows))
-    check_outer(made, streaming=True, spilling=False)
+    made = derive_windows(Query(specs, tuple(conjuncts), how=hows))
+    check_optional(made, streaming=True, spilling=False)
     return made
 
 

@@ -9,7 +9,7 @@ from watersmeet.batch.watermark import advanced, held_back_by, join_watermark
 from watersmeet.cost.load import smooth_usage
 from watersmeet.observe.timing import noted
 from watersmeet.probe.work import HopWork
-from watersmeet.query.query import Nested, Query, StreamSpec
+from watersmeet.query.query import NestedTimes, Query, StreamSpec
 from watersmeet.query.windows import Hopping, Sliding, Window
 from watersmeet.state.manifest.manifest import Manifest, StreamState
 from watersmeet.state.manifest.view import HopView, Usage
@@ -58,20 +58,20 @@ OWN, MEMBERS = Sliding(1), Sliding(10)
     ("nested", "inner", "latest", "wanted"),
     [
         (None, None, 100, 95),
-        (Nested(OWN, delayed=False), 80, 100, 80),
-        (Nested(OWN, delayed=False), 80, None, 80),
-        (Nested(OWN, delayed=False), None, 100, None),
-        (Nested(MEMBERS, delayed=False), 80, 100, 71),
-        (Nested(Hopping(20, 10), delayed=False), 80, 100, 61),
-        (Nested(MEMBERS, delayed=True), 80, 100, 95),
-        (Nested(MEMBERS, delayed=True), 120, 100, 111),
-        (Nested(MEMBERS, delayed=True), 120, None, 111),
-        (Nested(None, delayed=True), 120, 100, 95),
-        (Nested(None, delayed=True), 120, None, None),
+        (NestedTimes(OWN, delayed=False), 80, 100, 80),
+        (NestedTimes(OWN, delayed=False), 80, None, 80),
+        (NestedTimes(OWN, delayed=False), None, 100, None),
+        (NestedTimes(MEMBERS, delayed=False), 80, 100, 71),
+        (NestedTimes(Hopping(20, 10), delayed=False), 80, 100, 61),
+        (NestedTimes(MEMBERS, delayed=True), 80, 100, 95),
+        (NestedTimes(MEMBERS, delayed=True), 120, 100, 111),
+        (NestedTimes(MEMBERS, delayed=True), 120, None, 111),
+        (NestedTimes(None, delayed=True), 120, 100, 95),
+        (NestedTimes(None, delayed=True), 120, None, None),
     ],
 )
 def test_the_watermark_of_a_stream_that_is_a_join(
-    nested: Nested | None, inner: int | None, latest: int | None, wanted: int | None
+    nested: NestedTimes | None, inner: int | None, latest: int | None, wanted: int | None
 ) -> None:
     stream = StreamSpec("ab", WHEN, 0, Window(), delay=5, nested=nested)
     query = Query((stream, StreamSpec("c", WHEN, 0, Window(), delay=0)))

@@ -15,7 +15,7 @@ from watersmeet.batch.side_outputs import shown
 from watersmeet.exchange.relay import Relay
 from watersmeet.exchange.wire import Wire
 from watersmeet.placement import Central
-from watersmeet.predicate.model import Dialect, Hidden
+from watersmeet.predicate.model import Dialect, HiddenColumn
 from watersmeet.query import query
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import FOREVER, Sliding
@@ -54,7 +54,7 @@ def test_a_row_without_event_time_is_shown_whatever_its_other_times_are(tmp_path
 
 
 def test_what_a_test_denies_is_dropped_and_what_it_raised_for_is_kept(tmp_path: Path) -> None:
-    hidden = (Hidden("1/id > 0", pa.bool_()), Hidden("1/id > 0 failed", pa.bool_(), failed=True))
+    hidden = (HiddenColumn("1/id > 0", pa.bool_()), HiddenColumn("1/id > 0 failed", pa.bool_(), failed=True))
     batch = planned(tmp_path)
     tested = replace(batch.query.streams[0], hidden=hidden, tests=(query.Test(5, 6),))
     batch = replace(batch, query=replace(batch.query, streams=(tested, batch.query.streams[1])))
@@ -139,7 +139,7 @@ def test_a_hop_that_ends_early_leaves_no_file(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_punctuation_from_a_frame_is_shown_with_what_it_says() -> None:
-    hidden = (Hidden("a frame of their own", pa.bool_(), told=True), Hidden("lo", pa.int64(), told=True))
+    hidden = (HiddenColumn("a frame of their own", pa.bool_(), told=True), HiddenColumn("lo", pa.int64(), told=True))
     spec = StreamSpec("a", pa.schema([("ts", TIME), ("k", pa.int64())]), 0, Sliding(10), 0, hidden=hidden)
     rows = pa.record_batch({"ts": [7, 8], "s0_1": [None, 5], "s0_2": [True, None], "s0_3": [3, None]})
     assert shown(spec, 0, rows, 0, None) == {"ts": "1970-01-01T00:00:00.000007Z", "k": "None", "lo": "3"}

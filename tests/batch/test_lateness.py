@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.arguments.durations import LONGEST
+from watersmeet.arguments import LONGEST
 from watersmeet.observe import delays
 from watersmeet.observe.lateness import late_rows
 from watersmeet.placement import Central

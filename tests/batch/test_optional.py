@@ -23,7 +23,7 @@ from watersmeet.placement import PSP, Hash
 from watersmeet.predicate.model import Column, Conjunct, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query import windows
-from watersmeet.query.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
+from watersmeet.query.query import OWN_TIME, RESULT_TIME, NestedTimes, Output, Query, StreamSpec
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
 from watersmeet.testing.run import Run, content_key
@@ -282,7 +282,7 @@ def join_within(folder: Path) -> Run:
     sides = tuple(StreamSpec(name, SCHEMA, 1, windows.Sliding(5), 0) for name in "ab")
     shown = (Output("id", Column(0, 0)), Output("x", Column(1, 2)), Output("_time", RESULT_TIME))
     inner = Query(sides, parse_where("a.k = b.k", [(s.name, s.schema) for s in sides], (), Dialect()), "", shown)
-    pairs = StreamSpec("ab", inner.output_schema, 2, windows.Sliding(5), 0, nested=Nested(OWN_TIME, False))
+    pairs = StreamSpec("ab", inner.output_schema, 2, windows.Sliding(5), 0, nested=NestedTimes(OWN_TIME, False))
     other = StreamSpec("c", SCHEMA, 1, windows.Sliding(5), 0)
     text = "ab.x = c.x"
     conjuncts = parse_where(text, [(s.name, s.schema) for s in (pairs, other)], (), Dialect())
@@ -412,7 +412,7 @@ def test_a_join_that_waits_for_partners_may_be_a_stream(case: dict[str, Any]) ->
     pairs = parse_where("a.k = b.k", [(s.name, s.schema) for s in sides], (), Dialect())
     shown = (Output("id", Column(0, 0)), Output("x", Column(0, 2)), Output("_time", RESULT_TIME))
     inner = Query(sides, pairs, "", shown, how=("inner", case["inner"]))
-    nested = Nested(OWN_TIME, False, inner.waits)
+    nested = NestedTimes(OWN_TIME, False, inner.waits)
     ab = StreamSpec("ab", inner.output_schema, 2, windows.Sliding(of_ab), 0, nested=nested)
     c = StreamSpec("c", SCHEMA, 1, windows.Sliding(of_c), 12)
     met = parse_where("ab.x = c.x", [("ab", ab.schema), ("c", SCHEMA)], (), Dialect())

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from examples import auctions as demo
-from watersmeet.formatting import moment
+from watersmeet.formatting import format_time
 from watersmeet.workload import START, auctions, write_batches
 
 TINY = demo.Settings(rate=1.0, seconds=120.0, seconds_per_file=20.0)
@@ -20,7 +20,7 @@ TINY = demo.Settings(rate=1.0, seconds=120.0, seconds_per_file=20.0)
 def history(batches: int) -> dict[str, list[dict[str, Any]]]:
     found = [
         {
-            "watermark": None if batch == 0 else moment(START + batch * demo.MINUTE),
+            "watermark": None if batch == 0 else format_time(START + batch * demo.MINUTE),
             "distinctRows": 1000 * batch,
             "outputRows": 7,
             "durationMs": {"total": 800.0},

@@ -11,7 +11,7 @@ from watersmeet.metadata.outlook import Outlook
 from watersmeet.observe.explain import explain
 from watersmeet.ordering import Given
 from watersmeet.placement import PSP
-from watersmeet.predicate.model import Column, Dialect, Hidden
+from watersmeet.predicate.model import Column, Dialect, HiddenColumn
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Count, Sliding, Window
@@ -20,7 +20,7 @@ TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("ts", TIME), ("k", pa.int64()), ("n", pa.int32()), ("end", pa.bool_()), ("d", pa.date32())]
 )
-HIDDEN = (Hidden("a frame of their own", pa.bool_(), told=True), Hidden("lo", pa.int64(), told=True))
+HIDDEN = (HiddenColumn("a frame of their own", pa.bool_(), told=True), HiddenColumn("lo", pa.int64(), told=True))
 
 
 def query(where: str, window: Window | None = None, **promises: tuple[Promise, ...]) -> Query:

@@ -18,8 +18,8 @@ from watersmeet.metadata.outlook import Outlook
 from watersmeet.observe.explain import explain
 from watersmeet.ordering import Given
 from watersmeet.placement import PSP, Central
-from watersmeet.predicate.constants import value_of
-from watersmeet.predicate.model import Column, Dialect, Fixed
+from watersmeet.predicate.column_conditions import value_of
+from watersmeet.predicate.model import Column, Dialect, FixedColumn
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Window
@@ -124,8 +124,8 @@ def test_a_constant_of_an_equal_column_is_one_of_its_own(tmp_path: Path) -> None
     ],
 )
 def test_what_fixes_a_column(condition: str, column: str, value: Any) -> None:
-    (fixed,) = query_of(f"a.auction = b.auction AND {condition}").fixed
-    assert fixed == Fixed(Column(1, AT[column]), value, condition)
+    (fixed,) = query_of(f"a.auction = b.auction AND {condition}").fixed_columns
+    assert fixed == FixedColumn(Column(1, AT[column]), value, condition)
     made = value_of(fixed, TYPES[column])
     assert (made.as_py(), made.type) == (value, TYPES[column])
     assert loads(dumps(fixed)) == fixed
@@ -156,7 +156,7 @@ def test_what_fixes_a_column(condition: str, column: str, value: Any) -> None:
     ],
 )
 def test_what_fixes_nothing(condition: str) -> None:
-    assert query_of(f"a.auction = b.auction AND ({condition})").fixed == ()
+    assert query_of(f"a.auction = b.auction AND ({condition})").fixed_columns == ()
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_what_fixes_nothing(condition: str) -> None:
     ],
 )
 def test_days_and_microseconds_are_as_spark_counts_them(kind: pa.DataType, value: Any, wanted: str) -> None:
-    made = value_of(Fixed(Column(0, 0), value, ""), kind)
+    made = value_of(FixedColumn(Column(0, 0), value, ""), kind)
     assert (str(made.as_py()), made.type) == (wanted, kind)
 
 

@@ -21,7 +21,7 @@ from tests.batch.scatter import Scatter
 from tests.batch.test_engine import ENGINE_WINDOW, ORDERINGS, strategies_of, windows_of
 from tests.budget import search
 from watersmeet.adapt.auto import Auto
-from watersmeet.formatting import moment
+from watersmeet.formatting import format_time
 from watersmeet.limits import limited
 from watersmeet.observe import near_misses as missed
 from watersmeet.observe.explain import explain
@@ -33,7 +33,7 @@ from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.python import predicate
 from watersmeet.probe.near_miss_search import NearMissSearch
-from watersmeet.query.query import RESULT_TIME, Nested, Output, Query, StreamSpec
+from watersmeet.query.query import RESULT_TIME, NestedTimes, Output, Query, StreamSpec
 from watersmeet.query.windows import Sliding
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
@@ -143,7 +143,7 @@ def rows(seed: int, count: int, names: str = "ab", nulls: float = 0.1) -> list[t
 
 def shown(row: Row, columns: str) -> dict[str, str]:
     """A row as near-misses show it."""
-    return {**{name: str(row[name]) for name in columns}, "ts": moment(row["ts"])}
+    return {**{name: str(row[name]) for name in columns}, "ts": format_time(row["ts"])}
 
 
 def frozen(misses: Any) -> set[str]:
@@ -346,8 +346,8 @@ def test_whatever_goes_wrong_results_are_there(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("samples", "wanted"),
     [
-        (None, [{"a": {"x": "1.0", "k": "p", "ts": moment(0)}, "b": {"k": "q" * 60, "ts": moment(1)}}]),
-        ({"x", "ts"}, [{"a": {"x": "1.0", "ts": moment(0)}, "b": {"ts": moment(1)}}]),
+        (None, [{"a": {"x": "1.0", "k": "p", "ts": format_time(0)}, "b": {"k": "q" * 60, "ts": format_time(1)}}]),
+        ({"x", "ts"}, [{"a": {"x": "1.0", "ts": format_time(0)}, "b": {"ts": format_time(1)}}]),
         ({"x"}, [{"a": {"x": "1.0"}}]),
         ({"id"}, []),
     ],
@@ -384,7 +384,7 @@ def test_a_join_within_has_near_misses_of_its_own(tmp_path: Path) -> None:
     inner = query_of("a.x < b.x")
     outputs = [Output("id", Column(0, 0)), Output("ts", RESULT_TIME), Output("x", Column(1, 2))]
     inner = Query(inner.streams, inner.conjuncts, inner.where, tuple(outputs))
-    pairs = StreamSpec("ab", inner.output_schema, 1, Sliding(10), 0, nested=Nested(None, delayed=False))
+    pairs = StreamSpec("ab", inner.output_schema, 1, Sliding(10), 0, nested=NestedTimes(None, delayed=False))
     other = StreamSpec("c", SCHEMA, 1, Sliding(10), 0)
     conjuncts = parse_where("ab.x > c.x", [(s.name, s.schema) for s in (pairs, other)], (), Dialect())
     run = Run(Query((pairs, other), conjuncts, ""), Store(str(tmp_path)), inner={"j_0": inner}, near_misses=5)

@@ -10,7 +10,7 @@ import pytest
 from watersmeet.batch.intake import StreamIntake
 from watersmeet.observe.warnings import Notice, news, notices
 from watersmeet.placement import Central
-from watersmeet.query.query import OWN_TIME, Nested, Query, StreamSpec
+from watersmeet.query.query import OWN_TIME, NestedTimes, Query, StreamSpec
 from watersmeet.query.windows import Count, Hopping, Sliding, Window
 from watersmeet.state.manifest.manifest import Manifest, StreamState
 from watersmeet.state.store.store import Store
@@ -85,7 +85,7 @@ def test_a_stream_that_lies_behind(after: Manifest, wanted: list[str]) -> None:
 
 def test_a_join_as_a_stream_has_come_as_far_as_its_watermark() -> None:
     join = query(TEN, TEN)
-    join = replace(join, streams=(replace(join.streams[0], nested=Nested(OWN_TIME, False)), join.streams[1]))
+    join = replace(join, streams=(replace(join.streams[0], nested=NestedTimes(OWN_TIME, False)), join.streams[1]))
     after = state(HOUR - 5 * SECOND, 0, HOUR)  # its last result is an hour ago, and yet it is not behind
     assert kinds(join, after, after, [HOUR - SECOND, HOUR - 5 * SECOND]) == []
     assert kinds(join, after, after, [SECOND, HOUR - 5 * SECOND]) == ["behind a"]

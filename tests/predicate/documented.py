@@ -51,25 +51,25 @@ class Outcome:
         ]
         for title, texts in (("different", self.different), ("refused", self.refused)):
             by_function = Counter(text.split(":")[0] for text in texts)
-            shown = ", ".join(f"{name} {count}" for name, count in sorted(by_function.items()))
-            lines += [f"{title}: {shown}"] if shown else []
+            counts = ", ".join(f"{name} {count}" for name, count in sorted(by_function.items()))
+            lines += [f"{title}: {counts}"] if counts else []
         return "\n".join(lines)
 
 
 @dataclass(frozen=True)
-class Asked:
+class Form:
     """An expression in one form.
 
     Attributes:
         example: The documented one.
-        form: Where its literals went.
+        name: Where its literals went.
         cut: It, cut at its literals.
         moved: The stream that each moved literal is a column of, by the literal's position.
         kind: The type of its value.
     """
 
     example: Example
-    form: str
+    name: str
     cut: Pieces
     moved: dict[int, str]
     kind: T.DataType
@@ -78,7 +78,7 @@ class Asked:
         """The expression over the columns of a join in which it has this number."""
         return self.cut.render(lambda at: f"{self.moved[at]}.c{number}_{at}" if at in self.moved else None)
 
-    def shown(self, number: int = 0) -> str:
+    def value(self, number: int = 0) -> str:
         """The expression as a value that a column can hold and `<=>` compare."""
         return _comparable(self.text(number), self.kind)
 
@@ -87,7 +87,7 @@ class Asked:
         return [f"{self.cut.literals[at]} AS c{number}_{at}" for at, to in self.moved.items() if to == stream]
 
     def __str__(self) -> str:
-        return f"{self.example.function}: {self.form}: {self.text()}"
+        return f"{self.example.function}: {self.name}: {self.text()}"
 
 
 def _comparable(text: str, kind: T.DataType) -> str:
@@ -146,113 +146,113 @@ class Comparison:
 
     def run(self, examples: Sequence[Example]) -> Outcome:
         """Compare every example in every form."""
-        asked = [made for example in examples for made in self._forms(example)]
-        for start in range(0, len(asked), TOGETHER):
-            self._group(asked[start : start + TOGETHER])
+        forms = [form for example in examples for form in self._forms(example)]
+        for start in range(0, len(forms), TOGETHER):
+            self._group(forms[start : start + TOGETHER])
         return self.outcome
 
-    def _forms(self, example: Example) -> Iterator[Asked]:
-        cut, seen = pieces(example.text), set()
-        for form in self.forms:
-            made = self._asked(example, form, cut)
-            if made is None:
-                self.outcome.not_spark.append(f"{example.function}: {form}: {example.text}")
-            elif made.text() not in seen:
-                seen.add(made.text())
-                yield made
+    def _forms(self, example: Example) -> Iterator[Form]:
+        cut, texts = pieces(example.text), set()
+        for name in self.forms:
+            form = self._form(example, name, cut)
+            if form is None:
+                self.outcome.not_spark.append(f"{example.function}: {name}: {example.text}")
+            elif form.text() not in texts:
+                texts.add(form.text())
+                yield form
 
-    def _asked(self, example: Example, form: str, cut: Pieces) -> Asked | None:
+    def _form(self, example: Example, name: str, cut: Pieces) -> Form | None:
         """The example with as many literals moved as Spark allows: some arguments must be constants."""
-        streams = ["a", "b"] if form == "two streams" else ["a"]
+        streams = ["a", "b"] if name == "two streams" else ["a"]
         needed = [at for at in range(len(cut.literals)) if cut.must_move(at)]
-        wanted = needed if form == "constants" else list(range(len(cut.literals)))
-        whole = self._moved(example, form, cut, wanted, streams)
-        if whole is not None or wanted == needed:
+        movable = needed if name == "constants" else list(range(len(cut.literals)))
+        whole = self._place(example, name, cut, movable, streams)
+        if whole is not None or movable == needed:
             return whole
-        best, taken = self._moved(example, form, cut, needed, streams), needed
-        for at in wanted:
-            more = self._moved(example, form, cut, sorted({*taken, at}), streams)
-            best, taken = (more, sorted({*taken, at})) if more is not None else (best, taken)
+        best, places = self._place(example, name, cut, needed, streams), needed
+        for at in movable:
+            more = self._place(example, name, cut, sorted({*places, at}), streams)
+            best, places = (more, sorted({*places, at})) if more is not None else (best, places)
         return best
 
-    def _moved(
-        self, example: Example, form: str, cut: Pieces, literals: Sequence[int], streams: Sequence[str]
-    ) -> Asked | None:
+    def _place(
+        self, example: Example, name: str, cut: Pieces, literals: Sequence[int], streams: Sequence[str]
+    ) -> Form | None:
         """The example with these literals moved; None if Spark can't take it so."""
         moved = {at: streams[turn % len(streams)] for turn, at in enumerate(literals)}
-        asked = Asked(example, form, cut, moved, T.NullType())
+        form = Form(example, name, cut, moved, T.NullType())
         try:
-            values = self._values([asked])
+            values = self._values([form])
             if not all(_has_arrow(part.dataType) for part in values.select("a.*", "b.*").schema):
                 return None
-            kind = values.selectExpr(f"({asked.text()}) AS v").schema[0].dataType
-            asked = Asked(example, form, cut, moved, kind)
-            values.selectExpr(f"{asked.shown()} <=> {asked.shown()}")
+            kind = values.selectExpr(f"({form.text()}) AS v").schema[0].dataType
+            form = Form(example, name, cut, moved, kind)
+            values.selectExpr(f"{form.value()} <=> {form.value()}")
         except Exception:
             return None
-        return asked
+        return form
 
-    def _values(self, group: Sequence[Asked]) -> DataFrame:
+    def _values(self, group: Sequence[Form]) -> DataFrame:
         """One row with the literals of some expressions, one struct a stream."""
         structs = []
         for stream in "ab":
-            columns = [column for number, asked in enumerate(group) for column in asked.columns(stream, number)]
+            columns = [column for number, form in enumerate(group) for column in form.columns(stream, number)]
             structs.append(f"struct({', '.join([f'1 AS only_{stream}', *columns])}) AS {stream}")
         return self.spark.range(1, numPartitions=1).selectExpr(*structs)
 
-    def _group(self, group: Sequence[Asked]) -> None:
+    def _group(self, group: Sequence[Form]) -> None:
         """Compare some expressions in one join; those that don't go together are taken apart."""
         values = self._values(group)
         try:
             values = values.localCheckpoint()
-            wanted = values.selectExpr(*(f"{a.shown(n)} AS e{n}" for n, a in enumerate(group))).localCheckpoint()
+            answers = values.selectExpr(*(f"{a.value(n)} AS e{n}" for n, a in enumerate(group))).localCheckpoint()
         except Exception as error:
             if len(group) == 1:
                 self._raises(group[0], str(error))
             else:
                 self._apart(group)
             return
-        self._decide(group, values, wanted)
+        self._decide(group, values, answers)
 
-    def _apart(self, group: Sequence[Asked]) -> None:
+    def _apart(self, group: Sequence[Form]) -> None:
         middle = len(group) // 2
         for part in (group[:middle], group[middle:]):
             if part:
                 self._group(part)
 
-    def _decide(self, group: Sequence[Asked], values: DataFrame, wanted: DataFrame) -> None:
-        streams = self._streams(len(group), values, wanted)
-        conjuncts = {n: f"(a.n <> {n} OR {asked.shown(n)} <=> a.e{n})" for n, asked in enumerate(group)}
-        refused = self._refused(streams, conjuncts)
-        for n, reason in refused.items():
+    def _decide(self, group: Sequence[Form], values: DataFrame, answers: DataFrame) -> None:
+        streams = self._streams(len(group), values, answers)
+        conjuncts = {n: f"(a.n <> {n} OR {form.value(n)} <=> a.e{n})" for n, form in enumerate(group)}
+        refusals = self._refusals(streams, conjuncts)
+        for n, reason in refusals.items():
             self._refuse(group[n], reason)
-        taken = [asked for n, asked in enumerate(group) if n not in refused]
-        if refused and taken:
-            self._group(taken)
-        elif taken:
+        accepted = [form for n, form in enumerate(group) if n not in refusals]
+        if refusals and accepted:
+            self._group(accepted)
+        elif accepted:
             self._run(group, streams, " AND ".join(["a.n = b.n", *conjuncts.values()]))
 
-    def _refused(self, streams: Sequence[Any], conjuncts: dict[int, str]) -> dict[int, str]:
+    def _refusals(self, streams: Sequence[Any], conjuncts: dict[int, str]) -> dict[int, str]:
         """Which of the conjuncts are refused, and why; first asked of all together, as nearly all are taken."""
         if _refusal(streams, " AND ".join(conjuncts.values())) is None:
             return {}
         reasons = {n: _refusal(streams, conjunct) for n, conjunct in conjuncts.items()}
-        found = {n: reason for n, reason in reasons.items() if reason is not None}
-        return found or dict.fromkeys(conjuncts, "each is taken, but not all together")
+        refusals = {n: reason for n, reason in reasons.items() if reason is not None}
+        return refusals or dict.fromkeys(conjuncts, "each is taken, but not all together")
 
-    def _refuse(self, asked: Asked, reason: str) -> None:
-        if asked.example.function in OF_THE_SESSION:
-            self.outcome.answered.append(str(asked))
+    def _refuse(self, form: Form, reason: str) -> None:
+        if form.example.function in OF_THE_SESSION:
+            self.outcome.answered.append(str(form))
         else:
-            self.outcome.refused.append(f"{asked}: {reason}")
+            self.outcome.refused.append(f"{form}: {reason}")
 
-    def _streams(self, rows: int, values: DataFrame, wanted: DataFrame) -> list[Any]:
+    def _streams(self, rows: int, values: DataFrame, answers: DataFrame) -> list[Any]:
         numbers = self.spark.range(rows, numPartitions=1).selectExpr("cast(id AS int) AS n", "timestamp_micros(0) ts")
         frames = [numbers.crossJoin(values.select(f"{stream}.*")) for stream in "ab"]
-        frames[0] = frames[0].crossJoin(wanted)
+        frames[0] = frames[0].crossJoin(answers)
         return [wm.stream(name, frame, time="ts") for name, frame in zip("ab", frames, strict=True)]
 
-    def _run(self, group: Sequence[Asked], streams: Sequence[Any], where: str) -> None:
+    def _run(self, group: Sequence[Form], streams: Sequence[Any], where: str) -> None:
         try:
             rows = wm.join(*streams, where=where, select="a.n AS n", strategy=wm.Central()).toDF().collect()
         except Exception as error:
@@ -261,30 +261,30 @@ class Comparison:
             else:
                 self.outcome.different.append(f"{group[0]}: the join raises, Spark doesn't: {_brief(error)}")
             return
-        found = Counter(row.n for row in rows)
-        for n, asked in enumerate(group):
-            if found[n] == 1:
-                self.outcome.answered.append(str(asked))
+        matches = Counter(row.n for row in rows)
+        for n, form in enumerate(group):
+            if matches[n] == 1:
+                self.outcome.answered.append(str(form))
             else:
-                self.outcome.different.append(f"{asked}: not Spark's answer")
+                self.outcome.different.append(f"{form}: not Spark's answer")
 
-    def _raises(self, asked: Asked, error: str) -> None:
+    def _raises(self, form: Form, error: str) -> None:
         """Where Spark raises, so must the join."""
-        values = self._values([asked]).localCheckpoint()
+        values = self._values([form]).localCheckpoint()
         nothing = self.spark.range(1).selectExpr("1 AS nothing")
         streams = self._streams(1, values, nothing)
-        where = f"a.n = b.n AND ({asked.text()}) IS NOT NULL"
+        where = f"a.n = b.n AND ({form.text()}) IS NOT NULL"
         reason = _refusal(streams, where)
         if reason is not None:
-            self._refuse(asked, reason)
+            self._refuse(form, reason)
             return
         try:
             rows = wm.join(*streams, where=where, select="a.n AS n", strategy=wm.Central()).toDF().collect()
         except Exception:
             self.outcome.raising += 1
-            self.outcome.answered.append(str(asked))
+            self.outcome.answered.append(str(form))
         else:
-            self.outcome.different.append(f"{asked}: Spark raises, the join gives {len(rows)} rows: {error[:200]}")
+            self.outcome.different.append(f"{form}: Spark raises, the join gives {len(rows)} rows: {error[:200]}")
 
 
 def _refusal(streams: Sequence[Any], where: str) -> str | None:

@@ -9,8 +9,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.predicate.rows import STREAMS, flat, rows, structs
 from watersmeet.errors import SqlError
+from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Dialect
-from watersmeet.predicate.parse import PRELUDE, parse_where
+from watersmeet.predicate.parse import parse_where
 
 Answer = bool | None | Literal["raises", "not carried"]
 BATCH = 60
@@ -71,15 +72,15 @@ class Duck:
 
     def _one(self, query: str) -> Answer:
         try:
-            found = self.connection.execute(query).fetchall()[0][0]
+            value = self.connection.execute(query).fetchall()[0][0]
         except duckdb.Error:
             return "raises"
-        return _read(found)
+        return _read(value)
 
 
-def _read(found: str | None) -> Answer:
-    known: dict[str | None, Answer] = {"true": True, "false": False, None: None, "not carried": "not carried"}
-    return known[found]
+def _read(value: str | None) -> Answer:
+    answers: dict[str | None, Answer] = {"true": True, "false": False, None: None, "not carried": "not carried"}
+    return answers[value]
 
 
 class Comparison:
@@ -91,9 +92,9 @@ class Comparison:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         # Spark evaluates what occurs twice behind an AND or OR before it, which defeats the guard.
         spark.conf.set("spark.sql.subexpressionElimination.enabled", "false")
-        made = rows(count, seed)
-        self.duck = Duck(flat(made), dialect)
-        table = structs(made)
+        sample = rows(count, seed)
+        self.duck = Duck(flat(sample), dialect)
+        table = structs(sample)
         schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
         self.frame = spark.createDataFrame(table, schema).coalesce(1).cache()
         self.frame.count()
@@ -102,7 +103,7 @@ class Comparison:
     def run(self, texts: list[str]) -> Outcome:
         """Compare every expression on every row."""
         outcome = Outcome()
-        known = []
+        by_text = []
         for text in texts:
             try:
                 answers = self.duck.answers(text)
@@ -112,35 +113,35 @@ class Comparison:
             except AssertionError as error:
                 outcome.disagreements.append(str(error))
                 continue
-            known.append((text, answers))
-        for start in range(0, len(known), BATCH):
-            self._batch(known[start : start + BATCH], outcome)
-        for text, answers in known:
+            by_text.append((text, answers))
+        for start in range(0, len(by_text), BATCH):
+            self._batch(by_text[start : start + BATCH], outcome)
+        for text, answers in by_text:
             self._probe(text, answers, outcome)
-        outcome.compared = len(known) - len(outcome.not_spark)
+        outcome.compared = len(by_text) - len(outcome.not_spark)
         return outcome
 
-    def _batch(self, known: list[tuple[str, list[Answer]]], outcome: Outcome) -> None:
+    def _batch(self, by_text: list[tuple[str, list[Answer]]], outcome: Outcome) -> None:
         """Rows on which DuckDB answers: Spark must answer the same, all expressions in one go."""
         try:
-            found = self.frame.selectExpr(
-                "id", *(_guarded(text, answers, n) for n, (text, answers) in enumerate(known))
+            frame = self.frame.selectExpr(
+                "id", *(_guarded(text, answers, n) for n, (text, answers) in enumerate(by_text))
             ).collect()
         except Exception as error:
-            if len(known) == 1 and type(error).__name__ in {"AnalysisException", "ParseException"}:
-                outcome.not_spark.append(f"{known[0][0]}: {str(error)[:300]}")
+            if len(by_text) == 1 and type(error).__name__ in {"AnalysisException", "ParseException"}:
+                outcome.not_spark.append(f"{by_text[0][0]}: {str(error)[:300]}")
                 return
-            if len(known) == 1:
-                outcome.disagreements.append(f"{known[0][0]}: Spark raises, DuckDB doesn't: {str(error)[:300]}")
+            if len(by_text) == 1:
+                outcome.disagreements.append(f"{by_text[0][0]}: Spark raises, DuckDB doesn't: {str(error)[:300]}")
                 return
-            middle = len(known) // 2
-            self._batch(known[:middle], outcome)
-            self._batch(known[middle:], outcome)
+            middle = len(by_text) // 2
+            self._batch(by_text[:middle], outcome)
+            self._batch(by_text[middle:], outcome)
             return
-        for n, (text, answers) in enumerate(known):
+        for n, (text, answers) in enumerate(by_text):
             wrong = [
                 (row["id"], row[f"e{n}"], answers[row["id"]])
-                for row in found
+                for row in frame
                 if isinstance(answers[row["id"]], bool | None) and row[f"e{n}"] != answers[row["id"]]
             ]
             if wrong:

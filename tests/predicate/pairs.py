@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Column, Dialect
-from watersmeet.predicate.parse import PRELUDE
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Source
 from watersmeet.predicate.terms import Comparison, Input, Leaf, comparison_of
@@ -57,8 +57,8 @@ def rows(count: int, seed: int, *, ugly: float = 0.0, dimension: int = 8) -> lis
 
     def vector() -> list[float | None] | None:
         size = dimension if rng.random() >= ugly else rng.choice([0, 1, dimension - 1, dimension])
-        made = [_single(rng.gauss(0, 1)) if rng.random() >= ugly / 4 else _odd(rng) for _ in range(size)]
-        return None if rng.random() < ugly / 4 else [0.0] * size if rng.random() < ugly / 4 else made
+        values = [_single(rng.gauss(0, 1)) if rng.random() >= ugly / 4 else _odd(rng) for _ in range(size)]
+        return None if rng.random() < ugly / 4 else [0.0] * size if rng.random() < ugly / 4 else values
 
     def one() -> dict[str, Any]:
         lat, lon = real(-90, 90), real(-180, 180)
@@ -79,9 +79,9 @@ def _single(value: float) -> float:
     return float(np.float32(value))
 
 
-def table(made: list[dict[str, Any]]) -> pa.Table:
+def table(values: list[dict[str, Any]]) -> pa.Table:
     """The rows as Arrow columns."""
-    return pa.Table.from_pylist(made, schema=SCHEMA)
+    return pa.Table.from_pylist(values, schema=SCHEMA)
 
 
 class Pairs:
@@ -108,9 +108,9 @@ class Pairs:
 
     def decide(self, text: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """For each pair, whether the condition may be TRUE, and whether it is for sure."""
-        made = self.comparisons(text)
-        assert made is not None, text
-        answers = [decide(one, {term: self.ball(term) for term in one.inputs}) for one in made]
+        comparisons = self.comparisons(text)
+        assert comparisons is not None, text
+        answers = [decide(one, {term: self.ball(term) for term in one.inputs}) for one in comparisons]
         possible, sure = zip(*answers, strict=True)
         return np.logical_and.reduce(possible), np.logical_and.reduce(sure)
 
@@ -118,7 +118,7 @@ class Pairs:
         """The ball of an input."""
         if isinstance(term, Leaf):
             some = "ORDER BY i" if term.columns else "LIMIT 1"
-            found = self.connection.sql(f"SELECT {term.sql} AS e FROM t {some}").to_arrow_table()
-            return ball_of(found.column(0).combine_chunks(), term.error)
+            column = self.connection.sql(f"SELECT {term.sql} AS e FROM t {some}").to_arrow_table()
+            return ball_of(column.column(0).combine_chunks(), term.error)
         left, right = (self.tables[side.stream].column(side.field).combine_chunks() for side in term.columns)
         return evaluate_pairs(term, left, right, np.arange(self.size), np.arange(self.size))

@@ -71,12 +71,12 @@ def examples(spark: SparkSession) -> list[Example | Unusable]:
     identifiers, names = registry.listFunction().iterator(), []
     while identifiers.hasNext():
         names.append(identifiers.next())
-    found: list[Example | Unusable] = []
+    examples: list[Example | Unusable] = []
     for identifier in sorted(names, key=lambda name: str(name.funcName())):
         info = registry.lookupFunction(identifier).get()
         reason = NAMES.get(identifier.funcName()) or GROUPS.get(info.getGroup())
-        found += _documented(parser, identifier.funcName(), info.getExamples(), reason)
-    return found
+        examples += _documented(parser, identifier.funcName(), info.getExamples(), reason)
+    return examples
 
 
 def _documented(parser: Any, function: str, text: str, reason: str | None) -> Iterator[Example | Unusable]:
@@ -109,8 +109,8 @@ def _read(
     elif all(_is_expression(parser, item) for item in items):
         for item in items:
             yield Example(function, item, reason or ("clock" if CLOCK.search(item) else None), escaped)
-    elif reason is None and (made := _over_aggregates(body)) is not None and _is_expression(parser, made):
-        yield Example(function, made, None, escaped)
+    elif reason is None and (rewritten := _over_aggregates(body)) is not None and _is_expression(parser, rewritten):
+        yield Example(function, rewritten, None, escaped)
     else:
         yield Unusable(function, statement, reason or "is more than a list of expressions")
 
@@ -124,13 +124,13 @@ def _over_aggregates(body: str) -> str | None:
     text, _, source = body.partition(" FROM ")
     if not source or "GROUP" in source or not _AGGREGATE.search(text):
         return None
-    made, at = "", 0
+    rewritten, at = "", 0
     for match in _AGGREGATE.finditer(text):
         if match.start() >= at:
             end = _closing(text, match.end())
-            made += text[at : match.start()] + f"(SELECT {text[match.start() : end]} FROM {source})"
+            rewritten += text[at : match.start()] + f"(SELECT {text[match.start() : end]} FROM {source})"
             at = end
-    return made + text[at:]
+    return rewritten + text[at:]
 
 
 def _closing(text: str, start: int) -> int:
@@ -189,8 +189,8 @@ class Pieces:
 
     def render(self, name: Callable[[int], str | None]) -> str:
         """The expression with each literal replaced by its name, or left where the name is None."""
-        shown = [name(at) or literal for at, literal in enumerate(self.literals)]
-        return "".join(part for pair in zip(self.texts, [*shown, ""], strict=True) for part in pair)
+        literals = [name(at) or literal for at, literal in enumerate(self.literals)]
+        return "".join(part for pair in zip(self.texts, [*literals, ""], strict=True) for part in pair)
 
 
 def pieces(text: str) -> Pieces:

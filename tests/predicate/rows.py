@@ -84,17 +84,17 @@ def rows(count: int, seed: int) -> list[dict[str, dict[str, Any]]]:
     ]
 
 
-def structs(made: list[dict[str, dict[str, Any]]]) -> pa.Table:
+def structs(rows: list[dict[str, dict[str, Any]]]) -> pa.Table:
     """The rows as Spark takes them: an `id` and one struct a stream."""
-    columns = {stream: pa.array([row[stream] for row in made], pa.struct(FIELDS)) for stream in ("a", "b")}
-    return pa.table({"id": pa.array(range(len(made)), pa.int32()), **columns})
+    columns = {stream: pa.array([row[stream] for row in rows], pa.struct(FIELDS)) for stream in ("a", "b")}
+    return pa.table({"id": pa.array(range(len(rows)), pa.int32()), **columns})
 
 
-def flat(made: list[dict[str, dict[str, Any]]]) -> pa.Table:
+def flat(rows: list[dict[str, dict[str, Any]]]) -> pa.Table:
     """The rows as DuckDB takes them: an `id` and the columns under their generated names."""
     columns = {
-        f"s{stream}_{field}": pa.array([row[name][column.name] for row in made], column.type)
+        f"s{stream}_{field}": pa.array([row[name][column.name] for row in rows], column.type)
         for stream, name in enumerate(("a", "b"))
         for field, column in enumerate(FIELDS)
     }
-    return pa.table({"id": pa.array(range(len(made)), pa.int32()), **columns})
+    return pa.table({"id": pa.array(range(len(rows)), pa.int32()), **columns})

@@ -12,9 +12,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from watersmeet.predicate.bounds import MARGIN
+from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Bound, Conjunct, Dialect
 from watersmeet.predicate.numbers import numbers as as_numbers
-from watersmeet.predicate.parse import PRELUDE, parse_where
+from watersmeet.predicate.parse import parse_where
 
 SCHEMA = pa.schema(
     [
@@ -103,11 +104,11 @@ def rows(conjunct: Conjunct, stream: int) -> st.SearchStrategy[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def connection() -> duckdb.DuckDBPyConnection:
-    made = duckdb.connect(config={"threads": 1})
-    made.execute("SET TimeZone = 'UTC'")
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET TimeZone = 'UTC'")
     for statement in PRELUDE:
-        made.execute(statement)
-    return made
+        connection.execute(statement)
+    return connection
 
 
 def table(triples: list[tuple[dict[str, Any], ...]]) -> pa.Table:
@@ -149,8 +150,8 @@ def test_bounds_hold(text: str, connection: duckdb.DuckDBPyConnection) -> None:
 def check(conjunct: Conjunct, triples: list[tuple[dict[str, Any], ...]], connection: duckdb.DuckDBPyConnection) -> None:
     ends = [end or "NULL" for bound in conjunct.bounds for end in (bound.low, bound.high)]
     connection.register("given", table(triples))
-    found = connection.execute(f"SELECT {conjunct.sql}, {', '.join(ends)} FROM given").fetchall()
-    for triple, (true, *values) in zip(triples, found, strict=True):
+    rows = connection.execute(f"SELECT {conjunct.sql}, {', '.join(ends)} FROM given").fetchall()
+    for triple, (true, *values) in zip(triples, rows, strict=True):
         for place, bound in enumerate(conjunct.bounds if true else ()):
             within(bound, triple, values[2 * place], values[2 * place + 1])
 
@@ -208,11 +209,11 @@ def test_a_text_is_one_number_in_arrow_and_in_duckdb(
     connection: duckdb.DuckDBPyConnection, values: list[str | None], skipped: int, kind: pa.DataType
 ) -> None:
     array = pa.array(values, kind).slice(skipped)
-    wanted = [None if value is None else number(value) for value in array.to_pylist()]
-    found = as_numbers(array)
-    assert [None if math.isnan(value) else value for value in found.tolist()] == wanted
+    expected = [None if value is None else number(value) for value in array.to_pylist()]
+    actual = as_numbers(array)
+    assert [None if math.isnan(value) else value for value in actual.tolist()] == expected
     connection.register("given", pa.table({"x": array}))
-    assert [value for (value,) in connection.execute("SELECT ws_text(x) FROM given").fetchall()] == wanted
+    assert [value for (value,) in connection.execute("SELECT ws_text(x) FROM given").fetchall()] == expected
     rising = sorted((value for value in array.to_pylist() if value is not None), key=str.encode)
     assert sorted(map(number, rising)) == list(map(number, rising))
 
@@ -222,5 +223,5 @@ def test_a_pattern_that_raises_has_no_limits(
 ) -> None:
     (bound,) = parse_where("a.s LIKE b.p", STREAMS, [], Dialect())[0].bounds
     connection.register("given", pa.table({"s1_9": ["ab%", "a\\b", None]}))
-    found = connection.execute(f"SELECT {bound.low}, {bound.high} FROM given").fetchall()
-    assert found == [(0x6162 << 32, (0x6163 << 32) - 1), (0, (1 << 48) - 1), (None, None)]
+    rows = connection.execute(f"SELECT {bound.low}, {bound.high} FROM given").fetchall()
+    assert rows == [(0x6162 << 32, (0x6163 << 32) - 1), (0, (1 << 48) - 1), (None, None)]

@@ -9,8 +9,9 @@ import pytest
 
 from tests.predicate.rows import STREAMS as NASTY
 from watersmeet.errors import SqlError
+from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Argument, Column, Conjunct, Dialect, PythonPredicate
-from watersmeet.predicate.parse import PRELUDE, parse_where
+from watersmeet.predicate.parse import parse_where
 
 A = pa.schema(
     [
@@ -179,7 +180,7 @@ def test_a_guard_comes_before_what_it_guards() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value", "pattern", "wanted"),
+    ("text", "value", "pattern", "expected"),
     [
         ("a.s LIKE b.s", "a%b\\", "a\\%_\\\\", True),
         ("a.s LIKE b.s", "a%b\\", "a\\__\\\\", False),
@@ -193,15 +194,15 @@ def test_a_guard_comes_before_what_it_guards() -> None:
     ],
 )
 def test_patterns_that_differ_from_row_to_row(
-    text: str, value: str | None, pattern: str | None, wanted: object
+    text: str, value: str | None, pattern: str | None, expected: object
 ) -> None:
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t AS SELECT $1::VARCHAR AS s0_3, $2::VARCHAR AS s1_3", [value, pattern])
-    if wanted == "error":
+    if expected == "error":
         with pytest.raises(duckdb.Error, match="INVALID_FORMAT"):
             connection.execute(f"SELECT {one(text).sql} FROM t").fetchall()
     else:
-        assert connection.execute(f"SELECT {one(text).sql} FROM t").fetchall() == [(wanted,)]
+        assert connection.execute(f"SELECT {one(text).sql} FROM t").fetchall() == [(expected,)]
 
 
 def test_no_text_of_the_user_reaches_duckdb_but_as_a_string() -> None:

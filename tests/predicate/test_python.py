@@ -4,7 +4,7 @@ import pytest
 
 from watersmeet.errors import DefinitionError
 from watersmeet.predicate.model import PythonPredicate
-from watersmeet.predicate.python import checked, predicate
+from watersmeet.predicate.python import check_predicates, predicate
 
 
 def test_a_bare_decorator_makes_an_array_predicate() -> None:
@@ -35,10 +35,10 @@ def test_what_is_not_a_function_is_refused() -> None:
 
 
 def test_a_predicate_is_not_made_of_a_predicate() -> None:
-    made = predicate(near)
+    similar = predicate(near)
     for decorate in (predicate, predicate(name="close", form="pair")):
         with pytest.raises(DefinitionError, match=r"'near' is a predicate already; .* predicates=\{'other': near\}"):
-            decorate(made)
+            decorate(similar)
 
 
 def test_a_name_that_sql_cannot_call_is_refused() -> None:
@@ -60,46 +60,46 @@ def near(x: float, ys: list[float]) -> list[bool]:
 
 
 def test_predicates_come_in_a_list() -> None:
-    made = predicate(near)
-    assert checked([made]) == checked(one for one in [made]) == (made,)
-    assert checked([made, made]) == (made, made)
-    assert checked(()) == ()
+    similar = predicate(near)
+    assert check_predicates([similar]) == check_predicates(one for one in [similar]) == (similar,)
+    assert check_predicates([similar, similar]) == (similar, similar)
+    assert check_predicates(()) == ()
     with pytest.raises(DefinitionError, match=r"must be a list or a dict; write predicates=\[near\]"):
-        checked(made)
+        check_predicates(similar)
     for other in (near, None, 5, "near"):
         with pytest.raises(DefinitionError, match="must be a list or a dict; write"):
-            checked(other)
+            check_predicates(other)
     with pytest.raises(DefinitionError, match=r"write predicates=\{'near': lambda x, ys: ...\}"):
-        checked(lambda x, ys: True)
+        check_predicates(lambda x, ys: True)
 
 
 def test_a_plain_function_is_a_predicate_of_the_default_form() -> None:
-    assert checked([near]) == (predicate(near),)
-    assert checked([near, near]) == (predicate(near),) * 2
+    assert check_predicates([near]) == (predicate(near),)
+    assert check_predicates([near, near]) == (predicate(near),) * 2
 
 
 def test_a_dict_names_its_predicates() -> None:
     one, pair = lambda x, ys: ys > x, predicate(form="pair")(near)
-    assert checked({"above": one, "close": pair}) == (
+    assert check_predicates({"above": one, "close": pair}) == (
         PythonPredicate("above", one),
         PythonPredicate("close", near, "pair"),
     )
     for name in ("two words", 5, ""):
         for what in (near, pair):
             with pytest.raises(DefinitionError, match="needs a name that SQL can call"):
-                checked({name: what})
+                check_predicates({name: what})
 
 
 def test_what_has_no_name_or_is_no_function_is_refused() -> None:
     with pytest.raises(DefinitionError, match=r"holds a lambda, which has no name for `where` to call; write predicat"):
-        checked([lambda x, y: True])
+        check_predicates([lambda x, y: True])
     with pytest.raises(DefinitionError, match="holds a partial, which has no name"):
-        checked([partial(near, 1.0)])
-    for given in (["near"], {"near": "near"}):
+        check_predicates([partial(near, 1.0)])
+    for predicates in (["near"], {"near": "near"}):
         with pytest.raises(DefinitionError, match="holds a str, which is no function"):
-            checked(given)
+            check_predicates(predicates)
 
 
 def test_two_predicates_of_one_name_are_refused() -> None:
     with pytest.raises(DefinitionError, match="Two predicates are called 'near'; give each a name of its own"):
-        checked([predicate(near), predicate(form="pair")(near)])
+        check_predicates([predicate(near), predicate(form="pair")(near)])

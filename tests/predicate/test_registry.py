@@ -32,12 +32,12 @@ FEW = int(os.environ.get("REGISTRY_FEW", "320"))
 
 
 @pytest.fixture(scope="module")
-def found(spark: SparkSession) -> list[Example | Unusable]:
+def all_examples(spark: SparkSession) -> list[Example | Unusable]:
     return examples(spark)
 
 
-def answerable(found: list[Example | Unusable]) -> list[Example]:
-    return [example for example in found if isinstance(example, Example) and example.refused is None]
+def answerable(all_examples: list[Example | Unusable]) -> list[Example]:
+    return [example for example in all_examples if isinstance(example, Example) and example.refused is None]
 
 
 def check(outcome: Outcome) -> None:
@@ -47,45 +47,51 @@ def check(outcome: Outcome) -> None:
     assert len(outcome.answered) > 0
 
 
-def test_the_documentation_is_read(found: list[Example | Unusable]) -> None:
+def test_the_documentation_is_read(all_examples: list[Example | Unusable]) -> None:
     """What is left out is left out for a reason: a change of Spark's documentation shows here."""
-    taken = answerable(found)
-    left = Counter(example.reason for example in found if isinstance(example, Unusable))
+    usable = answerable(all_examples)
+    left = Counter(example.reason for example in all_examples if isinstance(example, Unusable))
     fewest, functions = (950, 400) if SPARK == LATEST else (800, 350)
-    assert len(taken) > fewest and len({example.function for example in taken}) > functions
+    assert len(usable) > fewest and len({example.function for example in usable}) > functions
     assert left["is no SELECT"] == 0
-    unread = {e.function for e in found if isinstance(e, Unusable) and e.reason == "is more than a list of expressions"}
+    unread = {
+        e.function for e in all_examples if isinstance(e, Unusable) and e.reason == "is more than a list of expressions"
+    }
     assert unread == {"from_avro", "to_avro", "from_protobuf", "to_protobuf"}  # of modules that are not there
 
 
-def test_what_is_no_function_of_the_row_is_refused(spark: SparkSession, found: list[Example | Unusable]) -> None:
+def test_what_is_no_function_of_the_row_is_refused(spark: SparkSession, all_examples: list[Example | Unusable]) -> None:
     frame = spark.range(1).selectExpr("id", "timestamp_micros(0) AS ts")
     streams = [wm.stream(name, frame, time="ts") for name in "ab"]
-    taken = []
-    for example in found:
+    answered = []
+    for example in all_examples:
         if isinstance(example, Example) and example.refused is not None:
             try:
                 wm.join(*streams, where=f"a.id = b.id AND ({example.text}) IS NOT NULL")
             except wm.DefinitionError as error:
                 assert str(error).strip()
             else:
-                taken.append(f"{example.text} ({example.refused})")
-    assert taken == []
+                answered.append(f"{example.text} ({example.refused})")
+    assert answered == []
 
 
 @pytest.mark.parametrize(
     ("at", "ansi", "zone"),
     [(0, True, "Europe/Berlin"), pytest.param(5, False, "America/St_Johns", marks=pytest.mark.slow)],
 )
-def test_some_examples(spark: SparkSession, found: list[Example | Unusable], at: int, ansi: bool, zone: str) -> None:
+def test_some_examples(
+    spark: SparkSession, all_examples: list[Example | Unusable], at: int, ansi: bool, zone: str
+) -> None:
     with settings(spark, ansi, zone):
-        check(compare(spark, answerable(found)[at::FEW]))
+        check(compare(spark, answerable(all_examples)[at::FEW]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("ansi", [True, False])
-def test_all_examples(spark: SparkSession, found: list[Example | Unusable], ansi: bool, zone: str, form: str) -> None:
+def test_all_examples(
+    spark: SparkSession, all_examples: list[Example | Unusable], ansi: bool, zone: str, form: str
+) -> None:
     with settings(spark, ansi, zone):
-        check(compare(spark, answerable(found), [form]))
+        check(compare(spark, answerable(all_examples), [form]))

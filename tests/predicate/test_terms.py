@@ -5,15 +5,16 @@ import pytest
 
 from tests.predicate.pairs import STREAMS, Pairs, rows, table
 from watersmeet.predicate.model import Column, Dialect, PythonPredicate
+from watersmeet.predicate.parse import parse_where
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Source
-from watersmeet.predicate.terms import Apply, Comparison, Leaf, Term, Text, Vector, comparison_of
+from watersmeet.predicate.terms import Comparison, Leaf, MathFunction, Term, TextFunction, VectorFunction, comparison_of
 from watersmeet.predicate.translate import Translator
 
 SPARKS = Dialect()
 
 
-def made(text: str, dialect: Dialect = SPARKS) -> tuple[Comparison, ...] | None:
+def read_comparisons(text: str, dialect: Dialect = SPARKS) -> tuple[Comparison, ...] | None:
     source = Source(text)
     tree = source.parse()
     assert tree is not None
@@ -21,9 +22,9 @@ def made(text: str, dialect: Dialect = SPARKS) -> tuple[Comparison, ...] | None:
     return comparison_of(tree, Translator(source, Scope(STREAMS), [predicate], dialect))
 
 
-def shown(term: Term) -> str:
-    if isinstance(term, Apply):
-        return f"{term.function}({', '.join(map(shown, term.arguments))})"
+def format_term(term: Term) -> str:
+    if isinstance(term, MathFunction):
+        return f"{term.function}({', '.join(map(format_term, term.arguments))})"
     if isinstance(term, Leaf):
         return term.sql if term.value is None else str(term.value)
     return f"{term.function}[{term.left.name}, {term.right.name}]"
@@ -55,9 +56,9 @@ TERMS = [
 
 @pytest.mark.parametrize(("text", "expected"), TERMS)
 def test_comparisons(text: str, expected: list[str]) -> None:
-    found = made(text)
-    assert found is not None
-    assert [f"{shown(one.left)} {one.sign} {shown(one.right)}" for one in found] == expected
+    comparisons = read_comparisons(text)
+    assert comparisons is not None
+    assert [f"{format_term(one.left)} {one.sign} {format_term(one.right)}" for one in comparisons] == expected
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,8 @@ def test_comparisons(text: str, expected: list[str]) -> None:
         "sin(a.x) <=> 0.5",
         "sin(a.x) IS NULL",
         "tan(a.x) < 0.5",  # here a Python predicate
+        "sin(a.x) < if(tan(b.x), 0.5D, 1D)",
+        "levenshtein(a.s, b.s) < if(tan(a.x), 1, 2)",
         "floor(sin(a.x)) < 1",
         "vector_cosine_similarity(a.v, array(1F)) > 0.5",
         "vector_cosine_similarity(a.v, a.s) > 0.5",
@@ -84,21 +87,28 @@ def test_comparisons(text: str, expected: list[str]) -> None:
     ],
 )
 def test_all_else_is_left_to_others(text: str) -> None:
-    assert made(text) is None
+    assert read_comparisons(text) is None
+
+
+@pytest.mark.parametrize("limits", ["1, 2", "1.5, 2.5"])
+def test_predicates_beside_inexact_functions_are_called_once(limits: str) -> None:
+    near = PythonPredicate("near", lambda x, ys: True)
+    (conjunct,) = parse_where(f"levenshtein(a.s, b.s) < if(near(a.x, b.x), {limits})", STREAMS, [near], SPARKS)
+    assert [call.predicate for call in conjunct.calls] == ["near"] and not conjunct.near
 
 
 @pytest.mark.parametrize(("text", "_"), [case for case in TERMS if "vector_" in case[0]])
 def test_vectors_of_32_bits_are_left_to_others(text: str, _: list[str]) -> None:
-    assert made(text, Dialect(wide_vectors=False)) is None
+    assert read_comparisons(text, Dialect(wide_vectors=False)) is None
 
 
 def test_what_raises_is_nan_in_a_leaf() -> None:
-    found = made("sin(a.i + b.i) < 0.5")
-    assert found is not None
-    (leaf,) = found[0].inputs
+    comparisons = read_comparisons("sin(a.i + b.i) < 0.5")
+    assert comparisons is not None
+    (leaf,) = comparisons[0].inputs
     assert isinstance(leaf, Leaf)
     assert "TRY(" in leaf.sql
-    assert found[0].columns == {Column(0, 4), Column(1, 4)}
+    assert comparisons[0].columns == {Column(0, 4), Column(1, 4)}
 
 
 def test_what_is_not_to_be_trusted_is_nan_in_a_leaf() -> None:
@@ -110,15 +120,15 @@ def test_what_is_not_to_be_trusted_is_nan_in_a_leaf() -> None:
 
 
 def test_floats_stay_floats_without_ansi() -> None:
-    found = made("vector_inner_product(a.v, b.v) + a.i > 0.5", Dialect(ansi=False))
-    assert found is not None
-    assert shown(found[0].left).startswith("float(+(vector_inner_product")
+    comparisons = read_comparisons("vector_inner_product(a.v, b.v) + a.i > 0.5", Dialect(ansi=False))
+    assert comparisons is not None
+    assert format_term(comparisons[0].left).startswith("float(+(vector_inner_product")
 
 
 def test_terms_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="gamma of 1 terms is unknown"):
-        Apply("gamma", (Leaf("x"),))
+        MathFunction("gamma", (Leaf("x"),))
     with pytest.raises(ValueError, match="no function of vectors"):
-        Vector("cosine", Column(0, 0), Column(1, 0))
+        VectorFunction("cosine", Column(0, 0), Column(1, 0))
     with pytest.raises(ValueError, match="no function of texts"):
-        Text("soundex", Column(0, 0), Column(1, 0))
+        TextFunction("soundex", Column(0, 0), Column(1, 0))

@@ -112,17 +112,17 @@ def close_pairs(pairs: pa.Table, seed: int) -> pa.Table:
     return moved
 
 
-def spark_answers(spark: Any, pairs: Pairs, texts: list[str], asked: list[Any]) -> Iterator[list[bool | None]]:
+def spark_answers(spark: Any, pairs: Pairs, texts: list[str], open_pairs: list[Any]) -> Iterator[list[bool | None]]:
     """Spark's answers, each condition asked only where asked."""
     sides = [
         pa.StructArray.from_arrays([c.combine_chunks() for c in side.columns], schema_names(side))
         for side in pairs.tables
     ]
-    flags = {f"k{n}": pa.array(mask) for n, mask in enumerate(asked)}
-    made = pa.table({"id": np.arange(pairs.size), "a": sides[0], "b": sides[1], **flags})
-    frame = spark.createDataFrame(made).coalesce(1)
-    found = frame.selectExpr("id", *(f"CASE WHEN k{n} THEN ({text}) END AS e{n}" for n, text in enumerate(texts)))
-    answers = found.toArrow().sort_by("id")
+    flags = {f"k{n}": pa.array(mask) for n, mask in enumerate(open_pairs)}
+    table = pa.table({"id": np.arange(pairs.size), "a": sides[0], "b": sides[1], **flags})
+    frame = spark.createDataFrame(table).coalesce(1)
+    answers = frame.selectExpr("id", *(f"CASE WHEN k{n} THEN ({text}) END AS e{n}" for n, text in enumerate(texts)))
+    answers = answers.toArrow().sort_by("id")
     for n in range(len(texts)):
         yield answers.column(f"e{n}").to_pylist()
 
@@ -133,20 +133,20 @@ def schema_names(side: pa.Table) -> list[str]:
 
 def check(spark: Any, pairs: Pairs, texts: list[str]) -> dict[str, float]:
     """Compare all decided answers with Spark's; return the share left open per condition."""
-    decided = [pairs.decide(text) for text in texts]
-    asked = [~(possible & ~sure) for possible, sure in decided]
+    decisions = [pairs.decide(text) for text in texts]
+    open_pairs = [~(possible & ~sure) for possible, sure in decisions]
     spark.conf.set("spark.sql.ansi.enabled", str(pairs.dialect.ansi).lower())
     spark.conf.set("spark.sql.subexpressionElimination.enabled", "false")
     try:
         for text, (_, sure), mask, answers in zip(
-            texts, decided, asked, spark_answers(spark, pairs, texts, asked), strict=True
+            texts, decisions, open_pairs, spark_answers(spark, pairs, texts, open_pairs), strict=True
         ):
             wrong = [row for row in np.flatnonzero(mask).tolist() if bool(sure[row]) != (answers[row] is True)]
             assert not wrong, f"{text}: pair {wrong[0]}: Spark {answers[wrong[0]]}; {len(wrong)} pairs"
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
         spark.conf.unset("spark.sql.subexpressionElimination.enabled")
-    return {text: 1 - float(np.mean(mask)) for text, mask in zip(texts, asked, strict=True)}
+    return {text: 1 - float(np.mean(mask)) for text, mask in zip(texts, open_pairs, strict=True)}
 
 
 def test_ordinary_data_is_decided_and_as_spark_decides(spark: Any) -> None:

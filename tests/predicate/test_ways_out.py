@@ -98,8 +98,8 @@ def answer(frame: DataFrame, where: str) -> str | None:
     try:
         wm.join(wm.stream("a", frame, time="ts"), wm.stream("b", frame, time="ts"), where=where, predicates=[same])
     except wm.DefinitionError as error:
-        said = str(error)
-        return None if said.strip() and "Traceback" not in said else f"{where}: says {said!r}"
+        message = str(error)
+        return None if message.strip() and "Traceback" not in message else f"{where}: says {message!r}"
     except Exception as error:
         return f"{where}: {type(error).__name__}: {str(error)[:200]}"
     return f"{where}: is taken"
@@ -107,8 +107,8 @@ def answer(frame: DataFrame, where: str) -> str | None:
 
 @pytest.mark.parametrize("place", one_in(3, PLACES))
 def test_values_from_outside_are_refused(frame: DataFrame, place: str) -> None:
-    said = [answer(frame, PLACES[place].format(value)) for value in VALUES]
-    assert [text for text in said if text] == []
+    answers = [answer(frame, PLACES[place].format(value)) for value in VALUES]
+    assert [text for text in answers if text] == []
 
 
 @pytest.mark.parametrize("place", one_in(3, PLACES))
@@ -118,18 +118,18 @@ def test_the_same_places_take_values_of_the_rows(frame: DataFrame, place: str) -
 
 
 def test_conditions_that_look_at_more_than_one_combination_are_refused(frame: DataFrame) -> None:
-    said = [answer(frame, text) for text in (*CONDITIONS, *(f"NOT ({text})" for text in CONDITIONS))]
-    assert [text for text in said if text] == []
+    answers = [answer(frame, text) for text in (*CONDITIONS, *(f"NOT ({text})" for text in CONDITIONS))]
+    assert [text for text in answers if text] == []
 
 
 @pytest.mark.parametrize("ansi", [True, False])
 def test_the_mode_makes_no_difference(spark: SparkSession, frame: DataFrame, ansi: bool) -> None:
     spark.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
     try:
-        said = [answer(frame, PLACES["bare"].format(value)) for value in VALUES]
+        answers = [answer(frame, PLACES["bare"].format(value)) for value in VALUES]
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
-    assert [text for text in said if text] == []
+    assert [text for text in answers if text] == []
 
 
 def test_text_that_names_a_variable_of_the_environment_is_only_text(spark: SparkSession) -> None:

@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.terms import BINARY, UNARY, Apply, Comparison, Leaf, Sign, Term
+from watersmeet.predicate.terms import BINARY, UNARY, Comparison, Leaf, MathFunction, Sign, Term
 from watersmeet.probe.evaluators.balls import FUNCTIONS, Ball, ball_of, constant, decide, evaluate
 
 X, Y = Leaf("x", (Column(0, 0),)), Leaf("y", (Column(1, 0),))
@@ -171,9 +171,9 @@ def test_floats_against_a_constant_are_decided_as_carefully() -> None:
 
 def test_null_is_never_true_unless_something_else_may_raise() -> None:
     values = ball_of(pa.array([None, 1.0, float("nan"), float("inf"), 2.0]))
-    possible, sure = decide(Comparison(">", Apply("exp", (X,)), Leaf("", value=5.0)), {X: values})
+    possible, sure = decide(Comparison(">", MathFunction("exp", (X,)), Leaf("", value=5.0)), {X: values})
     assert (possible.tolist(), sure.tolist()) == ([False, False, True, True, True], [False] * 4 + [True])
-    quotient = Comparison(">", Apply("+", (X, Apply("/", (Leaf("", value=1.0), Y)))), Leaf("", value=0.0))
+    quotient = Comparison(">", MathFunction("+", (X, MathFunction("/", (Leaf("", value=1.0), Y)))), Leaf("", value=0.0))
     possible, sure = decide(
         quotient, {X: ball_of(pa.array([None, None], pa.float64())), Y: ball_of(pa.array([0.0, 1.0]))}
     )
@@ -215,10 +215,12 @@ def test_angles_near_the_cut_are_left_open() -> None:
 
 def great_circle(dlat: float, dlon: float, cosine: float) -> Ball:
     def squared(term: Term) -> Term:
-        return Apply("pow", (Apply("sin", (Apply("/", (term, Leaf("", value=2.0))),)), Leaf("", value=2.0)))
+        return MathFunction(
+            "pow", (MathFunction("sin", (MathFunction("/", (term, Leaf("", value=2.0))),)), Leaf("", value=2.0))
+        )
 
-    around = Apply("*", (Leaf("", value=cosine), squared(Y)))
-    term = Apply("asin", (Apply("sqrt", (Apply("+", (squared(X), around)),)),))
+    around = MathFunction("*", (Leaf("", value=cosine), squared(Y)))
+    term = MathFunction("asin", (MathFunction("sqrt", (MathFunction("+", (squared(X), around)),)),))
     with np.errstate(all="ignore"):
         return evaluate(term, {X: ball_of(pa.array([dlat])), Y: ball_of(pa.array([dlon]))})
 

@@ -10,7 +10,7 @@ import pytest
 
 from watersmeet.errors import PredicateError
 from watersmeet.placement import PSP, Central, Strategy
-from watersmeet.predicate.model import Column, Conjunct, Dialect, Hidden
+from watersmeet.predicate.model import Column, Conjunct, Dialect, HiddenColumn
 from watersmeet.predicate.parse import parse_where
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.probe.evaluators.sql import error_columns
@@ -67,9 +67,9 @@ def test_without_a_guard_the_error_names_conjunct_and_values(tmp_path: Path) -> 
     [((), ""), ((Column(0, 2), Column(0, 5), Column(1, 4)), " for a.x = 5 (int), b.x * 2 = 10 (bigint)")],
 )
 def test_the_error_shows_no_columns_that_only_we_know(beside: tuple[Column, ...], names: str) -> None:
-    computed = (Hidden("1 / a.x", pa.int64()), Hidden("1 / a.x failed", pa.bool_(), failed=True))
+    computed = (HiddenColumn("1 / a.x", pa.int64()), HiddenColumn("1 / a.x failed", pa.bool_(), failed=True))
     streams = tuple(StreamSpec(name, SCHEMA, 1, Sliding(1000), 0, hidden=computed) for name in "ab")
-    doubled = replace(streams[1], hidden=(Hidden("b.x * 2", pa.int64()),))
+    doubled = replace(streams[1], hidden=(HiddenColumn("b.x * 2", pa.int64()),))
     query = Query((streams[0], doubled), flags=(Column(0, 5),))
     columns = (Column(0, 4), Column(0, 5), *beside)
     conjunct = Conjunct("1 / a.x > 0", "CASE WHEN s0_5 THEN error('no') ELSE s0_4 > 0 END", columns, raises=True)

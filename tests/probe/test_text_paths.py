@@ -54,5 +54,5 @@ def test_candidates_are_as_few_as_first_bytes_allow(
 
 def test_zones_count_what_bounds_look_up_or_read_and_can_be_a_number() -> None:
     query = query_of("a.k LIKE concat(b.k, '%') AND a.id > length(b.y)")
-    assert query.indexed == ((Column(0, 0), Column(0, 2)), ())
-    assert query.zoned == ((Column(0, 0), Column(0, 2)), (Column(1, 2),))
+    assert query.indexed_columns == ((Column(0, 0), Column(0, 2)), ())
+    assert query.zoned_columns == ((Column(0, 0), Column(0, 2)), (Column(1, 2),))

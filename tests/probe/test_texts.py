@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.terms import Text
+from watersmeet.predicate.terms import TextFunction
 from watersmeet.probe.evaluators import texts
 from watersmeet.probe.evaluators.real_comparisons import evaluate_pairs
 
@@ -75,7 +75,7 @@ def test_they_are_what_the_definition_says(seed: int, monkeypatch: pytest.Monkey
 def test_null_is_null_and_long_texts_are_left_open(function: str) -> None:
     lefts, rights = pa.array(["a", None, "x" * 65]), pa.array(["ab", "x" * 65, None])
     left_at, right_at = np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3)
-    ball = evaluate_pairs(Text(function, Column(0, 0), Column(1, 0)), lefts, rights, left_at, right_at)
+    ball = evaluate_pairs(TextFunction(function, Column(0, 0), Column(1, 0)), lefts, rights, left_at, right_at)
     null = [False, False, True] + [True] * 3 + [False, False, True]
     assert (~ball.valid).tolist() == null
     open_ = [False, True, False] + [False] * 3 + [True, True, False]
@@ -93,7 +93,7 @@ def test_no_texts_and_no_pairs() -> None:
 def test_a_side_of_bytes_meets_one_of_wider_units(function: str) -> None:
     """[!] How wide the units of a side are depends on what else is in the block: the answer must not."""
     left, right = ["anne", "it's", "Ann", ""], ["Ann", "Σίσυφος", "it's", "Straße", ""]
-    term = Text(function, Column(0, 0), Column(1, 0))
+    term = TextFunction(function, Column(0, 0), Column(1, 0))
     at, of = np.divmod(np.arange(len(left) * len(right)), len(right))
     together = evaluate_pairs(term, pa.array(left), pa.array(right), at, of)
     singles = [

@@ -7,15 +7,15 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.terms import VECTORS, Comparison, Leaf, Sign, Vector
+from watersmeet.predicate.terms import VECTORS, Comparison, Leaf, Sign, VectorFunction
 from watersmeet.probe.evaluators.balls import Ball, decide
 from watersmeet.probe.evaluators.real_comparisons import evaluate_pairs
 
 FUNCTIONS = sorted(VECTORS)
 
 
-def term(function: str) -> Vector:
-    return Vector(function, Column(0, 0), Column(1, 0))
+def term(function: str) -> VectorFunction:
+    return VectorFunction(function, Column(0, 0), Column(1, 0))
 
 
 def spark(function: str, one: Any, two: Any) -> float | None:

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from watersmeet.query.continuation import continued, kept_delays
-from watersmeet.query.query import OWN_TIME, DelayFrom, Nested, Query, StreamSpec
+from watersmeet.query.continuation import continue_join, describe_kept_delays
+from watersmeet.query.query import OWN_TIME, DelayFrom, NestedTimes, Query, StreamSpec
 from watersmeet.query.windows import Hopping, Sliding, Window
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
@@ -20,7 +20,7 @@ def join(window: Window, delay: int = TEN, derived: bool = True, source: DelayFr
 
 
 @pytest.mark.parametrize(
-    ("before", "kept"),
+    ("before", "is_kept"),
     [
         (Sliding(TEN + 1), True),  # < 10 minutes was once a microsecond longer
         (Sliding(25 * TEN), True),
@@ -29,21 +29,21 @@ def join(window: Window, delay: int = TEN, derived: bool = True, source: DelayFr
         (Hopping(TEN, TEN), False),
     ],
 )
-def test_a_window_by_conditions_is_the_checkpoints_if_that_is_wider(before: Window, kept: bool) -> None:
+def test_a_window_by_conditions_is_the_checkpoints_if_that_is_wider(before: Window, is_kept: bool) -> None:
     now, stored = join(Sliding(TEN)), join(before).description()
-    assert continued(now, stored).streams[0].window == (before if kept else Sliding(TEN))
-    assert (continued(now, stored).description() == stored) is kept
-    written = replace(now, streams=(replace(now.streams[0], derived=False), now.streams[1]))
-    assert continued(written, stored).streams[0].window == Sliding(TEN)
+    assert continue_join(now, stored).streams[0].window == (before if is_kept else Sliding(TEN))
+    assert (continue_join(now, stored).description() == stored) is is_kept
+    fixed_window = replace(now, streams=(replace(now.streams[0], derived=False), now.streams[1]))
+    assert continue_join(fixed_window, stored).streams[0].window == Sliding(TEN)
 
 
 @pytest.mark.parametrize("source", ["watermark", "windows", "conditions"])
 def test_a_delay_that_nobody_wrote_is_the_checkpoints(source: DelayFrom) -> None:
     now, before = join(Window(), TEN, source=source), join(Window(), 0)
-    found = continued(now, before.description())
-    assert found.streams[0].delay == 0 and found.description() == before.description()
+    again = continue_join(now, before.description())
+    assert again.streams[0].delay == 0 and again.description() == before.description()
     reason = "by its frame's watermark" if source == "watermark" else "by default"
-    assert [*kept_delays(now, found)] == [
+    assert [*describe_kept_delays(now, again)] == [
         f"Stream 'a' keeps the delay of its checkpoint, 0 seconds: {reason} it would now be 10 minutes. For that, "
         "start with a new checkpoint."
     ]
@@ -51,25 +51,25 @@ def test_a_delay_that_nobody_wrote_is_the_checkpoints(source: DelayFrom) -> None
 
 def test_a_delay_that_was_written_stays() -> None:
     now, before = join(Window(), TEN, source="given"), join(Window(), 0)
-    assert continued(now, before.description()) is now
+    assert continue_join(now, before.description()) is now
 
 
 def test_a_microsecond_is_not_worth_a_sentence() -> None:
     now, before = join(Window()), join(Window(), TEN + 1)
-    found = continued(now, before.description())
-    assert found.streams[0].delay == TEN + 1 and not [*kept_delays(now, found)]
+    again = continue_join(now, before.description())
+    assert again.streams[0].delay == TEN + 1 and not [*describe_kept_delays(now, again)]
 
 
 def test_the_delay_of_a_join_with_a_watermark_of_its_own_is_not_used() -> None:
     now = join(Window())
-    inner = replace(now.streams[0], nested=Nested(OWN_TIME, delayed=False))
+    inner = replace(now.streams[0], nested=NestedTimes(OWN_TIME, delayed=False))
     now = replace(now, streams=(inner, now.streams[1]))
-    assert not [*kept_delays(now, continued(now, join(Window(), 0).description()))]
+    assert not [*describe_kept_delays(now, continue_join(now, join(Window(), 0).description()))]
 
 
 @pytest.mark.parametrize("stored", [{}, {"window of 'a'": 5, "delay of 'a'": 7}, {"delay of 'a'": "long"}])
 def test_what_a_checkpoint_does_not_say_is_left_alone(stored: dict[str, Any]) -> None:
     now = join(Sliding(TEN))
-    assert continued(now, stored) is now
+    assert continue_join(now, stored) is now
     table = replace(now, streams=(now.streams[0], replace(now.streams[1], table=True)))
-    assert continued(table, {"delay of 'b'": "5 s"}) is table
+    assert continue_join(table, {"delay of 'b'": "5 s"}) is table

@@ -23,7 +23,7 @@ def test_what_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("on", "wanted"),
+    ("on", "fields"),
     [
         ("a", (("a", Between("a", "a")),)),
         (["a", "b"], (("a", Between("a", "a")), ("b", Between("b", "b")))),
@@ -31,8 +31,8 @@ def test_what_is_said() -> None:
         ({"a": wm.between("lo", "hi"), "b": "b"}, (("a", Between("lo", "hi")), ("b", Between("b", "b")))),
     ],
 )
-def test_what_punctuations_speak_of(on: Any, wanted: Any) -> None:
-    assert wm.punctuations(flag="end", on=on) == Punctuations(wanted, "batch", flag="end")
+def test_what_punctuations_speak_of(on: Any, fields: Any) -> None:
+    assert wm.punctuations(flag="end", on=on) == Punctuations(fields, "batch", flag="end")
 
 
 def test_a_frame_takes_effect_by_the_watermark_unless_told_otherwise() -> None:
@@ -49,7 +49,7 @@ LOOSE: Any = wm
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("declare", "problem"),
     [
         (lambda: wm.key(), r"wm.key\(\) names no column; give one or more, such as wm.key\('id'\)"),
         (lambda: LOOSE.key(3), f"wm.key: 3 {NO_NAME}"),
@@ -88,9 +88,9 @@ LOOSE: Any = wm
         (lambda: wm.punctuations(frame=object(), on="a"), "give the frame's event-time column, such as time='ts'"),
     ],
 )
-def test_what_is_refused(made: Callable[[], object], said: str) -> None:
-    with pytest.raises(wm.DefinitionError, match=said):
-        made()
+def test_what_is_refused(declare: Callable[[], object], problem: str) -> None:
+    with pytest.raises(wm.DefinitionError, match=problem):
+        declare()
 
 
 def test_slacks_of_other_libraries_are_numbers() -> None:

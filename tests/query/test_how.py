@@ -15,8 +15,8 @@ from watersmeet.ordering import Given
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Conjunct, Dialect, Gap
 from watersmeet.predicate.parse import parse_where
-from watersmeet.query.as_of import asof, within_tolerance
-from watersmeet.query.optional_streams import check_outer, check_shown, hows, partners_asked, windowed
+from watersmeet.query.as_of import apply_tolerances, asof
+from watersmeet.query.optional_streams import check_optional, check_selected_columns, derive_windows, read_how, read_on
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Count, Hopping, Sliding, Window
 
@@ -38,19 +38,19 @@ def query(where: str = "a.id = b.id", how: Any = ("inner", "anti"), windows: Any
 
 def test_streams_are_optional_by_name() -> None:
     specs = streams(Window(), Window(), Window())
-    assert hows({"B": "left", "c": "anti"}, specs) == ("inner", "left", "anti")
-    assert hows(None, specs) == hows({}, specs) == hows({"a": "inner"}, specs) == ()
+    assert read_how({"B": "left", "c": "anti"}, specs) == ("inner", "left", "anti")
+    assert read_how(None, specs) == read_how({}, specs) == read_how({"a": "inner"}, specs) == ()
 
 
 def test_as_of_streams_have_windows_as_long_as_their_tolerance() -> None:
     specs = streams(Window(), Window(), Window())
     how: dict[str, Any] = {"B": asof("5 minutes", left=True), "c": "asof"}
-    assert hows(how, specs) == ("inner", "asof left", "asof")
-    assert [spec.window for spec in within_tolerance(specs, how)] == [Window(), Sliding(300_000_001), Window()]
-    assert within_tolerance(specs, None) == specs
-    assert within_tolerance(specs, {"b": asof(timedelta(0))})[1].window == Sliding(1)
+    assert read_how(how, specs) == ("inner", "asof left", "asof")
+    assert [spec.window for spec in apply_tolerances(specs, how)] == [Window(), Sliding(300_000_001), Window()]
+    assert apply_tolerances(specs, None) == specs
+    assert apply_tolerances(specs, {"b": asof(timedelta(0))})[1].window == Sliding(1)
     with pytest.raises(DefinitionError, match="Stream 'b' has both a window and a tolerance"):
-        within_tolerance(streams(Window(), Sliding(5), Window()), how)
+        apply_tolerances(streams(Window(), Sliding(5), Window()), how)
 
 
 def test_what_as_of_does_not_take_is_refused() -> None:
@@ -62,36 +62,36 @@ def test_what_as_of_does_not_take_is_refused() -> None:
 
 
 def test_as_of_joins_need_no_windows_but_times() -> None:
-    made = query(how=("inner", "asof"), windows=(Window(), Window()))
-    assert [stream.window for stream in windowed(made).streams] == [Sliding(1), Window()]
-    check_outer(windowed(made), streaming=True, spilling=False)
+    join = query(how=("inner", "asof"), windows=(Window(), Window()))
+    assert [stream.window for stream in derive_windows(join).streams] == [Sliding(1), Window()]
+    check_optional(derive_windows(join), streaming=True, spilling=False)
     several = query("a.id = b.id AND b.id = c.id", ("inner", "inner", "asof left"), (Window(),) * 3)
-    assert windowed(several) == several
-    check_outer(several, streaming=True, spilling=False)
+    assert derive_windows(several) == several
+    check_optional(several, streaming=True, spilling=False)
     with pytest.raises(DefinitionError, match="Table 'b' has no times, so that none of its rows is the newest"):
-        check_outer(with_tables(made, {1}), streaming=True, spilling=False)
+        check_optional(with_tables(join, {1}), streaming=True, spilling=False)
     beside = query("a.id = b.id AND a.id = c.id", ("inner", "asof", "left"), (Window(),) * 3)
     with pytest.raises(DefinitionError, match="Without a window on 'a' a partner may come at any time"):
-        check_outer(windowed(beside), streaming=True, spilling=False)
+        check_optional(derive_windows(beside), streaming=True, spilling=False)
 
 
 def test_as_of_joins_say_what_they_keep() -> None:
-    by_key = windowed(query(how=("inner", "asof"), windows=(Window(), Window())))
+    by_key = derive_windows(query(how=("inner", "asof"), windows=(Window(), Window())))
     assert [*Outlook(by_key).growing()] == []
-    told = explain(by_key, Central(), Given())
+    lines = explain(by_key, Central(), Given())
     assert (
         "  b: unbounded on ts, delay 0 seconds, as of: the newest partner no later, without one there is no result"
-        in told
+        in lines
     )
-    assert "    a tuple goes once a newer one with the same b.id stands in for it" in told
-    assert "  a tuple of a that the watermark passes: a\n  which is the newest partner in b?\n" in told
+    assert "    a tuple goes once a newer one with the same b.id stands in for it" in lines
+    assert "  a tuple of a that the watermark passes: a\n  which is the newest partner in b?\n" in lines
     assert by_key.description()["how"] == {"b": "asof"}
-    (warning,) = Outlook(windowed(query("a.id < b.id", ("inner", "asof"), (Window(), Window())))).growing()
+    (warning,) = Outlook(derive_windows(query("a.id < b.id", ("inner", "asof"), (Window(), Window())))).growing()
     assert warning.endswith("Give it a tolerance, such as wm.asof('5 minutes'), or a window.")
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("how", "problem"),
     [
         ("left", "name the optional streams"),
         ({"d": "left"}, "there is no such stream; the streams are a, b"),
@@ -101,15 +101,15 @@ def test_as_of_joins_say_what_they_keep() -> None:
         ({"a": "left", "b": "left"}, "at least one must be required"),
     ],
 )
-def test_what_is_no_how_is_refused(given: Any, problem: str) -> None:
+def test_what_is_no_how_is_refused(how: Any, problem: str) -> None:
     with pytest.raises(DefinitionError, match=problem):
-        hows(given, streams(Window(), Window()))
+        read_how(how, streams(Window(), Window()))
 
 
 def test_a_full_join_has_two_streams() -> None:
-    assert hows({"b": "full"}, streams(Window(), Window())) == ("inner", "full")
+    assert read_how({"b": "full"}, streams(Window(), Window())) == ("inner", "full")
     with pytest.raises(DefinitionError, match="a full join has two streams; join two of them first"):
-        hows({"b": "full"}, streams(Window(), Window(), Window()))
+        read_how({"b": "full"}, streams(Window(), Window(), Window()))
 
 
 @pytest.mark.parametrize(
@@ -121,30 +121,30 @@ def test_a_full_join_has_two_streams() -> None:
     ],
 )
 def test_what_partners_are_is_said_of_optional_streams(on: Any, problem: str) -> None:
-    assert partners_asked({"B": "TRUE"}, query()) == {1: "TRUE"}
-    assert partners_asked(None, query()) == {}
+    assert read_on({"B": "TRUE"}, query()) == {1: "TRUE"}
+    assert read_on(None, query()) == {}
     with pytest.raises(DefinitionError, match=problem):
-        partners_asked(on, query())
+        read_on(on, query())
 
 
-def with_tables(made: Query, tables: set[int]) -> Query:
+def with_tables(join: Query, tables: set[int]) -> Query:
     """Return a join in which some streams are tables."""
-    return replace(made, streams=tuple(replace(s, table=at in tables) for at, s in enumerate(made.streams)))
+    return replace(join, streams=tuple(replace(s, table=at in tables) for at, s in enumerate(join.streams)))
 
 
 def test_any_time_window_on_a_required_stream_will_do() -> None:
-    check_outer(query(), streaming=True, spilling=False)
-    check_outer(query(windows=(Hopping(5, 2), Window())), streaming=True, spilling=False)
-    check_outer(query(windows=(Window(), Window())), streaming=False, spilling=False)
-    check_outer(query("a.id = b.id", (), (Count(5), Window())), streaming=True, spilling=True)
+    check_optional(query(), streaming=True, spilling=False)
+    check_optional(query(windows=(Hopping(5, 2), Window())), streaming=True, spilling=False)
+    check_optional(query(windows=(Window(), Window())), streaming=False, spilling=False)
+    check_optional(query("a.id = b.id", (), (Count(5), Window())), streaming=True, spilling=True)
     windows = (Window(), Sliding(5), Window())
-    check_outer(
+    check_optional(
         query("a.id = b.id AND b.id = c.id", ("inner", "inner", "left"), windows), streaming=True, spilling=False
     )
 
 
 @pytest.mark.parametrize(
-    ("made", "problem"),
+    ("join", "problem"),
     [
         (query(windows=(Count(5), Window())), "'a' has a count window"),
         (query(windows=(Sliding(5), Count(5))), "'b' has a count window"),
@@ -162,14 +162,14 @@ def test_any_time_window_on_a_required_stream_will_do() -> None:
         ),
     ],
 )
-def test_what_cannot_be_decided_is_refused(made: Query, problem: str) -> None:
+def test_what_cannot_be_decided_is_refused(join: Query, problem: str) -> None:
     with pytest.raises(DefinitionError, match=problem):
-        check_outer(made, streaming=True, spilling=False)
+        check_optional(join, streaming=True, spilling=False)
 
 
 def test_tables_alone_give_results_no_time() -> None:
     with pytest.raises(DefinitionError, match="results would have no time: require a stream as well"):
-        check_outer(with_tables(query(), {0}), streaming=False, spilling=False)
+        check_optional(with_tables(query(), {0}), streaming=False, spilling=False)
 
 
 def with_gaps(*gaps: Gap, how: Any = ("inner", "anti"), streams_of: int = 2) -> Query:
@@ -181,8 +181,8 @@ def with_gaps(*gaps: Gap, how: Any = ("inner", "anti"), streams_of: int = 2) -> 
     return Query(specs, tuple(conjuncts), how=how)
 
 
-def shown(made: Query) -> list[str]:
-    return [stream.window.describe() for stream in windowed(made).streams]
+def windows_of(join: Query) -> list[str]:
+    return [stream.window.describe() for stream in derive_windows(join).streams]
 
 
 TEN = 600_000_000
@@ -201,18 +201,20 @@ TEN = 600_000_000
     ],
 )
 def test_conditions_on_event_times_are_windows(gaps: list[Gap], windows: list[str]) -> None:
-    made = with_gaps(*gaps)
-    assert shown(made) == windows
-    assert [stream.derived for stream in windowed(made).streams] == [text != "unbounded" for text in windows]
-    assert windowed(replace(made, how=())) == replace(made, how=())
-    wide = replace(made, streams=tuple(replace(s, window=Sliding(5)) for s in made.streams))
-    assert windowed(wide) == wide
+    join = with_gaps(*gaps)
+    assert windows_of(join) == windows
+    assert [stream.derived for stream in derive_windows(join).streams] == [text != "unbounded" for text in windows]
+    assert derive_windows(replace(join, how=())) == replace(join, how=())
+    wide = replace(join, streams=tuple(replace(s, window=Sliding(5)) for s in join.streams))
+    assert derive_windows(wide) == wide
 
 
 def test_of_several_optional_streams_the_last_to_end_counts() -> None:
     how: Any = ("inner", "left", "anti")
-    assert shown(with_gaps(Gap(1, 0, 0), Gap(2, 0, TEN), how=how, streams_of=3))[0] == "sliding 10 minutes, inclusive"
-    assert shown(with_gaps(Gap(1, 0, 0), how=how, streams_of=3))[0] == "unbounded"
+    assert (
+        windows_of(with_gaps(Gap(1, 0, 0), Gap(2, 0, TEN), how=how, streams_of=3))[0] == "sliding 10 minutes, inclusive"
+    )
+    assert windows_of(with_gaps(Gap(1, 0, 0), how=how, streams_of=3))[0] == "unbounded"
 
 
 def test_several_required_streams_have_windows_if_conditions_bind_them_together() -> None:
@@ -220,35 +222,39 @@ def test_several_required_streams_have_windows_if_conditions_bind_them_together(
     how: Any = ("inner", "inner", "left")
     bound = Gap(1, 0, TEN), Gap(0, 1, 0), Gap(2, 1, TEN), Gap(1, 2, 0)
     minutes = ["sliding 20 minutes, inclusive", "sliding 10 minutes, inclusive", "sliding 0 seconds, inclusive"]
-    assert shown(with_gaps(*bound, how=how, streams_of=3)) == minutes
+    assert windows_of(with_gaps(*bound, how=how, streams_of=3)) == minutes
     loose = Gap(2, 0, TEN), Gap(0, 2, 0), Gap(2, 1, TEN), Gap(1, 2, 0)
-    assert shown(with_gaps(*loose, how=how, streams_of=3)) == ["unbounded", "unbounded", "sliding 0 seconds, inclusive"]
+    assert windows_of(with_gaps(*loose, how=how, streams_of=3)) == [
+        "unbounded",
+        "unbounded",
+        "sliding 0 seconds, inclusive",
+    ]
 
 
 def test_a_condition_on_an_optional_stream_says_nothing_of_the_required_ones() -> None:
     how: Any = ("inner", "inner", "left")
-    made = with_gaps(Gap(1, 0, TEN), Gap(0, 1, TEN), Gap(2, 1, TEN), how=how, streams_of=3)
-    first = replace(made.conjuncts[0], columns=(*made.conjuncts[0].columns, Column(2, 0)))
-    assert shown(replace(made, conjuncts=(first, *made.conjuncts[1:])))[0] == "unbounded"
+    join = with_gaps(Gap(1, 0, TEN), Gap(0, 1, TEN), Gap(2, 1, TEN), how=how, streams_of=3)
+    first = replace(join.conjuncts[0], columns=(*join.conjuncts[0].columns, Column(2, 0)))
+    assert windows_of(replace(join, conjuncts=(first, *join.conjuncts[1:])))[0] == "unbounded"
 
 
 def test_work_that_is_put_off_is_refused_and_with_several_optional_streams_what_is_left_to_spark() -> None:
     with pytest.raises(DefinitionError, match="spill= can't be combined with how="):
-        check_outer(query(), streaming=True, spilling=True)
+        check_optional(query(), streaming=True, spilling=True)
     opaque = Conjunct("rlike(a.s, b.s)", None, (Column(0, 0), Column(1, 0)))
-    check_outer(replace(query(), conjuncts=(opaque,)), streaming=True, spilling=False)
+    check_optional(replace(query(), conjuncts=(opaque,)), streaming=True, spilling=False)
     several = query("a.id = b.id", ("inner", "left", "anti"), (Sliding(5),) * 3)
     with pytest.raises(DefinitionError, match=r"rlike.* is left to Spark.* with several optional streams it must"):
-        check_outer(replace(several, conjuncts=(opaque,)), streaming=True, spilling=False)
+        check_optional(replace(several, conjuncts=(opaque,)), streaming=True, spilling=False)
 
 
 def test_what_is_only_asked_for_is_not_shown() -> None:
-    check_shown(query(), [Column(0, 0)])
-    check_shown(query(how=("inner", "left")), [Column(1, 0)])
+    check_selected_columns(query(), [Column(0, 0)])
+    check_selected_columns(query(how=("inner", "left")), [Column(1, 0)])
     with pytest.raises(DefinitionError, match=r"b\.id can't be shown, since results of an anti join"):
-        check_shown(query(), [Column(1, 0)])
+        check_selected_columns(query(), [Column(1, 0)])
     with pytest.raises(DefinitionError, match="results of a semi join have no tuple of 'b'"):
-        check_shown(query(how=("inner", "semi")), [Column(1, 0)])
+        check_selected_columns(query(how=("inner", "semi")), [Column(1, 0)])
 
 
 def test_results_show_the_streams_that_they_have_tuples_of() -> None:
@@ -261,31 +267,31 @@ def test_results_show_the_streams_that_they_have_tuples_of() -> None:
 
 
 def test_what_is_asked_of_partners_alone_belongs_to_the_checkpoint() -> None:
-    made = query("a.id > 5 AND a.id = b.id")
-    asked = replace(made, conjuncts=tuple(conjunct.after_on([1]) for conjunct in made.conjuncts))
-    assert asked.description() == made.description() | {"after ON": ["a.id > 5"]}
-    assert replace(made, filter="b.id IS NULL").description() == made.description() | {"filter": "b.id IS NULL"}
+    join = query("a.id > 5 AND a.id = b.id")
+    after_on = replace(join, conjuncts=tuple(conjunct.after_on([1]) for conjunct in join.conjuncts))
+    assert after_on.description() == join.description() | {"after ON": ["a.id > 5"]}
+    assert replace(join, filter="b.id IS NULL").description() == join.description() | {"filter": "b.id IS NULL"}
 
 
 def test_explain_says_how_partners_are_found() -> None:
-    told = explain(query(), Central(), Given())
-    assert "  b: sliding 5 microseconds on ts, delay 0 seconds, only asked: there must be no partner" in told
-    assert "  a tuple of a whose window ends: a\n  is there a partner in b?\n    probe b by sorted index on" in told
-    assert "a new tuple" not in told
+    lines = explain(query(), Central(), Given())
+    assert "  b: sliding 5 microseconds on ts, delay 0 seconds, only asked: there must be no partner" in lines
+    assert "  a tuple of a whose window ends: a\n  is there a partner in b?\n    probe b by sorted index on" in lines
+    assert "a new tuple" not in lines
     assert "  a new tuple of a: a\n" in explain(query(how=("inner", "semi")), Central(), Given())
     assert "  a new tuple of b: b -> a\n" in explain(query(how=("inner", "left")), Central(), Given())
-    told = explain(replace(query(how=("inner", "full")), filter="b.id IS NULL"), Central(), Given())
-    assert "  a tuple of a whose window ends: a\n  is there a partner in b?\n" in told
-    assert "  a tuple of b whose window ends: b\n  is there a partner in a?\n" in told
-    assert told.endswith("\n  of the results, Spark keeps those with b.id IS NULL")
+    lines = explain(replace(query(how=("inner", "full")), filter="b.id IS NULL"), Central(), Given())
+    assert "  a tuple of a whose window ends: a\n  is there a partner in b?\n" in lines
+    assert "  a tuple of b whose window ends: b\n  is there a partner in a?\n" in lines
+    assert lines.endswith("\n  of the results, Spark keeps those with b.id IS NULL")
 
 
 def test_only_windows_let_state_go() -> None:
-    made = query(windows=(Sliding(5), Window()))
-    promised = replace(made, streams=(replace(made.streams[0], promises=(Key((0,)),)), made.streams[1]))
-    assert [*Outlook(promised).warnings()] == [
+    join = query(windows=(Sliding(5), Window()))
+    constrained = replace(join, streams=(replace(join.streams[0], promises=(Key((0,)),)), join.streams[1]))
+    assert [*Outlook(constrained).warnings()] == [
         "Stream 'b' has no window, and nothing ever lets its tuples go: state will grow for as long as the join runs. "
         "Give it a window.",
         "Stream 'a' promises key (a.id), which lets no state go: with how=, only windows do. It only turns rows away.",
     ]
-    assert not Outlook(promised).open(1)
+    assert not Outlook(constrained).open(1)

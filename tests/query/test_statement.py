@@ -19,10 +19,10 @@ def test_every_window() -> None:
         from a [RANGE 10 SECONDS], b [Range 1 minute Slide 20 seconds WATTR at], c [rows 100], d, e [ROWS 5 WATTR seen]
         where a.x < b.y AND a.s[0] = 'FROM here, WHERE'
     """
-    found = parse_statement(text, dict.fromkeys("abcde"))
-    assert found.select == "a.id, b.id AS other"
-    assert found.where == "a.x < b.y AND a.s[0] = 'FROM here, WHERE'"
-    assert found.streams == (
+    statement = parse_statement(text, dict.fromkeys("abcde"))
+    assert statement.select == "a.id, b.id AS other"
+    assert statement.where == "a.x < b.y AND a.s[0] = 'FROM here, WHERE'"
+    assert statement.streams == (
         SourceStream("a", Sliding(10 * SECOND), None),
         SourceStream("b", Hopping(60 * SECOND, 20 * SECOND), "at"),
         SourceStream("c", Count(100), None),
@@ -34,9 +34,9 @@ def test_every_window() -> None:
 def test_windows_that_begin_at_regular_times() -> None:
     text = """SELECT * FROM a [RANGE 10 MINUTES TUMBLING], b [RANGE 10 MINUTES TUMBLING WATTR closed] AS closed,
         c [RANGE 1 MINUTE SLIDE 20 SECONDS CLOSED left], d [RANGE 1 MINUTE SLIDE 20 SECONDS closed RIGHT] tumbling"""
-    found = parse_statement(text, dict.fromkeys("abcd"))
+    statement = parse_statement(text, dict.fromkeys("abcd"))
     tumbling, size, step = Hopping(600 * SECOND, 600 * SECOND, "left"), 60 * SECOND, 20 * SECOND
-    assert [(stream.name, stream.window, stream.time) for stream in found.streams] == [
+    assert [(stream.name, stream.window, stream.time) for stream in statement.streams] == [
         ("a", tumbling, None),
         ("closed", tumbling, "closed"),
         ("c", Hopping(size, step, "left"), None),
@@ -85,8 +85,8 @@ def test_every_promise() -> None:
 
 
 def test_names_of_streams_are_the_same_in_any_case() -> None:
-    found = parse_statement("SELECT A.x FROM A [ROWS 5] LEFT JOIN Pay ON pay.x = A.x", {"a": 1, "pay": 2})
-    assert [stream.name for stream in found.streams] == ["a", "pay"]
+    statement = parse_statement("SELECT A.x FROM A [ROWS 5] LEFT JOIN Pay ON pay.x = A.x", {"a": 1, "pay": 2})
+    assert [stream.name for stream in statement.streams] == ["a", "pay"]
     assert [s.name for s in parse_statement("SELECT 1 FROM b, A", {"a": 1, "A": 2, "b": 3}).streams] == ["b", "A"]
     with pytest.raises(SqlError, match="There is no stream orDers; choose from Orders, orders"):
         parse_statement("SELECT 1 FROM orDers", {"Orders": 1, "orders": 2})
@@ -94,37 +94,39 @@ def test_names_of_streams_are_the_same_in_any_case() -> None:
 
 def test_an_alias_stands_before_the_window_or_behind_it() -> None:
     text = "SELECT 1 FROM a [ROWS 5] AS o, A p [ROWS 5], b AS q [ROWS 5], b [ROWS 5] r, b s, b AS `rows`, c"
-    found = parse_statement(text, dict.fromkeys("abc")).streams
-    assert [(stream.name, stream.key) for stream in found] == list(zip([*"opqrs", "rows", "c"], "aabbbbc", strict=True))
-    assert [stream.window for stream in found] == [Count(5)] * 4 + [Window()] * 3
+    streams = parse_statement(text, dict.fromkeys("abc")).streams
+    assert [(stream.name, stream.key) for stream in streams] == list(
+        zip([*"opqrs", "rows", "c"], "aabbbbc", strict=True)
+    )
+    assert [stream.window for stream in streams] == [Count(5)] * 4 + [Window()] * 3
 
 
 def test_optional_streams_have_aliases() -> None:
     text = "SELECT 1 FROM a LEFT JOIN b [ROWS 5] AS o ON o.x = a.x WHERE NOT EXISTS (SELECT 1 FROM b p WHERE p.x = a.x)"
-    found = parse_statement(text, AB)
-    joined = [*found.relations[0].joins, *found.asked]
+    statement = parse_statement(text, AB)
+    joined = [*statement.relations[0].joins, *statement.subqueries]
     assert [(j.kind, j.stream.name, j.on) for j in joined] == [("left", "o", "o.x = a.x"), ("anti", "p", "p.x = a.x")]
-    assert [stream.key for stream in found.streams] == ["a", "b", "b"]
+    assert [stream.key for stream in statement.streams] == ["a", "b", "b"]
 
 
 def test_star_is_one_struct_a_stream() -> None:
-    found = parse_statement("SELECT * FROM a, b", AB)
-    assert found.select is None and found.where is None
+    statement = parse_statement("SELECT * FROM a, b", AB)
+    assert statement.select is None and statement.where is None
 
 
 def test_clauses_inside_brackets_and_quotes_are_not_clauses() -> None:
-    found = parse_statement("SELECT (a.x), 'where' AS `from` FROM a, b WHERE (a.x IN (1, 2))", AB)
-    assert found.select == "(a.x), 'where' AS `from`"
-    assert found.where == "(a.x IN (1, 2))"
+    statement = parse_statement("SELECT (a.x), 'where' AS `from` FROM a, b WHERE (a.x IN (1, 2))", AB)
+    assert statement.select == "(a.x), 'where' AS `from`"
+    assert statement.where == "(a.x IN (1, 2))"
 
 
 def test_columns_may_be_named_like_clauses() -> None:
     where = "a.union < left.group AND offset = 1 AND a.x > limit"
-    found = parse_statement(
+    statement = parse_statement(
         f"SELECT a.limit, a.* EXCEPT (left) FROM a [ROWS 5], left WHERE {where};", {"a": 1, "left": 2}
     )
-    assert found.where == where
-    assert [stream.name for stream in found.streams] == ["a", "left"]
+    assert statement.where == where
+    assert [stream.name for stream in statement.streams] == ["a", "left"]
 
 
 ONE_PART = "{} is not part of a join as text: {}."

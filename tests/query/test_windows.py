@@ -11,7 +11,7 @@ from hypothesis import given
 import watersmeet as wm
 from watersmeet.errors import DefinitionError
 from watersmeet.query.query import Query, StreamSpec
-from watersmeet.query.windows import FOREVER, NEVER, Closed, Hopping, Sliding, Window, described
+from watersmeet.query.windows import FOREVER, NEVER, Closed, Hopping, Sliding, Window, parse_window
 
 HOPPING = st.builds(Hopping, st.integers(1, 20), st.integers(1, 20), st.sampled_from(["left", "right"]))
 
@@ -30,7 +30,7 @@ def test_count_windows_hold_whole_rows(rows: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "step", "said"),
+    ("size", "step", "problem"),
     [
         ("0 seconds", "1 second", "size of a hopping window: '0 seconds' is too short; it must be at least 1 micro"),
         ("1 second", "0 seconds", "step of a hopping window: '0 seconds' is too short; it must be at least 1 micro"),
@@ -38,8 +38,8 @@ def test_count_windows_hold_whole_rows(rows: Any) -> None:
         ("1 second", "often", "step of a hopping window: 'often' is not a duration"),
     ],
 )
-def test_hopping_windows_have_a_size_and_a_step(size: str, step: str, said: str) -> None:
-    with pytest.raises(DefinitionError, match=said):
+def test_hopping_windows_have_a_size_and_a_step(size: str, step: str, problem: str) -> None:
+    with pytest.raises(DefinitionError, match=problem):
         wm.hopping(size, step)
 
 
@@ -69,20 +69,20 @@ def test_unbounded_windows_never_end() -> None:
 @given(st.integers(-100, 100), st.integers(1, 30), st.integers(1, 30))
 def test_a_window_closed_on_the_left_ends_before_its_end(ts: int, size: int, step: int) -> None:
     window = Hopping(size, step, "left")
-    held = [k * step for k in range(-200, 200) if k * step <= ts < k * step + size]
-    assert bool(window.admits(np.array([ts]))[0]) == bool(held)
-    if held:
-        assert int(window.deadline(np.array([ts]))[0]) == max(held) + size - 1
+    starts = [k * step for k in range(-200, 200) if k * step <= ts < k * step + size]
+    assert bool(window.admits(np.array([ts]))[0]) == bool(starts)
+    if starts:
+        assert int(window.deadline(np.array([ts]))[0]) == max(starts) + size - 1
 
 
 @given(st.integers(-100, 100), st.integers(1, 30), st.integers(1, 30))
 def test_a_hopping_deadline_is_the_end_of_the_last_window_that_holds_the_tuple(ts: int, size: int, step: int) -> None:
     window = Hopping(size, step)
-    held = [k * step for k in range(-200, 200) if k * step < ts <= k * step + size]
+    starts = [k * step for k in range(-200, 200) if k * step < ts <= k * step + size]
     admitted = bool(window.admits(np.array([ts]))[0])
-    assert admitted == bool(held)
-    if held:
-        assert int(window.deadline(np.array([ts]))[0]) == max(held) + size
+    assert admitted == bool(starts)
+    if starts:
+        assert int(window.deadline(np.array([ts]))[0]) == max(starts) + size
 
 
 @given(
@@ -100,9 +100,11 @@ def test_earliest_is_the_first_tuple_still_admitted(high: int, window: Window) -
 def test_descriptions_tell_all_windows_apart() -> None:
     sizes = [1, 999_999, 1_000_000, 1_234_567_000_000, 1_234_568_000_000, 1_234_567_000_001]
     ends: tuple[Closed, ...] = ("left", "right")
-    made: list[Window] = [*(Sliding(size) for size in sizes)]
-    made += [Hopping(one, two, closed) for one in sizes for two in sizes for closed in ends]
-    assert len({window.notation for window in made}) == len({window.describe() for window in made}) == len(made)
+    windows: list[Window] = [*(Sliding(size) for size in sizes)]
+    windows += [Hopping(one, two, closed) for one in sizes for two in sizes for closed in ends]
+    assert (
+        len({window.notation for window in windows}) == len({window.describe() for window in windows}) == len(windows)
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_descriptions_tell_all_windows_apart() -> None:
 def test_windows_are_told_in_words_and_noted_to_the_microsecond(window: Window, words: str, notation: str) -> None:
     """What is noted is compared by checkpoints, those of earlier versions among them."""
     assert (window.describe(), window.notation) == (words, notation)
-    assert described(notation) == window
+    assert parse_window(notation) == window
 
 
 @pytest.mark.parametrize(
@@ -153,9 +155,9 @@ def test_windows_at_the_ends_of_time_do_not_wrap(window: Sliding | Hopping) -> N
 def test_delays_are_described_with_all_their_digits() -> None:
     schema = pa.schema([("ts", pa.timestamp("us", "UTC"))])
 
-    def described(delay: int) -> str:
+    def notation(delay: int) -> str:
         streams = tuple(StreamSpec(name, schema, 0, Window(), delay) for name in "ab")
         return str(Query(streams).description()["delay of 'a'"])
 
-    assert described(1_234_567_000_000) == "1234567 s"
-    assert described(1_234_568_000_000) != described(1_234_567_000_000) != described(1_234_567_000_001)
+    assert notation(1_234_567_000_000) == "1234567 s"
+    assert notation(1_234_568_000_000) != notation(1_234_567_000_000) != notation(1_234_567_000_001)

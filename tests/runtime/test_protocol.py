@@ -15,7 +15,7 @@ from watersmeet.errors import StateError
 from watersmeet.observe import timing
 from watersmeet.observe.timing import freshness, latency, timed
 from watersmeet.placement import PSP, Central
-from watersmeet.query.query import Nested, Query, StreamSpec
+from watersmeet.query.query import NestedTimes, Query, StreamSpec
 from watersmeet.query.windows import Sliding
 from watersmeet.runtime.protocol import (
     BatchOffered,
@@ -53,7 +53,7 @@ STORE = Store("nowhere")
 SECOND = 1_000_000
 
 
-def stream(name: str, nested: Nested | None = None) -> StreamSpec:
+def stream(name: str, nested: NestedTimes | None = None) -> StreamSpec:
     return StreamSpec(name, SCHEMA, 0, Sliding(10 * SECOND), delay=0, nested=nested)
 
 
@@ -316,7 +316,7 @@ def test_events_of_no_batch_are_errors(event: Event) -> None:
 
 def test_inner_joins_run_first_and_are_committed_with_the_outer_one() -> None:
     inner = JoinTree(operator("a", "b", run="r-j_1"), path="j_1")
-    outer = Operator(Query((stream("c"), stream("ab", Nested(None, delayed=False)))), Central(), STORE, "r-j")
+    outer = Operator(Query((stream("c"), stream("ab", NestedTimes(None, delayed=False)))), Central(), STORE, "r-j")
     tree = JoinTree(outer, {1: inner})
     protocol = Protocol(tree, tree.start())
     run = protocol.handle(BatchOffered(0))[-1]

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 from tests.spark import harness
 from tests.spark.harness import Case, through
-from watersmeet.predicate.constants import value_of
+from watersmeet.predicate.column_conditions import value_of
 from watersmeet.testing import oracle
 
 pytestmark = pytest.mark.spark
@@ -26,7 +26,7 @@ def fixed(spark: SparkSession, condition: str, window: Any = None, columns: str 
     frame = spark.createDataFrame([], columns)
     streams = wm.stream("a", frame, time="ts"), wm.stream("b", frame, time="ts", window=window)
     query = wm.join(*streams, where=f"a.id = b.id AND {condition}", select="a.id").query
-    made = [(found, value_of(found, query.type_of(found.column))) for found in query.fixed]
+    made = [(found, value_of(found, query.type_of(found.column))) for found in query.fixed_columns]
     assert all(found.column.stream == 1 and found.text == condition.strip("()") for found, _ in made)
     return [(query.name_of(found.column), value.as_py()) for found, value in made]
 
@@ -99,7 +99,7 @@ def test_text_of_a_fixed_length_is_padded_by_spark(spark: SparkSession) -> None:
     try:
         frame = spark.table("padded")
         streams = wm.stream("a", frame, time="ts"), wm.stream("b", frame, time="ts")
-        assert wm.join(*streams, where="b.t = 'bid'", select="a.id").query.fixed == ()
+        assert wm.join(*streams, where="b.t = 'bid'", select="a.id").query.fixed_columns == ()
     finally:
         spark.sql("DROP TABLE padded")
 

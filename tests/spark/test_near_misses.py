@@ -10,7 +10,7 @@ import watersmeet as wm
 from tests.spark import harness
 from tests.spark.harness import EPOCH, SECOND, cuts, frames, join_of, through
 from tests.spark.test_bad_input import CASE
-from watersmeet.formatting import moment
+from watersmeet.formatting import format_time
 
 pytestmark = pytest.mark.spark
 SPARKS = "md5(a.k) <= md5(concat(b.k, left(a.k, 0)))"
@@ -46,7 +46,7 @@ def missed(progress: Any, stream: str) -> dict[str, Any]:
 
 
 def at(second: int, **values: str) -> dict[str, str]:
-    return {**values, "ts": moment(EPOCH + second * SECOND)}
+    return {**values, "ts": format_time(EPOCH + second * SECOND)}
 
 
 @through("driver", "shuffle")

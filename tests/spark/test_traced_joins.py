@@ -68,7 +68,7 @@ def test_results_are_the_same_and_credit_goes_to_inner_groups(
 ) -> None:
     harness.write(tmp_path / "in", cuts(5, "abc", batches=3, rows=12))
     join = _join(harness.frames(spark, tmp_path / "in", "abc"), select, where)
-    assert all(bool(part.query.deferred) == (where == BY_SPARK) for part in (join, join.inner[0]))
+    assert all(bool(part.query.deferred_conjuncts) == (where == BY_SPARK) for part in (join, join.inner[0]))
     plain = _run(join, tmp_path / "plain", exchange)
     done = list[dict[str, Any]]()
     original = Jobs.run

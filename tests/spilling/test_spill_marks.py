@@ -51,12 +51,14 @@ def hot(run: Run) -> Iterator[tuple[Query, Chunk]]:
         query = run.inner.get(path, run.query)
         for chunk in state.chunks.values():
             deadline = int(query.streams[chunk.stream].window.deadline(np.array([chunk.high]))[0])
-            if chunk.unit == HOT and (state.watermark is None or query.counted or deadline >= state.watermark):
+            if chunk.unit == HOT and (state.watermark is None or query.counted_streams or deadline >= state.watermark):
                 yield query, chunk
 
 
 def hot_bytes(run: Run) -> int:
-    return sum(chunk.bytes + KEY_BYTES * chunk.rows * len(query.indexed[chunk.stream]) for query, chunk in hot(run))
+    return sum(
+        chunk.bytes + KEY_BYTES * chunk.rows * len(query.indexed_columns[chunk.stream]) for query, chunk in hot(run)
+    )
 
 
 def assert_young(run: Run, spill: Spill, now: int) -> None:

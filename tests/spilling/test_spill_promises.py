@@ -22,7 +22,7 @@ from tests.spilling.test_settle import dice_of
 from tests.spilling.watch import state_of
 from watersmeet.limits import limited
 from watersmeet.placement import Central, Hash
-from watersmeet.query.query import OWN_TIME, Nested, Query
+from watersmeet.query.query import OWN_TIME, NestedTimes, Query
 from watersmeet.spilling.paying import Paying
 from watersmeet.spilling.spilling import Spilling
 from watersmeet.state.store.store import Store
@@ -124,7 +124,7 @@ def test_what_an_inner_join_says_comes_after_what_it_owes(
 
 def nested(query: Query) -> Query:
     """Return a join whose streams that are joins have the times of their results."""
-    own = Nested(OWN_TIME, delayed=False)
+    own = NestedTimes(OWN_TIME, delayed=False)
     return replace(query, streams=tuple(replace(s, nested=own) if len(s.name) > 1 else s for s in query.streams))
 
 

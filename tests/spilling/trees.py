@@ -16,7 +16,7 @@ from watersmeet.limits import limited
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.query.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
+from watersmeet.query.query import OWN_TIME, RESULT_TIME, NestedTimes, Output, Query, StreamSpec
 from watersmeet.query.windows import FOREVER, NEVER, Closed
 from watersmeet.runtime.protocol import Publish, ResultsPublished
 from watersmeet.spilling.spilling import Spilling
@@ -111,7 +111,7 @@ class Setting:
             return StreamSpec(part, leaf_schema(part), 1, window, self.delays[part])
         schema = made[f"{path}_{at}"].output_schema
         return StreamSpec(
-            leaves(part), schema, schema.names.index("at"), window, 0, nested=Nested(OWN_TIME, delayed=False)
+            leaves(part), schema, schema.names.index("at"), window, 0, nested=NestedTimes(OWN_TIME, delayed=False)
         )
 
 

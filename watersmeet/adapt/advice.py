@@ -10,7 +10,7 @@ from watersmeet.adapt.chart import draw
 from watersmeet.adapt.forecast import FURTHEST, Forecast, SampleMeasurements, Settings
 from watersmeet.adapt.pricing import describe_ring_limit
 from watersmeet.errors import DefinitionError
-from watersmeet.formatting import format_bytes, format_number, format_seconds, render_table, short
+from watersmeet.formatting import format_bytes, format_number, format_seconds, render_table, shorten
 
 FACTORS = (1, 2, 5, 10)
 """The multiples of the rate that the advice covers."""
@@ -89,7 +89,7 @@ def check_streams(what: str, by_name: object, streams: Sequence[str]) -> None:
     """Reject a value that is not a dict by the names of the join's streams."""
     if not isinstance(by_name, Mapping):
         raise DefinitionError(
-            f"{what}={short(by_name)}: give a dict by the streams' names, such as {{'{streams[0]}': ...}}."
+            f"{what}={shorten(by_name)}: give a dict by the streams' names, such as {{'{streams[0]}': ...}}."
         )
     for name in by_name:
         if name not in streams:

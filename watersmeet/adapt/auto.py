@@ -21,8 +21,7 @@ from watersmeet.adapt.adaptation import (
     describe_change,
 )
 from watersmeet.adapt.pricing import NAMES, Pricing, describe_ring_limit, eligible_strategies
-from watersmeet.arguments.durations import microseconds
-from watersmeet.arguments.literals import take_plain
+from watersmeet.arguments import fields_to_python, microseconds
 from watersmeet.cost import parameters
 from watersmeet.cost.equations import Goal, check_goal
 from watersmeet.cost.strategy_costs import EQUAL, Weights
@@ -171,7 +170,7 @@ class Auto(Strategy):
     nodes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        take_plain(self)
+        fields_to_python(self)
         object.__setattr__(self, "nodes", check_nodes(self.max_nodes, what="max_nodes"))
         check_load(self.max_nodes, self.weights, self.capacities)
         check_goal(self.goal)

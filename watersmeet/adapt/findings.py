@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from watersmeet.arguments.durations import roughly, rounded_up, spelled
+from watersmeet.arguments import format_duration, format_roughly, round_up
 from watersmeet.arrays import Ints
 from watersmeet.formatting import format_seconds
 from watersmeet.metadata.outlook import Outlook
@@ -87,9 +87,9 @@ def check_delay(stream: StreamSpec, times: Ints) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "delay",
-            f"Stream '{stream.name}': in the sample, tuples come up to {roughly(most)} after later ones, and its delay "
-            f"is {spelled(stream.delay)}: up to {late:,} of {len(times):,} tuples would be late, and not be joined. "
-            f"Give it delay='{spelled(rounded_up(most))}' or more.",
+            f"Stream '{stream.name}': in the sample, tuples come up to {format_roughly(most)} after later ones, and "
+            f"its delay is {format_duration(stream.delay)}: up to {late:,} of {len(times):,} tuples would be late, "
+            f"and not be joined. Give it delay='{format_duration(round_up(most))}' or more.",
         )
 
 

@@ -13,8 +13,7 @@ from typing import Any
 from watersmeet.adapt.adaptation import Option
 from watersmeet.adapt.auto import Auto
 from watersmeet.adapt.pricing import NAMES, Pricing, eligible_strategies, least_nodes
-from watersmeet.arguments.durations import spelled
-from watersmeet.arguments.literals import plain, take_plain
+from watersmeet.arguments import fields_to_python, format_duration, to_python
 from watersmeet.cost import equations, parameters
 from watersmeet.cost.load import ROW_SECONDS
 from watersmeet.cost.pace import Pace
@@ -88,18 +87,18 @@ class Settings:
     weights: Weights = EQUAL
 
     def __post_init__(self) -> None:
-        take_plain(self)
+        fields_to_python(self)
         check_nodes(self.max_nodes, what="max_nodes")
         if self.goal is not None:
             equations.check_goal(self.goal)
         for name in ("every", "slots", "bandwidth"):
             check_above_zero(name, getattr(self, name))
         for stream, rate in self.rates.items():
-            check_above_zero(f"rate of stream '{stream}'", plain(rate), HIGHEST)
+            check_above_zero(f"rate of stream '{stream}'", to_python(rate), HIGHEST)
 
     def strategy(self) -> Auto:
         """Return the strategy that chooses what is recommended."""
-        within = spelled(round(self.every * 1e6)) if self.goal is None else None
+        within = format_duration(round(self.every * 1e6)) if self.goal is None else None
         auto = Auto(self.max_nodes, weights=self.weights, among=self.among, bandwidth=self.bandwidth)
         return replace(auto, goal=self.goal or "latency", within=within)
 

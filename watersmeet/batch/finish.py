@@ -67,6 +67,6 @@ class Finish:
 
     def mark(self, marks: Sequence[Mapping[Number, Heard]]) -> MetadataReport:
         """Bring the state of constraints up to date with what intake tasks collected; nothing changes in a round."""
-        if not self._plan.query.promised or self._plan.kind == "round":
+        if not self._plan.query.constrained_streams or self._plan.kind == "round":
             return MetadataReport()
         return Marking(self._plan, self._name, self._duck).mark(marks)

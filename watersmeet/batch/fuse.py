@@ -34,9 +34,9 @@ def output(query: Query, block: Partials, table: ChunkTable, traces: Traces | No
         traces: Returns the groups that some of them came from; needed where results say so.
     """
     most, traced = limits().output_bytes, traces if query.tracing == "results" else None
-    size = max(1, most // (8 + 8 * len(query.shown) + (TRACE_BYTES if traced else 0)))
+    size = max(1, most // (8 + 8 * len(query.output_columns) + (TRACE_BYTES if traced else 0)))
     for start in range(0, len(block), size):
-        for _, part in table.pieces(block.slice(start, min(size, len(block) - start)), query.shown, most):
+        for _, part in table.pieces(block.slice(start, min(size, len(block) - start)), query.output_columns, most):
             columns = [*_traced(part, traced), *_columns(query, part, table.gather)]
             yield pa.RecordBatch.from_arrays(columns, schema=query.file_schema)
 
@@ -56,11 +56,11 @@ def pending(
     schema, most = query.pending_schema, limits().output_bytes
     traced = traces if query.tracing != "none" else None
     read = list(schema)[len(query.traced_schema) :]
-    columns = {column.name: column for conjunct in query.deferred for column in conjunct.columns}
+    columns = {column.name: column for conjunct in query.deferred_conjuncts for column in conjunct.columns}
     size = max(1, most // (8 + 8 * len(schema)))
     for start in range(0, len(block), size):
         some = block.slice(start, min(size, len(block) - start))
-        for _, part in table.pieces(some, {*query.shown, *columns.values()}, most):
+        for _, part in table.pieces(some, {*query.output_columns, *columns.values()}, most):
             known = {**answers(part), **(_case(query, part) if query.optional else {})}
             known |= {n: part.column(c, table.gather) for n, c in columns.items() if c.stream in part.rows}
             values = [known.get(field.name, pa.nulls(len(part), field.type)) for field in read]
@@ -73,7 +73,7 @@ def _case(query: Query, block: Partials) -> dict[str, pa.Array]:
     role = block.tags.get(ROLE, np.full(len(block), NONE))
     whole = pa.array(np.full(len(block), {*query.members, *query.optional} <= {*block.joined}))
     case = {CASE: pa.array(block.tags[CASE])} if CASE in block.tags else {}
-    for stream in query.as_of & {*block.joined}:
+    for stream in query.as_of_streams & {*block.joined}:
         case |= {NEWEST: pa.array(block.times[stream]), CONTENT: pa.array(block.tags[CONTENT])}
     return {**case, ROLE: pa.array(role), WHOLE: whole}
 
@@ -90,7 +90,7 @@ def _columns(query: Query, block: Partials, gather: Gather) -> list[pa.Array]:
         ]
     structs = []
     for position, stream in enumerate(query.streams):
-        if position in query.hides:
+        if position in query.hidden_streams:
             continue
         if position not in block.rows:
             structs.append(pa.nulls(len(block), pa.struct(list(stream.schema))))

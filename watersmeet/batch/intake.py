@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from watersmeet.arguments.durations import spelled
+from watersmeet.arguments import format_duration
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.side_outputs import SAMPLES, original, shown, write
 from watersmeet.limits import limits
@@ -22,7 +22,7 @@ from watersmeet.metadata.collector import Heard, Hearing
 from watersmeet.metadata.plan import Number
 from watersmeet.observe.delays import delays
 from watersmeet.predicate.buckets import bucket
-from watersmeet.query.windows import within_horizon
+from watersmeet.query.windows import clip_to_horizon
 from watersmeet.spilling.units import Closed
 from watersmeet.state.chunks.chunk import WHOLE, Bucket, Chunk
 from watersmeet.state.chunks.rows import HASH, TIME, TRACE
@@ -103,7 +103,7 @@ class Judge:
     def __init__(self, plan: BatchPlan, name: str) -> None:
         self._plan = plan
         self._name = f"{plan.name}-{name}"
-        self._hearing, self._promised = Hearing(plan, name), plan.query.promised
+        self._hearing, self._promised = Hearing(plan, name), plan.query.constrained_streams
         self._denied = plan.denied() if self._promised else None
         self._sampled: Counter[object] = Counter()
         self.report = IntakeReport([StreamIntake() for _ in plan.query.streams])
@@ -190,7 +190,7 @@ class Judge:
         if not len(far):
             return rows
         self.report.streams[stream].add(StreamIntake(furthest=int(far.max()), too_far=len(far)))
-        reason = f"event time more than {spelled(ahead)} ahead of the clock and of all streams"
+        reason = f"event time more than {format_duration(ahead)} ahead of the clock and of all streams"
         return self._split(stream, rows, pa.array(ts <= latest), "rejected", reason)
 
     def _split(self, stream: int, rows: pa.RecordBatch, good: pa.Array, kind: str, reason: str) -> pa.RecordBatch:
@@ -246,7 +246,7 @@ class Judge:
             if test.failed is not None:  # [!] another conjunct may yet deny it; if none does, the query must stop
                 passed |= _true(rows, f"s{stream}_{test.failed}")
             admitted &= passed
-        for column in self._plan.query.required[stream]:
+        for column in self._plan.query.required_columns[stream]:
             admitted &= pc.is_valid(rows.column(column.name)).to_numpy(zero_copy_only=False)
         return rows if admitted.all() else rows.filter(pa.array(admitted))
 
@@ -275,7 +275,7 @@ class Spool:
         if not rows.num_rows:
             return
         beside = [TIME, HASH, *([TRACE] if stream in self._plan.spilling.traced else [])]
-        kept = rows.select([*beside, *(column.name for column in self._plan.query.kept[stream])])
+        kept = rows.select([*beside, *(column.name for column in self._plan.query.stored_columns[stream])])
         for part in _halved(kept, limits().spool_bytes):
             waiting = self._waiting.setdefault(stream, [])
             if waiting and sum(batch.nbytes for batch in (*waiting, part)) > limits().spool_bytes:
@@ -292,7 +292,7 @@ class Spool:
         placement = self._plan.placement
         length, owners = placement.slice_length(stream), partial(placement.owners, stream)
         for rows in pa.Table.from_batches(self._waiting.pop(stream)).combine_chunks().to_batches():
-            starts = placement.starts(stream, within_horizon(rows.column(TIME).to_numpy()))
+            starts = placement.starts(stream, clip_to_horizon(rows.column(TIME).to_numpy()))
             for kind, buckets in self._bucketings(stream, rows):
                 self.chunks += self._writer.write(stream, rows, starts, length, owners, self._parts, buckets, kind)
                 self._parts += 1
@@ -345,11 +345,9 @@ class Intake:
 def writer(plan: BatchPlan, name: str) -> ChunkWriter:
     """Return the writer of a task attempt."""
     query = plan.query
-    unique = f"{plan.name}-{name}"
-    owed = bool(plan.spilling.ledger.units)
-    return ChunkWriter(
-        plan.store, unique, plan.batch, query.indexed, query.zoned, query.hashed, plan.intake.repeatable, owed
-    )
+    unique, owed = f"{plan.name}-{name}", bool(plan.spilling.ledger.units)
+    columns = (query.indexed_columns, query.zoned_columns, query.hashed_streams)
+    return ChunkWriter(plan.store, unique, plan.batch, *columns, plan.intake.repeatable, owed)
 
 
 def total(reports: Iterable[IntakeReport], streams: int) -> list[StreamIntake]:

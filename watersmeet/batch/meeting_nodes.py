@@ -17,7 +17,7 @@ from watersmeet.probe.chunk_probe import Hashes, Seat
 from watersmeet.probe.chunk_table import Target
 from watersmeet.probe.hop_steps import Step
 from watersmeet.probe.partials import NOWHERE, Partials
-from watersmeet.query.windows import within_horizon
+from watersmeet.query.windows import clip_to_horizon
 from watersmeet.spilling.owed import asks
 from watersmeet.state.chunks.chunk import Bucket
 
@@ -118,8 +118,8 @@ class _Choices:
     def _groups(self) -> tuple[NDArray[np.int64], Ints]:
         if self._kinds is None:
             block = self._block
-            times = {stream: within_horizon(found) for stream, found in block.times.items()}
-            groups = self._placement.groups(block.origin, within_horizon(block.moment), times)
+            times = {stream: clip_to_horizon(found) for stream, found in block.times.items()}
+            groups = self._placement.groups(block.origin, clip_to_horizon(block.moment), times)
             kinds, inverse = np.unique(np.stack([groups, block.here], axis=1), axis=0, return_inverse=True)
             self._kinds = kinds, inverse.ravel()
         return self._kinds

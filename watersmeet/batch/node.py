@@ -141,7 +141,7 @@ class Node:
         match event:
             case Arrived(intakes, probe):
                 self._store(intakes)
-                if probe and self.query.paired:
+                if probe and self.query.emits_combinations:
                     for origin in self._origins:
                         for course in range(len(self.courses(origin))):
                             yield from self._probe(origin, course, 0, self._entering(origin, course))
@@ -164,10 +164,10 @@ class Node:
         targets = [*self._stored, *self._fresh]
         self.table.assign(targets)
         self._courses = {}
-        self.query = plan.query.wary() if any_flagged(plan.query, self.table.chunks) else plan.query
+        self.query = plan.query.careful_query() if any_flagged(plan.query, self.table.chunks) else plan.query
         self._hops = self._worker.hops(plan, self.query, self.table, self._routes)
         self._optional = OptionalResults(plan, self.query, self._hops, self._intakes, targets)
-        for stream in plan.query.counted:
+        for stream in plan.query.counted_streams:
             self._number(stream)
         self._tuples = ProbingTuples(
             plan, self.query, self._hops, self.table, self._stored, self._fresh, self._arrivals
@@ -201,7 +201,7 @@ class Node:
 
         There are none where combinations of all streams are no results, and none of a table's rows.
         """
-        if not self.query.paired or self.query.streams[origin].table:
+        if not self.query.emits_combinations or self.query.streams[origin].table:
             return ()
         if origin not in self._courses:
             plan = self._plan
@@ -257,7 +257,7 @@ class Node:
 
     def _emit(self, block: Partials) -> Emit:
         """Tell results from combinations that Spark has to decide, and count results for their groups."""
-        if not self.query.deferred:
+        if not self.query.deferred_conjuncts:
             results, pending = block, block.slice(0, 0)
         else:
             later = np.ones(len(block), bool) if CASE in block.tags else self._hops.pending(block)

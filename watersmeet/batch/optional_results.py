@@ -99,7 +99,11 @@ class OptionalResults:
 
     def _closed(self, share: int, shares: int) -> Iterator[Partials]:
         """Yield the results of combinations that the batch closes; of an only left stream those without a partner."""
-        left = [] if self._query.paired else [at for at in self._query.optional if at not in self._query.hides]
+        left = (
+            []
+            if self._query.emits_combinations
+            else [at for at in self._query.optional if at not in self._query.hidden_streams]
+        )
         asked = [at for at in self._query.optional if at not in left]
         role = PRECEDING if self._query.closes_at_its_time else EXPIRING
         for origin in self._query.members:
@@ -140,7 +144,7 @@ class OptionalResults:
             yield from (block,) if len(block) else ()
             return
         first, *rest = left
-        pairs = self._newest if first in self._query.as_of else self._matched
+        pairs = self._newest if first in self._query.as_of_streams else self._matched
         for made in pairs(block, first):
             yield from self._extended(made, rest)
 
@@ -181,7 +185,7 @@ class OptionalResults:
 
         [!] All pairs where one may raise, since what is never looked at never raises, or is left to Spark.
         """
-        if self._query.deferred or any(c.raises for c in self._query.conjuncts):
+        if self._query.deferred_conjuncts or any(c.raises for c in self._query.conjuncts):
             yield from self._partners(block, as_of, NEWEST)
             return
         step, left, rows = partner_step(self._query, as_of, NEWEST), np.arange(len(block)), limits().tail_rows
@@ -265,7 +269,7 @@ class OptionalResults:
 
     def _undecided(self, block: Partials) -> Mask:
         """Tell which pairs only Spark can decide."""
-        return self._hops.pending(block) if self._query.deferred else np.zeros(len(block), bool)
+        return self._hops.pending(block) if self._query.deferred_conjuncts else np.zeros(len(block), bool)
 
 
 def _in_cases(block: Partials, some: Mask, case: NDArray[np.int64], role: int) -> Iterator[Partials]:

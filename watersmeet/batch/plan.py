@@ -11,7 +11,7 @@ from watersmeet.metadata.denial import Denied, denied
 from watersmeet.metadata.plan import MetadataPlan
 from watersmeet.ordering import Given, JoinOrder
 from watersmeet.placement import Layout, Placement
-from watersmeet.predicate.datetimes import local
+from watersmeet.predicate.datetimes import to_local_time
 from watersmeet.probe.hop_steps import Step, steps
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import FOREVER, HORIZON
@@ -302,6 +302,6 @@ def believed(query: Query, manifest: Manifest, now: int) -> tuple[int | None, ..
         now: The driver's clock, in microseconds.
     """
     zoned = query.streams[0].time_type.tz is not None
-    clock = now if zoned else local(now, query.dialect)
+    clock = now if zoned else to_local_time(now, query.dialect)
     latest = max((clock, *(state.latest for state in manifest.streams if state.latest is not None)))
     return tuple(None if spec.ahead is None else min(latest + spec.ahead, FOREVER) for spec in query.streams)

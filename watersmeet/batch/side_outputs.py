@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from watersmeet.formatting import moment, plain
+from watersmeet.formatting import format_time, value_at
 from watersmeet.query.query import StreamSpec
 from watersmeet.state.chunks.rows import TIME
 from watersmeet.state.store.store import Store
@@ -44,13 +44,13 @@ def shown(
     names = {f"s{stream}_{field}": name for field, name in enumerate(spec.schema.names) if field != spec.time}
     names |= {TIME: spec.schema.field(spec.time).name, **_told(spec, stream, rows, at)}
     columns = [c for c in rows.schema.names if c in names and (wanted is None or names[c].lower() in wanted)]
-    return {names[column]: text_of(spec, column, plain(rows.column(column), at)) for column in columns}
+    return {names[column]: text_of(spec, column, value_at(rows.column(column), at)) for column in columns}
 
 
 def text_of(spec: StreamSpec, column: str, value: Any) -> str:
     """Return a value as samples show it: short, and the event time (`TIME`, in microseconds) as a moment."""
     if column == TIME and value is not None:
-        return moment(value, spec.time_type.tz is not None)
+        return format_time(value, spec.time_type.tz is not None)
     return str(value)[:60]
 
 

@@ -35,7 +35,7 @@ class Wire:
     @property
     def columns(self) -> tuple[Column, ...]:
         """Every column that may have to travel."""
-        return tuple(sorted(column for column in self.query.needed if not is_bulky(self.query.type_of(column))))
+        return tuple(sorted(column for column in self.query.needed_columns if not is_bulky(self.query.type_of(column))))
 
     @property
     def schema(self) -> pa.Schema:
@@ -43,7 +43,7 @@ class Wire:
         fields = [("node", pa.int32()), ("here", pa.int64()), ("origin", pa.int8()), ("course", pa.int16())]
         fields += [(name, pa.int64()) for name in ("moment", "high", "deadline", "batch")]
         fields += [(f"r{stream}", pa.int64()) for stream in range(len(self.query.streams))]
-        fields += [(f"a{stream}", pa.int64()) for stream in self.query.counted]
+        fields += [(f"a{stream}", pa.int64()) for stream in self.query.counted_streams]
         fields += [(f"t{stream}", pa.int64()) for stream in self.tracked]
         fields += [(column.name, self.query.type_of(column)) for column in self.columns]
         return pa.schema([*fields, ("body", pa.binary())])
@@ -105,7 +105,7 @@ class Wire:
             deadline=ints("deadline"),
             here=ints("here"),
             batch=ints("batch"),
-            asof={s: ints(f"a{s}") for s in self.query.counted if s != joined[0]},
+            asof={s: ints(f"a{s}") for s in self.query.counted_streams if s != joined[0]},
             times={s: ints(f"t{s}") for s in self.tracked if s in joined},
             columns={c: rows.column(c.name) for c in carry if not is_bulky(self.query.type_of(c))},
         )

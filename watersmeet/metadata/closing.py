@@ -10,7 +10,7 @@ from watersmeet.metadata.closing_rules import Bounded, Frontier, Limited, Pinned
 from watersmeet.metadata.constraints import Clustered, Key, Ordered, Promise, Speaking
 from watersmeet.metadata.denial import fields_of, shape_of
 from watersmeet.metadata.interval_ends import At, Computed, Constant, End, computable, last
-from watersmeet.predicate.constants import value_of
+from watersmeet.predicate.column_conditions import value_of
 from watersmeet.predicate.model import Column
 from watersmeet.probe.ranges import columns_of
 from watersmeet.query.query import Query
@@ -121,7 +121,7 @@ class Closings:
         [!] A condition that may raise denies nothing before it has been asked.
         """
         for conjunct in self._query.conjuncts:
-            calm = not conjunct.raises and not self._query.fallible.intersection(conjunct.columns)
+            calm = not conjunct.raises and not self._query.fallible_columns.intersection(conjunct.columns)
             for gap in conjunct.gaps if calm else ():
                 if gap.later == frontier.column.stream and frontier.column.field == self._time(gap.later):
                     yield Column(gap.earlier, self._time(gap.earlier)), gap.micros, conjunct.text
@@ -190,7 +190,7 @@ class Classes:
     def __init__(self, query: Query) -> None:
         self._class: dict[Column, frozenset[Column]] = {}
         self._texts: dict[frozenset[Column], str] = {}
-        self._constants = {f.column: (value_of(f, query.type_of(f.column)), f.text) for f in query.fixed}
+        self._constants = {f.column: (value_of(f, query.type_of(f.column)), f.text) for f in query.fixed_columns}
         for conjunct in query.conjuncts:
             pair = conjunct.equality
             if pair is None or query.type_of(pair[0]) != query.type_of(pair[1]):

@@ -62,7 +62,7 @@ class Hearing:
     def timed(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows with their event time in its own type as well, if a promise is about it."""
         spec = self.plan.query.streams[stream]
-        if spec.time not in self.plan.query.judged[stream]:
+        if spec.time not in self.plan.query.constraint_columns[stream]:
             return rows
         return rows.append_column(f"s{stream}_{spec.time}", rows.column(TIME).cast(spec.time_type))
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from watersmeet.arguments.literals import nearest
+from watersmeet.arguments import nearest_name
 from watersmeet.errors import DefinitionError, SqlError
 from watersmeet.metadata.constraints import Effect
 from watersmeet.metadata.declarations import (
@@ -67,7 +67,7 @@ def _neither(tokens: Sequence[Token]) -> str:
     """Return what is wrong with words that are neither a window nor a promise, by what they look like."""
     first = tokens[0]
     plain = first.token_type is not TokenType.IDENTIFIER
-    word = nearest(first.text, [*WINDOW, *(form.split()[0] for form in FORMS)]) if plain else None
+    word = nearest_name(first.text, [*WINDOW, *(form.split()[0] for form in FORMS)]) if plain else None
     if word is not None and word in WINDOW:
         return f"{first.text} is not a window; did you mean {word}, as in [{WINDOW[word]}]?"
     if word is None and plain and tokens[1:2] and tokens[1].token_type is TokenType.NUMBER:

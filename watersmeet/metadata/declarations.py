@@ -10,8 +10,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any, get_args
 
-from watersmeet.arguments.durations import microseconds, spelled
-from watersmeet.arguments.literals import is_whole, plain
+from watersmeet.arguments import format_duration, is_whole, microseconds, to_python
 from watersmeet.errors import DefinitionError
 from watersmeet.metadata.constraints import Effect
 
@@ -78,7 +77,7 @@ class OrderedBy:
     def shown(self) -> str:
         """The slack as people write it."""
         if isinstance(self.slack, timedelta):
-            return repr(spelled(self.slack // timedelta(microseconds=1)))
+            return repr(format_duration(self.slack // timedelta(microseconds=1)))
         return str(self.slack)
 
 
@@ -156,7 +155,7 @@ def clustered(column: str, slack: int = 0) -> ClusteredBy:
     >>> print(clustered("zone", slack=2))
     wm.clustered('zone')
     """
-    return ClusteredBy(column, plain(slack))
+    return ClusteredBy(column, to_python(slack))
 
 
 def ordered(
@@ -174,7 +173,7 @@ def ordered(
     """
     if isinstance(slack, str):
         slack = timedelta(microseconds=microseconds(slack, f"slack of wm.ordered({column!r})"))
-    return OrderedBy(column, 0 if slack is None else plain(slack), plain(falling))
+    return OrderedBy(column, 0 if slack is None else to_python(slack), to_python(falling))
 
 
 def foreign_key(column: str, parent: str) -> References:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.arrays import Mask
-from watersmeet.formatting import plain
+from watersmeet.formatting import value_at
 from watersmeet.metadata.constraint_state import Promises, at
 from watersmeet.metadata.constraints import Clustered, ForeignKey, Inherited, Key, Ordered, Promise, Punctuated
 from watersmeet.metadata.frontiers import beyond, threshold
@@ -99,11 +99,11 @@ class Denied:
         names, fields = self.query.streams[stream].schema.names, fields_of(promise)
         values = [rows.column(f"s{stream}_{at}").slice(row, 1) for at in fields]
         open_to_all = wanted is None or all(names[at].lower() in wanted for at in fields)
-        told = [f" {plain(value, 0)}" if open_to_all else "" for value in values]
+        told = [f" {value_at(value, 0)}" if open_to_all else "" for value in values]
         shown = ", ".join(f"{names[at]}{value}" for at, value in zip(fields, told, strict=True))
         if isinstance(promise, Ordered):
             side, limit = "above" if promise.falling else "below", self.frontiers[stream, promise]
-            reached = f"{plain(pa.repeat(limit, 1), 0)}, which the order had reached"
+            reached = f"{value_at(pa.repeat(limit, 1), 0)}, which the order had reached"
             return f"{shown} lies {side} {reached if open_to_all else 'what the order had reached'}"
         table, mark = self.find((stream, promise), values)
         terms = self.marks[stream, promise][int(table[0])].terms

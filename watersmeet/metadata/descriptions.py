@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from watersmeet.arguments.durations import seconds
+from watersmeet.arguments import format_seconds
 from watersmeet.metadata.constraints import Clustered, ForeignKey, Inherited, Key, Ordered, Pattern, Promise, Punctuated
 from watersmeet.predicate.model import Column
 
@@ -40,7 +40,7 @@ def described(stream: int, promise: Promise, name: Name, type_of: Callable[[Colu
 
 def _slack(promise: Ordered, kind: pa.DataType) -> str:
     if pa.types.is_timestamp(kind):
-        return seconds(int(promise.slack))
+        return format_seconds(int(promise.slack))
     return f"{promise.slack} days" if pa.types.is_date(kind) else str(promise.slack)
 
 

@@ -56,7 +56,7 @@ class ByWindow(Retention):
 
     def leaving(self, chunks: Mapping[str, Chunk], now: Moment) -> frozenset[str]:
         """Return the chunks whose last row is too old; of count windows, too long ago by arrival."""
-        first, counted = first_kept(now), set(now.query.counted)
+        first, counted = first_kept(now), set(now.query.counted_streams)
         return frozenset(
             key
             for key, chunk in chunks.items()

@@ -13,7 +13,7 @@ from watersmeet.arrays import Ints
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.side_outputs import SAMPLES, original, write
 from watersmeet.batch.side_outputs import shown as row_shown
-from watersmeet.formatting import plain
+from watersmeet.formatting import value_at
 from watersmeet.metadata.collector import Heard
 from watersmeet.metadata.constraint_state import MarkFile, Promised, at
 from watersmeet.metadata.constraints import Clustered, ForeignKey, Inherited, Ordered, Punctuated, Speaking
@@ -211,7 +211,7 @@ class Marking:
             return
         parent = self.plan.query.name_of(promise.parent)
         for number in range(min(rows.num_rows, SAMPLES)):
-            value = plain(rows.column(f"s{stream}_{promise.field}"), number)
+            value = value_at(rows.column(f"s{stream}_{promise.field}"), number)
             reason = f"no {parent} = {value} came, and none can come any more"
             row = row_shown(spec, stream, rows, number, wanted)
             self.report.samples.append({"kind": "orphan", "stream": spec.name, "reason": reason, "row": row})

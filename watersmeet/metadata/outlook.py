@@ -32,7 +32,7 @@ class Outlook:
 
         Of an as-of stream those of each key are superseded by newer ones.
         """
-        if self._query.streams[stream].table or (stream in self._query.as_of and is_keyed(self._query, stream)):
+        if self._query.streams[stream].table or (stream in self._query.as_of_streams and is_keyed(self._query, stream)):
             return False
         return self._unbounded(stream) and (bool(self._query.optional) or not self._closings.possible(stream))
 
@@ -81,7 +81,8 @@ class Outlook:
         named, parent = self._query.name_of(promise.parent), self._query.streams[promise.parent.stream]
         speaking = (given for given in parent.promises if isinstance(given, Ordered | Speaking))
         if not any(fields_of(given) == (promise.parent.field,) for given in speaking):
-            said = f"Stream '{self._query.streams[stream].name}' promises {self._query.described(stream, promise)}"
+            promised = self._query.describe_constraint(stream, promise)
+            said = f"Stream '{self._query.streams[stream].name}' promises {promised}"
             why = f"nothing says that a value of {named} can no longer come if it never came"
             remedy = f"Promise an order of, or punctuations on, {named}."
             if parent.table:
@@ -99,7 +100,7 @@ class Outlook:
         """Return why a promise lets no state go."""
         name = self._query.streams[stream].name
         if self._query.optional:
-            said = f"Stream '{name}' promises {self._query.described(stream, promise)}"
+            said = f"Stream '{name}' promises {self._query.describe_constraint(stream, promise)}"
             return f"{said}, which lets no state go: with how=, only windows do. It only turns rows away."
         columns = [Column(stream, at) for at in fields_of(promise)]
         free = [
@@ -111,8 +112,9 @@ class Outlook:
         nor = "" if isinstance(promise, Ordered) else ", and with no constant"
         nor += ", nor does it bound it" if any(ranges_of(promise)) else ""
         return (
-            f"Stream '{name}' promises {self._query.described(stream, promise)}, which lets no state go: `where` {how} "
-            f"{names} with no column of another stream of the same type ({kinds}){nor}. It only turns rows away."
+            f"Stream '{name}' promises {self._query.describe_constraint(stream, promise)}, which lets no state go: "
+            f"`where` {how} {names} with no column of another stream of the same type ({kinds}){nor}. It only turns "
+            "rows away."
         )
 
     @property
@@ -127,7 +129,7 @@ class Outlook:
 
     def _remedy(self, stream: int) -> str:
         """Return what would let a stream's tuples go."""
-        if stream in self._query.as_of:
+        if stream in self._query.as_of_streams:
             return "Give it a tolerance, such as wm.asof('5 minutes'), or a window."
         if self._query.optional:
             return "Give it a window."

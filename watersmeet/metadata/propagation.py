@@ -26,7 +26,7 @@ SINCE = "since"
 
 def propagates(query: Query, stream: int, promise: Punctuated) -> bool:
     """Tell whether the output shows every column that a punctuation speaks of."""
-    return all(Column(stream, field) in query.shown for field in fields_of(promise))
+    return all(Column(stream, field) in query.output_columns for field in fields_of(promise))
 
 
 def inherited(query: Query, shown: Mapping[Column, Sequence[int]]) -> Iterator[Inherited]:

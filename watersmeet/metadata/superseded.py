@@ -13,7 +13,7 @@ import pyarrow as pa
 from watersmeet.arrays import Ints
 from watersmeet.metadata.expiry import first_open
 from watersmeet.metadata.stored_columns import Stored
-from watersmeet.predicate.model import Column, Conjunct, Order
+from watersmeet.predicate.model import Column, ColumnOrder, Conjunct
 from watersmeet.query.query import Query
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.store.store import Store
@@ -26,7 +26,7 @@ def superseding(query: Query) -> dict[int, tuple[Column, ...]]:
     """
     return {
         at: columns
-        for at in sorted(query.as_of)
+        for at in sorted(query.as_of_streams)
         if not any(conjunct.raises for conjunct in _naming(query, at))
         and not any(map(_unlike, map(query.type_of, columns := _read(query, at))))
         and not any(is_time(query, column) for column in columns)
@@ -98,20 +98,20 @@ def _unlike(kind: pa.DataType) -> bool:
 
 def _always(query: Query, stream: int, conjunct: Conjunct) -> bool:
     """Tell whether a condition on event times holds for a tuple before the mark if it does for an older one."""
-    assert stream in query.as_of
+    assert stream in query.as_of_streams
     plain = conjunct.sql is not None and conjunct.sql.count(" AND ") + 1 == len(conjunct.orders)
     return plain and all(_favours_newer(query, stream, order) for order in conjunct.orders)
 
 
-def _favours_newer(query: Query, stream: int, order: Order) -> bool:
+def _favours_newer(query: Query, stream: int, order: ColumnOrder) -> bool:
     """Tell whether an order asks for a tuple that is late enough, or for one that is no later than the combination."""
     if order.more.stream == stream:
         return order.less.stream != stream and is_time(query, order.more)
     timely = [at for at in query.members if not query.streams[at].table]
-    less, more = query.moved(order.less), query.moved(order.more)
+    less, more = query.time_shift(order.less), query.time_shift(order.more)
     return timely == [order.more.stream] and less is not None and more is not None and less <= more
 
 
 def is_time(query: Query, column: Column) -> bool:
     """Tell whether a column is its stream's event time, or follows from it."""
-    return query.moved(column) is not None
+    return query.time_shift(column) is not None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from watersmeet.arguments.durations import LONGEST
+from watersmeet.arguments import LONGEST
 
 
 def quantile(weighted: Iterable[tuple[float, int]], share: float) -> float | None:

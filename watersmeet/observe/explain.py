@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from watersmeet.arguments.durations import spelled
+from watersmeet.arguments import format_duration
 from watersmeet.batch.plan import UNKNOWN, Host, led, start, view
-from watersmeet.formatting import counted
+from watersmeet.formatting import count_inputs
 from watersmeet.metadata.constraints import Speaking
 from watersmeet.metadata.outlook import Outlook
 from watersmeet.observe.funnel import lines as lines_of
@@ -36,7 +36,7 @@ def explain(
     order, layout = ordering.plan(query, state.chunks, known), strategy.plan(state)
     expected = ordering.estimates(query, state.chunks, known)
     tables = sum(stream.table for stream in query.streams)
-    lines = [f"Watersmeet join of {counted(len(query.streams) - tables, tables)}, {strategy.describe()}"]
+    lines = [f"Watersmeet join of {count_inputs(len(query.streams) - tables, tables)}, {strategy.describe()}"]
     lines += _facts(layout.facts(state))
     lines += [f"  decided before {told}" for told in strategy.history(state)]
     outlook = Outlook(query)
@@ -51,7 +51,7 @@ def explain(
         lines.append(f"  {stream.name}: {read if stream.table else timed}{optional}")
         lines += _computed(stream)
         lines += _retained(query, outlook, at)
-    for origin, stream in enumerate(query.streams if query.paired else ()):
+    for origin, stream in enumerate(query.streams if query.emits_combinations else ()):
         for course in order.orders(origin) if not stream.table else ():
             course = led(course, layout.placement.lead(origin))
             names = [query.streams[at].name for at in (origin, *course)]
@@ -68,7 +68,7 @@ def explain(
 
 def _delay(stream: StreamSpec) -> str:
     """Return a stream's delay, and where it comes from."""
-    return f"delay {spelled(stream.delay)}{DELAYED[stream.delay_from] if stream.delay else ''}"
+    return f"delay {format_duration(stream.delay)}{DELAYED[stream.delay_from] if stream.delay else ''}"
 
 
 DELAYED = {
@@ -102,7 +102,7 @@ def _closing(query: Query, order: JoinOrder) -> Iterator[str]:
         for hop in steps(query, origin, course, of=members):
             yield from _hop(query, hop, "")
     for at in query.optional:
-        asks = "which is the newest" if at in query.as_of else "is there a"
+        asks = "which is the newest" if at in query.as_of_streams else "is there a"
         yield f"  {asks} partner in {query.streams[at].name}?"
         yield from _hop(query, step(query, members, at, of=(*members, at)), "")
 
@@ -132,7 +132,7 @@ def _retained(query: Query, outlook: Outlook, stream: int) -> Iterator[str]:
     """Yield what a stream promises, what closes it for the tuples of others, and whether its own are kept for ever."""
     for promise in query.streams[stream].promises:
         kind = "punctuations" if isinstance(promise, Speaking) else "promises"
-        yield f"    {kind}: {query.described(stream, promise)}"
+        yield f"    {kind}: {query.describe_constraint(stream, promise)}"
     yield from (f"    closed by {way}" for way in outlook.closing(stream))
     if outlook.open(stream):
         yield "    nothing ever closes it"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from watersmeet.arguments.durations import rounded_up, spelled
+from watersmeet.arguments import format_duration, round_up
 from watersmeet.batch.intake import StreamIntake
 from watersmeet.observe.delays import quantile
 from watersmeet.observe.warnings import Notice
@@ -80,4 +80,4 @@ def _advice(parts: Sequence[Progress]) -> str:
     if most is None:
         return "it had been idle, and the watermark moved on without it: a longer idle='...' would have kept them"
     kept = "them" if most >= max(needed["max"] for needed, _ in known) else "nearly all of them"
-    return f"delay='{spelled(rounded_up(round(1000 * most)))}' would have kept {kept}"
+    return f"delay='{format_duration(round_up(round(1000 * most)))}' would have kept {kept}"

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from watersmeet.batch.side_outputs import text_of
-from watersmeet.formatting import abbreviated, plain, printable
-from watersmeet.predicate.model import Column, Compared, Conjunct
+from watersmeet.formatting import abbreviate, sanitize, value_at
+from watersmeet.predicate.model import Column, ComparedValue, Conjunct
 from watersmeet.probe.chunk_table import ChunkTable
 from watersmeet.probe.evaluators.compared_values import is_informative
 from watersmeet.probe.hop_steps import Hop
@@ -52,12 +52,12 @@ def _shown(query: Query, table: ChunkTable, missed: ConjunctNearMisses, wanted: 
             values, is_time = table.gather(column, refs), query.is_time(column)
             values = values.cast("int64") if is_time else values
             for at, miss in enumerate(made):
-                value = text_of(spec, TIME if is_time else column.name, plain(values, at))
+                value = text_of(spec, TIME if is_time else column.name, value_at(values, at))
                 miss.setdefault(spec.name, {})[name] = value
     return [miss for miss in made if miss]
 
 
-def _may_show(query: Query, value: Compared, wanted: frozenset[str] | None) -> bool:
+def _may_show(query: Query, value: ComparedValue, wanted: frozenset[str] | None) -> bool:
     """Tell whether a value that a conjunct compares is shown: not if it reads a column that is not."""
     own = [c for c in value.columns if c.field < len(query.streams[c.stream].schema)]
     names = {query.streams[c.stream].schema.field(c.field).name.lower() for c in own}
@@ -103,13 +103,11 @@ def nearly(test: Mapping[str, Any]) -> list[str]:
 
 
 def _line(text: str, miss: Miss) -> str:
-    compared = [
-        f"{abbreviated(name)} = {printable(value, '')}" for name, value in miss.items() if isinstance(value, str)
-    ]
+    compared = [f"{abbreviate(name)} = {sanitize(value, '')}" for name, value in miss.items() if isinstance(value, str)]
     streams = {stream: part for stream, part in miss.items() if not isinstance(part, str)}
     values = [(stream, name, value) for stream, part in streams.items() for name, value in part.items()]
     read = [(stream, name, value) for stream, name, value in values if name.lower() in text.lower()]
-    columns = ", ".join(f"{_told(stream, name)} = {printable(value, '')}" for stream, name, value in read or values)
+    columns = ", ".join(f"{_told(stream, name)} = {sanitize(value, '')}" for stream, name, value in read or values)
     return f"{', '.join(compared)} ({columns})" if compared and columns else columns or ", ".join(compared)
 
 

@@ -10,7 +10,7 @@ from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
 from watersmeet.batch.side_outputs import SAMPLES
 from watersmeet.batch.watermark import held_back_by, inner_marks, stream_marks
-from watersmeet.formatting import moment
+from watersmeet.formatting import format_time
 from watersmeet.metadata.constraint_state import counted
 from watersmeet.observe.funnel import funnel
 from watersmeet.observe.hints import hints
@@ -152,7 +152,7 @@ def readable(told: Mapping[str, Any], zoned: bool) -> dict[str, Any]:
     """
 
     def times(part: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: moment(found, zoned) for name in TIMES if (found := part.get(name)) is not None}
+        return {name: format_time(found, zoned) for name in TIMES if (found := part.get(name)) is not None}
 
     streams = {name: {**part, **times(part)} for name, part in told.get("streams", {}).items()}
     inner = {name: readable(part, zoned) for name, part in told.get("inner", {}).items()}

@@ -6,7 +6,7 @@ from typing import Any
 
 from watersmeet.adapt.adaptation import OVERDUE
 from watersmeet.adapt.overload import describe_overload
-from watersmeet.formatting import moment
+from watersmeet.formatting import format_time
 from watersmeet.observe.delays import quantile
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.state.manifest.manifest import Manifest
@@ -25,7 +25,7 @@ def timed(offered: float, began: float, ran: float, published: float) -> dict[st
     """
     steps = {"plan": began - offered, "job": ran - began, "commit": published - ran, "total": published - offered}
     return {
-        "timestamp": moment(1000 * round(1000 * offered)),
+        "timestamp": format_time(1000 * round(1000 * offered)),
         "durationMs": {name: round(1000 * took, 1) for name, took in steps.items()},
     }
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from watersmeet.arguments.durations import roughly, spelled
+from watersmeet.arguments import format_duration, format_roughly
 from watersmeet.batch.intake import StreamIntake
-from watersmeet.formatting import plain
+from watersmeet.formatting import value_at
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.manifest.manifest import Manifest
@@ -78,7 +78,7 @@ def _too_far(spec: StreamSpec, seen: StreamIntake) -> Notice | None:
     )
     return Notice(
         f"{AHEAD} {spec.name}",
-        f"Stream '{spec.name}': {what} more than {spelled(spec.ahead)} ahead of the clock and of all streams. "
+        f"Stream '{spec.name}': {what} more than {format_duration(spec.ahead)} ahead of the clock and of all streams. "
         "If these times are correct, give the stream a longer ahead='...', or ahead=None.",
     )
 
@@ -95,7 +95,7 @@ def _emptied(table: str, rows: int) -> Notice | None:
 
 
 def _shown(spec: StreamSpec, time: int) -> str:
-    found = plain(pa.array([time], pa.int64()).cast(spec.time_type), 0)
+    found = value_at(pa.array([time], pa.int64()).cast(spec.time_type), 0)
     return f"{found} µs" if isinstance(found, int) else str(found)
 
 
@@ -108,8 +108,9 @@ def _jumped(before: Manifest, after: Manifest, span: int, passed: int) -> Notice
         return None
     return Notice(
         "jump",
-        f"The watermark moved by {roughly(moved)} in one batch, more than the largest window ({spelled(span)}): tuples "
-        "from in between that arrive later are late. If this is not a backlog, check the streams' event times.",
+        f"The watermark moved by {format_roughly(moved)} in one batch, more than the largest window "
+        f"({format_duration(span)}): tuples from in between that arrive later are late. If this is "
+        "not a backlog, check the streams' event times.",
     )
 
 
@@ -130,9 +131,9 @@ def _held_back(
     grown = f", {rows - was:,} more rows than a batch ago" if rows > was else ""
     return Notice(
         f"behind {name}",
-        f"Stream '{name}' holds back the watermark: it is {roughly(behind)} behind '{query.streams[first].name}', more "
-        f"than windows and delays together ({spelled(usual)}). State is kept for it: {rows:,} rows, "
-        f"{size / 1e6:,.1f} MB{grown}. If it can fall silent, give it idle='...'.",
+        f"Stream '{name}' holds back the watermark: it is {format_roughly(behind)} behind "
+        f"'{query.streams[first].name}', more than windows and delays together ({format_duration(usual)}). State is "
+        f"kept for it: {rows:,} rows, {size / 1e6:,.1f} MB{grown}. If it can fall silent, give it idle='...'.",
     )
 
 

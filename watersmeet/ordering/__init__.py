@@ -1,6 +1,6 @@
 """The order in which the streams are probed, one ordering a file; `base` has the interface and the default."""
 
-from watersmeet.arguments.literals import meant
+from watersmeet.arguments import suggest
 from watersmeet.errors import DefinitionError
 from watersmeet.ordering.base import FixedOrder, Given, JoinOrder, Ordering, given_order
 from watersmeet.ordering.histogram import Histogram
@@ -19,5 +19,5 @@ def ordering(name: str) -> Ordering:
     """
     if not isinstance(name, str) or name not in ORDERINGS:
         names = ", ".join(ORDERINGS)
-        raise DefinitionError(f"order={name!r} is unknown; use one of {names}.{meant(name, [*ORDERINGS])}")
+        raise DefinitionError(f"order={name!r} is unknown; use one of {names}.{suggest(name, [*ORDERINGS])}")
     return ORDERINGS[name]()

@@ -109,7 +109,7 @@ class Statistics:
                 zones[name].append((zone, chunk.rows))
         self._histograms = {
             column: histogram
-            for columns in query.zoned
+            for columns in query.zoned_columns
             for column in columns
             if (histogram := merge_zones(zones[column.name], query.type_of(column))) is not None
         }

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from watersmeet.arguments.durations import microseconds, spelled
+from watersmeet.arguments import format_duration, microseconds
 from watersmeet.cost.strategy_costs import atr_cost, best_master
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.alignment import Aim, AtrLayout, AtrNotes, AtrPlacement, adopt, find_leftovers, overhead
@@ -112,7 +112,7 @@ class ATR(LoadBalanced):
     def variants(cls, state: StateView) -> list[Options]:
         """Return segments of half the longest window to four times its length."""
         reach = state.reach or LONGEST_SLICE
-        return [{"segment": spelled(max(1, round(factor * reach)))} for factor in SEGMENT_FACTORS]
+        return [{"segment": format_duration(max(1, round(factor * reach)))} for factor in SEGMENT_FACTORS]
 
     # -- planning
 

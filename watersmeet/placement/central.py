@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from watersmeet.arguments.literals import is_whole, take_plain
+from watersmeet.arguments import fields_to_python, is_whole
 from watersmeet.cost.strategy_costs import central_cost
 from watersmeet.errors import DefinitionError
 from watersmeet.placement.base import Layout, Owners, Placement
@@ -41,7 +41,7 @@ class Central(PricedStrategy):
     ONE_NODE: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        take_plain(self)
+        fields_to_python(self)
         if not is_whole(self.nodes) or self.nodes != 1:
             raise DefinitionError(f"Central(nodes={self.nodes!r}): Central runs on one node; use PSP for more.")
 

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from watersmeet.arguments.literals import is_whole
+from watersmeet.arguments import is_whole
 from watersmeet.arrays import Ints
 from watersmeet.cost.load import NodeLoads
 from watersmeet.cost.strategy_costs import ctr_cost

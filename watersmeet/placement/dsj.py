@@ -14,7 +14,7 @@ from functools import cached_property
 from math import ceil
 from typing import Any, Self
 
-from watersmeet.arguments.literals import is_whole
+from watersmeet.arguments import is_whole
 from watersmeet.cost.equations import buffer_bound, slices_needed
 from watersmeet.cost.load import ROW_SECONDS
 from watersmeet.cost.strategy_costs import dsj_cost

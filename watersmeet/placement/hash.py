@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from watersmeet.arguments.literals import take_plain
+from watersmeet.arguments import fields_to_python
 from watersmeet.cost.strategy_costs import hash_cost
 from watersmeet.placement.base import Layout, Owners, Placement, plan_moves
 from watersmeet.placement.options import check_nodes
@@ -116,7 +116,7 @@ class Hash(PricedStrategy):
     PREFERENCE: ClassVar[str | None] = "each stream has an equality with another, so that probes look into one bucket"
 
     def __post_init__(self) -> None:
-        take_plain(self)
+        fields_to_python(self)
         check_nodes(self.nodes)
 
     @classmethod

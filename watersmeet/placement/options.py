@@ -4,8 +4,7 @@ from datetime import timedelta
 from math import inf
 from typing import Any, Literal, get_args
 
-from watersmeet.arguments.durations import microseconds
-from watersmeet.arguments.literals import is_number, is_whole
+from watersmeet.arguments import is_number, is_whole, microseconds
 from watersmeet.errors import DefinitionError
 
 Relocation = Literal["auto", "passive", "aggressive"]

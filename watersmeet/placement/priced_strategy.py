@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any, ClassVar, NamedTuple, Self
 
-from watersmeet.arguments.literals import take_plain
+from watersmeet.arguments import fields_to_python
 from watersmeet.cost.load import NodeLoads, loads
 from watersmeet.cost.parameters import Parameters
 from watersmeet.cost.strategy_costs import EQUAL, StrategyCost, Weights
@@ -104,7 +104,7 @@ class LoadBalanced(PricedStrategy):
     capacities: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        take_plain(self)
+        fields_to_python(self)
         check_nodes(self.nodes)
         check_load(self.nodes, self.weights, self.capacities)
 

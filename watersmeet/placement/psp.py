@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from watersmeet.arguments.literals import is_number, is_whole, take_plain
+from watersmeet.arguments import fields_to_python, is_number, is_whole
 from watersmeet.arrays import Floats, Ints, Mask
 from watersmeet.cost import equations, parameters
 from watersmeet.cost.strategy_costs import psp_cost
 from watersmeet.errors import DefinitionError
-from watersmeet.formatting import counted
+from watersmeet.formatting import count_inputs
 from watersmeet.placement.curve import Curve, build_curve, ease
 from watersmeet.placement.options import Relocation, check_nodes, check_relocation, check_switch
 from watersmeet.placement.priced_strategy import Basis, Options, PricedStrategy, Pricer, Quote, Terms
@@ -71,7 +71,7 @@ class PSP(PricedStrategy):
     lengths: tuple[int, ...] | Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
-        take_plain(self)
+        fields_to_python(self)
         check_nodes(self.nodes)
         check_switch("smooth", self.smooth)
         if not is_number(self.step) or not 0 < self.step <= 1:
@@ -90,7 +90,7 @@ class PSP(PricedStrategy):
         if not isinstance(self.lengths, tuple) or len(self.lengths) == len(state.streams):
             return None
         tables = sum(stream.table for stream in state.streams)
-        members = counted(len(state.streams) - tables, tables)
+        members = count_inputs(len(state.streams) - tables, tables)
         return f"PSP has {len(self.lengths)} ring lengths for {members}; give one for each."
 
     def describe(self) -> str:

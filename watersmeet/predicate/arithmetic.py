@@ -1,11 +1,11 @@
-"""Spark's arithmetic: the width of integers, the digits of decimals, and division by zero."""
+"""Spark's arithmetic and rounding: the width of integers, the digits of decimals, and division by zero."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from watersmeet.predicate.casts import cast, coerce, wrapped
-from watersmeet.predicate.datetimes import shifted
-from watersmeet.predicate.expr import NULL, Expr, Refusal, fail, fits, merged, strict
+from watersmeet.predicate.casts import cast, coerce, wrap_around
+from watersmeet.predicate.datetimes import shift
+from watersmeet.predicate.expr import NULL, Expr, Refusal, combine, error_sql, fits, strict_expr
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.types import (
     DOUBLE,
@@ -36,15 +36,15 @@ CHECKED = {"+": "add", "-": "subtract", "*": "multiply"}
 
 
 def products(one: Span, two: Span) -> list[int]:
-    """The products of the ends of two spans; the extremes are among them."""
+    """The products of the ends of two spans, whose extremes are those of the span of products."""
     return [x * y for x in one for y in two]
 
 
 def arithmetic(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
-    """`left sign right` for one of + - * / % div, with the operands still as the user wrote them."""
-    moved = shifted(sign, left, right, dialect) if sign in "+-" else None
-    if moved is not None:
-        return moved
+    """`left sign right` for one of + - * / % div, with operands of any types."""
+    shifted = shift(sign, left, right, dialect) if sign in "+-" else None
+    if shifted is not None:
+        return shifted
     left, right = _numbers(left, right, dialect)
     kinds = {left.type.kind, right.type.kind}
     if sign == "/" and "decimal" not in kinds:
@@ -58,12 +58,12 @@ def arithmetic(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
         raise Refusal(f"{sign} is not defined for {left.type} and {right.type}.")
     left, right = cast(left, type_, dialect), cast(right, type_, dialect)
     if sign in SPANS:
-        return _integer(sign, left, right, dialect) if type_.kind in INTEGRAL else _plain(sign, left, right)
-    return _divided(sign, left, right, dialect)
+        return _integer(sign, left, right, dialect) if type_.kind in INTEGRAL else _compute(sign, left, right)
+    return _divide(sign, left, right, dialect)
 
 
 def _numbers(left: Expr, right: Expr, dialect: Dialect) -> tuple[Expr, Expr]:
-    """The operands with strings and NULLs turned into numbers, as Spark does before anything else."""
+    """The operands with strings and NULLs converted to numbers, as Spark does first."""
     if left.type.kind == right.type.kind == "void":
         return replace(NULL, type=DOUBLE), replace(NULL, type=DOUBLE)
     if left.type.kind == "string" and right.type.kind == "string":
@@ -76,43 +76,45 @@ def _numbers(left: Expr, right: Expr, dialect: Dialect) -> tuple[Expr, Expr]:
     return left, right
 
 
-def _plain(sign: str, left: Expr, right: Expr) -> Expr:
-    return strict(f"({left.sql} {sign} {right.sql})", left.type, (left, right))
+def _compute(sign: str, left: Expr, right: Expr) -> Expr:
+    return strict_expr(f"({left.sql} {sign} {right.sql})", left.type, (left, right))
 
 
 def _integer(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
-    """Integer arithmetic: beyond the type's width ANSI raises (as DuckDB does), the old mode wraps round."""
+    """Integer arithmetic: beyond the type's width it raises in ANSI mode, as in DuckDB, and wraps around otherwise."""
     span = SPANS[sign](left.range, right.range)
     if fits(span, left.type):
-        return replace(_plain(sign, left, right), span=span)
+        return replace(_compute(sign, left, right), span=span)
     if dialect.ansi:
-        return strict(f"{CHECKED[sign]}({left.sql}, {right.sql})", left.type, (left, right), raises=True)
+        return strict_expr(f"{CHECKED[sign]}({left.sql}, {right.sql})", left.type, (left, right), raises=True)
     wide = f"(CAST({left.sql} AS HUGEINT) {sign} CAST({right.sql} AS HUGEINT))"
-    return strict(wrapped(wide, left.type), left.type, (left, right))
+    return strict_expr(wrap_around(wide, left.type), left.type, (left, right))
 
 
 DIVISIONS: dict[str, str] = {"/": "({0} / {1})", "%": "({0} % {1})", "div": "({0} // {1})"}
 
 
-def _divided(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
-    """A division of two values of one type: by minus one DuckDB would raise where Spark doesn't always."""
+def _divide(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
+    """A division of values of one type; DuckDB raises for some divisions by -1 where Spark doesn't."""
     sql, raises = DIVISIONS[sign].format(left.sql, right.sql), False
     if left.type.kind in INTEGRAL and not (right.is_literal and right.literal != -1):
         raises = sign == "div" and dialect.ansi
         by_minus_one = f"({left.sql} & 0)" if sign == "%" else _integer("-", _zero(left.type), left, dialect).sql
         sql = f"(CASE WHEN {right.sql} = -1 THEN {by_minus_one} ELSE {sql} END)"
-    return _checked(sql, left.type, left, right, dialect, raises=raises)
+    return _check_divisor(sql, left.type, left, right, dialect, raises=raises)
 
 
-def _checked(sql: str, type_: Type, left: Expr, right: Expr, dialect: Dialect, *, raises: bool = False) -> Expr:
-    """The quotient unless the divisor is zero; Spark evaluates the divisor first, and a NULL dividend hides a zero."""
+def _check_divisor(sql: str, type_: Type, left: Expr, right: Expr, dialect: Dialect, *, raises: bool = False) -> Expr:
+    """The quotient unless the divisor is zero: Spark evaluates the divisor first, and a NULL dividend hides a zero."""
     if right.is_literal and right.literal not in (None, 0):
-        return strict(sql, type_, (right, left), raises=raises)
+        return strict_expr(sql, type_, (right, left), raises=raises)
     if not dialect.ansi:
-        return strict(f"(CASE WHEN {right.sql} = 0 THEN NULL ELSE {sql} END)", type_, (right, left), raises=raises)
-    zero = fail("[DIVIDE_BY_ZERO] Division by zero.", type_)
+        return strict_expr(f"(CASE WHEN {right.sql} = 0 THEN NULL ELSE {sql} END)", type_, (right, left), raises=raises)
+    zero = error_sql("[DIVIDE_BY_ZERO] Division by zero.", type_)
     nulls = f"WHEN {right.is_null} THEN NULL WHEN {left.is_null} THEN NULL"
-    return strict(f"(CASE {nulls} WHEN {right.sql} = 0 THEN {zero} ELSE {sql} END)", type_, (right, left), raises=True)
+    return strict_expr(
+        f"(CASE {nulls} WHEN {right.sql} = 0 THEN {zero} ELSE {sql} END)", type_, (right, left), raises=True
+    )
 
 
 def _zero(type_: Type) -> Expr:
@@ -120,7 +122,7 @@ def _zero(type_: Type) -> Expr:
 
 
 def pmod(left: Expr, right: Expr, dialect: Dialect) -> Expr:
-    """`pmod(left, right)`: the remainder made positive by adding the divisor once."""
+    """`pmod(left, right)`: the remainder, made positive by adding the divisor."""
     rest = arithmetic("%", left, right, dialect)
     if rest.type.kind == "decimal" or left.type.kind == "decimal" or right.type.kind == "decimal":
         raise Refusal("pmod of decimals can't be translated; use %.")
@@ -128,9 +130,9 @@ def pmod(left: Expr, right: Expr, dialect: Dialect) -> Expr:
     total = f"({rest.sql} + {divisor.sql})"
     if rest.type.kind in INTEGRAL:
         wide = LONG if rest.type == LONG else INT
-        total = wrapped(f"(CAST({rest.sql} AS HUGEINT) + CAST({divisor.sql} AS HUGEINT))", wide)
+        total = wrap_around(f"(CAST({rest.sql} AS HUGEINT) + CAST({divisor.sql} AS HUGEINT))", wide)
     sql = f"(CASE WHEN {rest.sql} < 0 THEN CAST({total} % {divisor.sql} AS {rest.type.duckdb}) ELSE {rest.sql} END)"
-    return merged(sql, rest.type, (rest, divisor))
+    return combine(sql, rest.type, (rest, divisor))
 
 
 def _decimal(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
@@ -139,12 +141,12 @@ def _decimal(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
     type_ = _decimal_result(sign, one, two)
     if sign in "+-":
         sides = (cast(left, type_, dialect).sql, cast(right, type_, dialect).sql)
-        return strict(f"CAST({sides[0]} {sign} {sides[1]} AS {type_.duckdb})", type_, (left, right))
+        return strict_expr(f"CAST({sides[0]} {sign} {sides[1]} AS {type_.duckdb})", type_, (left, right))
     if sign == "*":
         # DuckDB multiplies what fits into 18 digits within 18 digits, and raises beyond.
         wide = f"CAST({left.sql} AS {Type('decimal', max(one.precision, NARROW_DIGITS + 1), one.scale).duckdb})"
         factor = wide if type_.precision > NARROW_DIGITS else left.sql
-        return strict(f"CAST({factor} * {right.sql} AS {type_.duckdb})", type_, (left, right))
+        return strict_expr(f"CAST({factor} * {right.sql} AS {type_.duckdb})", type_, (left, right))
     return DECIMAL_DIVISIONS[sign](left, right, type_, dialect)
 
 
@@ -153,21 +155,21 @@ def _decimal_rest(left: Expr, right: Expr, type_: Type, dialect: Dialect) -> Exp
     if wide is None:
         raise Refusal(f"{left.type} % {right.type} needs more than 38 digits; cast one side.")
     sides = (cast(left, wide, dialect).sql, cast(right, wide, dialect).sql)
-    return _checked(f"CAST({sides[0]} % {sides[1]} AS {type_.duckdb})", type_, left, right, dialect)
+    return _check_divisor(f"CAST({sides[0]} % {sides[1]} AS {type_.duckdb})", type_, left, right, dialect)
 
 
 def _decimal_quotient(left: Expr, right: Expr, type_: Type, dialect: Dialect) -> Expr:
-    """Both sides as whole numbers, the dividend with all the digits of the result, divided half up."""
+    """Divide both sides as integers, the dividend with all digits of the result, rounding half up."""
     if type_.precision + type_.scale > MAX_PRECISION:
         raise Refusal(f"{left.type} / {right.type} needs too many digits; cast one side to double.")
     shift = 10 ** (type_.scale - left.type.scale + right.type.scale)
     above = f"({_unscaled(left)} * {shift})"
     below = _unscaled(right)
-    whole = f"((2 * abs({above}) + abs({below})) // (2 * abs({below})))"
-    signed = f"(CASE WHEN ({above} < 0) = ({below} < 0) THEN {whole} ELSE -{whole} END)"
+    digits = f"((2 * abs({above}) + abs({below})) // (2 * abs({below})))"
+    signed = f"(CASE WHEN ({above} < 0) = ({below} < 0) THEN {digits} ELSE -{digits} END)"
     unit = f"CAST('0.{'1'.rjust(type_.scale, '0')}' AS DECIMAL({type_.scale},{type_.scale}))"
     sql = f"CAST(CAST({signed} AS DECIMAL({type_.precision},0)) * {unit} AS {type_.duckdb})"
-    return _checked(sql, type_, left, right, dialect)
+    return _check_divisor(sql, type_, left, right, dialect)
 
 
 def _unscaled(expr: Expr) -> str:
@@ -190,7 +192,7 @@ DECIMAL_DIVISIONS: dict[str, Callable[[Expr, Expr, Type, Dialect], Expr]] = {
 
 
 def _as_decimal(expr: Expr, dialect: Dialect) -> Expr:
-    """An integer as the decimal Spark makes of it: a literal takes as few digits as it has."""
+    """The decimal that Spark converts an integer to; that of a literal has just the digits needed."""
     if expr.type.kind == "decimal":
         return expr
     if expr.is_literal and expr.literal is not None:
@@ -200,58 +202,107 @@ def _as_decimal(expr: Expr, dialect: Dialect) -> Expr:
 
 def _decimal_result(sign: str, one: Type, two: Type) -> Type:
     scale = max(one.scale, two.scale)
-    whole = (one.precision - one.scale, two.precision - two.scale)
+    digits = (one.precision - one.scale, two.precision - two.scale)
     quotient = max(6, one.scale + two.precision + 1)
     precision, scale = {
-        "+": (max(whole) + scale + 1, scale),
-        "-": (max(whole) + scale + 1, scale),
+        "+": (max(digits) + scale + 1, scale),
+        "-": (max(digits) + scale + 1, scale),
         "*": (one.precision + two.precision + 1, one.scale + two.scale),
-        "%": (min(whole) + scale, scale),
-        "/": (whole[0] + two.scale + quotient, quotient),
-        "div": (whole[0] + two.scale, 0),
+        "%": (min(digits) + scale, scale),
+        "/": (digits[0] + two.scale + quotient, quotient),
+        "div": (digits[0] + two.scale, 0),
     }[sign]
     if precision > MAX_PRECISION:
         raise Refusal(f"{one} {sign} {two} needs more than 38 digits; cast one side to a smaller decimal or to double.")
     return Type("decimal", precision, scale)
 
 
-def negated(expr: Expr, dialect: Dialect) -> Expr:
+def negate(expr: Expr, dialect: Dialect) -> Expr:
     """`-expr`."""
     if expr.type.kind in INTEGRAL:
         return _integer("-", _zero(expr.type), expr, dialect)
     if expr.type.kind not in NUMERIC:
         raise Refusal(f"A minus needs a number, not {expr.type}.")
-    return strict(f"(-{expr.sql})", expr.type, (expr,))
+    return strict_expr(f"(-{expr.sql})", expr.type, (expr,))
 
 
-def absolute(expr: Expr, dialect: Dialect) -> Expr:
+def absolute_value(expr: Expr, dialect: Dialect) -> Expr:
     """`abs(expr)`."""
     if expr.type.kind in INTEGRAL:
         low, high = expr.range
         span = (0, max(abs(low), abs(high)))
         if fits(span, expr.type):
-            return replace(strict(f"abs({expr.sql})", expr.type, (expr,)), span=span)
+            return replace(strict_expr(f"abs({expr.sql})", expr.type, (expr,)), span=span)
         if not dialect.ansi:
-            return strict(wrapped(f"abs(CAST({expr.sql} AS HUGEINT))", expr.type), expr.type, (expr,))
-        return strict(f"abs({expr.sql})", expr.type, (expr,), raises=True)
+            return strict_expr(wrap_around(f"abs(CAST({expr.sql} AS HUGEINT))", expr.type), expr.type, (expr,))
+        return strict_expr(f"abs({expr.sql})", expr.type, (expr,), raises=True)
     if expr.type.kind == "string":
         expr = coerce(expr, DOUBLE, dialect)
     if expr.type.kind not in NUMERIC | {"day_time"}:
         raise Refusal(f"abs takes a number, not {expr.type}.")
-    return strict(f"abs({expr.sql})", expr.type, (expr,))
+    return strict_expr(f"abs({expr.sql})", expr.type, (expr,))
 
 
-def bitwise(template: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
+def bit_operation(template: str, left: Expr, right: Expr, dialect: Dialect) -> Expr:
     """`left & right`, `left | right`, `left ^ right`."""
     if {left.type.kind, right.type.kind} - INTEGRAL.keys():
         raise Refusal(f"Bit operations take integers, not {left.type} and {right.type}.")
     type_ = left.type if INTEGRAL[left.type.kind] >= INTEGRAL[right.type.kind] else right.type
     left, right = cast(left, type_, dialect), cast(right, type_, dialect)
-    return strict(template.format(left.sql, right.sql), type_, (left, right))
+    return strict_expr(template.format(left.sql, right.sql), type_, (left, right))
 
 
-def inverted(expr: Expr) -> Expr:
+def invert_bits(expr: Expr) -> Expr:
     """`~expr`."""
     if expr.type.kind not in INTEGRAL:
         raise Refusal(f"Bit operations take integers, not {expr.type}.")
-    return strict(f"(~{expr.sql})", expr.type, (expr,))
+    return strict_expr(f"(~{expr.sql})", expr.type, (expr,))
+
+
+def floor(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """`floor(x)`: a bigint, or a decimal without fraction."""
+    return _round_to_whole("floor", arguments[0], dialect)
+
+
+def ceiling(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """`ceil(x)`: likewise."""
+    return _round_to_whole("ceil", arguments[0], dialect)
+
+
+def _round_to_whole(name: str, value: Expr, dialect: Dialect) -> Expr:
+    if value.type.kind in INTEGRAL:
+        return cast(value, LONG, dialect)
+    if value.type.kind == "decimal":
+        type_ = Type("decimal", min(MAX_PRECISION, value.type.precision - value.type.scale + 1), 0)
+        return strict_expr(f"CAST({name}({value.sql}) AS {type_.duckdb})", type_, (value,))
+    value = coerce(value, DOUBLE, dialect)
+    if not dialect.ansi:
+        return strict_expr(f"ws_whole({name}({value.sql}))", LONG, (value,))
+    digits = f"{name}({value.sql})"
+    outside = f"{digits} >= 9223372036854775808 AND NOT isnan({digits}) OR {digits} < -9223372036854775808"
+    error = error_sql("[ARITHMETIC_OVERFLOW] overflow", LONG)
+    return strict_expr(f"(CASE WHEN {outside} THEN {error} ELSE ws_whole({digits}) END)", LONG, (value,), raises=True)
+
+
+def round_value(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
+    """`round(x[, digits])`, half away from zero."""
+    value = coerce(arguments[0], DOUBLE, dialect) if arguments[0].type.kind == "string" else arguments[0]
+    digits = arguments[1].literal if len(arguments) > 1 else 0
+    if not isinstance(digits, int) or digits < 0:
+        raise Refusal("round takes a literal number of digits, at least 0.")
+    if value.type.kind in INTEGRAL:
+        return value
+    if value.type.kind == "decimal":
+        return _round_decimal(value, digits)
+    if value.type.kind not in FRACTIONAL or digits > 0:
+        raise Refusal("round to a fraction can be translated for decimals only; cast the value to a decimal.")
+    return strict_expr(f"round({value.sql})", value.type, (value,))
+
+
+def _round_decimal(value: Expr, digits: int) -> Expr:
+    scale = min(value.type.scale, digits)
+    precision = value.type.precision - value.type.scale + 1 + scale
+    if precision > MAX_PRECISION:
+        raise Refusal(f"round of {value.type} needs more than 38 digits; cast it to a smaller decimal.")
+    type_ = Type("decimal", precision, scale)
+    return strict_expr(f"CAST({value.sql} AS {type_.duckdb})", type_, (value,))

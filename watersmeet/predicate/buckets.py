@@ -1,4 +1,4 @@
-"""Hash buckets: values that SQL calls equal always fall into the same one."""
+"""Hash buckets: values that are equal in SQL always fall into the same bucket."""
 
 import hashlib
 
@@ -10,10 +10,10 @@ from watersmeet.arrays import Ints
 from watersmeet.predicate.numbers import numbers
 
 LONG = 256
-"""Bytes up to which texts are hashed many at once."""
+"""Texts of up to this many bytes are codes many at once."""
 
 
-def hashable(left: pa.DataType, right: pa.DataType) -> bool:
+def can_hash(left: pa.DataType, right: pa.DataType) -> bool:
     """Tell whether equal values of two columns have equal hashes."""
     if _is_number(left) and _is_number(right):
         # Outside of ANSI mode Spark compares an integer with a float as floats, where distinct integers are equal.
@@ -22,52 +22,52 @@ def hashable(left: pa.DataType, right: pa.DataType) -> bool:
 
 
 def hashes(values: pa.Array) -> NDArray[np.uint64]:
-    """Return a hash of each value, the same in every process; NULL, which equals nothing, has one too."""
+    """Return a hash of each value, the same in every process; NULL, which equals nothing, is codes too."""
     if _is_text(values.type):
         return _text_hashes(values)
     as_numbers = numbers(values)
-    # One bit pattern for all that Spark calls equal: -0.0 is 0.0, and NaN is NaN.
+    # One bit pattern for values that are equal in Spark: -0.0 is 0.0, and NaN is NaN.
     bits = (np.where(np.isnan(as_numbers), np.nan, as_numbers) + 0.0).view(np.uint64)
-    return _mixed(bits)
+    return _mix(bits)
 
 
 def bucket(values: pa.Array, of: int) -> Ints:
-    """Return which of some buckets each value falls into."""
+    """Return the bucket of each value, of `of` buckets."""
     return (hashes(values) % np.uint64(of)).astype(np.int64)
 
 
 def _text_hashes(values: pa.Array) -> NDArray[np.uint64]:
-    """Return hashes of all bytes of texts and of how many they are, NUL included; long ones one by one."""
+    """Return hashes of the bytes and lengths of texts; long ones are codes one by one."""
     if not len(values):
-        return np.empty(0, np.uint64)  # of an empty column Arrow may leave out the buffers
+        return np.empty(0, np.uint64)  # Arrow may omit the buffers of an empty column
     _, ends, data = values.buffers()
     edges = np.frombuffer(ends, np.int32)[values.offset :][: len(values) + 1].astype(np.int64)
     start, size = edges[:-1], np.diff(edges)
     octets = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
-    found = _mixed(size.astype(np.uint64) + np.uint64(1))
-    at, left = np.flatnonzero(size <= LONG), 0
+    codes = _mix(size.astype(np.uint64) + np.uint64(1))
+    at, offset = np.flatnonzero(size <= LONG), 0
     words_at = _words(octets[edges[0] : edges[-1]])
-    while len(at := at[size[at] > left]):
-        words = words_at[start[at] + left - edges[0]] & _WITHIN[np.minimum(size[at] - left, 8)]
-        found[at] = _mixed(found[at] * np.uint64(0x9E3779B97F4A7C15) ^ words)
-        left += 8
+    while len(at := at[size[at] > offset]):
+        words = words_at[start[at] + offset - edges[0]] & _WITHIN[np.minimum(size[at] - offset, 8)]
+        codes[at] = _mix(codes[at] * np.uint64(0x9E3779B97F4A7C15) ^ words)
+        offset += 8
     for row in np.flatnonzero(size > LONG).tolist():
         text = octets[start[row] : start[row] + size[row]].tobytes()
-        found[row] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
-    return found
+        codes[row] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+    return codes
 
 
 _WITHIN = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
-"""For up to eight bytes, the bits of a word that are theirs."""
+"""By number of bytes, the mask of a word's first bytes."""
 
 
 def _words(octets: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return for each byte the eight that begin with it as a number, the first the lowest; after the last are zeros."""
+    """Return for each byte the little-endian number of the eight bytes from it on, padded with zeros."""
     padded = np.append(octets, np.zeros(8, np.uint8))
     return np.ndarray(len(octets) + 1, np.dtype("<u8"), padded, strides=(1,))
 
 
-def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Spread the bits (the finaliser of splitmix64)."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,11 +1,11 @@
-"""Casts, written and implied: what Spark makes of a value of one type as another."""
+"""Explicit and implicit casts, as Spark converts values from one type to another."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 
 from watersmeet.predicate.datetimes import read_date, read_instant, read_local
-from watersmeet.predicate.expr import Expr, Refusal, fail, fits, quote, strict
+from watersmeet.predicate.expr import Expr, Refusal, error_sql, fits, quote, strict_expr
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.types import (
     DATETIME,
@@ -29,9 +29,9 @@ Rule = Callable[[Expr, Type, Dialect], Expr]
 
 
 def coerce(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    """The cast Spark implies for an argument; refused where Spark, or this translation, has none."""
+    """The cast that Spark applies to an argument; refused where Spark or this translation has none."""
     kind = expr.type.kind
-    implied = (
+    is_implied = (
         expr.type == to
         or kind == "void"
         or (kind in NUMERIC and to.kind == "double")
@@ -39,7 +39,7 @@ def coerce(expr: Expr, to: Type, dialect: Dialect) -> Expr:
         or (kind == "string" and dialect.ansi)
         or (kind, to.kind) in IMPLIED_DATETIMES
     )
-    if not implied:
+    if not is_implied:
         raise Refusal(f"{to} is expected here, not {expr.type}; write the cast you mean.")
     return cast(expr, to, dialect)
 
@@ -58,34 +58,36 @@ def cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
 
 def try_cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     """`try_cast(expr AS to)`: NULL where the cast would raise."""
-    made = cast(expr, to, replace(dialect, ansi=True))
-    if made.raises == expr.raises:
-        return made
-    tried = TRIED[_group(expr.type), _group(to)].format(expr.sql, to=to.duckdb)
-    return strict(tried, to, (expr,))
+    cast_expr = cast(expr, to, replace(dialect, ansi=True))
+    if cast_expr.raises == expr.raises:
+        return cast_expr
+    attempt = TRY_TEMPLATES[_group(expr.type), _group(to)].format(expr.sql, to=to.duckdb)
+    return strict_expr(attempt, to, (expr,))
 
 
-def checked(tried: str, to: Type, expr: Expr) -> Expr:
-    """An expression that gives NULL for what it can't convert, as one that raises for it."""
-    error = fail(f"[CAST_INVALID_INPUT] The value is not a {to}.", to)
-    return strict(
-        f"(CASE WHEN {tried} IS NULL AND {expr.sql} IS NOT NULL THEN {error} ELSE {tried} END)",
+def raise_on_null(attempt: str, to: Type, expr: Expr) -> Expr:
+    """An expression that raises where a conversion gives NULL for a value."""
+    error = error_sql(f"[CAST_INVALID_INPUT] The value is not a {to}.", to)
+    return strict_expr(
+        f"(CASE WHEN {attempt} IS NULL AND {expr.sql} IS NOT NULL THEN {error} ELSE {attempt} END)",
         to,
         (expr,),
         raises=True,
     )
 
 
-def _tried(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+def _try_cast(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     """A cast that may fail: an error in ANSI mode, NULL otherwise."""
-    tried = TRIED[_group(expr.type), _group(to)].format(expr.sql, to=to.duckdb)
-    return checked(tried, to, expr) if dialect.ansi else strict(tried, to, (expr,))
+    attempt = TRY_TEMPLATES[_group(expr.type), _group(to)].format(expr.sql, to=to.duckdb)
+    return raise_on_null(attempt, to, expr) if dialect.ansi else strict_expr(attempt, to, (expr,))
 
 
-def _read(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    """A cast of text: only what is written plainly is read here; Spark decides what else is a value, or an error."""
-    tried = TRIED["string", _group(to)].format(expr.sql, to=to.duckdb)
-    return strict(tried, to, (expr,), unsure=f"({tried} IS NULL AND {expr.sql} IS NOT NULL)", fails=dialect.ansi)
+def _cast_text(expr: Expr, to: Type, dialect: Dialect) -> Expr:
+    """A cast of text: only plain notation is read here; Spark decides whether any other is a value or an error."""
+    attempt = TRY_TEMPLATES["string", _group(to)].format(expr.sql, to=to.duckdb)
+    return strict_expr(
+        attempt, to, (expr,), unsure=f"({attempt} IS NULL AND {expr.sql} IS NOT NULL)", fails=dialect.ansi
+    )
 
 
 def _group(type_: Type) -> str:
@@ -94,10 +96,10 @@ def _group(type_: Type) -> str:
     return "real" if type_.kind in FRACTIONAL else type_.kind
 
 
-def _plain(template: str, *, raises: bool = False, unsure: str | None = None) -> Rule:
+def _template(template: str, *, raises: bool = False, unsure: str | None = None) -> Rule:
     def rule(expr: Expr, to: Type, dialect: Dialect) -> Expr:
         doubt = unsure and unsure.format(expr.sql)
-        return strict(template.format(expr.sql, to=to.duckdb), to, (expr,), raises=raises, unsure=doubt)
+        return strict_expr(template.format(expr.sql, to=to.duckdb), to, (expr,), raises=raises, unsure=doubt)
 
     return rule
 
@@ -113,45 +115,45 @@ def _ansi_only(rule: Rule) -> Rule:
 
 def _integer_to_integer(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     if fits(expr.range, to):
-        return replace(_plain("CAST({0} AS {to})")(expr, to, dialect), span=expr.range, literal=expr.literal)
+        return replace(_template("CAST({0} AS {to})")(expr, to, dialect), span=expr.range, literal=expr.literal)
     if dialect.ansi:
-        return _tried(expr, to, dialect)
-    return strict(wrapped(f"CAST({expr.sql} AS HUGEINT)", to), to, (expr,))
+        return _try_cast(expr, to, dialect)
+    return strict_expr(wrap_around(f"CAST({expr.sql} AS HUGEINT)", to), to, (expr,))
 
 
-def wrapped(sql: str, type_: Type) -> str:
-    """A HUGEINT cut to the type's width, as Java cuts it."""
+def wrap_around(sql: str, type_: Type) -> str:
+    """A HUGEINT truncated to the type's width, as Java does."""
     low, high = integer_range(type_.kind)
     size = high - low + 1
     return f"CAST((({sql} - ({low})) % {size} + {size}) % {size} + ({low}) AS {type_.duckdb})"
 
 
 def _integer_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    whole = expr if to.kind == "float" and expr.columns else None
-    made = _plain("CAST({0} AS {to})")(expr, to, dialect)
-    return replace(made, literal=expr.literal, whole=whole, rough=whole is not None)
+    integer = expr if to.kind == "float" and expr.columns else None
+    cast_expr = _template("CAST({0} AS {to})")(expr, to, dialect)
+    return replace(cast_expr, literal=expr.literal, integer=integer, rough=integer is not None)
 
 
 def _real_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    """[!] An integer that is cast to float and then, as written or implied, to double: Spark leaves out the float."""
-    if to.kind == "double" and expr.whole is not None:
-        return cast(expr.whole, to, dialect)
+    """[!] Where an integer is cast to float and then to double, Spark's optimizer leaves out the cast to float."""
+    if to.kind == "double" and expr.integer is not None:
+        return cast(expr.integer, to, dialect)
     if to.kind == "double" and expr.rough:
         raise Refusal("Spark's optimizer may leave out a float between an integer and a double.")
-    return _plain("CAST({0} AS DOUBLE)" if to.kind == "double" else "ws_as_float({0})")(expr, to, dialect)
+    return _template("CAST({0} AS DOUBLE)" if to.kind == "double" else "ws_as_float({0})")(expr, to, dialect)
 
 
 def _integer_to_decimal(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     limit = 10 ** (to.precision - to.scale)
     if (-limit < expr.range[0] and expr.range[1] < limit) or _only_widens(decimal_of(expr.type), to):
-        return _plain("CAST({0} AS {to})")(expr, to, dialect)
-    return _tried(expr, to, dialect)
+        return _template("CAST({0} AS {to})")(expr, to, dialect)
+    return _try_cast(expr, to, dialect)
 
 
 def _decimal_to_decimal(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     rounds_up = expr.type.scale > to.scale
     room = to.precision - to.scale - (expr.type.precision - expr.type.scale)
-    return _plain("CAST({0} AS {to})")(expr, to, dialect) if room >= rounds_up else _tried(expr, to, dialect)
+    return _template("CAST({0} AS {to})")(expr, to, dialect) if room >= rounds_up else _try_cast(expr, to, dialect)
 
 
 def _only_widens(one: Type, two: Type) -> bool:
@@ -159,14 +161,14 @@ def _only_widens(one: Type, two: Type) -> bool:
 
 
 def _decimal_to_real(expr: Expr, to: Type, dialect: Dialect) -> Expr:
-    """DuckDB divides by a power of ten, which rounds twice for long decimals; through text it rounds once."""
+    """[!] DuckDB divides by a power of ten, which rounds long decimals twice; a cast through text rounds once."""
     exact = expr.type.precision <= EXACT_DOUBLE_DIGITS and to.kind == "double"
-    return _plain("CAST({0} AS {to})" if exact else "CAST(CAST({0} AS VARCHAR) AS {to})")(expr, to, dialect)
+    return _template("CAST({0} AS {to})" if exact else "CAST(CAST({0} AS VARCHAR) AS {to})")(expr, to, dialect)
 
 
 def _decimal_to_integer(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     safe = expr.type.precision - expr.type.scale < decimal_of(to).precision - (to == LONG)
-    return _plain("CAST(trunc({0}) AS {to})")(expr, to, dialect) if safe else _tried(expr, to, dialect)
+    return _template("CAST(trunc({0}) AS {to})")(expr, to, dialect) if safe else _try_cast(expr, to, dialect)
 
 
 def _string_to_decimal(expr: Expr, to: Type, dialect: Dialect) -> Expr:
@@ -186,7 +188,7 @@ def _string_to_datetime(expr: Expr, to: Type, dialect: Dialect) -> Expr:
         return READERS[to.kind](expr.literal, dialect)
     if to.kind != "date":
         raise Refusal(f"A cast from a string column to {to} can't be translated; keep it as a {to} column.")
-    return _read(expr, to, dialect)
+    return _cast_text(expr, to, dialect)
 
 
 READERS: dict[Kind, Callable[[str, Dialect], Expr]] = {
@@ -199,10 +201,10 @@ READERS: dict[Kind, Callable[[str, Dialect], Expr]] = {
 def _decimal_to_string(expr: Expr, to: Type, dialect: Dialect) -> Expr:
     if not dialect.ansi and expr.type.scale > 6:
         raise Refusal("A decimal this fine as text can't be translated with spark.sql.ansi.enabled off.")
-    return _plain("CAST({0} AS VARCHAR)")(expr, to, dialect)
+    return _template("CAST({0} AS VARCHAR)")(expr, to, dialect)
 
 
-TRIED: dict[tuple[str, str], str] = {
+TRY_TEMPLATES: dict[tuple[str, str], str] = {
     ("integer", "integer"): "TRY_CAST({0} AS {to})",
     ("integer", "decimal"): "TRY_CAST({0} AS {to})",
     ("real", "integer"): "TRY_CAST(ws_long(trunc(CAST({0} AS DOUBLE))) AS {to})",
@@ -218,34 +220,34 @@ RULES: dict[tuple[str, str], Rule] = {
     ("integer", "integer"): _integer_to_integer,
     ("integer", "real"): _integer_to_real,
     ("integer", "decimal"): _integer_to_decimal,
-    ("integer", "string"): _plain("CAST({0} AS VARCHAR)"),
-    ("integer", "boolean"): _plain("({0} <> 0)"),
+    ("integer", "string"): _template("CAST({0} AS VARCHAR)"),
+    ("integer", "boolean"): _template("({0} <> 0)"),
     ("real", "real"): _real_to_real,
-    ("real", "integer"): _ansi_only(_tried),
-    ("real", "boolean"): _plain("({0} <> 0)"),
+    ("real", "integer"): _ansi_only(_try_cast),
+    ("real", "boolean"): _template("({0} <> 0)"),
     ("decimal", "decimal"): _decimal_to_decimal,
     ("decimal", "real"): _decimal_to_real,
     ("decimal", "integer"): _ansi_only(_decimal_to_integer),
     ("decimal", "string"): _decimal_to_string,
-    ("decimal", "boolean"): _plain("({0} <> 0)"),
-    ("boolean", "integer"): _plain("CAST({0} AS {to})"),
-    ("boolean", "real"): _plain("CAST({0} AS {to})"),
-    ("boolean", "string"): _plain("CAST({0} AS VARCHAR)"),
-    ("string", "integer"): _read,
-    ("string", "real"): _read,
+    ("decimal", "boolean"): _template("({0} <> 0)"),
+    ("boolean", "integer"): _template("CAST({0} AS {to})"),
+    ("boolean", "real"): _template("CAST({0} AS {to})"),
+    ("boolean", "string"): _template("CAST({0} AS VARCHAR)"),
+    ("string", "integer"): _cast_text,
+    ("string", "real"): _cast_text,
     ("string", "decimal"): _ansi_only(_string_to_decimal),
-    ("string", "boolean"): _read,
-    ("string", "binary"): _plain("encode({0})"),
+    ("string", "boolean"): _cast_text,
+    ("string", "binary"): _template("encode({0})"),
     **{("string", kind): _string_to_datetime for kind in DATETIME},
-    ("date", "timestamp"): _plain("ws_instant(CAST({0} AS TIMESTAMP))"),
-    ("date", "timestamp_ntz"): _plain("CAST({0} AS TIMESTAMP)"),
-    ("date", "string"): _plain("CAST({0} AS VARCHAR)", unsure="ws_strange_year({0})"),
-    ("timestamp", "date"): _plain("CAST({0} AS DATE)"),
-    ("timestamp", "timestamp_ntz"): _plain("CAST({0} AS TIMESTAMP)"),
-    ("timestamp", "string"): _plain(
+    ("date", "timestamp"): _template("ws_instant(CAST({0} AS TIMESTAMP))"),
+    ("date", "timestamp_ntz"): _template("CAST({0} AS TIMESTAMP)"),
+    ("date", "string"): _template("CAST({0} AS VARCHAR)", unsure="ws_strange_year({0})"),
+    ("timestamp", "date"): _template("CAST({0} AS DATE)"),
+    ("timestamp", "timestamp_ntz"): _template("CAST({0} AS TIMESTAMP)"),
+    ("timestamp", "string"): _template(
         "CAST(CAST({0} AS TIMESTAMP) AS VARCHAR)", unsure="ws_strange_year(CAST({0} AS TIMESTAMP))"
     ),
-    ("timestamp_ntz", "date"): _plain("CAST({0} AS DATE)"),
-    ("timestamp_ntz", "timestamp"): _plain("ws_instant({0})"),
-    ("timestamp_ntz", "string"): _plain("CAST({0} AS VARCHAR)", unsure="ws_strange_year({0})"),
+    ("timestamp_ntz", "date"): _template("CAST({0} AS DATE)"),
+    ("timestamp_ntz", "timestamp"): _template("ws_instant({0})"),
+    ("timestamp_ntz", "string"): _template("CAST({0} AS VARCHAR)", unsure="ws_strange_year({0})"),
 }

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from watersmeet.predicate.casts import cast, coerce
-from watersmeet.predicate.expr import Expr, Refusal, fail, merged, strict
+from watersmeet.predicate.expr import Expr, Refusal, combine, error_sql, strict_expr
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.types import BOOLEAN, INT, INTEGRAL, LONG, ORDERED, Type, common_type
 
@@ -22,12 +22,12 @@ def _element(array: Expr) -> Type:
 def size(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """The number of elements; of NULL it is NULL in ANSI mode and -1 otherwise."""
     _element(arguments[0])
-    counted = f"CAST(len({arguments[0].sql}) AS INTEGER)"
-    return merged(counted if dialect.ansi else f"coalesce({counted}, -1)", INT, arguments)
+    count = f"CAST(len({arguments[0].sql}) AS INTEGER)"
+    return combine(count if dialect.ansi else f"coalesce({count}, -1)", INT, arguments)
 
 
 def _member(arguments: Sequence[Expr], dialect: Dialect) -> tuple[Expr, Expr]:
-    """An array and a value of its element's type; Spark would also widen the array, which is refused."""
+    """An array and a value of its element's type; Spark would also widen the array, which is refused here."""
     element = _element(arguments[0])
     if element.kind not in ORDERED or common_type(element, arguments[1].type, ansi=dialect.ansi) != element:
         raise Refusal(f"An element of {arguments[0].type} is expected, not {arguments[1].type}; cast it.")
@@ -35,80 +35,80 @@ def _member(arguments: Sequence[Expr], dialect: Dialect) -> tuple[Expr, Expr]:
 
 
 def array_contains(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-    """Whether the value is an element; NULL if it isn't found but some element is NULL."""
+    """Whether the value is an element; NULL if it is not, but some element is NULL."""
     array, value = _member(arguments, dialect)
-    return strict(f"ws_contains({array.sql}, {value.sql})", BOOLEAN, (array, value))
+    return strict_expr(f"ws_contains({array.sql}, {value.sql})", BOOLEAN, (array, value))
 
 
 def array_position(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """The first place of a value, from 1; 0 if it is not there."""
     array, value = _member(arguments, dialect)
-    _in_order(array)
-    return strict(f"CAST(ws_position({array.sql}, {value.sql}) AS BIGINT)", LONG, (array, value))
+    _require_order(array)
+    return strict_expr(f"CAST(ws_position({array.sql}, {value.sql}) AS BIGINT)", LONG, (array, value))
 
 
 def arrays_overlap(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-    """Whether two arrays share an element; NULL if none is found but some element is NULL."""
-    one, two = _alike(arguments)
-    return strict(f"ws_overlap({one.sql}, {two.sql})", BOOLEAN, (one, two))
+    """Whether two arrays share an element; NULL if they share none, but some element is NULL."""
+    one, two = _check_alike(arguments)
+    return strict_expr(f"ws_overlap({one.sql}, {two.sql})", BOOLEAN, (one, two))
 
 
 def array_intersect(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """The elements that two arrays share, each once, NULL too; in an order of DuckDB's own."""
-    one, two = _alike(arguments)
+    one, two = _check_alike(arguments)
     element = _element(one)
-    return strict(f"ws_intersect({one.sql}, {two.sql})", Type("array", element=element, name=SET), (one, two))
+    return strict_expr(f"ws_intersect({one.sql}, {two.sql})", Type("array", element=element, name=SET), (one, two))
 
 
-def _alike(arguments: Sequence[Expr]) -> tuple[Expr, Expr]:
+def _check_alike(arguments: Sequence[Expr]) -> tuple[Expr, Expr]:
     one, two = arguments
     if _element(one) != _element(two) or _element(one).kind not in ORDERED:
         raise Refusal(f"Two arrays of one type are expected here, not {one.type} and {two.type}; cast one.")
     return one, two
 
 
-def _in_order(array: Expr) -> Expr:
+def _require_order(array: Expr) -> Expr:
     if array.type.name == SET:
         raise Refusal("The order of the elements that two arrays share can't be translated.")
     return array
 
 
 def extreme_of(name: str) -> Callable[[Sequence[Expr], Dialect], Expr]:
-    """`array_max` or `array_min`: NULLs are left out, NaN is the greatest."""
+    """`array_max` or `array_min`: NULLs are ignored, NaN is the greatest."""
 
     def build(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
         element = _element(arguments[0])
         if element.kind not in ORDERED:
             raise Refusal(f"{element} has no order.")
-        return strict(f"{name}({arguments[0].sql})", element, arguments)
+        return strict_expr(f"{name}({arguments[0].sql})", element, arguments)
 
     return build
 
 
 def item(array: Expr, index: Expr, dialect: Dialect) -> Expr:
     """`array[index]`, from 0; out of bounds is an error in ANSI mode and NULL otherwise."""
-    element = _element(_in_order(array))
+    element = _element(_require_order(array))
     if index.type.kind not in INTEGRAL:
         raise Refusal(f"An array's index is an integer, not {index.type}.")
     place = f"CAST({index.sql} AS BIGINT)"
     outside = f"{place} < 0 OR {place} >= len({array.sql})"
-    return _picked(array, index, element, outside, f"{array.sql}[{place} + 1]", dialect)
+    return _pick(array, index, element, outside, f"{array.sql}[{place} + 1]", dialect)
 
 
 def element_at(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     """`element_at(array, index)`, from 1, or from the end if negative; 0 is always an error."""
     array, index = arguments[0], coerce(arguments[1], INT, dialect)
-    element = _element(_in_order(array))
+    element = _element(_require_order(array))
     place = f"CAST({index.sql} AS BIGINT)"
-    zero = fail(OUT_OF_BOUNDS, element)
+    zero = error_sql(OUT_OF_BOUNDS, element)
     outside = f"abs({place}) > len({array.sql})"
-    picked = f"(CASE WHEN {place} = 0 THEN {zero} ELSE {array.sql}[{place}] END)"
-    made = _picked(array, index, element, outside, picked, dialect)
-    return merged(made.sql, element, (made,), raises=True)
+    pick = f"(CASE WHEN {place} = 0 THEN {zero} ELSE {array.sql}[{place}] END)"
+    element_expr = _pick(array, index, element, outside, pick, dialect)
+    return combine(element_expr.sql, element, (element_expr,), raises=True)
 
 
-def _picked(array: Expr, index: Expr, element: Type, outside: str, picked: str, dialect: Dialect) -> Expr:
-    otherwise = fail(OUT_OF_BOUNDS, element) if dialect.ansi else "NULL"
+def _pick(array: Expr, index: Expr, element: Type, outside: str, pick: str, dialect: Dialect) -> Expr:
+    otherwise = error_sql(OUT_OF_BOUNDS, element) if dialect.ansi else "NULL"
     nulls = f"{array.sql} IS NULL OR {index.sql} IS NULL"
-    sql = f"(CASE WHEN {nulls} THEN NULL WHEN {outside} THEN {otherwise} ELSE {picked} END)"
-    return strict(sql, element, (array, index), raises=dialect.ansi)
+    sql = f"(CASE WHEN {nulls} THEN NULL WHEN {outside} THEN {otherwise} ELSE {pick} END)"
+    return strict_expr(sql, element, (array, index), raises=dialect.ansi)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from watersmeet.predicate.casts import coerce
-from watersmeet.predicate.comparisons import compare, logic
-from watersmeet.predicate.conditionals import alike
-from watersmeet.predicate.expr import Expr, Refusal, merged, null_test, strict
+from watersmeet.predicate.conditionals import cast_alike, compare, logic
+from watersmeet.predicate.expr import Expr, Refusal, combine, null_test, strict_expr
 from watersmeet.predicate.patterns import like, rlike
 from watersmeet.predicate.source import SqlNode
 from watersmeet.predicate.types import BOOLEAN, STRING
@@ -21,16 +20,16 @@ if TYPE_CHECKING:
 Handler = Callable[["Translator", Any], Expr]
 
 
-def flat(node: SqlNode, kind: type[SqlNode]) -> list[SqlNode]:
-    """The operands of a chain of ANDs (or ORs), in written order, parentheses looked through."""
+def flatten(node: SqlNode, kind: type[SqlNode]) -> list[SqlNode]:
+    """The operands of a chain of ANDs (or ORs), in written order, inside parentheses too."""
     bare = node.unnest()
     if not isinstance(bare, kind):
         return [node]
-    return [*flat(bare.this, kind), *flat(bare.args["expression"], kind)]
+    return [*flatten(bare.this, kind), *flatten(bare.args["expression"], kind)]
 
 
-def _unchained(node: SqlNode) -> None:
-    """Spark reads `a = b < c` and `a = b IS NULL` from the left, sqlglot otherwise: insist on parentheses."""
+def _refuse_chain(node: SqlNode) -> None:
+    """Refuse comparisons of comparisons: Spark reads `a = b < c` from the left, sqlglot otherwise."""
     for child in (node.this, node.args.get("expression"), node.args.get("low"), node.args.get("high")):
         if isinstance(child, tuple(CONDITIONS)) and not isinstance(child, exp.Escape):
             raise Refusal("A comparison of a comparison needs parentheses.")
@@ -38,14 +37,14 @@ def _unchained(node: SqlNode) -> None:
 
 def _comparison(sign: str) -> Handler:
     def handle(self: Translator, node: exp.Binary) -> Expr:
-        _unchained(node)
+        _refuse_chain(node)
         return compare(sign, self.expr(node.this), self.expr(node.expression), self.dialect)
 
     return handle
 
 
 def _between(self: Translator, node: exp.Between) -> Expr:
-    _unchained(node)
+    _refuse_chain(node)
     if node.args.get("symmetric") is not None:
         raise Refusal("BETWEEN SYMMETRIC can't be translated; write the two comparisons.")
     value = self.expr(node.this)
@@ -55,34 +54,34 @@ def _between(self: Translator, node: exp.Between) -> Expr:
 
 def _logic(word: str, kind: type[SqlNode]) -> Handler:
     def handle(self: Translator, node: SqlNode) -> Expr:
-        return logic(word, [self.boolean(part) for part in flat(node, kind)])
+        return logic(word, [self.boolean(part) for part in flatten(node, kind)])
 
     return handle
 
 
 def _not(self: Translator, node: exp.Not) -> Expr:
     inner = self.boolean(node.this)
-    return strict(f"(NOT {inner.sql})", BOOLEAN, (inner,))
+    return strict_expr(f"(NOT {inner.sql})", BOOLEAN, (inner,))
 
 
 def _is(self: Translator, node: exp.Is) -> Expr:
-    _unchained(node)
+    _refuse_chain(node)
     target = node.expression
     if isinstance(target, exp.Boolean):
         inner = self.boolean(node.this)
-        return merged(f"({inner.sql} IS NOT DISTINCT FROM {'TRUE' if target.this else 'FALSE'})", BOOLEAN, (inner,))
+        return combine(f"({inner.sql} IS NOT DISTINCT FROM {'TRUE' if target.this else 'FALSE'})", BOOLEAN, (inner,))
     if not isinstance(target, exp.Null):
         raise Refusal("IS is followed by NULL, TRUE, FALSE or UNKNOWN.")
     return null_test(self.expr(node.this))
 
 
 def _in(self: Translator, node: exp.In) -> Expr:
-    _unchained(node)
+    _refuse_chain(node)
     if node.args.get("query") is not None or not node.expressions:
         raise Refusal("IN is followed by a list of values; a subquery can't be translated.")
-    value, *items = alike([self.expr(child) for child in (node.this, *node.expressions)], self.dialect)
+    value, *items = cast_alike([self.expr(child) for child in (node.this, *node.expressions)], self.dialect)
     if not value.columns and len({bool(item.columns) for item in items}) > 1:
-        # DuckDB would decide by the constants alone, without a look at the columns, which may raise.
+        # DuckDB would decide by the constants alone and not evaluate the columns, which may raise.
         raise Refusal("A constant IN a list of both constants and columns can't be translated; write it out.")
     return logic("OR", [compare("=", value, item, self.dialect) for item in items])
 
@@ -92,9 +91,9 @@ def _text(self: Translator, node: SqlNode) -> Expr:
 
 
 def _like(self: Translator, node: exp.Like | exp.ILike, escape: str = "\\") -> Expr:
-    _unchained(node)
-    made = like(_text(self, node.this), _text(self, node.expression), escape, fold=isinstance(node, exp.ILike))
-    return strict(f"(NOT {made.sql})", BOOLEAN, (made,)) if node.args.get("negate") else made
+    _refuse_chain(node)
+    condition = like(_text(self, node.this), _text(self, node.expression), escape, fold=isinstance(node, exp.ILike))
+    return strict_expr(f"(NOT {condition.sql})", BOOLEAN, (condition,)) if node.args.get("negate") else condition
 
 
 def _escape(self: Translator, node: exp.Escape) -> Expr:
@@ -105,7 +104,7 @@ def _escape(self: Translator, node: exp.Escape) -> Expr:
 
 
 def _rlike(self: Translator, node: exp.RegexpLike) -> Expr:
-    _unchained(node)
+    _refuse_chain(node)
     return rlike(_text(self, node.this), self.expr(node.expression))
 
 

@@ -4,34 +4,30 @@ import re
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from watersmeet.predicate.expr import Expr, Refusal, strict
+from watersmeet.arguments import DAY, MICROSECONDS
+from watersmeet.predicate.expr import Expr, Refusal, strict_expr
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.types import DATE, DAY_TIME, INTEGRAL, TIMESTAMP, TIMESTAMP_NTZ, YEAR_MONTH
 
 EPOCH = datetime(1970, 1, 1)
 MICROSECOND = timedelta(microseconds=1)
-DAY = 86_400_000_000
 
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?")
 _TIME = re.compile(
     r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6})\d*)?)?)?(Z|UTC|[+-]\d{2}:\d{2})?"
 )
-FIXED = re.compile(r"GMT([+-])(\d{2}):(\d{2})(?::(\d{2}))?")
-"""A session's time zone that is but an offset."""
-MICROSECONDS = {
-    "DAY": DAY, "HOUR": DAY // 24, "MINUTE": DAY // 1440, "SECOND": 1_000_000, "MILLISECOND": 1_000, "MICROSECOND": 1,
-    "WEEK": 7 * DAY,
-}  # fmt: skip
+FIXED_OFFSET = re.compile(r"GMT([+-])(\d{2}):(\d{2})(?::(\d{2}))?")
+"""A session's time zone that is nothing but an offset."""
 MONTHS = {"YEAR": 12, "MONTH": 1, "QUARTER": 3}
 
 
 def read_date(text: str) -> Expr:
     """A date written as text."""
-    found = _DATE.fullmatch(text.strip())
+    match = _DATE.fullmatch(text.strip())
     try:
-        if found is None:
+        if match is None:
             raise ValueError
-        value = date(*(int(part or 1) for part in found.groups()))
+        value = date(*(int(part or 1) for part in match.groups()))
     except ValueError:
         raise Refusal(f"{text!r} is not a date; write it as 2026-01-31.") from None
     return Expr(f"DATE '{value.isoformat()}'", DATE, literal=value)
@@ -53,11 +49,11 @@ def read_instant(text: str, dialect: Dialect) -> Expr:
 
 
 def _read_time(text: str) -> tuple[datetime, str | None]:
-    found = _TIME.fullmatch(text.strip())
+    match = _TIME.fullmatch(text.strip())
     try:
-        if found is None:
+        if match is None:
             raise ValueError
-        year, month, day, hour, minute, second, fraction, offset = found.groups()
+        year, month, day, hour, minute, second, fraction, offset = match.groups()
         clock = (int(hour or 0), int(minute or 0), int(second or 0), int((fraction or "0").ljust(6, "0")))
         return datetime(int(year), int(month or 1), int(day or 1), *clock), offset
     except ValueError:
@@ -68,11 +64,11 @@ def _micros(value: datetime) -> int:
     return (value - EPOCH) // MICROSECOND
 
 
-def _offset(value: datetime, written: str | None, dialect: Dialect) -> timedelta:
-    if written in {"Z", "UTC"}:
+def _offset(value: datetime, text: str | None, dialect: Dialect) -> timedelta:
+    if text in {"Z", "UTC"}:
         return timedelta(0)
-    if written:
-        sign, hours, minutes = written[0], int(written[1:3]), int(written[4:])
+    if text:
+        sign, hours, minutes = text[0], int(text[1:3]), int(text[4:])
         return timedelta(hours=hours, minutes=minutes) * (-1 if sign == "-" else 1)
     zone = _zone(dialect)
     if zone is None:
@@ -81,25 +77,25 @@ def _offset(value: datetime, written: str | None, dialect: Dialect) -> timedelta
 
 
 def _zone(dialect: Dialect) -> tzinfo | None:
-    """Return the session's time zone; None if it isn't known here."""
-    fixed = FIXED.fullmatch(dialect.time_zone)
-    if fixed is not None:
-        ahead = timedelta(hours=int(fixed[2]), minutes=int(fixed[3]), seconds=int(fixed[4] or 0))
-        return timezone(ahead if fixed[1] == "+" else -ahead)
+    """Return the session's time zone; None if Python doesn't know it."""
+    offset = FIXED_OFFSET.fullmatch(dialect.time_zone)
+    if offset is not None:
+        ahead = timedelta(hours=int(offset[2]), minutes=int(offset[3]), seconds=int(offset[4] or 0))
+        return timezone(ahead if offset[1] == "+" else -ahead)
     try:
         return ZoneInfo(dialect.time_zone)
     except (ZoneInfoNotFoundError, ValueError):
         return None
 
 
-def local(now: int, dialect: Dialect) -> int:
-    """Return a moment as clocks show it in the session's time zone: as a timestamp_ntz, in microseconds.
+def to_local_time(now: int, dialect: Dialect) -> int:
+    """Return an instant as the local time in the session's time zone: a timestamp_ntz, in microseconds.
 
     >>> local(0, Dialect("Asia/Tokyo")) // 3_600_000_000
     9
     """
-    shown = datetime.fromtimestamp(now / 1e6, _zone(dialect) or UTC)
-    return now + (shown.utcoffset() or timedelta(0)) // MICROSECOND
+    clock = datetime.fromtimestamp(now / 1e6, _zone(dialect) or UTC)
+    return now + (clock.utcoffset() or timedelta(0)) // MICROSECOND
 
 
 def interval(amount: str, unit: str) -> Expr:
@@ -117,34 +113,34 @@ def interval(amount: str, unit: str) -> Expr:
     return Expr(f"CAST({micros} AS BIGINT)", DAY_TIME, literal=micros)
 
 
-def shifted(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr | None:
+def shift(sign: str, left: Expr, right: Expr, dialect: Dialect) -> Expr | None:
     """`left + right` or `left - right` where a date, a timestamp or an interval takes part; None for plain numbers."""
     kinds = (left.type.kind, right.type.kind)
     if sign == "+" and kinds[1] in {"date", "timestamp", "timestamp_ntz"} and kinds[0] not in {"date", "timestamp"}:
-        return shifted(sign, right, left, dialect)
+        return shift(sign, right, left, dialect)
     if sign == "-" and kinds[0] == kinds[1] and kinds[0] in DIFFERENCES:
-        return strict(DIFFERENCES[kinds[0]].format(left.sql, right.sql), DAY_TIME, (left, right))
+        return strict_expr(DIFFERENCES[kinds[0]].format(left.sql, right.sql), DAY_TIME, (left, right))
     if kinds[0] == "date" and kinds[1] in INTEGRAL and kinds[1] != "long":
-        return moved_days(sign, left, right)
+        return shift_days(sign, left, right)
     if kinds[1] in {"day_time", "year_month"} and kinds[0] in {"date", "timestamp", "timestamp_ntz"}:
-        return _moved(sign, left, right)
+        return _shift_by_interval(sign, left, right)
     if kinds == ("day_time", "day_time"):
         return _sum(sign, left, right)
     return None
 
 
-def moved_days(sign: str, day: Expr, count: Expr) -> Expr:
-    """A date so many days later or earlier; not sure far from our time, where DuckDB's dates end before Spark's."""
+def shift_days(sign: str, day: Expr, count: Expr) -> Expr:
+    """A date moved by days; not trusted far from our time, since DuckDB's dates end before Spark's."""
     far = f"(ws_far({day.sql}) OR {count.sql} NOT BETWEEN -1000000 AND 1000000)"
-    moved = f"({day.sql} {sign} CAST({count.sql} AS INTEGER))"
-    return strict(f"(CASE WHEN NOT {far} THEN {moved} END)", DATE, (day, count), unsure=far, fails=True)
+    sql = f"({day.sql} {sign} CAST({count.sql} AS INTEGER))"
+    return strict_expr(f"(CASE WHEN NOT {far} THEN {sql} END)", DATE, (day, count), unsure=far, fails=True)
 
 
 def _sum(sign: str, left: Expr, right: Expr) -> Expr:
     if left.is_literal and right.is_literal and None not in (left.literal, right.literal):
         micros = left.literal + (right.literal if sign == "+" else -right.literal)
         return Expr(f"CAST({micros} AS BIGINT)", DAY_TIME, literal=micros)
-    return strict(f"({left.sql} {sign} {right.sql})", DAY_TIME, (left, right), raises=True)
+    return strict_expr(f"({left.sql} {sign} {right.sql})", DAY_TIME, (left, right), raises=True)
 
 
 DIFFERENCES: dict[str, str] = {
@@ -154,18 +150,17 @@ DIFFERENCES: dict[str, str] = {
 }
 
 
-def _moved(sign: str, left: Expr, right: Expr) -> Expr:
-    """Spark adds whole days by the calendar and the rest by the clock; months by the calendar."""
+def _shift_by_interval(sign: str, left: Expr, right: Expr) -> Expr:
+    """Add an interval as Spark does: months and whole days by the calendar, the rest by the clock."""
     if not right.is_literal or right.literal is None:
         raise Refusal("Only a literal interval, such as INTERVAL 5 SECONDS, can be added to a timestamp.")
     amount = right.literal if sign == "+" else -right.literal
     if right.type == YEAR_MONTH:
-        moved = f"({left.sql} + to_months({amount}))"
-        return strict(f"CAST({moved} AS {left.type.duckdb})", left.type, (left,))
+        return strict_expr(f"CAST({left.sql} + to_months({amount}) AS {left.type.duckdb})", left.type, (left,))
     days, rest = int(amount / DAY), amount - int(amount / DAY) * DAY
     if left.type == DATE:
         if rest:
             raise Refusal("A date moves by whole days; cast it to a timestamp to add hours or less.")
-        return strict(f"({left.sql} + CAST({days} AS INTEGER))", DATE, (left,))
+        return strict_expr(f"({left.sql} + CAST({days} AS INTEGER))", DATE, (left,))
     steps = [f"to_days({days})"] * (days != 0) + [f"to_microseconds({rest})"] * (rest != 0)
-    return strict(f"({' + '.join([left.sql, *steps])})", left.type, (left,))
+    return strict_expr(f"({' + '.join([left.sql, *steps])})", left.type, (left,))

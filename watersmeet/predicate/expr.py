@@ -11,7 +11,7 @@ NOT_LITERAL: Any = object()
 
 
 class Refusal(Exception):
-    """SQL that can't be translated; whoever walks the tree adds the place and makes a SqlError of it.
+    """SQL that can't be translated; the caller that knows the place turns it into a SqlError.
 
     Attributes:
         problem: One sentence.
@@ -34,12 +34,12 @@ class Expr:
         raises: Whether evaluating it may raise.
         literal: The value, of a constant known when the join is defined (None is NULL).
         span: The values an integer can take, where narrower than its type's.
-        plain: The same as it is where it does not raise, and NULL where it does; None where that can't be told apart.
-        unsure: A condition, never NULL, under which DuckDB's answer is not to be trusted; None if it always is.
-        fails: Whether Spark may raise for it where DuckDB's answer is not to be trusted.
-        given: Whether Spark knows that it is never NULL, and so never computes it to find out.
-        whole: The integer, read from columns, that it is cast from, if it is a float and nothing else.
-        rough: Whether it is such a float, or one made of such ones.
+        or_null: An expression of the same value that is NULL where this one raises; None if there is none.
+        unsure: A condition, never NULL, under which DuckDB's answer can't be trusted; None if it always can.
+        fails: Whether Spark may raise for it where DuckDB's answer can't be trusted.
+        non_null: Whether Spark knows that it is never NULL, and so never computes it to find out.
+        integer: If it is a float and nothing but a cast of an integer read from columns, that integer.
+        rough: Whether it is such a float, or computed from one.
     """
 
     sql: str
@@ -48,11 +48,11 @@ class Expr:
     raises: bool = False
     literal: Any = NOT_LITERAL
     span: tuple[int, int] | None = None
-    plain: str | None = None
+    or_null: str | None = None
     unsure: str | None = None
     fails: bool = False
-    given: bool = False
-    whole: "Expr | None" = None
+    non_null: bool = False
+    integer: "Expr | None" = None
     rough: bool = False
 
     @property
@@ -63,13 +63,13 @@ class Expr:
     @property
     def never_null(self) -> bool:
         """Whether Spark knows that it is never NULL."""
-        return self.given or (self.is_literal and self.literal is not None)
+        return self.non_null or (self.is_literal and self.literal is not None)
 
     @property
     def is_null(self) -> str:
-        """DuckDB's condition that it is NULL; raises where it does.
+        """DuckDB's condition that it is NULL; it raises where the expression does.
 
-        [!] DuckDB doesn't compute a sum to learn whether it is NULL, and so never learns that it overflows.
+        [!] DuckDB doesn't compute a sum to decide `IS NULL`, and so doesn't notice that it overflows.
         """
         if self.never_null:
             return "FALSE"
@@ -89,7 +89,7 @@ NULL = Expr("NULL", VOID, literal=None)
 
 
 def quote(text: str) -> str:
-    """A DuckDB string literal; the only way in which text of the user's reaches DuckDB.
+    """A DuckDB string literal; user text reaches DuckDB in no other way.
 
     >>> quote("it's")
     "'it''s'"
@@ -100,12 +100,12 @@ def quote(text: str) -> str:
     return parts[0] if len(parts) == 1 else f"({' || chr(0) || '.join(parts)})"
 
 
-def fail(code: str, type_: Type) -> str:
-    """An expression that raises once a row reaches it."""
-    return f"CAST(error({quote(code)}) AS {type_.duckdb})"
+def error_sql(message: str, type_: Type) -> str:
+    """An expression that raises once it is evaluated for a row."""
+    return f"CAST(error({quote(message)}) AS {type_.duckdb})"
 
 
-def strict(
+def strict_expr(
     sql: str,
     type_: Type,
     arguments: Sequence[Expr],
@@ -114,21 +114,21 @@ def strict(
     unsure: str | None = None,
     fails: bool = False,
 ) -> Expr:
-    """An expression that is NULL if any argument is, its arguments evaluated in the given order.
+    """An expression that is NULL if any argument is; arguments are evaluated in order.
 
-    Spark doesn't evaluate what follows a NULL argument, so a later one that raises needs a guard.
+    Spark doesn't evaluate the arguments after a NULL, so a later one that raises needs a guard.
     """
     if any(argument.is_literal and argument.literal is None for argument in arguments):
         return Expr(f"CAST(NULL AS {type_.duckdb})", type_, literal=None)
-    made = merged(sql, type_, arguments, raises=raises, unsure=unsure, fails=fails)
+    expr = combine(sql, type_, arguments, raises=raises, unsure=unsure, fails=fails)
     last = max((index for index, argument in enumerate(arguments) if argument.raises), default=0)
     guards = [argument.is_null for argument in arguments[:last] if not argument.is_literal]
     if not guards:
-        return made
-    return replace(made, sql=f"(CASE {''.join(f'WHEN {guard} THEN NULL ' for guard in guards)}ELSE {sql} END)")
+        return expr
+    return replace(expr, sql=f"(CASE {''.join(f'WHEN {guard} THEN NULL ' for guard in guards)}ELSE {sql} END)")
 
 
-def merged(
+def combine(
     sql: str,
     type_: Type,
     arguments: Sequence[Expr],
@@ -136,18 +136,18 @@ def merged(
     raises: bool = False,
     unsure: str | None = None,
     fails: bool = False,
-    given: bool = False,
+    non_null: bool = False,
 ) -> Expr:
-    """An expression made of others: it reads what they read, raises if one of them does, and is as little sure.
+    """An expression made of others: it reads their columns, raises if one of them does, and shares their doubts.
 
     Args:
         sql: The expression.
         type_: Its type.
         arguments: The others.
-        raises: Whether it may raise of itself.
-        unsure: When it is not to be trusted of itself; may be NULL, which counts as FALSE.
+        raises: Whether it may raise even if they don't.
+        unsure: Under which condition of its own it can't be trusted; NULL counts as FALSE.
         fails: Whether Spark may raise for it then.
-        given: Whether Spark knows that it is never NULL.
+        non_null: Whether Spark knows that it is never NULL.
     """
     columns = frozenset[Column]().union(*(argument.columns for argument in arguments))
     own = [f"coalesce({unsure}, FALSE)"] if unsure else []
@@ -159,7 +159,7 @@ def merged(
         raises or any(argument.raises for argument in arguments),
         unsure=f"({' OR '.join(doubts)})" if doubts else None,
         fails=fails or any(argument.fails for argument in arguments),
-        given=given,
+        non_null=non_null,
         rough=type_.kind == "float" and any(argument.rough for argument in arguments),
     )
 
@@ -167,23 +167,23 @@ def merged(
 def null_test(value: Expr, *, negated: bool = False) -> Expr:
     """`value IS NULL`, or `value IS NOT NULL`."""
     sql = f"(NOT {value.is_null})" if negated else value.is_null
-    return merged(sql, BOOLEAN, () if value.never_null else (value,), given=True)
+    return combine(sql, BOOLEAN, () if value.never_null else (value,), non_null=True)
 
 
-def guarded(sql: str, type_: Type, arguments: Sequence[Expr]) -> Expr:
-    """An expression computed from the arguments beforehand, as they are where they don't raise; else it raises.
+def guard(sql: str, type_: Type, arguments: Sequence[Expr]) -> Expr:
+    """An expression computed beforehand from the arguments' `or_null`: raise where one of the arguments does.
 
-    Only arguments that know when they raise are looked at: others raise beforehand.
+    Arguments without `or_null` raise beforehand.
     """
-    made = merged(sql, type_, arguments)
-    failing = [argument.sql for argument in arguments if argument.plain is not None]
+    expr = combine(sql, type_, arguments)
+    failing = [argument.sql for argument in arguments if argument.or_null is not None]
     if not failing:
-        return made
+        return expr
     checks = "".join(f"WHEN {argument} IS NULL THEN {sql} " for argument in failing)
-    return replace(made, sql=f"(CASE {checks}ELSE {sql} END)")
+    return replace(expr, sql=f"(CASE {checks}ELSE {sql} END)")
 
 
 def fits(span: tuple[int, int], type_: Type) -> bool:
-    """Whether every integer of the span is a value of the type."""
+    """Whether the type holds every integer of the span."""
     low, high = integer_range(type_.kind)
     return type_.kind in INTEGRAL and low <= span[0] and span[1] <= high

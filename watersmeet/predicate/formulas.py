@@ -1,4 +1,4 @@
-"""Formulas in the tree of a condition: read as products and sums, however they are written."""
+"""Formulas in the tree of a condition, read as sums and products however they are written."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.source import Constant, Foreign, Known, SqlNode
+from watersmeet.predicate.source import Constant, ForeignExpression, ResolvedColumn, SqlNode
 from watersmeet.predicate.terms import NAMES
 from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import NUMERIC
@@ -17,7 +17,7 @@ FACTORS = {"radians": pi / 180, "degrees": 180 / pi, "double": 1.0}
 """Functions that multiply by a constant."""
 
 Linear = dict[str, float]
-"""A sum of values, each known by its key, times a factor."""
+"""A sum of values times factors: the factor of each value, by the value's key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Product:
     factors: tuple[SqlNode, ...]
 
 
-class Formulas:
+class FormulaReader:
     """Reads the formulas of one conjunct."""
 
     def __init__(self, translator: Translator) -> None:
@@ -41,55 +41,57 @@ class Formulas:
         except Refusal:
             return None
 
-    def seen(self, node: SqlNode) -> SqlNode:
-        """The node without parentheses; of a column that Spark computes, what it holds."""
+    def resolve(self, node: SqlNode) -> SqlNode:
+        """The node without parentheses; for a column that Spark computes, the node that it is computed from."""
         bare = node.unnest()
-        meaning = bare.meta.get("meaning") if isinstance(bare, Known) else None
-        return bare if meaning is None else self.seen(meaning())
+        meaning = bare.meta.get("meaning") if isinstance(bare, ResolvedColumn) else None
+        return bare if meaning is None else self.resolve(meaning())
 
     def column(self, node: SqlNode) -> Column | None:
-        """The stored column that a node is, if it is of a type whose values are what they seem."""
-        made = self.expr(node.unnest())
-        if made is None or made.type.kind not in ("double", "float", "decimal"):
+        """The stored column that a node is, if it holds fractional numbers."""
+        expr = self.expr(node.unnest())
+        if expr is None or expr.type.kind not in ("double", "float", "decimal"):
             return None
-        return next((column for column in made.columns if made.sql == column.name), None)
+        return next((column for column in expr.columns if expr.sql == column.name), None)
 
     def arguments(self, node: SqlNode, function: str) -> list[SqlNode]:
         """The arguments of a function; none if a node is no call of it."""
-        bare = self.seen(node)
+        bare = self.resolve(node)
         name = bare.name.lower() if isinstance(bare, exp.Anonymous) else ""
         return list(bare.expressions) if NAMES.get(name, name) == function else []
 
     def argument(self, node: SqlNode, function: str) -> SqlNode | None:
         """The only argument of a function."""
-        found = self.arguments(node, function)
-        return found[0] if len(found) == 1 else None
+        arguments = self.arguments(node, function)
+        return arguments[0] if len(arguments) == 1 else None
 
     def key(self, node: SqlNode) -> str:
-        """A text that is the same for nodes that compute the same, and for no others.
+        """A text that two nodes share only if they compute the same.
 
-        [!] What only Spark knows is not all in its node: a column that holds such a thing goes by its own name.
+        [!] The node of an expression that only Spark can compute is incomplete: a column that holds one keeps its name.
         """
-        bare, meaning = node.unnest(), self.seen(node)
-        if meaning is not bare and all(map(self._is_known, meaning.walk())):
+        bare, meaning = node.unnest(), self.resolve(node)
+        if meaning is not bare and all(map(self._is_complete, meaning.walk())):
             return self.key(meaning)
         if isinstance(bare, exp.Column | exp.Literal | Constant):
-            made = self.expr(bare)
-            return bare.sql("spark") if made is None else made.sql
+            expr = self.expr(bare)
+            return bare.sql("spark") if expr is None else expr.sql
         own = [str(part).lower() for part in bare.args.values() if not isinstance(part, SqlNode | list)]
         return f"{type(bare).__name__}{own}({', '.join(map(self.key, bare.iter_expressions()))})"
 
-    def _is_known(self, part: SqlNode) -> bool:
-        return not isinstance(part, Foreign) and not (isinstance(part, exp.Column) and self.expr(part) is None)
+    def _is_complete(self, part: SqlNode) -> bool:
+        return not isinstance(part, ForeignExpression) and not (
+            isinstance(part, exp.Column) and self.expr(part) is None
+        )
 
     def number(self, node: SqlNode) -> float | None:
         """The value of a constant."""
         bare = node.unnest()
-        made = self.expr(bare)
-        if made is None or made.columns or made.raises or made.type.kind not in NUMERIC:
+        expr = self.expr(bare)
+        if expr is None or expr.columns or expr.raises or expr.type.kind not in NUMERIC:
             return None
-        if made.is_literal:
-            return None if made.literal is None else float(made.literal)
+        if expr.is_literal:
+            return None if expr.literal is None else float(expr.literal)
         if isinstance(bare, exp.Anonymous) and bare.name.lower() == "pi":
             return pi
         parts = [self.number(part) for part in bare.iter_expressions()]
@@ -102,9 +104,9 @@ class Formulas:
                 return one / two
         return None
 
-    def scaled(self, node: SqlNode) -> tuple[float, SqlNode] | None:
-        """A node as a constant times another node; None where it is computed too roughly to tell."""
-        bare = self.seen(node)
+    def split_factor(self, node: SqlNode) -> tuple[float, SqlNode] | None:
+        """A node as a constant times another node; None where its arithmetic is too inexact."""
+        bare = self.resolve(node)
         times, inner = 1.0, None
         if isinstance(bare, exp.Mul):
             for one, two in ((bare.this, bare.expression), (bare.expression, bare.this)):
@@ -122,15 +124,15 @@ class Formulas:
                 inner = bare.this
         if inner is None:
             return 1.0, node
-        made = self.expr(bare)
-        if made is not None and made.type.kind != "double":
+        expr = self.expr(bare)
+        if expr is not None and expr.type.kind != "double":
             return None
-        further = self.scaled(inner)
+        further = self.split_factor(inner)
         return None if further is None else (times * further[0], further[1])
 
     def summands(self, node: SqlNode) -> Iterator[SqlNode]:
         """The parts of a sum."""
-        bare = self.seen(node)
+        bare = self.resolve(node)
         if isinstance(bare, exp.Add):
             yield from self.summands(bare.this)
             yield from self.summands(bare.expression)
@@ -139,30 +141,30 @@ class Formulas:
 
     def product(self, node: SqlNode) -> Product | None:
         """A node as a product; a square is two factors."""
-        scaled = self.scaled(node)
-        if scaled is None:
+        split = self.split_factor(node)
+        if split is None:
             return None
-        times, rest = scaled
-        bare, power = self.seen(rest), self.arguments(rest, "pow")
+        times, rest = split
+        bare, power = self.resolve(rest), self.arguments(rest, "pow")
         if len(power) == 2 and self.number(power[1]) == 2:
             parts = [power[0], power[0]]
         elif isinstance(bare, exp.Mul):
             parts = [bare.this, bare.expression]
         else:
             return Product(times, (rest,))
-        found = [product for part in parts if (product := self.product(part)) is not None]
-        if len(found) != 2:
+        products = [product for part in parts if (product := self.product(part)) is not None]
+        if len(products) != 2:
             return None
-        one, two = found
+        one, two = products
         return Product(times * one.constant * two.constant, (*one.factors, *two.factors))
 
     def linear(self, node: SqlNode) -> Linear | None:
         """A node as a sum of values times factors."""
-        scaled = self.scaled(node)
-        if scaled is None:
+        split = self.split_factor(node)
+        if split is None:
             return None
-        times, rest = scaled
-        bare = self.seen(rest)
+        times, rest = split
+        bare = self.resolve(rest)
         if not isinstance(bare, exp.Add | exp.Sub):
             return {self.key(rest): times}
         one, two = self.linear(bare.this), self.linear(bare.expression)
@@ -172,11 +174,11 @@ class Formulas:
         return {key: times * (one.get(key, 0.0) + sign * two.get(key, 0.0)) for key in (*one, *two)}
 
     def _is_close(self, node: exp.Add | exp.Sub) -> bool:
-        """Whether a sum is off by little in relation to itself, or by the last bits of doubles in its parts."""
-        made, one, two = self.expr(node), self.expr(node.this.unnest()), self.expr(node.expression.unnest())
-        if made is not None and made.type.kind == "double":
+        """Whether a sum's error is small relative to itself, or within the last bits of the doubles that it adds."""
+        expr, one, two = self.expr(node), self.expr(node.this.unnest()), self.expr(node.expression.unnest())
+        if expr is not None and expr.type.kind == "double":
             return True
         bare = isinstance(node.this.unnest(), exp.Column) and isinstance(node.expression.unnest(), exp.Column)
-        if not bare or made is None or one is None or two is None:
+        if not bare or expr is None or one is None or two is None:
             return False
-        return made.type.kind == "float" or made.type.scale >= max(one.type.scale, two.type.scale)
+        return expr.type.kind == "float" or expr.type.scale >= max(one.type.scale, two.type.scale)

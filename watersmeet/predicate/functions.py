@@ -1,10 +1,10 @@
-"""Spark's functions by name: what they take, what they give, and how DuckDB says it."""
+"""Spark's functions by name: their argument types, their result type, and how DuckDB computes them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from watersmeet.predicate.arithmetic import absolute, arithmetic, negated, pmod
+from watersmeet.predicate.arithmetic import absolute_value, arithmetic, ceiling, floor, negate, pmod, round_value
 from watersmeet.predicate.casts import cast, coerce
 from watersmeet.predicate.collections import (
     array_contains,
@@ -16,11 +16,10 @@ from watersmeet.predicate.collections import (
     size,
 )
 from watersmeet.predicate.conditionals import coalesce, extreme, if_then, nullif, nvl2
-from watersmeet.predicate.datetimes import moved_days
-from watersmeet.predicate.expr import Expr, Refusal, merged, null_test, strict
+from watersmeet.predicate.datetimes import shift_days
+from watersmeet.predicate.expr import Expr, Refusal, combine, null_test, strict_expr
 from watersmeet.predicate.model import Dialect, PythonPredicate
 from watersmeet.predicate.patterns import like, rlike
-from watersmeet.predicate.rounding import ceiling, floor, rounded
 from watersmeet.predicate.types import (
     BINARY,
     BOOLEAN,
@@ -51,24 +50,24 @@ class Function:
     unsure: str | None = None
 
     def __call__(self, arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-        """The call, its arguments cast as Spark implies."""
-        made = [coerce(argument, type_, dialect) for argument, type_ in zip(arguments, self.takes, strict=True)]
-        texts = [argument.sql for argument in made]
+        """The call, with its arguments cast as Spark does implicitly."""
+        values = [coerce(argument, type_, dialect) for argument, type_ in zip(arguments, self.takes, strict=True)]
+        texts = [argument.sql for argument in values]
         unsure = self.unsure and self.unsure.format(*texts)
-        return strict(self.sql.format(*texts), self.gives, made, raises=self.raises, unsure=unsure)
+        return strict_expr(self.sql.format(*texts), self.gives, values, raises=self.raises, unsure=unsure)
 
 
 def _concat(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-    made = [coerce(argument, STRING, dialect) for argument in arguments]
-    return strict("(" + " || ".join(argument.sql for argument in made) + ")", STRING, made)
+    values = [coerce(argument, STRING, dialect) for argument in arguments]
+    return strict_expr("(" + " || ".join(argument.sql for argument in values) + ")", STRING, values)
 
 
 def _concat_ws(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-    """NULLs are left out; only a NULL separator makes the answer NULL."""
-    made = [coerce(argument, STRING, dialect) for argument in arguments]
-    if any(argument.raises for argument in made):
+    """NULLs are skipped; only a NULL separator makes the result NULL."""
+    values = [coerce(argument, STRING, dialect) for argument in arguments]
+    if any(argument.raises for argument in values):
         raise Refusal("concat_ws of what may raise can't be translated.")
-    return merged(f"concat_ws({', '.join(argument.sql for argument in made)})", STRING, made)
+    return combine(f"concat_ws({', '.join(argument.sql for argument in values)})", STRING, values)
 
 
 def _like(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
@@ -78,7 +77,7 @@ def _like(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
 
 def _length(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     if arguments[0].type == BINARY:
-        return strict(f"CAST(octet_length({arguments[0].sql}) AS INTEGER)", INT, arguments)
+        return strict_expr(f"CAST(octet_length({arguments[0].sql}) AS INTEGER)", INT, arguments)
     return Function((STRING,), INT, "CAST(length({0}) AS INTEGER)")(arguments, dialect)
 
 
@@ -89,7 +88,7 @@ def _date_part(part: str) -> Function:
 def _clock_part(part: str) -> Build:
     def build(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
         value = arguments[0] if arguments[0].type.kind == "timestamp_ntz" else coerce(arguments[0], TIMESTAMP, dialect)
-        return strict(f"CAST({part}(CAST({value.sql} AS TIMESTAMP)) AS INTEGER)", INT, (value,))
+        return strict_expr(f"CAST({part}(CAST({value.sql} AS TIMESTAMP)) AS INTEGER)", INT, (value,))
 
     return build
 
@@ -103,7 +102,7 @@ def _as(type_: Type) -> Build:
 
 
 def _shift_days(sign: str) -> Build:
-    return lambda arguments, dialect: moved_days(
+    return lambda arguments, dialect: shift_days(
         sign, coerce(arguments[0], DATE, dialect), coerce(arguments[1], INT, dialect)
     )
 
@@ -113,7 +112,7 @@ def _bit_count(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
     value = arguments[0]
     if value.type.kind not in {*INTEGRAL, "boolean"}:
         raise Refusal(f"Bit operations take integers, not {value.type}.")
-    return strict(f"CAST(bit_count(CAST({value.sql} AS BIGINT)) AS INTEGER)", INT, (value,))
+    return strict_expr(f"CAST(bit_count(CAST({value.sql} AS BIGINT)) AS INTEGER)", INT, (value,))
 
 
 _PADDED = "(CASE WHEN {2} = '' THEN left({0}, ws_not_below_0({1})) ELSE %s({0}, {1}, {2}) END)"
@@ -174,10 +173,10 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
     "isnull": {1: lambda arguments, dialect: null_test(arguments[0])},
     "isnotnull": {1: lambda arguments, dialect: null_test(arguments[0], negated=True)},
     "isnan": {1: lambda arguments, dialect: _isnan(arguments, dialect)},
-    # numbers; functions whose last bits are Java's own are not here but in `terms`
-    "abs": {1: lambda arguments, dialect: absolute(arguments[0], dialect)},
+    # numbers; functions whose last bits are Java's own are in `terms`
+    "abs": {1: lambda arguments, dialect: absolute_value(arguments[0], dialect)},
     "bit_count": {1: _bit_count},
-    "negative": {1: lambda arguments, dialect: negated(arguments[0], dialect)},
+    "negative": {1: lambda arguments, dialect: negate(arguments[0], dialect)},
     "mod": {2: lambda arguments, dialect: arithmetic("%", arguments[0], arguments[1], dialect)},
     "pmod": {2: lambda arguments, dialect: pmod(arguments[0], arguments[1], dialect)},
     "sqrt": {1: _real("sqrt({0})")},
@@ -187,7 +186,7 @@ FUNCTIONS: dict[str, dict[int, Build]] = {
     "pi": {0: Function((), DOUBLE, "pi()")},
     "floor": {1: floor},
     "ceil": {1: ceiling},
-    "round": {1: rounded, 2: rounded},
+    "round": {1: round_value, 2: round_value},
     # dates and times
     "year": {1: _date_part("year({0})")},
     "quarter": {1: _date_part("quarter({0})")},
@@ -266,15 +265,15 @@ def call_function(
     name: str, arguments: Sequence[Expr], dialect: Dialect, predicates: Sequence[PythonPredicate]
 ) -> Expr:
     """A call of one of Spark's functions."""
-    lowered = ALIASES.get(name.lower(), name.lower())
-    if lowered in VARIADIC:
-        least, build = VARIADIC[lowered]
+    key = ALIASES.get(name.lower(), name.lower())
+    if key in VARIADIC:
+        least, build = VARIADIC[key]
         if len(arguments) < least:
             raise Refusal(f"{name} takes at least {least} argument{'s' * (least > 1)}.")
         return build(arguments, dialect)
-    if lowered not in FUNCTIONS:
+    if key not in FUNCTIONS:
         raise Refusal(_unknown(name, predicates))
-    by_count = FUNCTIONS[lowered]
+    by_count = FUNCTIONS[key]
     if len(arguments) not in by_count:
         counts = " or ".join(map(str, by_count))
         raise Refusal(f"{name} takes {counts} argument{'s' * (counts != '1')} here, not {len(arguments)}.")
@@ -286,12 +285,12 @@ def _unknown(name: str, predicates: Sequence[PythonPredicate]) -> str:
         return f"{name} would answer differently from run to run; `where` must be deterministic."
     if name.lower() in AGGREGATES:
         return f"{name} is an aggregate; `where` looks at one combination of rows."
-    known = [*FUNCTIONS, *ALIASES, *VARIADIC, *(predicate.name for predicate in predicates)]
-    near = get_close_matches(name.lower(), known, n=3)
+    names = [*FUNCTIONS, *ALIASES, *VARIADIC, *(predicate.name for predicate in predicates)]
+    near = get_close_matches(name.lower(), names, n=3)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return f"The function {name} can't be translated; {hint}A Python predicate must be listed in predicates=[...]."
 
 
 def _isnan(arguments: Sequence[Expr], dialect: Dialect) -> Expr:
-    made = arguments[0] if arguments[0].type.kind == "float" else coerce(arguments[0], DOUBLE, dialect)
-    return merged(f"coalesce(isnan({made.sql}), FALSE)", BOOLEAN, (made,), given=True)
+    value = arguments[0] if arguments[0].type.kind == "float" else coerce(arguments[0], DOUBLE, dialect)
+    return combine(f"coalesce(isnan({value.sql}), FALSE)", BOOLEAN, (value,), non_null=True)

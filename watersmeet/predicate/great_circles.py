@@ -1,16 +1,16 @@
-"""Access paths of great-circle distances: two places are no farther apart in latitude than on the great circle.
+"""Access paths of great-circle distances: two places differ in latitude by no more than their distance.
 
-Recognised are the haversine, `asin(sqrt(h))` or `atan2(sqrt(h), sqrt(1 - h))` with h = sin²(Δφ / 2) + cos φ · cos φ' ·
-sin²(Δλ / 2), and the spherical law of cosines, `acos(sin φ · sin φ' + cos φ · cos φ' · cos Δλ)`: in any order, with
-squares, angles and constant factors written in any way. Longitudes don't matter here: whatever they are, sin² is not
-negative, and no cosine is above 1.
+These formulas are recognised: the haversine, `asin(sqrt(h))` or `atan2(sqrt(h), sqrt(1 - h))` with
+h = sin²(Δφ / 2) + cos φ · cos φ' · sin²(Δλ / 2), and the spherical law of cosines,
+`acos(sin φ · sin φ' + cos φ · cos φ' · cos Δλ)`: in any order, with squares, angles and constant factors written in any
+way. Longitudes don't matter: whatever they are, sin² is not negative, and no cosine is above 1.
 
-[!] That holds for latitudes alone. Beyond the poles a cosine is negative, and places of different latitudes may be one:
-the bound names this as an operation that must stay within its limit, so that the kernel looks nothing up where a value
-lies beyond. A column that holds the sine of a latitude has no such limit.
+[!] That holds for latitudes alone. Beyond the poles a cosine is negative, and places of different latitudes may be the
+same: the bound names each latitude as an operation that must stay within its limit, so that the probe doesn't use the
+bound where a value lies beyond. A column that holds the sine of a latitude has no such limit.
 
-How much computed distances are off follows from how they are computed. The argument of `asin`² or `acos` may be off by
-some 1e-15, which makes 5e-8 of an angle of 0; all else is relative. The angle is widened by more than either.
+The error of a computed distance follows from its formula. The argument of `asin`² or `acos` may be off by some 1e-15,
+which turns an angle of 0 into 5e-8; all other errors are relative. The angle is widened by more than both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from math import inf, isfinite, pi
 from sqlglot import exp
 
 from watersmeet.predicate.bounds import SIDES, upper_end
-from watersmeet.predicate.formulas import Formulas, Linear, Product
+from watersmeet.predicate.formulas import FormulaReader, Linear, Product
 from watersmeet.predicate.model import Bound, Column, Operand, Operation
 from watersmeet.predicate.source import SqlNode
 from watersmeet.predicate.terms import VECTORS
@@ -32,22 +32,22 @@ from watersmeet.predicate.translate import Translator
 WIDER, MARGIN = 1 + 1e-6, 4e-7
 """The angle is widened by this factor, which covers differences of floats, and then by this much, in radians."""
 FARTHEST = 2.0
-"""Beyond this angle, in radians, errors grow and little is left out: there is no bound."""
+"""Beyond this angle, in radians, errors grow and little would be skipped: there is no bound."""
 POLE = pi / 2
 ROUNDED = 1 + 2.0**-50
-"""What the pole in degrees may be off by; the cosine there is not less than the error that is allowed for."""
+"""How far off the pole may be in degrees; the cosine there stays within the error that is allowed for."""
 NOT: dict[type[SqlNode], type[SqlNode]] = {exp.LT: exp.GTE, exp.LTE: exp.GT, exp.GT: exp.LTE, exp.GTE: exp.LT}
 """What NOT makes of a comparison."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latitude:
-    """A latitude as a stored column tells it.
+    """A latitude that a stored column holds.
 
     Attributes:
         column: The column.
         scale: What it is multiplied by to give radians; None if it holds the sine.
-        limit: How large its values may be.
+        limit: How large its values may be in absolute terms.
     """
 
     column: Column
@@ -69,7 +69,7 @@ class Latitude:
 
     @property
     def guard(self) -> tuple[Operation, ...]:
-        """What must stay within a limit."""
+        """The operations that must stay within a limit."""
         if self.scale is None:
             return ()
         return (Operation("is", (Operand(_as_double(self.column), (self.column,)),), self.limit),)
@@ -103,19 +103,19 @@ class Circle:
 
 
 def great_circle_bounds_of(node: SqlNode, translator: Translator) -> tuple[Bound, ...]:
-    """The bounds that a limit of a great-circle distance offers, one for each stream's latitude."""
-    reader = _Reader(translator)
-    if not reader.is_calm(node):
+    """The access paths of a limited great-circle distance, one for each stream's latitude."""
+    reader = _GreatCircleReader(translator)
+    if not reader.cannot_raise(node):
         return ()
-    found = list[Bound]()
+    bounds = list[Bound]()
     for distance, limit in _limits(node.unnest()):
         circle, end = reader.circle(distance), upper_end(limit, translator)
-        found += circle.bounds(*end) if circle is not None and end is not None else ()
-    return tuple(found)
+        bounds += circle.bounds(*end) if circle is not None and end is not None else ()
+    return tuple(bounds)
 
 
 def _limits(node: SqlNode) -> Iterator[tuple[SqlNode, SqlNode]]:
-    """What a condition limits from above, each with its limit."""
+    """The values that a condition limits from above, each with its limit."""
     kind = type(node)
     if isinstance(node, exp.Not) and type(node.this.unnest()) in NOT:
         node = node.this.unnest()
@@ -128,34 +128,34 @@ def _limits(node: SqlNode) -> Iterator[tuple[SqlNode, SqlNode]]:
         yield from [(left, right)] * has_high + [(right, left)] * has_low
 
 
-class _Reader(Formulas):
+class _GreatCircleReader(FormulaReader):
     """Reads distances in the tree of one conjunct."""
 
-    def is_calm(self, node: SqlNode) -> bool:
-        """Whether nothing in a comparison can raise: a row that is left out never does."""
-        return all(self._is_calm(part) for part in node.walk())
+    def cannot_raise(self, node: SqlNode) -> bool:
+        """Whether no part of a comparison can raise: rows may only be skipped then."""
+        return all(map(self._part_cannot_raise, node.walk()))
 
-    def _is_calm(self, part: SqlNode) -> bool:
+    def _part_cannot_raise(self, part: SqlNode) -> bool:
         if isinstance(part, exp.Div) and not self.number(part.expression):
             return False
         if isinstance(part, exp.Anonymous) and part.name.lower() in VECTORS:
             return False
-        made = self.expr(part)
-        return made is None or not made.raises
+        expr = self.expr(part)
+        return expr is None or not expr.raises
 
     def circle(self, distance: SqlNode) -> Circle | None:
         """The great circle whose length a node is."""
-        scaled = self.scaled(distance)
-        if scaled is None or scaled[0] <= 0:
+        split = self.split_factor(distance)
+        if split is None or split[0] <= 0:
             return None
-        factor, core = scaled
+        factor, core = split
         if (square := self._haversine(core)) is not None:
-            found, angle = self._by_haversine(square), 2 / factor
+            latitudes, angle = self._by_haversine(square), 2 / factor
         elif (cosine := self.argument(core, "acos")) is not None:
-            found, angle = self._by_cosines(cosine), 1 / factor
+            latitudes, angle = self._by_cosines(cosine), 1 / factor
         else:
             return None
-        return Circle(found, angle) if found is not None and isfinite(angle) else None
+        return Circle(latitudes, angle) if latitudes is not None and isfinite(angle) else None
 
     def _haversine(self, core: SqlNode) -> SqlNode | None:
         """The h of half an angle, `asin(sqrt(h))` or `atan2(sqrt(h), sqrt(1 - h))`."""
@@ -165,13 +165,13 @@ class _Reader(Formulas):
         if len(tangent) != 2:
             return None
         one, rest = (self.argument(side, "sqrt") for side in tangent)
-        rest = None if rest is None else self.seen(rest)
+        rest = None if rest is None else self.resolve(rest)
         if one is None or not isinstance(rest, exp.Sub) or self.number(rest.this) != 1:
             return None
         return one if self.key(one) == self.key(rest.expression) else None
 
     def _by_haversine(self, node: SqlNode) -> tuple[Latitude, Latitude] | None:
-        """The latitudes of `sin²(Δφ / 2) + …` where what is added is not negative within limits of latitudes."""
+        """The latitudes of `sin²(Δφ / 2) + …` where the rest is not negative within the limits of latitudes."""
         summands = [self.product(part) for part in self.summands(node)]
         halves = [half for product in summands if product and (half := self._half(product)) is not None]
         if len(halves) != 1 or len(summands) != 2:
@@ -184,7 +184,7 @@ class _Reader(Formulas):
         for product in summands:
             if product is None or (self._half(product) is None and not self._is_positive(product, steepest)):
                 return None
-        return self._pair([self._stored(leaf, 2 * factor, steepest) for leaf in half.find_all(exp.Column)])
+        return self._pair([self._latitude(leaf, 2 * factor, steepest) for leaf in half.find_all(exp.Column)])
 
     def _half(self, product: Product) -> SqlNode | None:
         """The angle whose sine is squared, if a product is nothing else."""
@@ -193,7 +193,7 @@ class _Reader(Formulas):
         return self.argument(product.factors[0], "sin")
 
     def _is_positive(self, product: Product, steepest: Linear) -> bool:
-        """Whether a product can't be negative: squares, and cosines of the latitudes, whose factors are noted."""
+        """Whether a product of squares and cosines can't be negative; raises `steepest` to the cosines' factors."""
         count = Counter(map(self.key, product.factors))
         single = [factor for factor in product.factors if count[self.key(factor)] % 2]
         for factor in single:
@@ -214,13 +214,13 @@ class _Reader(Formulas):
             return None
         sines = [(factor, self._angle(factor, "sin")) for factor in products[0].factors]
         cosines = [self._angle(factor, "cos") for factor in products[1].factors]
-        left = [self.argument(factor, "cos") for factor in products[1].factors]
+        others = [self.argument(factor, "cos") for factor in products[1].factors]
         for _, angle in sines:
             if angle is None or angle not in cosines:
                 return None
-            left.pop(cosines.index(angle))
+            others.pop(cosines.index(angle))
             cosines.remove(angle)
-        return self._pair([self._of_sine(factor, angle) for factor, angle in sines]) if left[0] is not None else None
+        return self._pair([self._of_sine(factor, angle) for factor, angle in sines]) if others[0] is not None else None
 
     def _angle(self, factor: SqlNode, function: str) -> tuple[str, float] | None:
         """The only value, and what it is multiplied by, that a function is taken of."""
@@ -233,10 +233,10 @@ class _Reader(Formulas):
         if column is not None:
             return Latitude(column, None)
         leaves = list(factor.find_all(exp.Column))
-        return self._stored(leaves[0], angle[1], dict([angle])) if angle is not None and len(leaves) == 1 else None
+        return self._latitude(leaves[0], angle[1], dict([angle])) if angle is not None and len(leaves) == 1 else None
 
-    def _stored(self, leaf: SqlNode, scale: float, steepest: Linear) -> Latitude | None:
-        """The latitude that a stored column tells.
+    def _latitude(self, leaf: SqlNode, scale: float, steepest: Linear) -> Latitude | None:
+        """The latitude that a stored column holds.
 
         Args:
             leaf: The column.
@@ -251,12 +251,12 @@ class _Reader(Formulas):
             return None
         return Latitude(column, scale / times, POLE / steepest[key] * times * ROUNDED)
 
-    def _pair(self, found: Sequence[Latitude | None]) -> tuple[Latitude, Latitude] | None:
-        """Two latitudes of two streams."""
-        known = list(dict.fromkeys(latitude for latitude in found if latitude is not None))
-        if len(known) != 2 or None in found or known[0].column.stream == known[1].column.stream:
+    def _pair(self, latitudes: Sequence[Latitude | None]) -> tuple[Latitude, Latitude] | None:
+        """The latitudes, if they are two of two streams."""
+        both = list(dict.fromkeys(latitude for latitude in latitudes if latitude is not None))
+        if len(both) != 2 or None in latitudes or both[0].column.stream == both[1].column.stream:
             return None
-        return known[0], known[1]
+        return both[0], both[1]
 
 
 def _as_double(column: Column) -> str:

@@ -1,7 +1,7 @@
-"""DuckDB macros for what Spark means and DuckDB doesn't say in one word; the kernel creates them on each connection.
+"""DuckDB macros for Spark semantics that DuckDB has no function for; each new database creates them.
 
-Every macro is NULL for a NULL argument unless it says otherwise. Where DuckDB might answer otherwise than Spark for a
-value, the expression says so (`Expr.unsure`), and Spark decides.
+Every macro is NULL for a NULL argument unless noted otherwise. Where DuckDB might answer differently from Spark for a
+value, the expression carries a condition for it (`Expr.unsure`), and Spark decides.
 """
 
 _BLANKS = " || ".join(f"chr({code})" for code in (*range(1, 33), 127))
@@ -9,7 +9,7 @@ _NUMBER = "-?[0-9]+([.][0-9]+)?([eE]-?[0-9]+)?"
 _DATE = "([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?"
 
 # Letters that Unicode has cased since DuckDB's tables were made; then those whose other case is more than one letter
-# (ß, ŉ, ligatures, Greek with iota) or depends on what stands round them (Σ).
+# (ß, ŉ, ligatures, Greek with iota) or depends on the letters around them (Σ).
 _YOUNG = r"\x{19B}\x{264}\x{1C89}\x{1C8A}\x{A7CB}-\x{A7DC}\x{10D50}-\x{10D85}\x{16EA0}-\x{16ED3}"
 SPECIAL_UPPER = (
     rf"[{_YOUNG}ßŉǰ\x{{390}}\x{{3B0}}\x{{587}}\x{{1E96}}-\x{{1E9A}}\x{{1F50}}\x{{1F52}}\x{{1F54}}\x{{1F56}}"
@@ -19,7 +19,7 @@ SPECIAL_LOWER = rf"[{_YOUNG}İΣ]"
 
 MACROS: dict[str, str] = {
     "ws_trim(x)": f"trim(x, {_BLANKS})",
-    # Casts of text: NULL for what is no such value; the cast itself makes an error of it where Spark does.
+    # Casts of text: NULL for what is no such value; the cast turns that into an error where Spark does.
     "ws_integer_text(x)": "CASE WHEN regexp_full_match(ws_trim(x), '[+-]?[0-9]+') THEN ws_trim(x) END",
     "ws_number_text(x)": f"CASE WHEN regexp_full_match(x, '{_NUMBER}') THEN x END",
     "ws_boolean(x)": (
@@ -33,7 +33,7 @@ MACROS: dict[str, str] = {
         f"CASE WHEN regexp_full_match(ws_trim(x), '{_DATE}') "
         "THEN TRY(make_date(ws_date_part(x, 1), ws_date_part(x, 2), ws_date_part(x, 3))) END"
     ),
-    # A date or timestamp as text is written alike in these years only; dates are counted alike in more of them.
+    # Dates and timestamps are formatted as in Spark in these years only; days are counted alike in more.
     "ws_strange_year(x)": "year(x) NOT BETWEEN 1 AND 9999",
     "ws_far(x)": "year(x) NOT BETWEEN -100000 AND 100000",
     "ws_as_float(x)": (
@@ -69,7 +69,7 @@ MACROS: dict[str, str] = {
     "ws_strange_lower(x)": f"regexp_matches(x, '{SPECIAL_LOWER}')",
     "ws_beyond_ascii(x)": "strlen(x) > length(x)",
     "ws_within(x, most)": "CASE WHEN x IS NULL OR most IS NULL THEN NULL WHEN x > most THEN -1 ELSE x END",
-    # The first six bytes as a number, filled up with the smallest or the largest byte; as `state.chunk.numbers` has it.
+    # The first six bytes as a number, padded with the smallest or the largest byte; see `predicate.numbers`.
     "ws_text_filled(x, digits)": "CAST(CAST('0x' || left(hex(left(x, 6)) || digits, 12) AS BIGINT) AS DOUBLE)",
     "ws_text(x)": "ws_text_filled(x, '000000000000')",
     "ws_text_last(x)": "ws_text_filled(x, 'FFFFFFFFFFFF')",

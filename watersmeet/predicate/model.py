@@ -1,4 +1,4 @@
-"""The parts a `where` is made of, once parsed: conjuncts, their columns, calls and bounds."""
+"""A parsed `where`: conjuncts, their columns, calls and bounds."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from watersmeet.predicate.terms import Comparison, Term
 
 Relation = Literal["", "<", "<=", ">", ">=", "=", "<>", "<=>", "BETWEEN"]
-"""How a conjunct relates the values that it compares; empty where it is no single comparison."""
+"""How a conjunct relates the values that it compares; empty if it is not a single comparison."""
 Form = Literal["array", "pair", "matrix"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Column:
-    """A column of a stream, by position: `stream` among the join's streams, `field` among the stream's columns."""
+    """A column of a stream, by positions: `stream` among the join's streams, `field` among the stream's columns."""
 
     stream: int
     field: int
 
     @property
     def name(self) -> str:
-        """The generated name under which DuckDB knows the column; user names never reach it."""
+        """The generated name of the column in DuckDB, which never sees user names."""
         return f"s{self.stream}_{self.field}"
 
 
@@ -39,7 +39,7 @@ class PythonPredicate:
             `matrix`: arrays on both sides, `f(X, Y) -> mask` of shape (len(X), len(Y)).
         nulls: Whether NULL arguments reach the function; otherwise its answer for them is NULL.
         arrow: Whether it wants Arrow arrays; otherwise NumPy arrays.
-        symmetric: Whether it answers the same for (x, y) and (y, x).
+        symmetric: Whether it gives the same answer for (x, y) and (y, x).
     """
 
     name: str
@@ -50,7 +50,7 @@ class PythonPredicate:
     symmetric: bool = False
 
     def __call__(self, *args: Any) -> Any:
-        """Call the user's function as it is, for tests of one's own; given columns of PySpark's, return one."""
+        """Call the function itself, as users' tests do; with columns of PySpark's, return a column that calls it."""
         if any(type(arg).__module__.startswith("pyspark.sql") for arg in args):
             return import_module("watersmeet.spark.sql.written").called(self.name, args)
         return self.function(*args)
@@ -73,7 +73,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a Python predicate inside a conjunct; the conjunct's SQL knows its answer as the column `name`."""
+    """A call of a Python predicate inside a conjunct, whose SQL reads the answer as the column `name`."""
 
     name: str
     predicate: str
@@ -82,7 +82,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A value that operations start from: a DuckDB expression of type DOUBLE, and the columns it reads."""
+    """An input of an operation: a DuckDB expression of type DOUBLE, and the columns it reads."""
 
     sql: str
     columns: tuple[Column, ...]
@@ -90,13 +90,13 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation that raises beyond the width of its type, or beyond which a bound doesn't hold.
+    """An operation that raises beyond the width of its type, or a limit within which a bound holds.
 
     Attributes:
-        sign: One of + - * abs, or `is` for its only part as it is.
-        parts: What it is applied to.
+        sign: One of + - * abs, or `is` for its only part itself.
+        parts: Its operands.
         limit: It can't raise while its result lies within [-limit, limit].
-        scale: What the result is multiplied by: dates are days, their difference is in microseconds.
+        scale: A factor of the result: dates are days, but their difference is in microseconds.
     """
 
     sign: str
@@ -106,17 +106,17 @@ class Operation:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """The values it starts from."""
+        """The inputs at the leaves of the operation."""
         return tuple(o for part in self.parts for o in ((part,) if isinstance(part, Operand) else part.operands))
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """An access path that a conjunct offers: rows of `column` outside [low, high] can't satisfy it.
+    """An access path of a conjunct: rows whose `column` lies outside [low, high] can't satisfy it.
 
-    It gives a superset; the conjunct itself stays as residual.
+    The rows inside are a superset; the conjunct itself is still tested on them.
 
-    [!] A row that is never looked at never raises. Where `operations` might, the bound must not be used.
+    [!] A row that is skipped never raises. The bound must not be used where one of `operations` might.
 
     Attributes:
         column: The column to look up: a number, date, timestamp, boolean or text.
@@ -124,9 +124,9 @@ class Bound:
             for no lower bound.
         high: Likewise, the upper bound.
         columns: The columns that `low` and `high` read.
-        operations: What in the conjunct may overflow; the operands read other streams, or are `column` itself.
-        conditional: Whether rows beyond the limits of `operations` may satisfy the conjunct outside of it: then it
-            serves to look up rows, whose values are known, and says nothing of those to come.
+        operations: The operations that may overflow; their operands read other streams, or are `column` itself.
+        conditional: Whether rows beyond the limits of `operations` may satisfy the conjunct outside [low, high]: then
+            it can look up stored rows, whose values are known, but doesn't constrain rows to come.
     """
 
     column: Column
@@ -138,15 +138,15 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
-    """A column that Spark computes from a stream's own ones when a tuple comes in; no output shows it.
+class HiddenColumn:
+    """A column that Spark computes from a stream's own columns at intake; no output shows it.
 
     Attributes:
-        text: What it holds, as the user wrote it.
+        text: The expression, as the user wrote it.
         type: Its type.
-        failed: Whether it is the flag of the column before it, TRUE where computing that raised.
-        moved: If it is a timestamp of the stream moved by a fixed time, that column's position and the microseconds.
-        told: Whether it holds what punctuations from a frame of their own say; it is NULL for tuples.
+        failed: Whether it flags the column before it: TRUE where computing that raised.
+        moved: If it is a timestamp column of the stream plus a constant, that column's position and the microseconds.
+        told: Whether it holds punctuations from a frame of their own; it is NULL for tuples.
     """
 
     text: str
@@ -157,8 +157,8 @@ class Hidden:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """That one column is less than another, or at most as much, as Spark orders values."""
+class ColumnOrder:
+    """That one column is less than another (or equal, unless `strict`), in Spark's order of values."""
 
     less: Column
     more: Column
@@ -167,9 +167,9 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """That the event time of one stream's member is at most so many microseconds later than that of another's.
+    """That one stream's event time is at most `micros` later than another's.
 
-    Fewer than none say that it is earlier by at least as many.
+    Negative ones mean that it is earlier by at least as much.
     """
 
     later: int
@@ -178,13 +178,13 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedColumn:
     """That a column has one value in every result.
 
     Attributes:
         column: The column.
         value: The value; a date or a timestamp as Spark counts it, in days or microseconds.
-        text: The condition that says so, as the user wrote it.
+        text: The condition that fixes it, as the user wrote it.
     """
 
     column: Column
@@ -193,14 +193,14 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedValue:
     """A value that a conjunct compares.
 
     Attributes:
         text: As the user wrote it.
         columns: The columns it reads; empty for a constant.
-        sql: The DuckDB expression of it; None if the last bits are Java's own, or Spark has to compute it.
-        term: In the former case the term that it is.
+        sql: Its DuckDB expression; None if its last bits are Java's own, or only Spark can compute it.
+        term: In the former case, its term.
         is_column: Whether it is nothing but a column, perhaps one that Spark computes.
         is_duration: Whether it is a number of microseconds that stands for a duration.
         unsure: A DuckDB condition; where it is TRUE, the value of `sql` can't be trusted.
@@ -216,16 +216,16 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparing:
-    """What a conjunct compares, for people.
+class ComparedValues:
+    """The values that a conjunct compares, for people.
 
     Attributes:
-        relation: How it relates the values: the first to the second, or BETWEEN the two others.
-        values: The values; where there is no one relation, those that can be computed.
+        relation: How it relates them: the first to the second, or BETWEEN the two others.
+        values: The values; without a single relation, those that can be computed.
     """
 
     relation: Relation = ""
-    values: tuple[Compared, ...] = ()
+    values: tuple[ComparedValue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,21 +236,21 @@ class Conjunct:
         text: As the user wrote it.
         sql: The same as a DuckDB boolean expression over generated column names and call names; None if DuckDB can't
             answer as Spark does.
-        columns: Every column it reads, the arguments of its calls included.
+        columns: Every column it reads, including the arguments of its calls.
         calls: The Python predicates it calls; empty for plain SQL.
-        bounds: The access paths it offers.
-        raises: Whether evaluating it may raise (1/0 in ANSI mode); such conjuncts run after the others, as written.
-        equality: The two columns, where it asks for nothing but that they be equal.
-        orders: What it says of the order of two columns, where it compares nothing but columns.
-        fixed: The column and its one value, where it asks for nothing but that.
+        bounds: Its access paths.
+        raises: Whether evaluating it may raise (1/0 in ANSI mode); such conjuncts run last, in written order.
+        equality: The two columns, if it is nothing but their equality.
+        orders: Which columns it requires to be less than others, if it compares nothing but columns.
+        fixed: The column and its one value, if it is nothing but that equality.
         unsure: A DuckDB condition; where it is TRUE the answer of `sql` can't be trusted, and Spark decides.
         near: Comparisons that together are the conjunct, if floating point may differ from Spark's in the last bits;
-            Spark decides the closest.
+            Spark decides those too close to call.
         why: Why DuckDB can't answer, for people; empty if it can.
-        clause: Which of the conditions it is, in written order.
-        on: Streams that must be present though it may not name them: those whose ON it stands in.
-        gaps: How far apart it lets event times be.
-        comparing: What it compares, for people.
+        clause: Its number among the conditions, in written order.
+        on: Streams that must be present even if it doesn't name them, because it stands in their ON.
+        gaps: How far apart event times may be.
+        comparing: The values that it compares, for people.
     """
 
     text: str
@@ -260,15 +260,15 @@ class Conjunct:
     bounds: tuple[Bound, ...] = ()
     raises: bool = False
     equality: tuple[Column, Column] | None = None
-    orders: tuple[Order, ...] = ()
-    fixed: Fixed | None = None
+    orders: tuple[ColumnOrder, ...] = ()
+    fixed: FixedColumn | None = None
     unsure: str | None = None
     near: "tuple[Comparison, ...]" = ()
     why: str = ""
     clause: int = 0
     on: tuple[int, ...] = ()
     gaps: tuple[Gap, ...] = ()
-    comparing: Comparing = Comparing()
+    comparing: ComparedValues = ComparedValues()
 
     @property
     def streams(self) -> frozenset[int]:
@@ -276,9 +276,9 @@ class Conjunct:
         return frozenset((*self.on, *(column.stream for column in self.columns)))
 
     def after_on(self, streams: Collection[int]) -> "Conjunct":
-        """Return it as a condition on partners: it is asked of combinations that have tuples of some streams alone.
+        """Return it as a condition on partners, tested only on combinations with tuples of some streams.
 
-        [!] So what it says of one stream, or of none, keeps no tuple out of the join.
+        [!] Hence it keeps no tuple out of the join, even if it reads only one stream or none.
         """
         if self.streams.issuperset(streams):
             return self
@@ -286,7 +286,7 @@ class Conjunct:
 
     @property
     def lasting_bounds(self) -> tuple[Bound, ...]:
-        """The bounds that hold for every row, whatever its values."""
+        """The bounds that hold for all rows, those to come included."""
         return tuple(bound for bound in self.bounds if not bound.conditional)
 
     @property
@@ -296,7 +296,7 @@ class Conjunct:
 
     @property
     def opaque(self) -> bool:
-        """Whether only Spark can tell anything of it."""
+        """Whether only Spark can decide anything about it."""
         return self.sql is None and not self.near
 
     @property
@@ -306,19 +306,19 @@ class Conjunct:
 
     @property
     def condition(self) -> str:
-        """The SQL of what it lets pass here: where it holds, and where Spark is to decide."""
+        """The SQL of what passes here: where it holds, and where Spark must decide."""
         assert self.sql is not None
         return self.sql if self.unsure is None else f"({self.sql} OR {self.unsure})"
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What of a Spark session changes what an expression means: its settings and its version.
+    """The settings and features of a Spark session on which the meaning of expressions depends.
 
     Attributes:
         time_zone: `spark.sql.session.timeZone`.
         ansi: `spark.sql.ansi.enabled`.
-        wide_vectors: Whether functions of vectors add up in 64 bits.
+        wide_vectors: Whether functions of vectors sum in 64 bits.
     """
 
     time_zone: str = "UTC"

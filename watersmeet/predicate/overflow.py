@@ -1,15 +1,15 @@
-"""What in a conjunct may overflow: an access path may leave out a row only where nothing does.
+"""Which operations of a conjunct may overflow: an access path may skip rows only where none does.
 
-`a.n + b.n < 5` raises for the largest of longs. A bound that says `b.n < 5 - a.n` would never look at such a row, and
-whether the query stops would depend on the access path. So a bound names the operations that may raise; the kernel
-uses it where the values at hand, and the zone map of the column that is looked up, show that none of them does.
+`a.n + b.n < 5` raises for the largest longs. The bound `b.n < 5 - a.n` would never look at such a row, and whether the
+query stops would depend on the access path. So a bound names the operations that may raise, and is used only where the
+values at hand and the zone map of the column show that none does.
 """
 
 from collections.abc import Iterator
 
 from sqlglot import exp
 
-from watersmeet.predicate.datetimes import DAY
+from watersmeet.arguments import DAY
 from watersmeet.predicate.expr import Expr
 from watersmeet.predicate.model import Bound, Operand, Operation
 from watersmeet.predicate.source import SqlNode
@@ -17,10 +17,10 @@ from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import DATETIME, INTEGRAL, NUMERIC, Kind
 
 SLACK = 1 - 1e-8
-"""Limits are a little narrower than they are, for the rounding of what is compared with them."""
+"""Narrows limits by the rounding error of what is compared with them."""
 DATE_ENDS, TIME_ENDS = 2147483647, 9223372036854775807
 
-# DuckDB takes the last dates and timestamps for infinities, of which it knows no number.
+# DuckDB takes the first and last dates and timestamps for infinities, which have no number.
 _DAYS = "datediff('day', DATE '1970-01-01', {0})"
 _FAR = "CASE WHEN {0} IS NOT NULL THEN CASE WHEN {0} > DATE '1970-01-01' THEN {1} ELSE -{1} END END"
 AS_DOUBLE: dict[Kind, str] = {
@@ -31,7 +31,7 @@ AS_DOUBLE: dict[Kind, str] = {
     "timestamp": f"CAST(coalesce(epoch_us({{0}}), {_FAR.format('{0}', TIME_ENDS)}) AS DOUBLE)",
     "timestamp_ntz": f"CAST(coalesce(epoch_us({{0}}), {_FAR.format('{0}', TIME_ENDS)}) AS DOUBLE)",
 }
-"""A value as a number, by its type: dates are days, timestamps and intervals microseconds."""
+"""How each type is converted to a number: dates to days, timestamps and intervals to microseconds."""
 
 _LIMITS: dict[Kind, float] = {
     **{kind: float(1 << (bits - 1)) * SLACK for kind, bits in INTEGRAL.items()},
@@ -42,27 +42,27 @@ _SIGNS: dict[type[SqlNode], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", ex
 LONGEST_MONTH = 31 * DAY
 
 
-class Unsure(Exception):
-    """A conjunct that may raise for other reasons than overflow: no row can be left out unseen."""
+class UnguardedError(Exception):
+    """A conjunct may raise for other reasons than overflow, so that no row can be skipped."""
 
 
 def operations_of(node: SqlNode, translator: Translator) -> tuple[Operation, ...]:
     """The operations of a comparison that may overflow.
 
     Raises:
-        Unsure: If anything else in it may raise.
+        UnguardedError: If it may raise for any other reason.
     """
-    search = _Search(translator)
+    finder = _OperationFinder(translator)
     names = ("this", "low", "high") if isinstance(node, exp.Between) else ("this", "expression")
     sides = [node.args[name] for name in names]
-    kinds = {search.expr(side).type.kind for side in sides}
+    kinds = {finder.expr(side).type.kind for side in sides}
     if translator.expr(node).raises and not kinds <= NUMERIC and len(kinds) > 1:
-        raise Unsure  # text is turned into a number first
-    return tuple(operation for side in sides for operation in search.roots(side))
+        raise UnguardedError  # text is turned into a number first
+    return tuple(operation for side in sides for operation in finder.roots(side))
 
 
-def guarded(bound: Bound, operations: tuple[Operation, ...]) -> Bound | None:
-    """The bound with what may overflow; None if that depends on more of its stream than the column it looks up."""
+def guard_bound(bound: Bound, operations: tuple[Operation, ...]) -> Bound | None:
+    """The bound with the operations that guard it; None if they read its stream's other columns."""
     for operand in (operand for operation in operations for operand in operation.operands):
         mine = bound.column.stream in {column.stream for column in operand.columns}
         if mine and not is_bare(operand, bound):
@@ -71,12 +71,12 @@ def guarded(bound: Bound, operations: tuple[Operation, ...]) -> Bound | None:
 
 
 def is_bare(operand: Operand, bound: Bound) -> bool:
-    """Whether an operand is the very column that a bound looks up."""
+    """Whether an operand is the column that a bound looks up, and nothing else."""
     bare = {form.format(bound.column.name) for form in AS_DOUBLE.values()}
     return operand.columns == (bound.column,) and operand.sql in bare
 
 
-class _Search:
+class _OperationFinder:
     """Finds the operations in the tree of one conjunct."""
 
     def __init__(self, translator: Translator) -> None:
@@ -88,47 +88,47 @@ class _Search:
     def roots(self, node: SqlNode) -> Iterator[Operation]:
         """The outermost operations that may overflow."""
         node = node.unnest()
-        made = self.expr(node)
-        if self._overflows(node, made):
-            yield self._operation(node, made)
-        elif made.raises and made.type.kind in NUMERIC and _sign(node) is not None:
+        expr = self.expr(node)
+        if self._overflows(node, expr):
+            yield self._operation(node, expr)
+        elif expr.raises and expr.type.kind in NUMERIC and _sign(node) is not None:
             for child in _children(node):
                 yield from self.roots(child)
-        elif made.raises:
-            raise Unsure
+        elif expr.raises:
+            raise UnguardedError
 
-    def _overflows(self, node: SqlNode, made: Expr) -> bool:
-        """Whether the node is an operation beyond whose width there is an error; of timestamps it is never flagged."""
-        if _sign(node) is None or made.type.kind not in _LIMITS or made.is_literal:
+    def _overflows(self, node: SqlNode, expr: Expr) -> bool:
+        """Whether the node is an operation that raises beyond its type's width; `raises` isn't set for timestamps."""
+        if _sign(node) is None or expr.type.kind not in _LIMITS or expr.is_literal:
             return False
-        return made.raises or made.type.kind not in INTEGRAL
+        return expr.raises or expr.type.kind not in INTEGRAL
 
-    def _operation(self, node: SqlNode, made: Expr) -> Operation:
-        sign, kind = _sign(node), made.type.kind
+    def _operation(self, node: SqlNode, expr: Expr) -> Operation:
+        sign, kind = _sign(node), expr.type.kind
         parts = tuple(self._part(child, kind) for child in _children(node))
-        if sign is None or (kind == "date" and made.raises):
-            raise Unsure
+        if sign is None or (kind == "date" and expr.raises):
+            raise UnguardedError
         if len(parts) == 1 and sign == "-":
             parts = (Operand("CAST(0 AS DOUBLE)", ()), *parts)
         dates = all(self.expr(child.unnest()).type.kind == "date" for child in _children(node))
         return Operation(sign, parts, _LIMITS[kind], float(DAY) if dates and kind == "day_time" else 1.0)
 
     def _part(self, node: SqlNode, kind: Kind) -> Operand | Operation:
-        """An operand of an operation that gives a value of this kind, in the unit of that kind."""
+        """An operand of an operation whose result is of this kind, in the unit of that kind."""
         node = node.unnest()
-        made = self.expr(node)
-        if self._overflows(node, made):
-            return self._operation(node, made)
-        columns = tuple(sorted(made.columns))
+        expr = self.expr(node)
+        if self._overflows(node, expr):
+            return self._operation(node, expr)
+        columns = tuple(sorted(expr.columns))
         unit = f" / CAST({DAY} AS DOUBLE)" if kind == "date" else ""
-        if made.type.kind == "year_month":
-            return Operand(f"(CAST({made.sql} AS DOUBLE) * {LONGEST_MONTH}{unit})", columns)
-        if made.raises or made.type.kind not in _LIMITS:
-            raise Unsure
-        number = AS_DOUBLE[made.type.kind].format(made.sql)
-        if made.type.kind in DATETIME:  # DuckDB can't add to the first of them, even if the sum is none of these
-            return Operation("is", (Operand(number, columns),), _LIMITS[made.type.kind])
-        return Operand(f"({number}{unit})" if unit and made.type.kind == "day_time" else number, columns)
+        if expr.type.kind == "year_month":
+            return Operand(f"(CAST({expr.sql} AS DOUBLE) * {LONGEST_MONTH}{unit})", columns)
+        if expr.raises or expr.type.kind not in _LIMITS:
+            raise UnguardedError
+        number = AS_DOUBLE[expr.type.kind].format(expr.sql)
+        if expr.type.kind in DATETIME:  # DuckDB can't add to the first and last of them
+            return Operation("is", (Operand(number, columns),), _LIMITS[expr.type.kind])
+        return Operand(f"({number}{unit})" if unit and expr.type.kind == "day_time" else number, columns)
 
 
 def _sign(node: SqlNode) -> str | None:

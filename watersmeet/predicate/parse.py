@@ -1,25 +1,23 @@
-"""From the text of `where` to its conjuncts."""
+"""From the text of `where` to its conjuncts, by a fixed sequence of passes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.predicate.bounds import bounds_of
-from watersmeet.predicate.compared_terms import comparing
-from watersmeet.predicate.conditions import flat
-from watersmeet.predicate.constants import fixed_by
+from watersmeet.predicate.column_conditions import equality_of, fixed_column_of, orders_of
+from watersmeet.predicate.conditions import flatten
+from watersmeet.predicate.conjunct_values import compared_values_of
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.great_circles import great_circle_bounds_of
-from watersmeet.predicate.macros import PRELUDE
-from watersmeet.predicate.model import Column, Conjunct, Dialect, Order, PythonPredicate
+from watersmeet.predicate.model import Column, Conjunct, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import Source, SqlNode
 from watersmeet.predicate.terms import comparison_of
 from watersmeet.predicate.text_bounds import text_bounds_of
 from watersmeet.predicate.translate import Translator
-
-__all__ = ["PRELUDE", "parse_where"]
 
 
 def parse_where(
@@ -28,7 +26,7 @@ def parse_where(
     predicates: Sequence[PythonPredicate],
     dialect: Dialect,
 ) -> tuple[Conjunct, ...]:
-    """Split `where` into its conjuncts, in written order, each carried over to DuckDB.
+    """Split `where` into its conjuncts, in written order, each translated to DuckDB's SQL.
 
     Args:
         text: The condition in Spark SQL; None or empty for a cross join.
@@ -44,69 +42,80 @@ def parse_where(
     if tree is None:
         return ()
     translator = Translator(source, Scope(streams), predicates, dialect)
-    clauses = zip(flat(tree, exp.And), source.clauses(), strict=True)
+    clauses = zip(flatten(tree, exp.And), source.clauses(), strict=True)
     try:
-        return tuple(conjunct(translator, node, source.text[slice(*span)]) for node, span in clauses)
+        return tuple(parse_conjunct(translator, node, source.text[slice(*span)]) for node, span in clauses)
     except Refusal as refusal:
         raise source.error(refusal.problem, refusal.node) from None
 
 
-def conjunct(translator: Translator, node: SqlNode, text: str) -> Conjunct:
-    """Carry one conjunct over to DuckDB.
+def parse_conjunct(translator: Translator, node: SqlNode, text: str) -> Conjunct:
+    """Translate one conjunct to DuckDB's SQL, with all that is known of it.
 
     Raises:
         Refusal: If DuckDB can't answer as Spark does.
     """
+    conjunct = Conjunct(text, None, ())
+    for run in PASSES:
+        conjunct = run(conjunct, node, translator)
+    return conjunct
+
+
+def _read_comparisons(conjunct: Conjunct, node: SqlNode, translator: Translator) -> Conjunct:
+    """Read comparisons whose last bits are Java's own."""
+    near = comparison_of(node, translator) or ()
+    columns = frozenset[Column]().union(*(comparison.columns for comparison in near))
+    return replace(conjunct, near=near, columns=tuple(sorted(columns)))
+
+
+def _translate(conjunct: Conjunct, node: SqlNode, translator: Translator) -> Conjunct:
+    """Translate everything else to SQL."""
+    if conjunct.near:
+        return conjunct
     first = len(translator.calls)
-    near = comparison_of(node, translator)
-    if near is not None:
-        columns = frozenset[Column]().union(*(comparison.columns for comparison in near))
-        bounds = great_circle_bounds_of(node, translator)
-        compared = comparing(node, translator, near=near)
-        return Conjunct(text, None, tuple(sorted(columns)), bounds=bounds, near=near, comparing=compared)
-    made = translator.boolean(node)
-    calls = tuple(translator.calls[first:])
-    return Conjunct(
-        text=text,
-        sql=made.sql,
-        columns=tuple(sorted(made.columns)),
-        calls=calls,
-        bounds=() if calls or made.unsure else (*bounds_of(node, translator), *text_bounds_of(node, translator)),
-        raises=made.raises,
-        equality=_equality(node.unnest(), translator),
-        orders=tuple(_orders(node.unnest(), translator)),
-        fixed=fixed_by(node.unnest(), translator, text),
-        unsure=made.unsure,
-        comparing=comparing(node, translator, calls),
+    expr = translator.boolean(node)
+    return replace(
+        conjunct,
+        sql=expr.sql,
+        columns=tuple(sorted(expr.columns)),
+        calls=tuple(translator.calls[first:]),
+        raises=expr.raises,
+        unsure=expr.unsure,
     )
 
 
-def _equality(node: SqlNode, translator: Translator) -> tuple[Column, Column] | None:
-    """Return the columns of a condition that is nothing but `column = column`."""
-    return _bare(translator, node.this, node.expression) if isinstance(node, exp.EQ) else None
+def _find_bounds(conjunct: Conjunct, node: SqlNode, translator: Translator) -> Conjunct:
+    """Find access paths: none where Python or Spark must see the rows that a path would skip."""
+    if conjunct.near:
+        return replace(conjunct, bounds=great_circle_bounds_of(node, translator))
+    if conjunct.calls or conjunct.unsure:
+        return conjunct
+    return replace(conjunct, bounds=(*bounds_of(node, translator), *text_bounds_of(node, translator)))
 
 
-def _bare(translator: Translator, *sides: SqlNode) -> tuple[Column, Column] | None:
-    """Return the columns that two sides are; None if one is more than a column."""
-    made = [translator.expr(side.unnest()) for side in sides]
-    bare = [column for side in made for column in side.columns if side.sql == column.name]
-    return (bare[0], bare[1]) if len(bare) == 2 else None
+def _compare_columns(conjunct: Conjunct, node: SqlNode, translator: Translator) -> Conjunct:
+    """Find what it requires of bare columns."""
+    if conjunct.near:
+        return conjunct
+    bare = node.unnest()
+    return replace(
+        conjunct,
+        equality=equality_of(bare, translator),
+        orders=tuple(orders_of(bare, translator)),
+        fixed=fixed_column_of(bare, translator, conjunct.text),
+    )
 
 
-def _orders(node: SqlNode, translator: Translator) -> Iterator[Order]:
-    """Yield what a condition says of the order of two columns."""
-    if isinstance(node, exp.Between):
-        limits = ((node.args["low"], node.this), (node.this, node.args["high"]))
-        pairs = [(less, more, False) for less, more in limits]
-    elif type(node) in _LESS:
-        pairs = [(node.this, node.expression, type(node) is exp.LT)]
-    elif type(node) in _MORE:
-        pairs = [(node.expression, node.this, type(node) is exp.GT)]
-    else:
-        return
-    for less, more, strict in pairs:
-        if (found := _bare(translator, less, more)) is not None:
-            yield Order(*found, strict)
+def _describe_values(conjunct: Conjunct, node: SqlNode, translator: Translator) -> Conjunct:
+    """Find the values that people ask for."""
+    return replace(conjunct, comparing=compared_values_of(node, translator, conjunct.calls, conjunct.near))
 
 
-_LESS, _MORE = (exp.LT, exp.LTE), (exp.GT, exp.GTE)
+PASSES: tuple[Callable[[Conjunct, SqlNode, Translator], Conjunct], ...] = (
+    _read_comparisons,
+    _translate,
+    _find_bounds,
+    _compare_columns,
+    _describe_values,
+)
+"""What is done with each conjunct, in this order; a pass relies on those before it."""

@@ -1,8 +1,8 @@
-"""LIKE and RLIKE: patterns checked, so that DuckDB's engine means what Java's does."""
+"""LIKE and RLIKE, with patterns restricted to what DuckDB's engine and Java's read alike."""
 
 import re
 
-from watersmeet.predicate.expr import Expr, Refusal, fail, quote, strict
+from watersmeet.predicate.expr import Expr, Refusal, error_sql, quote, strict_expr
 from watersmeet.predicate.types import BOOLEAN, STRING
 
 LINE_ENDS = r"\n\r\x{85}\x{2028}\x{2029}"
@@ -18,50 +18,50 @@ _REGEX_PIECE = re.compile(
 
 
 def like(value: Expr, pattern: Expr, escape: str = "\\", *, fold: bool = False) -> Expr:
-    """`value LIKE pattern ESCAPE escape`; with `fold`, ILIKE, whose pattern must be written out."""
+    """`value LIKE pattern ESCAPE escape`; with `fold`, ILIKE, whose pattern must be a literal."""
     if len(escape) != 1 or not escape.isascii() or escape in "%_":
         raise Refusal("ESCAPE is followed by a single character of ASCII other than % and _.")
     if not pattern.is_literal and not fold:
-        return _like_computed(value, pattern, escape)
+        return _like_column(value, pattern, escape)
     text = _literal(pattern, "ILIKE" if fold else "LIKE")
     _check_escapes(text, escape)
     if fold:
         if not text.isascii():
             raise Refusal("ILIKE with letters beyond ASCII can't be translated.")
         sql = f"(lower({value.sql}) LIKE {quote(text.lower())} ESCAPE {quote(escape)})"
-        return strict(sql, BOOLEAN, (value,), unsure=f"ws_strange_lower({value.sql})")
-    return strict(f"({value.sql} LIKE {quote(text)} ESCAPE {quote(escape)})", BOOLEAN, (value,))
+        return strict_expr(sql, BOOLEAN, (value,), unsure=f"ws_strange_lower({value.sql})")
+    return strict_expr(f"({value.sql} LIKE {quote(text)} ESCAPE {quote(escape)})", BOOLEAN, (value,))
 
 
-def _like_computed(value: Expr, pattern: Expr, escape: str) -> Expr:
-    """LIKE with a pattern that is known row by row only, and raises where Spark can't read it."""
-    unread = fail(f"[INVALID_FORMAT] In a LIKE pattern {escape} may only precede %, _ or itself.", BOOLEAN)
+def _like_column(value: Expr, pattern: Expr, escape: str) -> Expr:
+    """LIKE with a pattern that isn't a literal; it raises where Spark can't read the pattern."""
+    unreadable = error_sql(f"[INVALID_FORMAT] In a LIKE pattern {escape} may only precede %, _ or itself.", BOOLEAN)
     sql = (
         f"(CASE WHEN {value.sql} IS NULL OR {pattern.sql} IS NULL THEN NULL "
-        f"WHEN {_is_read(pattern, escape)} THEN {value.sql} LIKE {pattern.sql} ESCAPE {quote(escape)} "
-        f"ELSE {unread} END)"
+        f"WHEN {_is_readable(pattern, escape)} THEN {value.sql} LIKE {pattern.sql} ESCAPE {quote(escape)} "
+        f"ELSE {unreadable} END)"
     )
-    return strict(sql, BOOLEAN, (value, pattern), raises=True)
+    return strict_expr(sql, BOOLEAN, (value, pattern), raises=True)
 
 
-def _is_read(pattern: Expr, escape: str) -> str:
-    """Whether the escape character stands only where it may."""
+def _is_readable(pattern: Expr, escape: str) -> str:
+    """DuckDB's condition that the escape character stands only where it may."""
     code = _code(escape)
     return f"regexp_full_match({pattern.sql}, '(?:[^{code}]|{code}[%_{code}])*')"
 
 
 def _code(escape: str) -> str:
-    """A character as a regular expression, in brackets or not."""
+    """A character as a regular expression, inside or outside brackets."""
     return rf"\x{{{ord(escape):x}}}"
 
 
 def prefix_of(pattern: Expr, escape: str) -> Expr:
-    """What every text begins with that is LIKE a pattern; nothing, for a pattern that raises."""
+    """The prefix of all texts that are LIKE a pattern; empty for a pattern that raises."""
     if pattern.is_literal:
         text = re.split(f"[%_{re.escape(escape)}]", pattern.literal, maxsplit=1)[0]
         return Expr(quote(text), STRING, literal=text)
     plain = f"regexp_extract({pattern.sql}, '^[^%_{_code(escape)}]*')"
-    return strict(f"(CASE WHEN NOT {_is_read(pattern, escape)} THEN '' ELSE {plain} END)", STRING, (pattern,))
+    return strict_expr(f"(CASE WHEN NOT {_is_readable(pattern, escape)} THEN '' ELSE {plain} END)", STRING, (pattern,))
 
 
 def _check_escapes(text: str, escape: str) -> None:
@@ -71,26 +71,26 @@ def _check_escapes(text: str, escape: str) -> None:
 
 
 def rlike(value: Expr, pattern: Expr) -> Expr:
-    """`value RLIKE pattern`, for the constructs on which Java and RE2 agree."""
+    """`value RLIKE pattern`, for constructs on which Java and RE2 agree."""
     text = _literal(pattern, "RLIKE")
-    return strict(f"regexp_matches({value.sql}, {quote(to_re2(text))})", BOOLEAN, (value,))
+    return strict_expr(f"regexp_matches({value.sql}, {quote(to_re2(text))})", BOOLEAN, (value,))
 
 
 def to_re2(text: str) -> str:
-    """A Java regular expression as RE2 understands it."""
-    made, place, before = [], 0, ""
+    """Translate a Java regular expression to RE2."""
+    pieces, place, before = [], 0, ""
     while place < len(text):
-        found = _REGEX_PIECE.match(text, place)
-        kind = found.lastgroup if found else None
-        if found is None or (kind == "quantifier" and before in {"", "quantifier", "start", "end"}):
+        match = _REGEX_PIECE.match(text, place)
+        kind = match.lastgroup if match else None
+        if match is None or (kind == "quantifier" and before in {"", "quantifier", "start", "end"}):
             raise Refusal(f"RLIKE can't be translated from {text[place:]!r} on; use LIKE or a Python predicate.")
-        made.append({"dot": f"[^{LINE_ENDS}]", "end": END}.get(str(kind), found.group()))
-        place, before = found.end(), "" if found.group() in {"(", "(?:", "|"} else str(kind)
+        pieces.append({"dot": f"[^{LINE_ENDS}]", "end": END}.get(str(kind), match.group()))
+        place, before = match.end(), "" if match.group() in {"(", "(?:", "|"} else str(kind)
     try:
         re.compile(text)
     except re.error as error:
         raise Refusal(f"RLIKE: {error}.") from None
-    return "".join(made)
+    return "".join(pieces)
 
 
 def _literal(pattern: Expr, word: str) -> str:

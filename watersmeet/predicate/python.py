@@ -58,63 +58,63 @@ def predicate(
     """
     if form not in FORMS:
         raise DefinitionError(f"A predicate's form is one of {', '.join(FORMS)}, not {form!r}.")
-    for option, given in (("nulls", nulls), ("arrow", arrow), ("symmetric", symmetric)):
-        if not isinstance(given, bool):
-            raise DefinitionError(f"A predicate's {option} is True or False, not {given!r}.")
+    for option, value in (("nulls", nulls), ("arrow", arrow), ("symmetric", symmetric)):
+        if not isinstance(value, bool):
+            raise DefinitionError(f"A predicate's {option} is True or False, not {value!r}.")
 
-    def make(made_of: Callable[..., Any]) -> PythonPredicate:
-        if not callable(made_of):
-            raise DefinitionError(f"@predicate decorates a function, not {made_of!r}.")
-        if isinstance(made_of, PythonPredicate):
-            own = made_of.name
+    def make(function: Callable[..., Any]) -> PythonPredicate:
+        if not callable(function):
+            raise DefinitionError(f"@predicate decorates a function, not {function!r}.")
+        if isinstance(function, PythonPredicate):
+            own = function.name
             raise DefinitionError(
                 f"'{own}' is a predicate already; list it as it is in predicates=[{own}], or under another name in "
                 f"predicates={{'other': {own}}}."
             )
-        return PythonPredicate(_checked_name(name, made_of), made_of, form, nulls, arrow, symmetric)
+        return PythonPredicate(_check_name(name, function), function, form, nulls, arrow, symmetric)
 
     return make if function is None else make(function)
 
 
-def _checked_name(name: str | None, function: Callable[..., Any]) -> str:
-    found = getattr(function, "__name__", "") if name is None else name
-    if not (isinstance(found, str) and found.isidentifier()):
-        raise DefinitionError(f"A predicate needs a name that SQL can call, such as name='similar', not {found!r}.")
-    return found
+def _check_name(name: str | None, function: Callable[..., Any]) -> str:
+    sql_name = getattr(function, "__name__", "") if name is None else name
+    if not (isinstance(sql_name, str) and sql_name.isidentifier()):
+        raise DefinitionError(f"A predicate needs a name that SQL can call, such as name='similar', not {sql_name!r}.")
+    return sql_name
 
 
-def checked(predicates: Any) -> tuple[PythonPredicate, ...]:
-    """Return the predicates that a join was given: a list, or a dict by the names that `where` calls them by.
+def check_predicates(predicates: Any) -> tuple[PythonPredicate, ...]:
+    """Return the predicates of a list, or of a dict by the names that `where` calls them by.
 
-    A plain function is taken as one of the form `array`.
+    A plain function becomes a predicate of form `array`.
 
     Raises:
-        DefinitionError: If it is something else, something in it is no function or has no name, or two have one name.
+        DefinitionError: If it is neither, if an item is no function or has no name, or if two share a name.
     """
     if isinstance(predicates, str) or not isinstance(predicates, Collection | Iterator):
         own = predicates.name if isinstance(predicates, PythonPredicate) else getattr(predicates, "__name__", "similar")
-        shown = f"[{own}]" if isinstance(own, str) and own.isidentifier() else "{'near': lambda x, ys: ...}"
-        raise DefinitionError(f"predicates={predicates!r} must be a list or a dict; write predicates={shown}.")
+        example = f"[{own}]" if isinstance(own, str) and own.isidentifier() else "{'near': lambda x, ys: ...}"
+        raise DefinitionError(f"predicates={predicates!r} must be a list or a dict; write predicates={example}.")
     if isinstance(predicates, Mapping):
-        return tuple(_named(name, one) for name, one in predicates.items())
-    found = tuple(map(_listed, predicates))
-    named: dict[str, PythonPredicate] = {}
-    for one in found:
-        if named.setdefault(one.name, one) != one:
+        return tuple(_rename(name, one) for name, one in predicates.items())
+    items = tuple(map(_from_list, predicates))
+    by_name: dict[str, PythonPredicate] = {}
+    for one in items:
+        if by_name.setdefault(one.name, one) != one:
             raise DefinitionError(f"Two predicates are called '{one.name}'; give each a name of its own: name='...'.")
-    return found
+    return items
 
 
-def _named(name: Any, one: Any) -> PythonPredicate:
+def _rename(name: Any, one: Any) -> PythonPredicate:
     """Return a predicate under the name that a dict gives it."""
     if isinstance(one, PythonPredicate):
-        return replace(one, name=_checked_name(name, one.function))
+        return replace(one, name=_check_name(name, one.function))
     _check_function(one)
     return predicate(name=name if isinstance(name, str) else repr(name))(one)
 
 
-def _listed(one: Any) -> PythonPredicate:
-    """Return a predicate of a list; a function has its own name."""
+def _from_list(one: Any) -> PythonPredicate:
+    """Return an item of a list as a predicate; a function keeps its own name."""
     if isinstance(one, PythonPredicate):
         return one
     _check_function(one)

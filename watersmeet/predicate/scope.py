@@ -1,4 +1,4 @@
-"""Names: which column of which stream the user means."""
+"""Names: which column of which stream a name stands for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from watersmeet.predicate.model import Column
 from watersmeet.predicate.types import Type, from_arrow
 
 OURS = "_ws_"
-"""How names of ours begin where they stand beside the users'; no stream may be called so."""
+"""The prefix of our own names where they stand beside the users'; no stream's name may begin with it."""
 TABLE_TIME = f"{OURS}time"
-"""The time of a table's rows, which is nothing that the user knows of; no column may be called so."""
+"""The time of a table's rows, unknown to users; no column may be called so."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamColumns:
     """A stream's name and its columns' names and types."""
 
     name: str
@@ -29,80 +29,80 @@ class Scope:
 
     Args:
         streams: Their names and columns.
-        foreign: Columns that only Spark can compare, such as text with a collation; what each is, for people.
-        ours: Whether we do the naming, not the user: then the time of a table's rows has a name, too.
+        foreign: Columns that only Spark can compare, such as text with a collation, each with its type for people.
+        ours: Whether the names are our own, not the user's: then the time of a table's rows has a name, too.
     """
 
     def __init__(
         self, streams: Sequence[tuple[str, pa.Schema]], foreign: Mapping[Column, str] | None = None, ours: bool = False
     ) -> None:
         self._ours = ours
-        strange = {column: Type("unsupported", name=kind) for column, kind in (foreign or {}).items()}
+        unsupported = {column: Type("unsupported", name=kind) for column, kind in (foreign or {}).items()}
         self.streams = [
-            Stream(
+            StreamColumns(
                 name,
                 tuple(
-                    (field.name, strange.get(Column(position, at)) or from_arrow(field.type))
+                    (field.name, unsupported.get(Column(position, at)) or from_arrow(field.type))
                     for at, field in enumerate(schema)
                 ),
             )
             for position, (name, schema) in enumerate(streams)
         ]
 
-    def knows(self, name: str) -> bool:
+    def has_column(self, name: str) -> bool:
         """Whether a stream has a column of that name."""
-        return any(self._means(name, column) for stream in self.streams for column, _ in stream.columns)
+        return any(self._matches(name, column) for stream in self.streams for column, _ in stream.columns)
 
-    def _means(self, name: str, column: str) -> bool:
-        """Whether a name is that of a column."""
-        return same(name, column) and (self._ours or column != TABLE_TIME)
+    def _matches(self, name: str, column: str) -> bool:
+        """Whether a name stands for a column."""
+        return same_name(name, column) and (self._ours or column != TABLE_TIME)
 
     def resolve(self, path: Sequence[str]) -> Expr:
         """The expression for `stream.column.field...` or, where only one stream has it, `column.field...`."""
-        named = len(path) > 1 and any(same(stream.name, path[0]) for stream in self.streams)
-        return self._fields(self.column(path), path[2 if named else 1 :])
+        has_stream = len(path) > 1 and any(same_name(stream.name, path[0]) for stream in self.streams)
+        return self._fields(self.column(path), path[2 if has_stream else 1 :])
 
     def column(self, path: Sequence[str]) -> Column:
         """The column that `stream.column...` or a bare `column...` begins with, whatever its type."""
-        streams = [index for index, stream in enumerate(self.streams) if same(stream.name, path[0])]
+        streams = [index for index, stream in enumerate(self.streams) if same_name(stream.name, path[0])]
         return self._column_of(streams[0], path[1]) if streams and len(path) > 1 else self._bare(path)
 
     def _column_of(self, stream: int, name: str) -> Column:
         names = [column for column, _ in self.streams[stream].columns]
-        found = [field for field, column in enumerate(names) if self._means(name, column)]
-        if len(found) > 1:
-            alike = len({names[field] for field in found}) == 1
+        fields = [field for field, column in enumerate(names) if self._matches(name, column)]
+        if len(fields) > 1:
+            equal = len({names[field] for field in fields}) == 1
             how = (
-                f"{len(found)} columns have that name; rename all but one"
-                if alike
+                f"{len(fields)} columns have that name; rename all but one"
+                if equal
                 else "its columns differ only in case"
             )
             raise Refusal(f"{self.streams[stream].name}.{name} is ambiguous: {how}.")
-        if not found:
+        if not fields:
             what = "Table" if TABLE_TIME in names else "Stream"
-            raise Refusal(f"{what} {self.streams[stream].name} has no column {name}; it has {listed(name, names)}.")
-        return Column(stream, found[0])
+            raise Refusal(f"{what} {self.streams[stream].name} has no column {name}; it has {list_names(name, names)}.")
+        return Column(stream, fields[0])
 
     def _bare(self, path: Sequence[str]) -> Column:
-        found = [
+        columns = [
             Column(index, field)
             for index, stream in enumerate(self.streams)
             for field, (name, _) in enumerate(stream.columns)
-            if self._means(path[0], name)
+            if self._matches(path[0], name)
         ]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            candidates = " or ".join(f"{self.streams[column.stream].name}.{path[0]}" for column in found)
+        if len(columns) == 1:
+            return columns[0]
+        if columns:
+            candidates = " or ".join(f"{self.streams[column.stream].name}.{path[0]}" for column in columns)
             raise Refusal(f"{path[0]} is ambiguous; write {candidates}.")
         raise Refusal(self._unknown(path))
 
     def _unknown(self, path: Sequence[str]) -> str:
         if len(path) > 1:
-            known = [stream.name for stream in self.streams]
-            return f"There is no stream {path[0]}; choose from {listed(path[0], known)}."
+            streams = [stream.name for stream in self.streams]
+            return f"There is no stream {path[0]}; choose from {list_names(path[0], streams)}."
         names = [f"{stream.name}.{column}" for stream in self.streams for column, _ in stream.columns]
-        return f"There is no column {path[0]}; choose from {listed(path[0], names)}."
+        return f"There is no column {path[0]}; choose from {list_names(path[0], names)}."
 
     def _fields(self, column: Column, names: Sequence[str]) -> Expr:
         expr = Expr(column.name, self.streams[column.stream].columns[column.field][1], frozenset({column}))
@@ -114,25 +114,25 @@ class Scope:
 
 
 def field_of(expr: Expr, name: str) -> Expr:
-    """A field of a struct, by position: the user's names never reach DuckDB."""
+    """A field of a struct, by position, since user names never reach DuckDB."""
     names = [field for field, _ in expr.type.fields]
-    found = [index for index, field in enumerate(names) if same(field, name)]
+    places = [index for index, field in enumerate(names) if same_name(field, name)]
     if expr.type.kind != "struct":
         raise Refusal(f"{name} would be a field of a struct, but the value before it is {expr.type}.")
-    if len(found) != 1:
-        state = "is ambiguous" if found else "is not there"
-        raise Refusal(f"The field {name} {state}; the struct has {listed(name, names)}.")
-    sql = f"struct_extract_at({expr.sql}, {found[0] + 1})"
-    return Expr(sql, expr.type.fields[found[0]][1], expr.columns, expr.raises, unsure=expr.unsure, fails=expr.fails)
+    if len(places) != 1:
+        state = "is ambiguous" if places else "is not there"
+        raise Refusal(f"The field {name} {state}; the struct has {list_names(name, names)}.")
+    sql = f"struct_extract_at({expr.sql}, {places[0] + 1})"
+    return Expr(sql, expr.type.fields[places[0]][1], expr.columns, expr.raises, unsure=expr.unsure, fails=expr.fails)
 
 
-def same(one: str, two: str) -> bool:
+def same_name(one: str, two: str) -> bool:
     """Whether two names are the same to Spark, which ignores case."""
     return one.lower() == two.lower()
 
 
-def listed(name: str, names: Sequence[str]) -> str:
-    """The names that exist, the ones that look like `name` first; not names of ours."""
+def list_names(name: str, names: Sequence[str]) -> str:
+    """A list of names, those that resemble `name` first, without our own."""
     tails = {candidate: candidate.rsplit(".", 1)[-1].lower() for candidate in names}
     tails = {candidate: tail for candidate, tail in tails.items() if not tail.startswith(OURS)}
     close = get_close_matches(name.lower(), list(tails.values()), n=3)

@@ -1,4 +1,4 @@
-"""The SQL text: parsed with sqlglot, and where in it each node stands."""
+"""SQL text, parsed with sqlglot, and the position of each node in it."""
 
 from itertools import accumulate, pairwise
 from typing import Protocol
@@ -13,7 +13,7 @@ from watersmeet.errors import SqlError
 SqlNode = exp.Expr
 
 
-class Name(exp.Column):
+class ColumnPath(exp.Column):
     """A column, as a path of names of any length; `path` holds them."""
 
     arg_types = {"this": True, "path": True}  # noqa: RUF012
@@ -24,29 +24,29 @@ class Name(exp.Column):
         return [exp.Identifier(this=name) for name in self.args["path"]]
 
 
-class Known(exp.Column):
+class ResolvedColumn(exp.Column):
     """A column that was looked up already; its `predicate.expr.Expr` is `meta["expr"]`.
 
-    Of one that Spark computes, `meta["meaning"]()` is the node of what it holds.
+    For one that Spark computes, `meta["meaning"]()` is the node that it is computed from.
     """
 
     arg_types = {"this": True}  # noqa: RUF012
 
 
 class Constant(exp.Expression, exp.Condition):
-    """A constant that was read already; its `predicate.expr.Expr` is `meta["expr"]`."""
+    """A constant that was evaluated already; its `predicate.expr.Expr` is `meta["expr"]`."""
 
     arg_types = {"this": True}  # noqa: RUF012
 
 
-class Foreign(exp.Expression, exp.Func):
-    """Something that only Spark can compute; `this` says what."""
+class ForeignExpression(exp.Expression, exp.Func):
+    """An expression that only Spark can compute; `this` describes it."""
 
     arg_types = {"this": True, "expressions": False}  # noqa: RUF012
 
 
 class PlainSpark(Spark):  # type: ignore[misc]
-    """Spark's grammar with every function left as the user called it: its meaning is decided by our own tables."""
+    """Spark's grammar, with functions left as the user called them: our own tables define their meaning."""
 
     class Parser(Spark.Parser):  # type: ignore[misc]
         """Spark's parser without sqlglot's own rewrites of functions."""
@@ -62,15 +62,15 @@ class PlainSpark(Spark):  # type: ignore[misc]
         }
 
 
-class Reading(Protocol):
-    """A text that was read, by whichever parser, and where in it each node stands."""
+class ParsedText(Protocol):
+    """A parsed text, whatever parsed it, and the position of each node in it."""
 
     text: str
 
     def span(self, node: SqlNode) -> tuple[int, int]:
-        """Where the node stands."""
+        """The span of the node."""
 
-    def written(self, node: SqlNode) -> tuple[int, int]:
+    def closed_span(self, node: SqlNode) -> tuple[int, int]:
         """Likewise, with its parentheses closed."""
 
     def error(self, problem: str, node: SqlNode | None) -> SqlError:
@@ -81,7 +81,7 @@ class Reading(Protocol):
 
 
 class Source:
-    """A `where` text and its tokens; turns a node into the span the user wrote."""
+    """A text and its tokens, which it parses; finds the span of each node."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -105,16 +105,16 @@ class Source:
         return trees[0]
 
     def _syntax_error(self, error: ParseError) -> SqlError:
-        found = error.errors[0]
+        details = error.errors[0]
         lines = self.text.split("\n")
-        end = sum(len(line) + 1 for line in lines[: found["line"] - 1]) + found["col"]
-        start = max(0, end - len(found["highlight"] or " "))
-        if not found["highlight"] or (end >= len(self.text.rstrip()) and self._dangling()):
+        end = sum(len(line) + 1 for line in lines[: details["line"] - 1]) + details["col"]
+        start = max(0, end - len(details["highlight"] or " "))
+        if not details["highlight"] or (end >= len(self.text.rstrip()) and self._is_incomplete()):
             return SqlError("The expression ends too early.", self.text, start, end)
-        return SqlError(f"{found['highlight']!r} was not expected here.", self.text, start, end)
+        return SqlError(f"{details['highlight']!r} was not expected here.", self.text, start, end)
 
-    def _dangling(self) -> bool:
-        """Whether the last token asks for more."""
+    def _is_incomplete(self) -> bool:
+        """Whether something must follow the last token."""
         last = self.tokens[-1].token_type
         return last not in {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.NUMBER, TokenType.STRING, TokenType.VAR}
 
@@ -124,8 +124,8 @@ class Source:
         return SqlError(problem, self.text, start, end)
 
     def span(self, node: SqlNode) -> tuple[int, int]:
-        """Where the node stands: from its first to its last token known, parentheses closed."""
-        places = [found._meta for found in node.walk() if found._meta and "start" in found._meta]
+        """The span from the node's first to its last token, parentheses closed."""
+        places = [part._meta for part in node.walk() if part._meta and "start" in part._meta]
         if not places:
             return self._keyword_span(node)
         start = min(place["start"] for place in places)
@@ -133,10 +133,10 @@ class Source:
         opening = next((token for token in self.tokens if token.start >= end), None)
         if isinstance(node, exp.Anonymous) and not node.expressions and opening is not None:
             end = opening.end + 1
-        return self._closed(start, end)
+        return self._close(start, end)
 
-    def written(self, node: SqlNode) -> tuple[int, int]:
-        """Where the node stands, its parentheses closed, as they always are here."""
+    def closed_span(self, node: SqlNode) -> tuple[int, int]:
+        """The same, as spans always have their parentheses closed here."""
         return self.span(node)
 
     def arguments(self, call: exp.Anonymous) -> list[str]:
@@ -153,10 +153,10 @@ class Source:
         return [text for text in texts if text]
 
     def _keyword_span(self, node: SqlNode) -> tuple[int, int]:
-        found = self.text.upper().find(node.sql("spark").upper())
-        return (found, found + len(node.sql("spark"))) if found >= 0 else (0, len(self.text))
+        start = self.text.upper().find(node.sql("spark").upper())
+        return (start, start + len(node.sql("spark"))) if start >= 0 else (0, len(self.text))
 
-    def _closed(self, start: int, end: int) -> tuple[int, int]:
+    def _close(self, start: int, end: int) -> tuple[int, int]:
         """The span widened until its parentheses and brackets match."""
         depth = lowest = 0
         for token in self.tokens:
@@ -171,7 +171,7 @@ class Source:
         return start, end
 
     def clauses(self) -> list[tuple[int, int]]:
-        """Where the conjuncts stand, in written order: the text between ANDs, parentheses looked through."""
+        """The spans of the conjuncts, in written order: the text between ANDs, inside outer parentheses too."""
         return [(part[0].start, part[-1].end + 1) for part in _clauses(self.tokens)]
 
 
@@ -183,12 +183,12 @@ def _clauses(tokens: list[Token]) -> list[list[Token]]:
 
 
 def _between_ands(tokens: list[Token]) -> list[list[Token]]:
-    """The tokens cut at each AND that joins conditions; not cut at all if an OR does."""
+    """The tokens split at each AND that joins conditions; not split if there is an OR beside them."""
     parts: list[list[Token]] = [[]]
     depth = betweens = 0
     for before, token in zip([None, *tokens], tokens, strict=False):
-        named = before is not None and before.token_type is TokenType.DOT  # a.case, a.end: a name, not a keyword
-        kind = TokenType.VAR if named else token.token_type
+        is_name = before is not None and before.token_type is TokenType.DOT  # a.case, a.end: not keywords
+        kind = TokenType.VAR if is_name else token.token_type
         depth += _step(token) + (kind is TokenType.CASE) - (kind is TokenType.END)
         betweens += depth == 0 and kind is TokenType.BETWEEN
         if depth == 0 and kind is TokenType.OR:

@@ -1,8 +1,8 @@
-"""Comparisons of real numbers that only the JVM computes to the last bit: what they are made of.
+"""Comparisons of real numbers that only the JVM computes to the last bit, as trees of terms.
 
 Spark's `sin`, `exp` or `vector_cosine_similarity` may differ from any other library's in the last bits. Such a
-comparison is carried over as a tree, `kernel.balls` evaluates it with a bound of the difference, and only pairs closer
-to the border than that are left to Spark.
+comparison becomes a tree that `probe.evaluators.balls` evaluates with a bound of the error; Spark decides only the
+pairs that are closer to the border than that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEXTS = frozenset({"jaro_winkler_similarity", "levenshtein"})
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A DuckDB expression of type DOUBLE that never raises; NaN also where its value can't be trusted.
+    """A DuckDB expression of type DOUBLE that never raises; NaN where its value can't be trusted.
 
     Attributes:
         sql: The expression.
@@ -50,7 +50,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class MathFunction:
     """A function of terms, in double precision; `float` rounds its argument to single precision."""
 
     function: str
@@ -63,7 +63,7 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
-class Vector:
+class VectorFunction:
     """A function of two columns of type array<float>; its value is a float."""
 
     function: str
@@ -81,7 +81,7 @@ class Vector:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextFunction:
     """A function of two columns of type string; exact, but DuckDB lacks it or takes longer.
 
     Attributes:
@@ -106,8 +106,8 @@ class Text:
         return (self.left, self.right)
 
 
-Term = Leaf | Apply | Vector | Text
-Input = Leaf | Vector | Text
+Term = Leaf | MathFunction | VectorFunction | TextFunction
+Input = Leaf | VectorFunction | TextFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Comparison:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """What has to be evaluated for it first, each once; constants whose value is known are left out."""
+        """The terms to evaluate first, each once; without constants of known value."""
         return tuple(dict.fromkeys((*inputs_of(self.left), *inputs_of(self.right))))
 
     @property
@@ -131,7 +131,7 @@ class Comparison:
 
 def inputs_of(term: Term) -> Iterator[Input]:
     """The leaves, vector and text functions of a term."""
-    if isinstance(term, Apply):
+    if isinstance(term, MathFunction):
         for argument in term.arguments:
             yield from inputs_of(argument)
     elif not isinstance(term, Leaf) or term.value is None:
@@ -146,13 +146,13 @@ ARITHMETIC: dict[type[SqlNode], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"
 NAMES = {"power": "pow", "log": "ln"}
 EXACT = frozenset({"negative", "abs", "float", "sqrt", "degrees", "radians", "+", "-", "*", "/"})
 INEXACT = (UNARY | BINARY | VECTORS | TEXTS) - EXACT
-"""The functions whose value may differ from Spark's in the last bits, or which DuckDB lacks."""
+"""Functions whose value may differ from Spark's in the last bits, or that DuckDB lacks."""
 CASTS: dict[exp.DType, Type] = {exp.DType.DOUBLE: DOUBLE, exp.DType.FLOAT: FLOAT}
 
 
 @dataclass(frozen=True, slots=True)
-class _Typed:
-    """A term and its Spark type, and the exact expression it is, if it is one."""
+class _TypedTerm:
+    """A term and its Spark type; `expr` is the exact expression that it stands for, if any."""
 
     term: Term
     type: Type
@@ -160,19 +160,20 @@ class _Typed:
 
 
 def comparison_of(node: SqlNode, translator: Translator) -> tuple[Comparison, ...] | None:
-    """The comparisons that must all be TRUE for the condition to be TRUE; None where it doesn't fit.
+    """The comparisons that must all be TRUE for the condition to be TRUE; None if it is no such condition.
 
-    It fits a comparison, BETWEEN, or NOT of a comparison, in which at least one function is inexact and the rest can
-    be computed by DuckDB; all else is left to others. NULL and FALSE are not told apart.
+    It must be a comparison, BETWEEN, or NOT of a comparison, with at least one inexact function and no Python
+    predicate, and DuckDB must be able to compute the rest. NULL and FALSE are not distinguished.
     """
-    if not any(_is_inexact(part) for part in node.walk()):
+    parts = list(node.walk())
+    if not any(map(_is_inexact, parts)) or any(_is_python(part, translator) for part in parts):
         return None
     try:
-        made = tuple(_comparisons(node, translator))
+        comparisons = tuple(_comparisons(node, translator))
     except Refusal:
         return None
-    exact = all(isinstance(side, Leaf) for comparison in made for side in (comparison.left, comparison.right))
-    return None if exact or not all(comparison.columns for comparison in made) else made
+    exact = all(isinstance(side, Leaf) for comparison in comparisons for side in (comparison.left, comparison.right))
+    return None if exact or not all(comparison.columns for comparison in comparisons) else comparisons
 
 
 def _comparisons(node: SqlNode, translator: Translator) -> Iterator[Comparison]:
@@ -190,148 +191,151 @@ def _comparisons(node: SqlNode, translator: Translator) -> Iterator[Comparison]:
 
 
 def _comparison(sign: Sign, left: SqlNode, right: SqlNode, translator: Translator) -> Comparison:
-    sides = [_typed(side, translator) for side in (left, right)]
-    type_ = _compared(sides[0], sides[1], translator)
-    return Comparison(sign, *(_as(side, type_, translator).term for side in sides))
+    sides = [_term_of(side, translator) for side in (left, right)]
+    type_ = _comparison_type(sides[0], sides[1], translator)
+    return Comparison(sign, *(_cast_to(side, type_, translator).term for side in sides))
 
 
 def _is_inexact(node: SqlNode) -> bool:
     return isinstance(node, exp.Anonymous) and _name(node) in INEXACT
 
 
+def _is_python(node: SqlNode, translator: Translator) -> bool:
+    names = {predicate.name.lower() for predicate in translator.predicates}
+    return isinstance(node, exp.Anonymous) and node.name.lower() in names
+
+
 def _name(node: exp.Anonymous) -> str:
     return NAMES.get(node.name.lower(), node.name.lower())
 
 
-def _typed(node: SqlNode, translator: Translator) -> _Typed:
+def _term_of(node: SqlNode, translator: Translator) -> _TypedTerm:
     """The term of a node, of the type Spark gives it."""
     bare = node.unnest()
     if not any(_is_inexact(part) for part in bare.walk()):
         expr = translator.expr(bare)
-        if not _fails(expr):
+        if not _raises_error(expr):
             return _exact(expr)
     if type(bare) in ARITHMETIC:
         return _arithmetic(ARITHMETIC[type(bare)], bare.this, bare.expression, translator)
     if isinstance(bare, exp.Neg):
-        return _kept("negative", _typed(bare.this, translator))
+        return _apply_to("negative", _term_of(bare.this, translator))
     if isinstance(bare, exp.Cast) and not bare.args.get("safe") and bare.to.this in CASTS:
-        return _as(_typed(bare.this, translator), CASTS[bare.to.this], translator)
+        return _cast_to(_term_of(bare.this, translator), CASTS[bare.to.this], translator)
     if isinstance(bare, exp.Anonymous):
         return _call(bare, translator)
     raise Refusal("This is no term.")
 
 
-def _fails(expr: Expr) -> bool:
-    """Whether it raises by a call of `error`, which DuckDB's TRY doesn't take; a division is then taken apart."""
+def _raises_error(expr: Expr) -> bool:
+    """Whether it raises by a call of `error`, which DuckDB's TRY rejects; a division is then taken apart."""
     return expr.raises and "error(" in expr.sql
 
 
-def _exact(expr: Expr) -> _Typed:
-    """An expression that DuckDB computes; as a term it is NaN where it raises or is not to be trusted."""
-    if _fails(expr):
+def _exact(expr: Expr) -> _TypedTerm:
+    """An expression that DuckDB computes; as a term it is NaN where it raises or can't be trusted."""
+    if _raises_error(expr):
         raise Refusal("This may raise.")
     sql = f"CAST({expr.sql} AS DOUBLE)"
     if expr.is_literal and expr.literal is not None and expr.type.kind in NUMERIC:
-        return _Typed(Leaf(sql, value=float(expr.literal)), expr.type, expr)
+        return _TypedTerm(Leaf(sql, value=float(expr.literal)), expr.type, expr)
     if expr.raises:
         sql = f"coalesce(TRY({sql}), CAST('nan' AS DOUBLE))"
     if expr.unsure:
         sql = f"(CASE WHEN {expr.unsure} THEN CAST('nan' AS DOUBLE) ELSE {sql} END)"
-    return _Typed(Leaf(sql, tuple(sorted(expr.columns))), expr.type, expr)
+    return _TypedTerm(Leaf(sql, tuple(sorted(expr.columns))), expr.type, expr)
 
 
-def _as(typed: _Typed, type_: Type, translator: Translator) -> _Typed:
+def _cast_to(typed: _TypedTerm, type_: Type, translator: Translator) -> _TypedTerm:
     """The term cast to double or float."""
     if typed.expr is not None:
         if type_ == DOUBLE and isinstance(typed.term, Leaf) and typed.term.value is not None:
-            return _Typed(typed.term, DOUBLE, typed.expr)
+            return _TypedTerm(typed.term, DOUBLE, typed.expr)
         to = cast if typed.type.kind in NUMERIC else coerce
         return _exact(to(typed.expr, type_, translator.dialect))
     if typed.type == type_ or type_ == DOUBLE:
-        return _Typed(typed.term, type_)
-    return _Typed(Apply("float", (typed.term,)), type_)
+        return _TypedTerm(typed.term, type_)
+    return _TypedTerm(MathFunction("float", (typed.term,)), type_)
 
 
-def _shared(left: _Typed, right: _Typed, translator: Translator) -> Type:
+def _shared_type(left: _TypedTerm, right: _TypedTerm, translator: Translator) -> Type:
     type_ = common_type(left.type, right.type, ansi=translator.dialect.ansi)
     if type_ is None or type_.kind not in FRACTIONAL:
         raise Refusal("These are no real numbers.")
     return type_
 
 
-def _compared(left: _Typed, right: _Typed, translator: Translator) -> Type:
-    """The type in which two terms are compared; the numbers of a distance and its limit are the same as doubles."""
+def _comparison_type(left: _TypedTerm, right: _TypedTerm, translator: Translator) -> Type:
+    """The type in which two terms are compared; small integers, as of distances, are compared as doubles."""
     small = {left.type.kind, right.type.kind} <= {"byte", "short", "int"}
-    return DOUBLE if small else _shared(left, right, translator)
+    return DOUBLE if small else _shared_type(left, right, translator)
 
 
-def _arithmetic(sign: str, left: SqlNode, right: SqlNode, translator: Translator) -> _Typed:
-    """Single precision is double precision, rounded once more: for these operations that is the same."""
-    sides = [_typed(side, translator) for side in (left, right)]
-    type_ = _divided(sides) if sign == "/" else _shared(sides[0], sides[1], translator)
-    made = Apply(sign, tuple(_as(side, type_, translator).term for side in sides))
-    return _Typed(Apply("float", (made,)) if type_ == FLOAT else made, type_)
+def _arithmetic(sign: str, left: SqlNode, right: SqlNode, translator: Translator) -> _TypedTerm:
+    """[!] Single precision is computed as double precision, rounded once more: the same for these operations."""
+    sides = [_term_of(side, translator) for side in (left, right)]
+    type_ = _quotient_type(sides) if sign == "/" else _shared_type(sides[0], sides[1], translator)
+    term = MathFunction(sign, tuple(_cast_to(side, type_, translator).term for side in sides))
+    return _TypedTerm(MathFunction("float", (term,)) if type_ == FLOAT else term, type_)
 
 
-def _divided(sides: Sequence[_Typed]) -> Type:
-    """Numbers are divided as doubles, but decimals as decimals."""
+def _quotient_type(sides: Sequence[_TypedTerm]) -> Type:
+    """Numbers are divided as doubles, except decimals."""
     kinds = {side.type.kind for side in sides}
     if not kinds <= NUMERIC or ("decimal" in kinds and not kinds & FRACTIONAL):
         raise Refusal("A quotient of decimals is left to others.")
     return DOUBLE
 
 
-def _kept(function: str, typed: _Typed) -> _Typed:
-    return _Typed(Apply(function, (typed.term,)), typed.type)
+def _apply_to(function: str, typed: _TypedTerm) -> _TypedTerm:
+    return _TypedTerm(MathFunction(function, (typed.term,)), typed.type)
 
 
-def _call(node: exp.Anonymous, translator: Translator) -> _Typed:
+def _call(node: exp.Anonymous, translator: Translator) -> _TypedTerm:
     name, arguments = _name(node), node.expressions
-    if any(predicate.name.lower() == node.name.lower() for predicate in translator.predicates):
-        raise Refusal("This is a Python predicate.")
     if name in VECTORS and not translator.dialect.wide_vectors:
         raise Refusal("Sums in 32 bits round and overflow in an order of their own: they are left to Spark.")
     if name in VECTORS | TEXTS:
-        made = [translator.expr(argument.unnest()) for argument in arguments]
-        if name == "levenshtein" and any(not _is_column(argument) for argument in made[:2]):
+        exprs = [translator.expr(argument.unnest()) for argument in arguments]
+        if name == "levenshtein" and not all(map(_is_column, exprs[:2])):
             return _exact(translator.expr(node))
-        return _pairwise(name, made)
+        return _pairwise(name, exprs)
     if name in {"negative", "abs"} and len(arguments) == 1:
-        return _kept(name, _typed(arguments[0], translator))
+        return _apply_to(name, _term_of(arguments[0], translator))
     if name in CAST_NAMES and len(arguments) == 1:
-        return _as(_typed(arguments[0], translator), CAST_NAMES[name], translator)
-    terms = tuple(_as(_typed(argument, translator), DOUBLE, translator).term for argument in arguments)
+        return _cast_to(_term_of(arguments[0], translator), CAST_NAMES[name], translator)
+    terms = tuple(_cast_to(_term_of(argument, translator), DOUBLE, translator).term for argument in arguments)
     if name == "ln" and len(terms) == 2 and node.name.lower() == "log":
-        return _Typed(Apply("/", (Apply("ln", terms[1:]), Apply("ln", terms[:1]))), DOUBLE)
+        return _TypedTerm(MathFunction("/", (MathFunction("ln", terms[1:]), MathFunction("ln", terms[:1]))), DOUBLE)
     if name not in UNARY | BINARY or len(terms) != (1 if name in UNARY else 2):
         raise Refusal(f"{name} is not known here.")
-    return _Typed(Apply(name, terms), DOUBLE)
+    return _TypedTerm(MathFunction(name, terms), DOUBLE)
 
 
 CAST_NAMES = {"double": DOUBLE, "float": FLOAT}
 
 
-def _pairwise(name: str, arguments: Sequence[Expr]) -> _Typed:
-    """A function of two columns; of anything else its values would have to be computed first."""
+def _pairwise(name: str, arguments: Sequence[Expr]) -> _TypedTerm:
+    """A function of two columns; values of anything else would have to be computed first."""
     if len(arguments) == 3 and name == "levenshtein" and isinstance(arguments[2].literal, int):
-        return _Typed(Text(name, *_columns(name, arguments[:2], STRING), arguments[2].literal), INT)
+        return _TypedTerm(TextFunction(name, *_columns(name, arguments[:2], STRING), arguments[2].literal), INT)
     if len(arguments) != 2:
         raise Refusal(f"{name} takes two arguments here.")
     if name in VECTORS:
-        return _Typed(Vector(name, *_columns(name, arguments, FLOAT)), FLOAT)
-    return _Typed(Text(name, *_columns(name, arguments, STRING)), INT if name == "levenshtein" else DOUBLE)
+        return _TypedTerm(VectorFunction(name, *_columns(name, arguments, FLOAT)), FLOAT)
+    return _TypedTerm(TextFunction(name, *_columns(name, arguments, STRING)), INT if name == "levenshtein" else DOUBLE)
 
 
-def _is_column(made: Expr) -> bool:
-    return len(made.columns) == 1 and made.sql == next(iter(made.columns)).name
+def _is_column(expr: Expr) -> bool:
+    return len(expr.columns) == 1 and expr.sql == next(iter(expr.columns)).name
 
 
 def _columns(name: str, arguments: Sequence[Expr], type_: Type) -> tuple[Column, Column]:
-    """The columns that two arguments are, of a type or arrays of it."""
-    for made in arguments:
-        if not _is_column(made):
+    """The columns that two arguments are: of that type, or arrays of floats."""
+    for argument in arguments:
+        if not _is_column(argument):
             raise Refusal(f"{name} of what is no column is left to others.")
-        if (made.type.element if type_ == FLOAT else made.type) != type_:
+        if (argument.type.element if type_ == FLOAT else argument.type) != type_:
             raise Refusal(f"{name} takes other types.")
-    one, two = (next(iter(made.columns)) for made in arguments)
+    one, two = (next(iter(argument.columns)) for argument in arguments)
     return one, two

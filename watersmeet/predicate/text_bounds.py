@@ -1,7 +1,7 @@
-"""Access paths over text: a text is looked up by the number that its first bytes make.
+"""Access paths over text: a text is looked up by the number of its first bytes.
 
-The number (`state.chunk.numbers`) never falls as texts rise in the order of their bytes, by which Spark compares them;
-texts that begin alike share it. Nothing rounds, so that a bound needs no margin.
+The number (`predicate.numbers`) rises with texts in byte order, by which Spark compares them; texts that begin alike
+share it. Nothing is rounded, so bounds need no margin.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from watersmeet.predicate.bounds import SIDES
-from watersmeet.predicate.expr import Expr, strict
+from watersmeet.predicate.expr import Expr, strict_expr
 from watersmeet.predicate.model import Bound, Column
 from watersmeet.predicate.patterns import prefix_of
 from watersmeet.predicate.source import SqlNode
@@ -17,17 +17,17 @@ from watersmeet.predicate.translate import Translator
 from watersmeet.predicate.types import DOUBLE, STRING
 
 Limit = tuple[Expr, Expr | None, Expr | None]
-"""A text, and the numbers between which its own lies, each None if unlimited."""
+"""A text, and the numbers between which its own must lie, each None if unlimited."""
 
 
 def text_bounds_of(node: SqlNode, translator: Translator) -> tuple[Bound, ...]:
-    """The bounds that a conjunct over text offers, one for each column it can look up."""
-    found = [_bound(*limit) for limit in _limits(node.unnest(), translator)]
-    return tuple(bound for bound in found if bound is not None)
+    """The access paths of a conjunct over text, one for each column that it limits."""
+    bounds = (_bound(*limit) for limit in _limits(node.unnest(), translator))
+    return tuple(bound for bound in bounds if bound is not None)
 
 
-def _bound(limited: Expr, low: Expr | None, high: Expr | None) -> Bound | None:
-    column = next((column for column in limited.columns if limited.sql == column.name), None)
+def _bound(text: Expr, low: Expr | None, high: Expr | None) -> Bound | None:
+    column = next((column for column in text.columns if text.sql == column.name), None)
     read = frozenset[Column]().union(*(end.columns for end in (low, high) if end is not None))
     if column is None or column.stream in {other.stream for other in read}:
         return None
@@ -46,13 +46,13 @@ def _limits(node: SqlNode, translator: Translator) -> Iterator[Limit]:
             yield left, _first(right) if has_low else None, _first(right) if has_high else None
             yield right, _first(left) if has_high else None, _first(left) if has_low else None
     else:
-        for value, prefix in _prefixed(node, translator):
+        for value, prefix in _prefixes(node, translator):
             if prefix.literal != "":
                 yield value, _first(prefix), _last(prefix)
 
 
-def _prefixed(node: SqlNode, translator: Translator) -> Sequence[tuple[Expr, ...]]:
-    """The text of a LIKE or startswith, with what it must begin with."""
+def _prefixes(node: SqlNode, translator: Translator) -> Sequence[tuple[Expr, ...]]:
+    """The text of a LIKE or startswith, and the prefix that it must have."""
     escape = "\\"
     if isinstance(node, exp.Escape):
         node, escape = node.this, translator.expr(node.args["expression"]).literal
@@ -64,16 +64,16 @@ def _prefixed(node: SqlNode, translator: Translator) -> Sequence[tuple[Expr, ...
 
 
 def _texts(translator: Translator, *nodes: SqlNode) -> Sequence[tuple[Expr, ...]]:
-    """The nodes' expressions; none at all unless every one is text, can't raise and is always to be trusted."""
-    made = tuple(translator.expr(node) for node in nodes)
-    return [made] if all(expr.type == STRING and not expr.raises and not expr.unsure for expr in made) else []
+    """The nodes' expressions; empty unless each is text, can't raise and can be trusted."""
+    exprs = tuple(translator.expr(node) for node in nodes)
+    return [exprs] if all(expr.type == STRING and not expr.raises and not expr.unsure for expr in exprs) else []
 
 
 def _first(text: Expr) -> Expr:
     """The number of a text, the least of all texts that begin with it."""
-    return strict(f"ws_text({text.sql})", DOUBLE, (text,))
+    return strict_expr(f"ws_text({text.sql})", DOUBLE, (text,))
 
 
 def _last(text: Expr) -> Expr:
     """The greatest number of the texts that begin with this one."""
-    return strict(f"ws_text_last({text.sql})", DOUBLE, (text,))
+    return strict_expr(f"ws_text_last({text.sql})", DOUBLE, (text,))

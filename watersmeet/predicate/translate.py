@@ -1,20 +1,20 @@
-"""From sqlglot's tree to a typed DuckDB expression; a node that is not in the tables is refused."""
+"""From sqlglot's tree to typed DuckDB expressions; nodes that are not in the tables are refused."""
 
 from collections.abc import Sequence
 
 from sqlglot import exp
 
-from watersmeet.predicate.conditionals import condition
+from watersmeet.predicate.conditionals import as_condition
 from watersmeet.predicate.conditions import CONDITIONS
 from watersmeet.predicate.expr import Expr, Refusal
 from watersmeet.predicate.model import Call, Dialect, PythonPredicate
 from watersmeet.predicate.scope import Scope
-from watersmeet.predicate.source import Foreign, Name, Reading, SqlNode
+from watersmeet.predicate.source import ColumnPath, ForeignExpression, ParsedText, SqlNode
 from watersmeet.predicate.values import VALUES
 
 HANDLERS = {**VALUES, **CONDITIONS}
 
-REFUSED: tuple[tuple[tuple[type, ...], str], ...] = (
+REFUSALS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((exp.Query, exp.Subquery, exp.Exists), "`where` can't contain a subquery; join the other table as a stream."),
     ((exp.Window,), "`where` looks at one combination of rows, so it can't use window functions."),
     ((exp.Lambda,), "Lambdas can't be translated; use a Python predicate, listed in predicates=[...]."),
@@ -35,7 +35,7 @@ PARTS: dict[type[SqlNode], set[str]] = {
     exp.Cast: PLAIN_PARTS | {"to", "safe", "_type"},
     exp.TryCast: PLAIN_PARTS | {"to", "safe", "_type"},
     exp.Column: PLAIN_PARTS | {"table", "db", "catalog"},
-    Name: PLAIN_PARTS | {"path"},
+    ColumnPath: PLAIN_PARTS | {"path"},
     exp.Div: PLAIN_PARTS | {"typed", "safe"},
     exp.DPipe: PLAIN_PARTS | {"safe"},
     exp.If: PLAIN_PARTS | {"true", "false"},
@@ -45,18 +45,20 @@ PARTS: dict[type[SqlNode], set[str]] = {
     exp.Like: PLAIN_PARTS | {"negate"},
     exp.Literal: PLAIN_PARTS | {"is_string"},
 }
-"""The parts of a node that its handler reads; a node with any other is refused, lest it be overlooked."""
+"""The parts of a node that its handler reads; a node with any other is refused, not misread."""
 
 
 class Translator:
-    """Translates the nodes of one `where`; remembers the Python predicates it met."""
+    """Translates the nodes of one `where`, and collects its calls of Python predicates in `calls`."""
 
-    def __init__(self, source: Reading, scope: Scope, predicates: Sequence[PythonPredicate], dialect: Dialect) -> None:
+    def __init__(
+        self, source: ParsedText, scope: Scope, predicates: Sequence[PythonPredicate], dialect: Dialect
+    ) -> None:
         self.source, self.scope, self.predicates, self.dialect = source, scope, predicates, dialect
         self.calls: list[Call] = []
 
     def expr(self, node: SqlNode) -> Expr:
-        """The node's expression; a refusal underlines the innermost node that caused it."""
+        """The node's expression; a refusal names the innermost node that caused it."""
         try:
             unread = {name for name, part in node.args.items() if part} - PARTS.get(type(node), PLAIN_PARTS)
             if type(node) not in HANDLERS or unread:
@@ -67,17 +69,17 @@ class Translator:
 
     def boolean(self, node: SqlNode) -> Expr:
         """The node's expression, which must be a condition."""
-        made = self.expr(node)
+        expr = self.expr(node)
         try:
-            return condition(made, self.dialect)
+            return as_condition(expr, self.dialect)
         except Refusal as refusal:
             raise Refusal(refusal.problem, node) from None
 
 
 def _refusal_of(node: SqlNode) -> str:
-    if isinstance(node, Foreign):
+    if isinstance(node, ForeignExpression):
         return f"{node.name} can be evaluated only by Spark."
-    for kinds, problem in REFUSED:
+    for kinds, problem in REFUSALS:
         if isinstance(node, kinds):
             return problem
     return f"{type(node).__name__} can't be translated from Spark's SQL."

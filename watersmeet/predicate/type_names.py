@@ -1,4 +1,4 @@
-"""Types as people know them: Arrow's names, which checkpoints hold, in Spark's words."""
+"""Spark's names of types, from Arrow's, which checkpoints hold."""
 
 import re
 
@@ -10,16 +10,16 @@ _NAMES = {
     "large_binary": "binary", "date32[day]": "date", "timestamp[us]": "timestamp_ntz",
     "duration[us]": "interval day to second", "time64[ns]": "time", "time64[us]": "time",
 }  # fmt: skip
-OPENING, CLOSING = "<[(", ">])"
+_OPENING, _CLOSING = "<[(", ">])"
 _DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
 _NESTED = re.compile(r"(list|large_list|struct|map)<(.*)>", re.DOTALL)
 
 
 def spark_name(kind: pa.DataType | str) -> str:
-    """Return what Spark calls a type of Arrow's; its own name if Spark has none like it.
+    """Return Spark's name of an Arrow type; Arrow's own if Spark has no such type.
 
     Args:
-        kind: The type, or how Arrow writes it.
+        kind: The type, or its name in Arrow.
 
     >>> spark_name(pa.timestamp("us", "UTC")), spark_name("list<element: int64>")
     ('timestamp', 'array<bigint>')
@@ -27,22 +27,22 @@ def spark_name(kind: pa.DataType | str) -> str:
     text = str(kind).removesuffix(" not null")
     if text.startswith("timestamp[us, tz="):
         return "timestamp"
-    if found := _DECIMAL.fullmatch(text):
-        return f"decimal({found[1]},{found[2]})"
-    if found := _NESTED.fullmatch(text):
-        return _nested(found[1], _parts(found[2]))
+    if match := _DECIMAL.fullmatch(text):
+        return f"decimal({match[1]},{match[2]})"
+    if match := _NESTED.fullmatch(text):
+        return _nested(match[1], _parts(match[2]))
     return _NAMES.get(text, text)
 
 
 def spark_column(text: str) -> str:
-    """Return a column as checkpoints describe it, its name and then its type, with Spark's name for the type.
+    """Return the description of a column in a checkpoint, its name and then its type, with Spark's name of the type.
 
     >>> spark_column("placed at timestamp[us, tz=UTC]")
     'placed at timestamp'
     """
     depth = 0
-    for at in range(len(text) - 1, -1, -1):  # the name may hold spaces and brackets, the type holds some in pairs
-        depth += (text[at] in CLOSING) - (text[at] in OPENING)
+    for at in range(len(text) - 1, -1, -1):  # the name may hold spaces and brackets; those of the type are in pairs
+        depth += (text[at] in _CLOSING) - (text[at] in _OPENING)
         if text[at] == " " and depth == 0:
             return f"{text[:at]} {spark_name(text[at + 1 :])}"
     return text
@@ -58,10 +58,10 @@ def _nested(kind: str, parts: list[str]) -> str:
 
 
 def _parts(text: str) -> list[str]:
-    """Return what commas divide, but for those in brackets."""
+    """Split a text at its commas outside of brackets."""
     parts, depth, start = list[str](), 0, 0
     for at, letter in enumerate(text):
-        depth += (letter in OPENING) - (letter in CLOSING)
+        depth += (letter in _OPENING) - (letter in _CLOSING)
         if letter == "," and depth == 0:
             parts.append(text[start:at].strip())
             start = at + 1

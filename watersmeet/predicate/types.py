@@ -1,4 +1,4 @@
-"""Spark's types: where they come from (Arrow), what DuckDB calls them, and which type two of them meet in."""
+"""Spark's types: made from Arrow's, named for DuckDB, and which type Spark compares two of them in."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -32,9 +32,11 @@ class Type:
         return self.name or {"long": "bigint", "short": "smallint", "byte": "tinyint"}.get(self.kind, self.kind)
 
     @property
-    def known(self) -> bool:
-        """Whether values of it can be computed with, not only fields taken out of them."""
-        return self.element.known if self.element is not None else self.kind == "decimal" or self.kind in DUCKDB_NAMES
+    def is_usable(self) -> bool:
+        """Whether `where` can compute with its values, not only take fields out of them."""
+        return (
+            self.element.is_usable if self.element is not None else self.kind == "decimal" or self.kind in DUCKDB_NAMES
+        )
 
     @property
     def duckdb(self) -> str:
@@ -76,7 +78,7 @@ _FROM_ARROW: dict[pa.DataType, Type] = {
 
 
 def from_arrow(arrow: pa.DataType) -> Type:
-    """The Spark type of an Arrow column; one that `where` can't use keeps its name for the error."""
+    """The Spark type of an Arrow column; one that `where` can't use keeps its name for errors."""
     if arrow in _FROM_ARROW:
         return _FROM_ARROW[arrow]
     if pa.types.is_timestamp(arrow) and arrow.unit == "us":
@@ -96,11 +98,9 @@ def integer_range(kind: Kind) -> tuple[int, int]:
     return -half, half - 1
 
 
-def decimal_of(kind_or_type: Type) -> Type:
-    """The decimal that holds every value of an integral type."""
-    if kind_or_type.kind == "decimal":
-        return kind_or_type
-    return Type("decimal", _DIGITS[kind_or_type.kind], 0)
+def decimal_of(number: Type) -> Type:
+    """The decimal that holds every value of an integral type; a decimal itself."""
+    return number if number.kind == "decimal" else Type("decimal", _DIGITS[number.kind], 0)
 
 
 def wider_decimal(one: Type, two: Type) -> Type | None:
@@ -111,7 +111,7 @@ def wider_decimal(one: Type, two: Type) -> Type | None:
 
 
 def common_type(one: Type, two: Type, *, ansi: bool) -> Type | None:
-    """The type in which Spark compares the two, or None where it refuses to (or where we do)."""
+    """The type in which Spark compares the two; None where Spark or this translation refuses."""
     if one == two or two.kind == "void":
         return one
     if one.kind == "void":

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from watersmeet.predicate.arithmetic import arithmetic, bitwise, inverted, negated
+from watersmeet.predicate.arithmetic import arithmetic, bit_operation, invert_bits, negate
 from watersmeet.predicate.casts import cast, try_cast
 from watersmeet.predicate.collections import item
-from watersmeet.predicate.comparisons import compare
-from watersmeet.predicate.conditionals import choose, if_then
+from watersmeet.predicate.conditionals import choose, compare, if_then
 from watersmeet.predicate.datetimes import interval
-from watersmeet.predicate.expr import NULL, Expr, Refusal, guarded, quote
+from watersmeet.predicate.expr import NULL, Expr, Refusal, guard, quote
 from watersmeet.predicate.functions import call_function
-from watersmeet.predicate.literals import number, string
 from watersmeet.predicate.model import Argument, Call, PythonPredicate
 from watersmeet.predicate.scope import field_of
-from watersmeet.predicate.source import Constant, Known, Name, SqlNode
+from watersmeet.predicate.source import ColumnPath, Constant, ResolvedColumn, SqlNode
 from watersmeet.predicate.types import (
     BINARY,
     BOOLEAN,
@@ -29,11 +29,13 @@ from watersmeet.predicate.types import (
     FLOAT,
     INT,
     LONG,
+    MAX_PRECISION,
     SHORT,
     STRING,
     TIMESTAMP,
     TIMESTAMP_NTZ,
     Type,
+    integer_range,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ def _literal(self: Translator, node: exp.Literal) -> Expr:
     return string(self.source.text[start:end])
 
 
-def _raw(self: Translator, node: exp.RawString) -> Expr:
+def _raw_string(self: Translator, node: exp.RawString) -> Expr:
     return Expr(quote(node.this), STRING, literal=node.this)
 
 
@@ -75,7 +77,7 @@ def _hex(self: Translator, node: exp.HexString) -> Expr:
     return Expr(f"from_hex({quote(bytes.fromhex(digits).hex())})", BINARY)
 
 
-def _adjacent(self: Translator, node: exp.Concat) -> Expr:
+def _adjacent_strings(self: Translator, node: exp.Concat) -> Expr:
     """'a' 'b' is one string."""
     parts = [self.expr(part).literal for part in node.expressions]
     if not all(isinstance(part, str) for part in parts):
@@ -83,10 +85,10 @@ def _adjacent(self: Translator, node: exp.Concat) -> Expr:
     return Expr(quote("".join(parts)), STRING, literal="".join(parts))
 
 
-def _negative(self: Translator, node: exp.Neg) -> Expr:
+def _negation(self: Translator, node: exp.Neg) -> Expr:
     if isinstance(node.this, exp.Literal) and not node.this.is_string:
         return number(f"-{node.this.this}")
-    return negated(self.expr(node.this), self.dialect)
+    return negate(self.expr(node.this), self.dialect)
 
 
 def _arithmetic(sign: str) -> Handler:
@@ -101,7 +103,7 @@ def _bitwise(template: str) -> Handler:
         for child in (node.this, node.expression):
             if type(child) in BITWISE and type(child) is not type(node):
                 raise Refusal("Different bitwise operators in one expression need parentheses.")
-        return bitwise(template, self.expr(node.this), self.expr(node.expression), self.dialect)
+        return bit_operation(template, self.expr(node.this), self.expr(node.expression), self.dialect)
 
     return handle
 
@@ -179,24 +181,26 @@ def _call(self: Translator, node: exp.Anonymous) -> Expr:
     arguments = [_argument(self, child, text) for child, text in zip(node.expressions, texts, strict=True)]
     call = Call(f"p{self.source.span(node)[0]}", predicate.name, tuple(argument for argument, _ in arguments))
     self.calls.append(call)
-    return guarded(call.name, BOOLEAN, [expr for _, expr in arguments])
+    return guard(call.name, BOOLEAN, [expr for _, expr in arguments])
 
 
 def _check_count(predicate: PythonPredicate, count: int) -> None:
-    """Refuse a call with fewer or more arguments than the function takes, as far as it tells."""
+    """Refuse a call with fewer or more arguments than the function takes, if it has a signature."""
     try:
-        takes = inspect.signature(predicate.function)
-    except (TypeError, ValueError):  # some functions that aren't written in Python don't
+        signature = inspect.signature(predicate.function)
+    except (TypeError, ValueError):  # some functions that aren't written in Python have none
         return
     try:
-        takes.bind(*[None] * count)
+        signature.bind(*[None] * count)
     except TypeError:
-        called = f"{count} argument{'s' * (count > 1)}"
-        raise Refusal(f"{predicate.name}({', '.join(takes.parameters)}) can't be called with {called}.") from None
+        arguments = f"{count} argument{'s' * (count > 1)}"
+        raise Refusal(
+            f"{predicate.name}({', '.join(signature.parameters)}) can't be called with {arguments}."
+        ) from None
 
 
 def find_predicate(predicates: Sequence[PythonPredicate], name: str) -> PythonPredicate | None:
-    """The predicate that a name calls, however it is spelled if only one is meant."""
+    """The predicate that a name calls; case matters only where two differ in nothing else."""
     exact = [predicate for predicate in predicates if predicate.name == name]
     close = [predicate for predicate in predicates if predicate.name.lower() == name.lower()]
     if not exact and len(close) > 1:
@@ -205,39 +209,39 @@ def find_predicate(predicates: Sequence[PythonPredicate], name: str) -> PythonPr
 
 
 def _argument(self: Translator, node: SqlNode, text: str) -> tuple[Argument, Expr]:
-    made = self.expr(node)
-    if len({column.stream for column in made.columns}) > 1:
+    expr = self.expr(node)
+    if len({column.stream for column in expr.columns}) > 1:
         raise Refusal("An argument of a Python predicate reads one stream; split this one into two arguments.", node)
-    if made.raises and made.plain is None and node.find_ancestor(exp.Or, exp.Case, exp.If) is not None:
+    if expr.raises and expr.or_null is None and node.find_ancestor(exp.Or, exp.Case, exp.If) is not None:
         raise Refusal("An argument that may raise can't be guarded by a condition: it is computed first.", node)
-    if made.plain is None:
-        return Argument(made.sql, tuple(sorted(made.columns)), text), made
-    return Argument(made.plain, tuple(column for column in made.columns if column.name == made.plain), text), made
+    if expr.or_null is None:
+        return Argument(expr.sql, tuple(sorted(expr.columns)), text), expr
+    return Argument(expr.or_null, tuple(column for column in expr.columns if column.name == expr.or_null), text), expr
 
 
 BITWISE = {exp.BitwiseAnd: "({0} & {1})", exp.BitwiseOr: "({0} | {1})", exp.BitwiseXor: "xor({0}, {1})"}
 
 VALUES: dict[type[SqlNode], Handler] = {
     exp.Column: _column,
-    Name: _column,
-    Known: lambda self, node: node.meta["expr"],
+    ColumnPath: _column,
+    ResolvedColumn: lambda self, node: node.meta["expr"],
     Constant: lambda self, node: node.meta["expr"],
     exp.Dot: _dot,
     exp.Literal: _literal,
-    exp.RawString: _raw,
+    exp.RawString: _raw_string,
     exp.HexString: _hex,
-    exp.Concat: _adjacent,
+    exp.Concat: _adjacent_strings,
     exp.Boolean: lambda self, node: Expr("TRUE" if node.this else "FALSE", BOOLEAN, literal=bool(node.this)),
     exp.Null: lambda self, node: NULL,
     exp.Paren: lambda self, node: self.expr(node.this),
-    exp.Neg: _negative,
+    exp.Neg: _negation,
     exp.Add: _arithmetic("+"),
     exp.Sub: _arithmetic("-"),
     exp.Mul: _arithmetic("*"),
     exp.Div: _arithmetic("/"),
     exp.IntDiv: _arithmetic("div"),
     exp.Mod: _arithmetic("%"),
-    exp.BitwiseNot: lambda self, node: inverted(self.expr(node.this)),
+    exp.BitwiseNot: lambda self, node: invert_bits(self.expr(node.this)),
     **{kind: _bitwise(template) for kind, template in BITWISE.items()},
     exp.Cast: _cast,
     exp.TryCast: _cast,
@@ -249,3 +253,52 @@ VALUES: dict[type[SqlNode], Handler] = {
     exp.DPipe: _pipes,
     exp.Anonymous: _call,
 }
+
+
+# -- literals as Spark reads them
+
+
+_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+
+
+def number(text: str) -> Expr:
+    """A number literal without a suffix: int or bigint if whole, decimal with a point, double with an exponent."""
+    if "e" in text.lower():
+        return Expr(f"CAST({quote(text)} AS DOUBLE)", DOUBLE, literal=float(text))
+    if "." not in text:
+        return integer(int(text))
+    return decimal(Decimal(text))
+
+
+def integer(value: int) -> Expr:
+    """The smallest of int, bigint and decimal that holds the value."""
+    for type_ in (INT, LONG):
+        low, high = integer_range(type_.kind)
+        if low <= value <= high:
+            return Expr(f"CAST({value} AS {type_.duckdb})", type_, literal=value, span=(value, value))
+    return decimal(Decimal(value))
+
+
+def decimal(value: Decimal) -> Expr:
+    """A decimal of as many digits as its literal has."""
+    _, digits, exponent = value.as_tuple()
+    scale = max(0, -int(exponent))
+    precision = max(len(digits), scale)
+    if precision > MAX_PRECISION:
+        raise Refusal("A decimal has at most 38 digits.")
+    type_ = Type("decimal", precision, scale)
+    return Expr(f"CAST({quote(format(value, 'f'))} AS {type_.duckdb})", type_, literal=value)
+
+
+def string(literal: str) -> Expr:
+    """A string literal, quotes and escapes included."""
+    value = _ESCAPE.sub(_unescape, literal[1:-1])
+    return Expr(quote(value), STRING, literal=value)
+
+
+def _unescape(match: re.Match[str]) -> str:
+    four, eight, octal, single = match.groups()
+    if four or eight:
+        return chr(int(four or eight, 16))
+    return chr(int(octal, 8)) if octal else _ESCAPES.get(single, single)

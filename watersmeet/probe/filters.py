@@ -45,8 +45,9 @@ class Evaluators:
         Combinations of the required streams alone are decided by the conjuncts over these.
         """
         query = self.reader.query
-        if query.open:
-            return np.full(len(block), any(conjunct.streams <= {*block.joined} for conjunct in query.deferred))
+        if query.needs_spark:
+            is_ready = any(conjunct.streams <= {*block.joined} for conjunct in query.deferred_conjuncts)
+            return np.full(len(block), is_ready)
         mask = np.zeros(len(block), dtype=bool)
         for conjunct in query.conjuncts:
             if not conjunct.exact and conjunct.streams <= {*block.joined}:

@@ -137,5 +137,5 @@ class Hops:
 
     def answers(self, block: Partials) -> dict[str, pa.Array]:
         """Return the answers of Python predicates for conjuncts that Spark decides and whose streams are joined."""
-        conjuncts = [conjunct for conjunct in self._query.deferred if conjunct.streams <= {*block.joined}]
+        conjuncts = [conjunct for conjunct in self._query.deferred_conjuncts if conjunct.streams <= {*block.joined}]
         return {call.name: self._asker.booleans(block, call) for conjunct in conjuncts for call in conjunct.calls}

@@ -65,10 +65,11 @@ def step(
     last = after == whole
     decidable = [c for c in query.conjuncts if c.streams <= after and not c.streams <= before and target in c.streams]
     safe = [c for c in decidable if not c.raises and not c.opaque]
-    raising = [c for c in query.conjuncts if c.raises and not query.open and c.streams <= whole]
-    pending = [c for c in query.conjuncts if not c.streams <= after or c in query.deferred or (c.raises and not last)]
+    raising = [c for c in query.conjuncts if c.raises and not query.needs_spark and c.streams <= whole]
+    deferred = query.deferred_conjuncts
+    pending = [c for c in query.conjuncts if not c.streams <= after or c in deferred or (c.raises and not last)]
     bounds = (b for c in decidable for b in c.bounds)
-    carried = {column for c in pending for column in c.columns} | set(query.shown)
+    carried = {column for c in pending for column in c.columns} | set(query.output_columns)
     return Step(
         joined=joined,
         target=target,

@@ -13,11 +13,11 @@ import numpy as np
 
 from watersmeet.arrays import Ints, Mask
 from watersmeet.limits import limits
-from watersmeet.predicate.model import Bound, Compared, Conjunct
+from watersmeet.predicate.model import Bound, ComparedValue, Conjunct
 from watersmeet.probe.admission import admit_pairs, admit_times
 from watersmeet.probe.candidates import AccessPath, sample_pairs, time_path, value_path
 from watersmeet.probe.chunk_probe import Probe
-from watersmeet.probe.evaluators.compared_values import compared_values_of, format_plain, format_values
+from watersmeet.probe.evaluators.compared_values import format_plain, format_values, side_values_of
 from watersmeet.probe.evaluators.real_comparisons import Comparisons
 from watersmeet.probe.evaluators.sql import Sql
 from watersmeet.probe.hop_steps import Hop, Step
@@ -46,7 +46,7 @@ class ConjunctNearMisses:
     pairs_examined: int = 0
     pairs_called: int = 0
     rows: list[dict[int, int]] = field(default_factory=list)
-    values: list[dict[Compared, str]] = field(default_factory=list)
+    values: list[dict[ComparedValue, str]] = field(default_factory=list)
 
     def lacks(self, most: int) -> bool:
         """Tell whether to search for more."""
@@ -109,9 +109,9 @@ class NearMissSearch:
             missed.values += self._compared(rows, missed.conjunct)
             missed.rows += [{stream: int(refs[one]) for stream, refs in rows.rows.items()} for one in range(len(rows))]
 
-    def _compared(self, pairs: Partials, conjunct: Conjunct) -> list[dict[Compared, str]]:
+    def _compared(self, pairs: Partials, conjunct: Conjunct) -> list[dict[ComparedValue, str]]:
         """Return for each pair the operands of a conjunct as text."""
-        sides = compared_values_of(self.comparisons, conjunct, pairs) if len(pairs) else []
+        sides = side_values_of(self.comparisons, conjunct, pairs) if len(pairs) else []
         texts = (format_values(sides, at, format_plain) for at in range(len(pairs)))
         return [dict(zip((side.compared for side in sides), of, strict=False)) for of in texts]
 

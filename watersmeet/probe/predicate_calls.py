@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from watersmeet.arrays import Ints, Mask
 from watersmeet.errors import PredicateError
-from watersmeet.formatting import short
+from watersmeet.formatting import shorten
 from watersmeet.limits import limits
 from watersmeet.predicate.model import Argument, PythonPredicate
 from watersmeet.predicate.type_names import spark_name
@@ -222,7 +222,7 @@ def _describe_value(value: Any) -> str:
         return f": ndarray of {' x '.join(map(str, value.shape))}"
     if isinstance(value, pa.Array):
         return f": {type(value).__name__} of {len(value)}"
-    return f" = {short(value)}"
+    return f" = {shorten(value)}"
 
 
 def _truth(answer: Any, predicate: PythonPredicate) -> int:

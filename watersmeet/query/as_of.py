@@ -1,11 +1,10 @@
-"""As-of joins: how a user asks a stream for its newest tuple no later than the others, and what is refused of that."""
+"""As-of joins: a stream's newest tuple that is no later than the others, and its tolerance."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from watersmeet.arguments.durations import microseconds
-from watersmeet.arguments.literals import plain
+from watersmeet.arguments import microseconds, to_python
 from watersmeet.errors import DefinitionError
 from watersmeet.query.query import How, StreamSpec
 from watersmeet.query.windows import Sliding, Window
@@ -13,11 +12,11 @@ from watersmeet.query.windows import Sliding, Window
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """What `how=` asks of a stream whose newest partner counts; made by `asof`.
+    """How a stream whose newest partner counts is joined; made by `asof`.
 
     Attributes:
         tolerance: How much older than the combination the partner may be, in microseconds; None for any age.
-        left: Whether results have NULL where there is no partner; otherwise there are none.
+        left: Whether there is a result, with NULL, where there is no partner.
     """
 
     tolerance: int | None = None
@@ -30,11 +29,11 @@ class AsOf:
 
 
 def asof(tolerance: str | timedelta | None = None, *, left: bool = False) -> AsOf:
-    """Return what asks a stream for its newest tuple no later than the others, such as the last quote before a trade.
+    """Return the kind of join with a stream's newest tuple no later than the others, such as a trade's last quote.
 
     Args:
         tolerance: How much older it may be at the most, such as `"5 minutes"`; None for any age.
-        left: Whether there is a result with NULL where there is no such tuple; by default there is none.
+        left: Whether there is a result, with NULL, where there is no such tuple; by default there is none.
 
     Raises:
         DefinitionError: If the tolerance is no duration, or `left` neither True nor False.
@@ -42,30 +41,30 @@ def asof(tolerance: str | timedelta | None = None, *, left: bool = False) -> AsO
     >>> asof("5 minutes", left=True)
     AsOf(tolerance=300000000, left=True)
     """
-    shown = plain(left)
-    if not isinstance(shown, bool):
+    outer = to_python(left)
+    if not isinstance(outer, bool):
         raise DefinitionError(f"wm.asof(left={left!r}): left must be True or False.")
-    return AsOf(None if tolerance is None else microseconds(tolerance, "tolerance of wm.asof"), shown)
+    return AsOf(None if tolerance is None else microseconds(tolerance, "tolerance of wm.asof"), outer)
 
 
-def within_tolerance(streams: Sequence[StreamSpec], how: Mapping[str, object] | None) -> tuple[StreamSpec, ...]:
+def apply_tolerances(streams: Sequence[StreamSpec], how: Mapping[str, object] | None) -> tuple[StreamSpec, ...]:
     """Return the streams with windows as long as the tolerances that `how=` gives them.
 
-    A window admits what is younger than its size; a tolerance admits what is exactly as old, too.
+    A window admits tuples younger than its size; a tolerance admits those exactly as old, too.
 
     Raises:
         DefinitionError: If a stream has both.
     """
-    asked = {name.lower(): kind for name, kind in (how or {}).items()}
-    return tuple(_with_tolerance(stream, asked.get(stream.name.lower())) for stream in streams)
+    kinds = {name.lower(): kind for name, kind in (how or {}).items()}
+    return tuple(_apply_tolerance(stream, kinds.get(stream.name.lower())) for stream in streams)
 
 
-def _with_tolerance(stream: StreamSpec, asked: object) -> StreamSpec:
-    if not isinstance(asked, AsOf) or asked.tolerance is None:
+def _apply_tolerance(stream: StreamSpec, kind: object) -> StreamSpec:
+    if not isinstance(kind, AsOf) or kind.tolerance is None:
         return stream
     if stream.window != Window():
         raise DefinitionError(
             f"Stream '{stream.name}' has both a window and a tolerance, which say how old its tuples may be: remove "
             "one of the two; a tolerance includes tuples that are exactly as old."
         )
-    return replace(stream, window=Sliding(asked.tolerance + 1))
+    return replace(stream, window=Sliding(kind.tolerance + 1))

@@ -1,19 +1,19 @@
-"""Cases of joins with an optional stream: a combination whose outcome hangs on pairs that only Spark can decide.
+"""Cases of joins with an optional stream: a combination whose results depend on pairs that only Spark can decide.
 
-A case is a claim, which is a result if none of its pairs holds, or if some does, and these pairs: the combination with
-each partner that it may have. All of a case have one number, which no other case of the batch has. In as-of joins the
-pairs are candidates: the newest that holds is the result, and a claim is one if none does.
+A case consists of a claim, which is a result if none of its pairs holds (or if some does), and of these pairs: the
+combination with each possible partner. They share a number that is unique in the batch. In as-of joins the pairs are
+candidates: the newest that holds is the result, and the claim is if none does.
 """
 
 import pyarrow as pa
 
 CASE, ROLE, WHOLE = "case", "role", "whole"
-"""The columns that say so of combinations which Spark has to decide: the case, if it is of one; what it is in it; and
-whether it has a tuple of the optional stream."""
+"""Columns of combinations that Spark must decide: the number of the case, if any; the role in it; and whether there is
+a tuple of the optional stream."""
 NONE, SOME, PAIR, CANDIDATE = 0, 1, 2, 3
-"""Roles: a claim that no pair of the case holds, a claim that some does, a pair, and a pair that is a result if it is
-the newest that holds."""
+"""Roles: a claim that no pair holds, a claim that some does, a pair, and a pair that is a result if it is the newest
+that holds."""
 NEWEST, CONTENT = "newest", "content"
-"""The columns that say how new the partner of a candidate is: its time, and of equal times its content hash."""
+"""Columns that rank the partner of a candidate: its time and, among equal times, its content hash."""
 FIELDS = (pa.field(CASE, pa.int64()), pa.field(ROLE, pa.int64()), pa.field(WHOLE, pa.bool_()))
 AS_OF_FIELDS = (pa.field(NEWEST, pa.int64()), pa.field(CONTENT, pa.int64()))

@@ -1,4 +1,4 @@
-"""`how=`: which streams are optional, and what can't be decided of them is refused, in a sentence."""
+"""`how=` and `on=`: which streams are optional, and checks that their results can be decided."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,50 +8,50 @@ from watersmeet.errors import DefinitionError
 from watersmeet.predicate.model import Column
 from watersmeet.query.as_of import AsOf
 from watersmeet.query.query import How, Query, StreamSpec
-from watersmeet.query.time_reach import reaches, window_of
+from watersmeet.query.windows import window_reaching
 
 Condition = TypeVar("Condition")
 KINDS: dict[object, How] = {kind: kind for kind in get_args(How)}
 
 
-def hows(given: Mapping[str, str | AsOf] | None, streams: Sequence[StreamSpec]) -> tuple[How, ...]:
-    """Return what is asked of each stream; empty if all are required.
+def read_how(how: Mapping[str, str | AsOf] | None, streams: Sequence[StreamSpec]) -> tuple[How, ...]:
+    """Return how each stream is joined; empty if all are required.
 
     Raises:
-        DefinitionError: If a stream or a kind of join is none, or no stream is required.
+        DefinitionError: If a stream or a kind of join is unknown, or no stream is required.
     """
-    if given is None:
+    if how is None:
         return ()
-    if not isinstance(given, Mapping):
-        raise DefinitionError(f"how={given!r}: name the optional streams, as in how={{'payments': 'left'}}.")
+    if not isinstance(how, Mapping):
+        raise DefinitionError(f"how={how!r}: name the optional streams, as in how={{'payments': 'left'}}.")
     names = {stream.name.lower(): at for at, stream in enumerate(streams)}
-    found: list[How] = ["inner"] * len(streams)
-    for name, kind in given.items():
+    kinds: list[How] = ["inner"] * len(streams)
+    for name, kind in how.items():
         if not isinstance(name, str) or name.lower() not in names:
-            known = ", ".join(stream.name for stream in streams)
-            raise DefinitionError(f"how={{{name!r}: ...}}: there is no such stream; the streams are {known}.")
+            listed = ", ".join(stream.name for stream in streams)
+            raise DefinitionError(f"how={{{name!r}: ...}}: there is no such stream; the streams are {listed}.")
         kind = kind.kind if isinstance(kind, AsOf) else kind
         if not isinstance(kind, str) or kind not in KINDS:
             raise DefinitionError(
                 f"how={{{name!r}: {kind!r}}}: an optional stream is 'left', 'semi', 'anti', 'full', 'asof' or "
                 "wm.asof(...); for a right join make the other streams optional."
             )
-        found[names[name.lower()]] = KINDS[kind]
-    if "inner" not in found:
+        kinds[names[name.lower()]] = KINDS[kind]
+    if "inner" not in kinds:
         raise DefinitionError("how= names every stream: at least one must be required, so leave it out there.")
-    if "full" in found and len(found) > 2:
+    if "full" in kinds and len(kinds) > 2:
         raise DefinitionError(
             "how=: a full join has two streams; join two of them first, and make that a stream: "
             "wm.stream('ab', wm.join(a, b, ..., how={'b': 'full'}), window=...)."
         )
-    return tuple(found) if set(found) != {"inner"} else ()
+    return tuple(kinds) if set(kinds) != {"inner"} else ()
 
 
-def partners_asked(on: Mapping[str, Condition] | None, query: Query) -> dict[int, Condition]:
-    """Return what partners of optional streams must satisfy, by position.
+def read_on(on: Mapping[str, Condition] | None, query: Query) -> dict[int, Condition]:
+    """Return the conditions on partners, by the positions of their optional streams.
 
     Raises:
-        DefinitionError: If it is said of a stream that is not optional.
+        DefinitionError: If a condition is for a stream that is not optional.
     """
     if on is None:
         return {}
@@ -62,42 +62,44 @@ def partners_asked(on: Mapping[str, Condition] | None, query: Query) -> dict[int
     names = {stream.name.lower(): at for at, stream in enumerate(query.streams)}
     for name in on:
         if not isinstance(name, str) or names.get(name.lower()) not in query.optional:
-            known = ", ".join(query.streams[at].name for at in query.optional) or "none"
+            optional = ", ".join(query.streams[at].name for at in query.optional) or "none"
             raise DefinitionError(
-                f"on={{{name!r}: ...}}: this is no optional stream; those that how= names are: {known}."
+                f"on={{{name!r}: ...}}: this is no optional stream; those that how= names are: {optional}."
             )
     return {names[name.lower()]: condition for name, condition in on.items()}
 
 
-def windowed(query: Query) -> Query:
-    """Return a join with windows where conditions on event times amount to some.
+def derive_windows(query: Query) -> Query:
+    """Return a join with windows where conditions on event times imply them.
 
-    `b.ts <= a.ts + INTERVAL 10 MINUTES` says the same of `a` as a window: every combination that the condition accepts
-    lies within it, and once it is over none can come. A stream has such a window if conditions bound how much later
-    each of the streams can be that it is seen together with. As-of partners are no later than the latest required one.
+    `b.ts <= a.ts + INTERVAL 10 MINUTES` is as good as a window of `a`: every combination that the condition accepts
+    lies within it, and none can come after it. A stream gets such a window if conditions bound how much later each
+    stream that it is combined with can be. As-of partners are no later than the latest required tuple.
     """
     members = [at for at in query.members if not query.streams[at].table]
     optional = [at for at in query.optional if not query.streams[at].table]
     if not optional:
         return query
-    own, beside = reaches(query, members), {at: reaches(query, (*members, at)) for at in optional}
+    own, beside = query.reaches(members), {at: query.reaches((*members, at)) for at in optional}
     after = {
         **{at: [own.get((other, at)) for other in members if other != at] for at in members},
         **{at: [beside[at].get((member, at)) for member in members] for at in optional},
     }
     for at in members:
-        after[at] += [_latest(after[at], beside[other].get((other, at)), other in query.as_of) for other in optional]
+        after[at] += [
+            _latest(after[at], beside[other].get((other, at)), other in query.as_of_streams) for other in optional
+        ]
     return replace(
-        query, streams=tuple(_windowed(stream, after.get(at, [])) for at, stream in enumerate(query.streams))
+        query, streams=tuple(_derive_window(stream, after.get(at, [])) for at, stream in enumerate(query.streams))
     )
 
 
 def _latest(members: Sequence[int | None], partner: int | None, as_of: bool) -> int | None:
-    """Return how much later than a required tuple a partner can be; None for any.
+    """Return how much later than a required tuple a partner can be; None if unbounded.
 
     Args:
         members: How much later the other required tuples can be.
-        partner: How much later conditions let the partner be.
+        partner: How much later the partner can be by conditions.
         as_of: Whether it is no later than the latest required tuple.
     """
     bounds = [] if partner is None else [partner]
@@ -106,21 +108,21 @@ def _latest(members: Sequence[int | None], partner: int | None, as_of: bool) -> 
     return min(bounds, default=None)
 
 
-def _windowed(stream: StreamSpec, after: Sequence[int | None]) -> StreamSpec:
-    """Return a stream with a window, unless it has one or another may be any time later."""
-    known = [micros for micros in after if micros is not None]
-    if not known or len(known) < len(after) or stream.window.span is not None or stream.window.rows is not None:
+def _derive_window(stream: StreamSpec, after: Sequence[int | None]) -> StreamSpec:
+    """Return a stream with a window, unless it has one or another stream may be any time later."""
+    bounds = [micros for micros in after if micros is not None]
+    if not bounds or len(bounds) < len(after) or stream.window.span is not None or stream.window.rows is not None:
         return stream
-    return replace(stream, window=window_of(max(known)), derived=True)
+    return replace(stream, window=window_reaching(max(bounds)), derived=True)
 
 
-def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
-    """Check that it can be decided when a combination has no partner.
+def check_optional(query: Query, *, streaming: bool, spilling: bool) -> None:
+    """Check that the join can decide when a combination has no partner.
 
     Args:
         query: The join.
-        streaming: Whether its inputs go on for ever.
-        spilling: Whether work may be put off.
+        streaming: Whether its inputs are unbounded.
+        spilling: Whether it may spill.
 
     Raises:
         DefinitionError: If it can't.
@@ -131,7 +133,7 @@ def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
         raise DefinitionError(
             "spill= can't be combined with how=: work that is put off may hold a partner; remove one of the two."
         )
-    for stream in (query.streams[at] for at in query.counted):
+    for stream in (query.streams[at] for at in query.counted_streams):
         raise DefinitionError(
             f"Stream '{stream.name}' has a count window, which doesn't say when a partner can no longer come: with "
             "how=, use a window of time."
@@ -146,12 +148,12 @@ def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
             "how=: all that is required are tables, which have neither times nor windows, so that results would have "
             "no time: require a stream as well."
         )
-    for stream in (query.streams[at] for at in sorted(query.as_of) if query.streams[at].table):
+    for stream in (query.streams[at] for at in sorted(query.as_of_streams) if query.streams[at].table):
         raise DefinitionError(
             f"Table '{stream.name}' has no times, so that none of its rows is the newest: read it as a stream with a "
             "time column, or use how='left'."
         )
-    for stream in (query.streams[at] for at in query.lacking if query.is_full and query.streams[at].table):
+    for stream in (query.streams[at] for at in query.nullable_streams if query.is_full and query.streams[at].table):
         raise DefinitionError(
             f"Table '{stream.name}' has no times, so that its rows without a match would have none: make it 'left', or "
             "join it with Spark first."
@@ -162,7 +164,7 @@ def check_outer(query: Query, *, streaming: bool, spilling: bool) -> None:
 
 
 def _check_window(query: Query) -> None:
-    """Check that a window says when a combination can have no more partners."""
+    """Check that a window bounds how long a combination can have partners."""
     endless = all(query.streams[at].window.span is None for at in query.members)
     if endless and not query.closes_at_its_time:
         names = " or ".join(f"'{query.streams[at].name}'" for at in query.members if not query.streams[at].table)
@@ -180,7 +182,7 @@ def _check_conjuncts(query: Query) -> None:
                 f"The condition {conjunct.text} ties {' and '.join(tied)}, which are both optional: each is matched "
                 "with the required streams alone, so require one of them or join them first."
             )
-    for conjunct in query.deferred if len(query.optional) > 1 else ():
+    for conjunct in query.deferred_conjuncts if len(query.optional) > 1 else ():
         if not conjunct.exact:
             raise DefinitionError(
                 f"The condition {conjunct.text} is left to Spark, at least for some values, after everything else is "
@@ -189,14 +191,14 @@ def _check_conjuncts(query: Query) -> None:
             )
 
 
-def check_shown(query: Query, columns: Sequence[Column]) -> None:
-    """Check that a SELECT list shows nothing of streams that are only asked.
+def check_selected_columns(query: Query, columns: Sequence[Column]) -> None:
+    """Check that a SELECT list shows no column of streams that results don't have.
 
     Raises:
         DefinitionError: If it does.
     """
     for column in columns:
-        if column.stream in query.hides:
+        if column.stream in query.hidden_streams:
             kind = query.optional[column.stream]
             raise DefinitionError(
                 f"select: {query.name_of(column)} can't be shown, since results of {_article(kind)} {kind} join have "

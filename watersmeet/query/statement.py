@@ -1,30 +1,21 @@
 """A join as text: `SELECT .. FROM a [RANGE 10 SECONDS], b [ROWS 100, KEY (id)] WHERE ..`, the papers' streaming SQL."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import zip_longest
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from watersmeet.arguments.durations import microseconds
-from watersmeet.errors import DefinitionError, SqlError
-from watersmeet.metadata.constraint_clauses import WINDOW, parse_promise
+from watersmeet.errors import SqlError
+from watersmeet.metadata.constraint_clauses import WINDOW
 from watersmeet.metadata.declarations import Constraint, Punctuations
-from watersmeet.predicate.scope import same
+from watersmeet.predicate.scope import same_name
 from watersmeet.predicate.source import Source
-from watersmeet.query.sql_joins import (
-    CLOSE,
-    OPEN,
-    QUOTED,
-    Clause,
-    JoinKind,
-    is_clause,
-    outside,
-    split_joins,
-    split_subqueries,
-)
-from watersmeet.query.windows import Count, Hopping, Sliding, Window, tumbling
+from watersmeet.query.sql_joins import JoinClause, JoinKind, split_joins, split_subqueries
+from watersmeet.query.sql_tokens import CLOSE, OPEN, QUOTED, error_at, is_clause, outside, split_at_commas, text_of
+from watersmeet.query.sql_windows import Brackets, parse_brackets, window_error
+from watersmeet.query.windows import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +26,8 @@ class SourceStream:
         name: What the statement calls it: its alias, if it has one.
         window: Its window.
         time: Its time column, if WATTR names one.
-        constraints: What it promises.
-        punctuations: What says that some of its rows no longer come.
+        constraints: Its constraints.
+        punctuations: The columns or frames that hold its punctuations.
         alias_of: Its key in `streams`, if it has an alias.
     """
 
@@ -54,11 +45,11 @@ class SourceStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """A stream that is joined to what stands before it.
+class JoinedStream:
+    """A stream that is joined to those before it.
 
     Attributes:
-        kind: How.
+        kind: The kind of join.
         stream: The stream.
         on: The condition; empty if there is none.
         using: The columns that must be equal on both sides.
@@ -72,10 +63,10 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """An item of the FROM list: a stream, and what is joined to it, in written order."""
+    """An item of the FROM list: a stream, and those joined to it, in written order."""
 
     first: SourceStream
-    joins: tuple[Joined, ...] = ()
+    joins: tuple[JoinedStream, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +77,23 @@ class Statement:
         select: The SELECT list; None for all.
         relations: The FROM list.
         where: The condition of WHERE, without subqueries.
-        asked: The streams that subqueries of WHERE ask.
+        subqueries: The streams of subqueries in WHERE.
     """
 
     select: str | None
     relations: tuple[Relation, ...]
     where: str | None = None
-    asked: tuple[Joined, ...] = ()
+    subqueries: tuple[JoinedStream, ...] = ()
 
     @property
     def streams(self) -> tuple[SourceStream, ...]:
         """All streams, in written order."""
         listed = (s for relation in self.relations for s in (relation.first, *(j.stream for j in relation.joins)))
-        return (*listed, *(joined.stream for joined in self.asked))
+        return (*listed, *(joined.stream for joined in self.subqueries))
 
 
 def parse_statement(text: str, streams: Mapping[str, object]) -> Statement:
-    """Parse `SELECT list FROM stream [window, promises] [AS alias], ... [JOIN ... ON ...] [WHERE condition]`.
+    """Parse `SELECT list FROM stream [window, constraints] [AS alias], ... [JOIN ... ON ...] [WHERE condition]`.
 
     Args:
         text: The statement; `SELECT *` gives one struct column per stream.
@@ -115,27 +106,27 @@ def parse_statement(text: str, streams: Mapping[str, object]) -> Statement:
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens = tokens[:-1]
     clauses = _clauses(text, tokens)
-    select = _between(text, clauses["SELECT"])
-    listed = _commas(text, clauses["FROM"], "A stream is missing between two commas.")
+    select = text_of(text, clauses["SELECT"])
+    listed = split_at_commas(text, clauses["FROM"], "A stream is missing between two commas.")
     split = [split_joins(text, part) for part in listed]
     where, subqueries = split_subqueries(text, clauses.get("WHERE", []))
     relations = tuple(
-        Relation(_stream(text, first, streams), tuple(_joined(text, clause, streams) for clause in joins))
+        Relation(_stream(text, first, streams), tuple(_join(text, clause, streams) for clause in joins))
         for first, joins in split
     )
-    asked = tuple(_joined(text, clause, streams) for clause in subqueries)
-    statement = Statement(None if select == "*" else select, relations, where, asked)
+    joined = tuple(_join(text, clause, streams) for clause in subqueries)
+    statement = Statement(None if select == "*" else select, relations, where, joined)
     parts = [part for first, joins in split for part in (first, *(clause.stream for clause in joins))]
-    _refuse_twice(text, statement.streams, [*parts, *(clause.stream for clause in subqueries)])
+    _refuse_duplicates(text, statement.streams, [*parts, *(clause.stream for clause in subqueries)])
     return statement
 
 
-def _joined(text: str, clause: Clause, streams: Mapping[str, object]) -> Joined:
+def _join(text: str, clause: JoinClause, streams: Mapping[str, object]) -> JoinedStream:
     stream = _stream(text, clause.stream, streams)
-    return Joined(clause.kind, stream, _compared(clause, stream.name), clause.using)
+    return JoinedStream(clause.kind, stream, _condition(clause, stream.name), clause.using)
 
 
-def _compared(clause: Clause, stream: str) -> str:
+def _condition(clause: JoinClause, stream: str) -> str:
     """Return the condition of a join, that of IN included.
 
     [!] `x NOT IN (SELECT y ..)` is only TRUE if no y is NULL, nor x, unless there is no y at all.
@@ -157,14 +148,14 @@ def _clauses(text: str, tokens: Sequence[Token]) -> dict[str, list[Token]]:
         word = token.text.upper()
         depth += (token.token_type in OPEN) - (token.token_type in CLOSE)
         if depth == 0 and current in ("FROM", "WHERE"):
-            _refuse(text, clauses[current], token, after)
+            _refuse_clause(text, clauses[current], token, after)
         if depth == 0 and is_clause(tokens, at):
             if word in clauses or (word == "SELECT") != (not clauses) or (word == "WHERE" and "FROM" not in clauses):
-                raise SqlError(f"{word} was not expected here.", text, token.start, token.end + 1)
+                raise error_at(text, [token], f"{word} was not expected here.")
             current = word
             clauses[word] = []
         elif not current:
-            raise SqlError("A join as text begins with SELECT.", text, token.start, token.end + 1)
+            raise error_at(text, [token], "A join as text begins with SELECT.")
         else:
             clauses[current].append(token)
     for word in ("SELECT", "FROM"):
@@ -188,46 +179,27 @@ OTHERS = {
     "LATERAL": "a join returns one row per result; explode its output",
     "WINDOW": "a stream's window goes in brackets after its name, as in a [RANGE 10 SECONDS]",
 }
-"""Clauses of SQL that a join has not, each with what to do instead."""
-_FOLLOWED = {
+"""Clauses of SQL that a join doesn't have, each with what to do instead."""
+_FOLLOWERS = {
     **dict.fromkeys(("LIMIT", "OFFSET"), ("ALL",)),
     **dict.fromkeys(("UNION", "INTERSECT", "EXCEPT", "MINUS"), ("ALL", "DISTINCT", "SELECT", "(")),
     "LATERAL": ("VIEW", "("),
 }
-"""What follows such a clause's first word where that might as well be a column's name."""
+"""What follows the first word of such a clause, if that might also be a column's name."""
 
 
-def _refuse(text: str, before: Sequence[Token], token: Token, after: Token | None) -> None:
-    """Refuse a token that begins a clause which a join has not."""
+def _refuse_clause(text: str, before: Sequence[Token], token: Token, after: Token | None) -> None:
+    """Refuse a token that begins a clause of SQL which a join doesn't have."""
     word = " ".join(token.text.upper().split())
     if word not in OTHERS or token.token_type in QUOTED or not before or before[-1].token_type in _UNFINISHED:
         return
-    follow, number = _FOLLOWED.get(word, ()), after is not None and after.token_type is TokenType.NUMBER
+    follow, number = _FOLLOWERS.get(word, ()), after is not None and after.token_type is TokenType.NUMBER
     if follow and not number and (after is None or after.text.upper() not in follow):
         return
-    raise SqlError(f"{word} is not part of a join as text: {OTHERS[word]}.", text, token.start, token.end + 1)
+    raise error_at(text, [token], f"{word} is not part of a join as text: {OTHERS[word]}.")
 
 
 _UNFINISHED = {TokenType.DOT, TokenType.COMMA}
-
-
-def _between(text: str, tokens: Sequence[Token]) -> str | None:
-    return text[tokens[0].start : tokens[-1].end + 1] if tokens else None
-
-
-def _commas(text: str, tokens: Sequence[Token], missing: str) -> list[list[Token]]:
-    """Return what stands between the commas that are in no brackets of their own."""
-    parts: list[list[Token]] = [[]]
-    depth = 0
-    for token in tokens:
-        depth += (token.token_type in OPEN) - (token.token_type in CLOSE)
-        if token.token_type is TokenType.COMMA and depth == 0:
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    if not all(parts):
-        raise SqlError(missing, text, tokens[0].start, tokens[-1].end + 1)
-    return parts
 
 
 def _stream(text: str, tokens: Sequence[Token], streams: Mapping[str, object]) -> SourceStream:
@@ -235,65 +207,63 @@ def _stream(text: str, tokens: Sequence[Token], streams: Mapping[str, object]) -
         problem = "A subquery can't be a stream: make it a frame, and give it a name in streams."
         if len(tokens) < 2 or tokens[1].text.upper() != "SELECT":
             problem = "Streams are joined one after the other, without parentheses around some of them."
-        raise SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)
-    key, rest = _named(text, tokens[0], streams), tokens[1:]
+        raise error_at(text, tokens, problem)
+    key, rest = _key(text, tokens[0], streams), tokens[1:]
     for token in (t for _, t in outside(rest) if t.text.upper() in ("ON", "USING") and t.token_type not in QUOTED):
         problem = f"{token.text.upper()} follows a JOIN; put conditions on streams that commas separate into WHERE."
-        raise SqlError(problem, text, token.start, token.end + 1)
+        raise error_at(text, [token], problem)
     kinds = [token.token_type for token in rest]
-    opened = kinds.index(TokenType.L_BRACKET) if TokenType.L_BRACKET in kinds else len(rest)
-    closed = len(rest) - (kinds[::-1].index(TokenType.R_BRACKET) if TokenType.R_BRACKET in kinds else 0)
-    inside, beside = rest[opened:closed], (rest[:opened], rest[closed:])
+    start = kinds.index(TokenType.L_BRACKET) if TokenType.L_BRACKET in kinds else len(rest)
+    end = len(rest) - (kinds[::-1].index(TokenType.R_BRACKET) if TokenType.R_BRACKET in kinds else 0)
+    inside, beside = rest[start:end], (rest[:start], rest[end:])
     aliases = [alias for part in beside for alias in _aliases(text, rest, part)]
     if len(aliases) > 1:
-        problem = f"{key} has two aliases, {aliases[0]} and {aliases[1]}; leave one of them out."
-        raise SqlError(problem, text, rest[0].start, rest[-1].end + 1)
-    made = _bracketed(text, key, inside) if inside else SourceStream(key, Window(), None)
-    return replace(made, name=aliases[0], alias_of=key) if aliases else made
+        raise error_at(text, rest, f"{key} has two aliases, {aliases[0]} and {aliases[1]}; leave one of them out.")
+    brackets = parse_brackets(text, inside) if inside else Brackets()
+    return SourceStream(aliases[0], *brackets, key) if aliases else SourceStream(key, *brackets)
 
 
-def _aliases(text: str, rest: Sequence[Token], outside: Sequence[Token]) -> list[str]:
-    """Return what the tokens before or behind a stream's brackets call it: names, each with or without AS.
+def _aliases(text: str, rest: Sequence[Token], part: Sequence[Token]) -> list[str]:
+    """Return the aliases in the tokens before or after a stream's brackets, each with or without AS.
 
     Args:
         text: The statement.
-        rest: What follows the stream's name, to be underlined.
-        outside: The tokens.
+        rest: The tokens after the stream's name, to be underlined.
+        part: The tokens.
     """
-    found = list[str]()
-    while outside:
-        at = 1 if outside[0].token_type is TokenType.ALIAS else 0
-        if len(outside) > at and _is_name(outside[at]):
-            found.append(outside[at].text)
+    names = list[str]()
+    while part:
+        at = 1 if part[0].token_type is TokenType.ALIAS else 0
+        if len(part) > at and _is_name(part[at]):
+            names.append(part[at].text)
         elif at == 0:
-            raise _bad_window(text, rest)
+            raise window_error(text, rest)
         else:
-            problem = "AS is followed by a name, as in orders [RANGE 10 SECONDS] AS o."
-            raise SqlError(problem, text, rest[0].start, rest[-1].end + 1)
-        outside = outside[at + 1 :]
-    return found
+            raise error_at(text, rest, "AS is followed by a name, as in orders [RANGE 10 SECONDS] AS o.")
+        part = part[at + 1 :]
+    return names
 
 
-def _refuse_twice(text: str, streams: Sequence[SourceStream], parts: Sequence[Sequence[Token]]) -> None:
-    """Refuse a stream that is called like one before it."""
+def _refuse_duplicates(text: str, streams: Sequence[SourceStream], parts: Sequence[Sequence[Token]]) -> None:
+    """Refuse a stream with the name of an earlier one."""
     for at, stream in enumerate(streams):
-        if any(same(stream.name, other.name) for other in streams[:at]):
+        if any(same_name(stream.name, other.name) for other in streams[:at]):
             problem = (
                 f"Two streams are called {stream.name}; give one an alias of its own, as in {stream.key} AS other."
             )
-            raise SqlError(problem, text, parts[at][0].start, parts[at][-1].end + 1)
+            raise error_at(text, parts[at], problem)
 
 
-def _named(text: str, token: Token, streams: Mapping[str, object]) -> str:
-    """Return the name that a stream has in `streams`; case matters only where two differ in nothing else."""
+def _key(text: str, token: Token, streams: Mapping[str, object]) -> str:
+    """Return the key of a stream in `streams`; case matters only where two differ in nothing else."""
     if token.text in streams:
         return token.text
-    alike = [name for name in streams if same(str(name), token.text)]
+    alike = [name for name in streams if same_name(str(name), token.text)]
     if len(alike) == 1:
         return alike[0]
     close = alike or get_close_matches(token.text, list(streams), n=3) or list(streams)
     problem = f"There is no stream {token.text}; choose from {', '.join(close)}."
-    raise SqlError(problem, text, token.start, token.end + 1)
+    raise error_at(text, [token], problem)
 
 
 def _is_name(token: Token) -> bool:
@@ -301,79 +271,3 @@ def _is_name(token: Token) -> bool:
     if token.token_type in {*QUOTED, TokenType.ALIAS}:
         return token.token_type is TokenType.IDENTIFIER
     return token.text.isidentifier() and token.text.upper() not in WINDOW
-
-
-def _bracketed(text: str, name: str, tokens: Sequence[Token]) -> SourceStream:
-    """Parse what stands in a stream's brackets: its window, and promises, with commas between them."""
-    if tokens[-1].token_type is not TokenType.R_BRACKET:
-        raise SqlError(
-            "This bracket is not closed; write ] after the window.", text, tokens[0].start, tokens[0].end + 1
-        )
-    if len(tokens) == 2:
-        raise _bad_window(text, tokens)
-    parts = _commas(text, tokens[1:-1], "Something is missing between two commas.")
-    windows = [part for part in parts if part[0].text.upper() in WINDOW or part[0].token_type is TokenType.NUMBER]
-    promises = [parse_promise(text, part) for part in parts if part not in windows]
-    window, time = _window(text, tokens, [token for part in windows for token in part]) if windows else (Window(), None)
-    return SourceStream(
-        name,
-        window,
-        time,
-        tuple(promise for promise in promises if not isinstance(promise, Punctuations)),
-        tuple(promise for promise in promises if isinstance(promise, Punctuations)),
-    )
-
-
-def _window(text: str, tokens: Sequence[Token], inside: Sequence[Token]) -> tuple[Window, str | None]:
-    """Return a window, and the time column if WATTR names one."""
-    parts: dict[str, list[Token]] = {}
-    current = ""
-    for token in inside:
-        word = token.text.upper()
-        if word in (*WINDOW, *FORM) and not (current == "WATTR" and not parts[current]):
-            if word in parts:
-                raise _bad_window(text, tokens)
-            current = word
-            parts[word] = []
-        elif current:
-            parts[current].append(token)
-        else:
-            raise _bad_window(text, tokens)
-    words = {key: _between(text, found) or "" for key, found in parts.items()}
-    time = words.get("WATTR") or None
-    try:
-        if set(words) <= {"ROWS", "WATTR"} and words.get("ROWS", "").isdigit():
-            return Count(int(words["ROWS"])), time
-        if set(words) == {"WATTR"} and time:
-            return Window(), time
-        if "RANGE" in words and "ROWS" not in words and (window := _by_time(words)) is not None:
-            return window, time
-    except DefinitionError as error:
-        raise SqlError(str(error), text, tokens[0].start, tokens[-1].end + 1) from None
-    raise _bad_window(text, tokens)
-
-
-FORM = ("TUMBLING", "CLOSED")
-"""The words that say of which form a window by time is."""
-
-
-def _by_time(words: Mapping[str, str]) -> Window | None:
-    """Return a window by time; None if its words don't go together."""
-    size, closed = words["RANGE"], words.get("CLOSED", "RIGHT").lower()
-    if words.get("TUMBLING") == "" and not words.keys() & {"SLIDE", "CLOSED"}:
-        return tumbling(size)
-    if "TUMBLING" in words or closed not in ("left", "right"):
-        return None
-    if "SLIDE" in words:
-        step = microseconds(words["SLIDE"], "SLIDE", 1)
-        return Hopping(microseconds(size, "RANGE", 1), step, "left" if closed == "left" else "right")
-    return None if "CLOSED" in words else Sliding(microseconds(size, "RANGE", 1))
-
-
-def _bad_window(text: str, tokens: Sequence[Token]) -> SqlError:
-    problem = (
-        "A window is [RANGE 10 SECONDS], [RANGE 10 MINUTES TUMBLING], [RANGE 1 MINUTE SLIDE 20 SECONDS [CLOSED LEFT]] "
-        "or [ROWS 100], optionally with WATTR column; promises may follow, each after a comma, such as "
-        "[ROWS 100, KEY (id)]."
-    )
-    return SqlError(problem, text, tokens[0].start, tokens[-1].end + 1)

@@ -1,8 +1,8 @@
 """Windows: which tuples a result at time T still admits.
 
-Every window by time is one monotone function: the *deadline* of a tuple, the last T at which it may still take part.
-A result is valid when T is at most the deadline of each of its members; a tuple may be purged once the watermark has
-passed its deadline. Times are integer microseconds.
+Every window by time is a monotone function, the *deadline* of a tuple: the last T at which it may take part. A result
+is valid if T is at most the deadline of each of its members, and a tuple may be purged once the watermark has passed
+its deadline. Times are integer microseconds.
 """
 
 import re
@@ -12,71 +12,61 @@ from datetime import timedelta
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from watersmeet.arguments.durations import microseconds, seconds, spelled
-from watersmeet.arguments.literals import is_whole, take_plain
+from watersmeet.arguments import fields_to_python, format_duration, format_seconds, is_whole, microseconds
+from watersmeet.arrays import Ints, Mask
 from watersmeet.errors import DefinitionError
 
-Times = NDArray[np.int64]
-
 FOREVER = int(np.iinfo(np.int64).max)
-"""The latest time there is; what lies beyond it counts as this."""
+"""The latest time; later ones count as this."""
 NEVER = int(np.iinfo(np.int64).min)
-"""The earliest; what lies before it counts as this."""
-
-
+"""The earliest time; earlier ones count as this."""
 HORIZON = 1 << 60
-"""Placements see no time beyond this, on either side, so that they can add to any: what lies beyond counts as this.
+"""Placements see times clipped to this, on either side, so that sums don't overflow.
 
-Where a tuple is kept follows from its time, and so does who asks for it: both see the same."""
-
-
+[!] Both the nodes that keep a tuple and those that probe for it follow from its time: both must see the clipped one."""
 BEFORE_ALL = NEVER // 2
 """The time of a table's rows: before any that a stream has."""
 
 
-def within_horizon(times: Times) -> Times:
-    """Return times as placements see them."""
+def clip_to_horizon(times: Ints) -> Ints:
+    """Return times as placements see them, within the horizon."""
     return np.clip(times, -HORIZON, HORIZON)
 
 
-def saturated(change: Callable[[Any], Any], times: Times, reach: int) -> Times:
-    """Return times changed by no more than `reach`, none of them beyond what int64 holds.
-
-    A time is never later than FOREVER nor earlier than NEVER, so that a deadline there is as good as one beyond.
-    """
+def saturate(change: Callable[[Any], Any], times: Ints, reach: int) -> Ints:
+    """Apply a change of at most `reach` to times, limited to [NEVER, FOREVER] instead of overflowing."""
     if not len(times) or (NEVER + reach <= int(times.min()) and int(times.max()) <= FOREVER - reach):
-        found: Times = change(times)
-        return found
+        changed: Ints = change(times)
+        return changed
     exact = change(times.astype(object))
     return np.array([min(max(time, NEVER), FOREVER) for time in exact], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """An unbounded window; the others override what differs."""
+    """An unbounded window, and the base of the others."""
 
-    def deadline(self, ts: Times) -> Times:
+    def deadline(self, ts: Ints) -> Ints:
         """Return for each tuple the last T at which the window admits it."""
         return np.full_like(ts, FOREVER)
 
-    def earliest(self, high: Times) -> Times:
-        """Return for each time `high` the earliest tuple whose deadline is not before it."""
+    def earliest(self, high: Ints) -> Ints:
+        """Return for each time the earliest tuple whose deadline is not before it."""
         return np.full_like(high, NEVER)
 
-    def admits(self, ts: Times) -> NDArray[np.bool_]:
+    def admits(self, ts: Ints) -> Mask:
         """Tell which tuples can take part in any result at all."""
         return np.ones(len(ts), dtype=bool)
 
     @property
     def span(self) -> int | None:
-        """How long a tuple stays, at the most; None if time alone never ends it."""
+        """How long a tuple stays at most; None if time alone never removes it."""
         return None
 
     @property
     def bound(self) -> int | None:
-        """The same as people write it: ten minutes, whether a tuple is admitted at that age (`<=`) or not (`<`)."""
+        """The span as people write it: ten minutes, whether that very age is admitted (`<=`) or not (`<`)."""
         return self.span
 
     @property
@@ -90,7 +80,7 @@ class Window:
 
     @property
     def notation(self) -> str:
-        """The window as the checkpoint's description has it, to the microsecond; `described` reads it back."""
+        """The window as text in checkpoints, to the microsecond; `parse_window` reads it back."""
         return "unbounded"
 
 
@@ -98,7 +88,7 @@ class Window:
 class Sliding(Window):
     """A sliding window: T - ts < size, strictly.
 
-    Times are whole microseconds, so that a bound which is itself admitted is a size of one microsecond more.
+    Times are whole microseconds: an inclusive bound is a size of one microsecond more.
     """
 
     size: int
@@ -107,13 +97,13 @@ class Sliding(Window):
         if self.size <= 0:
             raise DefinitionError("A sliding window must be longer than zero.")
 
-    def deadline(self, ts: Times) -> Times:
+    def deadline(self, ts: Ints) -> Ints:
         """See Window."""
-        return saturated(lambda ts: ts + (self.size - 1), ts, self.size)
+        return saturate(lambda ts: ts + (self.size - 1), ts, self.size)
 
-    def earliest(self, high: Times) -> Times:
+    def earliest(self, high: Ints) -> Ints:
         """See Window."""
-        return saturated(lambda high: high - (self.size - 1), high, self.size)
+        return saturate(lambda high: high - (self.size - 1), high, self.size)
 
     @property
     def span(self) -> int | None:
@@ -127,17 +117,17 @@ class Sliding(Window):
 
     @property
     def inclusive(self) -> bool:
-        """Whether the bound is itself admitted: nobody writes a window of ten minutes and a microsecond."""
+        """Whether the bound is inclusive: nobody writes a window of ten minutes and a microsecond."""
         return self.size % 1000 == 1
 
     def describe(self) -> str:
         """See Window."""
-        return f"sliding {spelled(self.bound)}{', inclusive' if self.inclusive else ''}"
+        return f"sliding {format_duration(self.bound)}{', inclusive' if self.inclusive else ''}"
 
     @property
     def notation(self) -> str:
         """See Window."""
-        return f"sliding {seconds(self.size)}"
+        return f"sliding {format_seconds(self.size)}"
 
 
 Closed = Literal["left", "right"]
@@ -146,7 +136,7 @@ Closed = Literal["left", "right"]
 
 @dataclass(frozen=True, slots=True)
 class Hopping(Window):
-    """Windows of one size that begin at every step since the epoch, UTC; tuples are admitted that share one with T.
+    """Windows of one size that begin at every step since the epoch, UTC; a tuple must share one with T.
 
     Closed on the right, some k has k*step < ts <= T <= k*step + size; on the left, k*step <= ts <= T < k*step + size.
     """
@@ -174,17 +164,17 @@ class Hopping(Window):
         """The last one."""
         return self.size - 1 + self._first
 
-    def deadline(self, ts: Times) -> Times:
-        """See Window: the end of the latest window that holds ts, or of the one before the gap ts lies in."""
+    def deadline(self, ts: Ints) -> Ints:
+        """See Window: the end of the latest window that contains ts, or of the one before the gap that does."""
         reach = self.step + self.size
-        return saturated(lambda ts: (ts - self._first) // self.step * self.step + self._last, ts, reach)
+        return saturate(lambda ts: (ts - self._first) // self.step * self.step + self._last, ts, reach)
 
-    def earliest(self, high: Times) -> Times:
+    def earliest(self, high: Ints) -> Ints:
         """See Window."""
         reach = self.step + self.size
-        return saturated(lambda high: -((self._last - high) // self.step) * self.step + self._first, high, reach)
+        return saturate(lambda high: -((self._last - high) // self.step) * self.step + self._first, high, reach)
 
-    def admits(self, ts: Times) -> NDArray[np.bool_]:
+    def admits(self, ts: Ints) -> Mask:
         """See Window; a step longer than the size leaves gaps, and a tuple in a gap joins nothing."""
         return ts <= self.deadline(ts)
 
@@ -195,14 +185,14 @@ class Hopping(Window):
 
     def describe(self) -> str:
         """See Window."""
-        return self._written(spelled)
+        return self._format(format_duration)
 
     @property
     def notation(self) -> str:
         """See Window."""
-        return self._written(seconds)
+        return self._format(format_seconds)
 
-    def _written(self, duration: Callable[[int], str]) -> str:
+    def _format(self, duration: Callable[[int], str]) -> str:
         if self.closed == "left" and self.size == self.step:
             return f"tumbling {duration(self.size)}"
         closed = ", closed left" if self.closed == "left" else ""
@@ -216,7 +206,7 @@ class Count(Window):
     size: int
 
     def __post_init__(self) -> None:
-        take_plain(self)
+        fields_to_python(self)
         if not is_whole(self.size):
             raise DefinitionError(f"A count window holds a whole number of rows, at least 1; got {self.size!r}.")
 
@@ -231,7 +221,12 @@ class Count(Window):
         return f"last {self.size} rows"
 
 
-# -- those that a user names; a plain duration is a sliding window
+def window_reaching(micros: int) -> Sliding:
+    """Return the window of tuples than which others are at most that much later."""
+    return Sliding(max(0, micros) + 1)
+
+
+# -- windows that users construct; a plain duration is a sliding window
 
 
 def count(rows: int) -> Count:
@@ -269,8 +264,8 @@ def tumbling(size: str | timedelta) -> Hopping:
     return Hopping(length, length, "left")
 
 
-def described(text: str) -> Window | None:
-    """Return the window of a notation; None if it is none of those known here.
+def parse_window(text: str) -> Window | None:
+    """Return the window of a notation; None if it is no notation.
 
     >>> described("hopping 60 s every 2.5 s") == hopping("60 seconds", "2500 ms"), described("a whim")
     (True, None)

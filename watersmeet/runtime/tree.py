@@ -148,7 +148,7 @@ class JoinTree:
         plans = {}
         for tree, part in self.states(before):
             plan = tree.operator.plan(part, now, kind)
-            propagated = outer[tree.path].inherits if tree.path in outer else frozenset()
+            propagated = outer[tree.path].inherited_punctuations if tree.path in outer else frozenset()
             plans[tree.path] = replace(
                 plan,
                 metadata=replace(plan.metadata, propagated=propagated),

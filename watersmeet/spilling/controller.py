@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from watersmeet.arguments.durations import spelled
+from watersmeet.arguments import format_duration
 from watersmeet.batch.plan import group_slice
 from watersmeet.formatting import format_bytes
 from watersmeet.spilling.decisions import BEGUN, PATIENCE, Decision, Record, progress
@@ -206,7 +206,9 @@ class Controller(Spilling):
         if not paid:
             return Decision()
         return Decision(
-            "pay", f"what {len(paid)} units were owed for {spelled(self.spill.oldest_us)} or longer is paid", pay=paid
+            "pay",
+            f"what {len(paid)} units were owed for {format_duration(self.spill.oldest_us)} or longer is paid",
+            pay=paid,
         )
 
     def _crowded(self, away: Sequence[Part], now: "Situation", back: bool) -> Decision:

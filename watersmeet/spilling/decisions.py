@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
 
-from watersmeet.arguments.durations import roughly, spelled
+from watersmeet.arguments import format_duration, format_roughly
 from watersmeet.formatting import format_bytes
 from watersmeet.spilling.options import Spill
 from watersmeet.spilling.parts import Part, cold, hot
@@ -203,9 +203,9 @@ class Record:
             return None
         passed, more = now - self.grown[0], owed - self.grown[1]
         return (
-            f"What is owed has grown without a break for {roughly(passed)}: {owed:,} probes are owed, {more:,} more "
-            f"than then, and about {more / passed * 60e6:,.0f} more every minute. Putting work off helps through a "
-            "burst, not against a load that is too high for good: add nodes or cores, shorten windows, or allow a "
+            f"What is owed has grown without a break for {format_roughly(passed)}: {owed:,} probes are owed, {more:,} "
+            f"more than then, and about {more / passed * 60e6:,.0f} more every minute. Putting work off helps through "
+            "a burst, not against a load that is too high for good: add nodes or cores, shorten windows, or allow a "
             "batch more time."
         )
 
@@ -269,15 +269,15 @@ def planned(spill: Spill, partitions: int) -> list[str]:
         partitions: Into how many partitions values are cut; 1 for slices of time alone.
     """
     memory = [] if spill.memory is None else [f"hot state takes {_written(spill.memory)}"]
-    time = [] if spill.seconds is None else [f"batches take longer than {spelled(round(spill.seconds * 1e6))}"]
+    time = [] if spill.seconds is None else [f"batches take longer than {format_duration(round(spill.seconds * 1e6))}"]
     units = f"{partitions} partitions of the values, cut by slices of time" if partitions > 1 else "slices of time"
     paid = "" if spill.pay in (None, spill.policy) else f", paid by '{spill.pay}'"
     disk = "" if spill.disk is None else f", and the oldest of it once cold state takes {_written(spill.disk)}"
     return [
         f"  once {' or '.join(memory + time)}, about {spill.share:.0%} of the state is put off, by policy "
         f"'{spill.policy}'{paid}: {units}",
-        f"  below {spill.low:.0%} of that it comes back, at most every {spelled(spill.interval_us)}; what is owed for "
-        f"{spelled(spill.oldest_us)} is paid at once{disk}",
+        f"  below {spill.low:.0%} of that it comes back, at most every {format_duration(spill.interval_us)}; what is "
+        f"owed for {format_duration(spill.oldest_us)} is paid at once{disk}",
     ]
 
 
@@ -290,7 +290,9 @@ def lines(told: Mapping[str, Any]) -> list[str]:
     away = told["units"]["cold"]
     shown = [f"  put off: {away} of {away + told['units']['hot']} parts of the state, {told['spilledRows']:,} rows"]
     if told["owedProbes"]:
-        waits = "" if told["oldestOwed"] is None else f", the oldest for {roughly(int(told['oldestOwed'] * 1e6))}"
+        waits = (
+            "" if told["oldestOwed"] is None else f", the oldest for {format_roughly(int(told['oldestOwed'] * 1e6))}"
+        )
         shown.append(f"  owed: {told['owedProbes']:,} probes, about {told['owedResults']:,} results (a guess){waits}")
     shown += [f"  decided after {said}" for said in told["log"]]
     return shown + ([f"  {told['overload']}"] if "overload" in told else [])

@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from watersmeet.arguments.durations import microseconds
-from watersmeet.arguments.literals import is_number, is_whole, meant, plain, take_plain
-from watersmeet.arguments.sizes import bytes_of
+from watersmeet.arguments import bytes_of, fields_to_python, is_number, is_whole, microseconds, suggest, to_python
 from watersmeet.errors import DefinitionError
 from watersmeet.spilling.policies import POLICIES
 
@@ -49,7 +47,7 @@ class Spill:
     disk: str | int | None = None
 
     def __post_init__(self) -> None:
-        take_plain(self)
+        fields_to_python(self)
         if self.memory is None and self.within is None:
             raise DefinitionError("Spill: give memory='2 GB', within='1 second' or both, or nothing is put off.")
         _ = self.memory_bytes, self.disk_bytes, self.seconds, self.interval_us, self.oldest_us
@@ -60,7 +58,9 @@ class Spill:
         for name, value in (("policy", self.policy), ("pay", self.pay)):
             if not (isinstance(value, str) and value in POLICIES) and not (value is None and name == "pay"):
                 known = ", ".join(map(repr, POLICIES))
-                raise DefinitionError(f"Spill({name}={value!r}): the policies are {known}.{meant(value, [*POLICIES])}")
+                raise DefinitionError(
+                    f"Spill({name}={value!r}): the policies are {known}.{suggest(value, [*POLICIES])}"
+                )
         for name, share in (("low", self.low), ("share", self.share), ("fill", self.fill)):
             if not is_number(share) or not 0 < share <= 1:
                 raise DefinitionError(f"Spill({name}={share!r}): give a fraction above 0 and at most 1, such as 0.3.")
@@ -75,7 +75,7 @@ class Spill:
         if self.quotas is not None and not isinstance(self.quotas, Mapping):
             raise DefinitionError(f"Spill(quotas={self.quotas!r}): give a dict such as {{'auctions': 100}}.")
         for name, quota in (self.quotas or {}).items():
-            if not isinstance(name, str) or not is_whole(plain(quota)):
+            if not isinstance(name, str) or not is_whole(to_python(quota)):
                 raise DefinitionError(
                     f"Spill(quotas=...): {quota!r} for '{name}' is not a number of tuples, 1 or more."
                 )

@@ -115,7 +115,7 @@ class Owing:
 
     def as_of(self, origin: int, ts: Ints, batch: Ints) -> dict[int, Ints]:
         """Return how many tuples of each other count-windowed stream had arrived when tuples of a stream did."""
-        found = {stream: np.zeros(len(ts), np.int64) for stream in self._plan.query.counted if stream != origin}
+        found = {stream: np.zeros(len(ts), np.int64) for stream in self._plan.query.counted_streams if stream != origin}
         for stream, counts in found.items():
             for number in np.unique(batch).tolist():
                 mine = batch == number

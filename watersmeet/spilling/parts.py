@@ -136,13 +136,13 @@ def parts(path: str, query: Query, state: Manifest, slice: int, processes: int) 
 
 def _first_probed(query: Query, watermark: int | None) -> list[int]:
     """Return for each stream the earliest time of a row that a tuple may probe which is not late."""
-    if watermark is None or query.counted:
+    if watermark is None or query.counted_streams:
         return [NEVER for _ in query.streams]
     return [int(stream.window.earliest(np.array([watermark]))[0]) for stream in query.streams]
 
 
 def _part(path: str, query: Query, group: Group, chunks: Sequence[Chunk], processes: int) -> Part:
-    keys = sum(KEY_BYTES * chunk.rows * len(query.indexed[chunk.stream]) for chunk in chunks)
+    keys = sum(KEY_BYTES * chunk.rows * len(query.indexed_columns[chunk.stream]) for chunk in chunks)
     return Part(
         path,
         group,

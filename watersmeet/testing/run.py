@@ -215,7 +215,7 @@ class Run(Runtime):
         """Note results by the ids of their members, None for those they lack, and time; not those of a SELECT list."""
         if self.query.outputs:
             return
-        hidden = {self.query.streams[at].name for at in self.query.hides}
+        hidden = {self.query.streams[at].name for at in self.query.hidden_streams}
         ids = [
             [None] * len(rows) if stream.name in hidden else pc.struct_field(rows.column(stream.name), "id").to_pylist()
             for stream in self.query.streams

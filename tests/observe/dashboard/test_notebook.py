@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.observe.dashboard.recorded_join import START, query, recorded
 from tests.times import instant
-from watersmeet.formatting import EARLIEST, moment
+from watersmeet.formatting import EARLIEST, format_time
 from watersmeet.observe.dashboard.build import view
 from watersmeet.observe.dashboard.notebook import Progress, definition, small, streams_of, svg
 from watersmeet.observe.dashboard.recorded import Reader
@@ -39,17 +39,17 @@ def test_examples_in_docstrings(name: str) -> None:
 
 @given(st.integers(EARLIEST, np.iinfo(np.int64).max))
 def test_times_as_text_are_the_times(time: int) -> None:
-    assert instant(moment(time)) == instant(moment(time, zoned=False)) == time
+    assert instant(format_time(time)) == instant(format_time(time, zoned=False)) == time
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_python_reads_them_back(time: datetime) -> None:
     since = time - datetime(1970, 1, 1, tzinfo=UTC)
-    assert datetime.fromisoformat(moment(since // (datetime.resolution))) == time
+    assert datetime.fromisoformat(format_time(since // (datetime.resolution))) == time
 
 
 def test_the_earliest_time_there_is_has_a_text() -> None:
-    assert moment(EARLIEST - 1) == moment(EARLIEST)
+    assert format_time(EARLIEST - 1) == format_time(EARLIEST)
 
 
 def test_progress_shows_times_as_text(told: tuple[Path, Progress]) -> None:

@@ -13,7 +13,7 @@ from tests.observe.dashboard.recorded_join import SECOND, START, recorded
 from watersmeet.observe.dashboard.slices import Leaving, _Slice, leaving, state_map
 from watersmeet.observe.dashboard.words import clock
 from watersmeet.placement import PSP
-from watersmeet.query.windows import BEFORE_ALL, Closed, Count, Hopping, Sliding, Window, described
+from watersmeet.query.windows import BEFORE_ALL, Closed, Count, Hopping, Sliding, Window, parse_window
 
 LENGTHS = st.integers(1, 10**15)
 
@@ -24,8 +24,8 @@ TUMBLING = LENGTHS.map(lambda size: Hopping(size, size, "left"))
 
 @given(st.one_of(st.builds(Sliding, LENGTHS), HOPPING, TUMBLING, st.builds(Count, LENGTHS)))
 def test_windows_are_read_as_they_were_written(window: Window) -> None:
-    assert described(window.notation) == window
-    assert described(Window().notation) == Window() and described("") is None
+    assert parse_window(window.notation) == window
+    assert parse_window(Window().notation) == Window() and parse_window("") is None
 
 
 @pytest.mark.parametrize("window", [Sliding(4 * SECOND), Hopping(6 * SECOND, 2 * SECOND), wm.tumbling("4 seconds")])

@@ -68,7 +68,7 @@ class Made:
     def ask(self, **given: Any) -> Answer:
         names, query = [stream.name for stream in self.run.query.streams], self.run.query
         sides = {"late": {name: str(self.folder / "late" / name) for name in names}}
-        shows = {Column(at, 0): (f"{name}_id",) for at, name in enumerate(names) if at not in query.hides}
+        shows = {Column(at, 0): (f"{name}_id",) for at, name in enumerate(names) if at not in query.hidden_streams}
         sink = Sink(str(self.folder / "out"), "parquet") if self.told else None
         outputs = Outputs("me", sides, sink, shows)
         return answered(Query(self.kept, DUCK, float, outputs, self.run.progress), asked(query, given, DUCK))

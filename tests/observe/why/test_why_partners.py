@@ -65,7 +65,7 @@ def why(run: Run, folder: Path, query: Query | None = None, sink: bool = False, 
     query = query or run.query
     names = [stream.name for stream in query.streams]
     sides = {"late": {name: str(folder / "late" / name) for name in names}}
-    shows = {Column(at, 0): (f"{name}_id",) for at, name in enumerate(names) if at not in query.hides}
+    shows = {Column(at, 0): (f"{name}_id",) for at, name in enumerate(names) if at not in query.hidden_streams}
     outputs = Outputs("me", sides, Sink(str(folder / "out"), "parquet") if sink else None, shows)
     kept = Kept(query, run.store, run.state)
     return ask.answered(ask.Query(kept, DUCK, float, outputs, run.progress), asked(query, given, DUCK))

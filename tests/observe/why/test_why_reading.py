@@ -20,7 +20,7 @@ from watersmeet.observe.why.outputs import Outputs, Sink, shown_by
 from watersmeet.observe.why.stored import why
 from watersmeet.observe.why.written import Written, write, written
 from watersmeet.placement import Central
-from watersmeet.predicate.model import Column, Dialect, Hidden
+from watersmeet.predicate.model import Column, Dialect, HiddenColumn
 from watersmeet.predicate.parse import parse_where
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.query.query import Query, StreamSpec
@@ -46,7 +46,9 @@ WHERE = "a.k = b.k AND exp(a.x) < b.x AND abs(a.id - b.id) < 3 AND levenshtein(a
 
 
 def query_of(where: str = WHERE) -> Query:
-    a = StreamSpec("a", SCHEMA, 1, Sliding(10), 5, hidden=(Hidden("a.x + 1", pa.float64()),), promises=(Key((0,)),))
+    a = StreamSpec(
+        "a", SCHEMA, 1, Sliding(10), 5, hidden=(HiddenColumn("a.x + 1", pa.float64()),), promises=(Key((0,)),)
+    )
     b = StreamSpec("b", SCHEMA, 1, Hopping(10, 5), 5, promises=(Ordered(4, slack=Decimal("1.5")),))
     names = [(s.name, s.schema) for s in (a, b)]
     return Query((a, b), parse_where(where, names, (), TOKYO), where, dialect=TOKYO)

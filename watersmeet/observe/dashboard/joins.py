@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from watersmeet.arguments.durations import microseconds, spelled
+from watersmeet.arguments import format_duration, microseconds
 from watersmeet.formatting import format_bytes
 from watersmeet.observe.dashboard.course import Course, Progress
 from watersmeet.observe.dashboard.pair_flow import funnel
@@ -24,7 +24,7 @@ from watersmeet.observe.dashboard.words import (
     plain,
     rate,
 )
-from watersmeet.query.windows import BEFORE_ALL, described
+from watersmeet.query.windows import BEFORE_ALL, parse_window
 from watersmeet.state.manifest.manifest import Manifest
 
 REFUSED = ("late", "rejected", "denied")
@@ -74,7 +74,7 @@ def _within(own: Callable[[Progress], Progress], name: str) -> Callable[[Progres
 
 def join_view(record: JoinRecord) -> JoinView:
     """Return what a screen shows of a join."""
-    windows = [described(record.query.get(f"window of '{name}'", "")) for name in record.names]
+    windows = [parse_window(record.query.get(f"window of '{name}'", "")) for name in record.names]
     return JoinView(
         record.name,
         record.query.get("where", "") or "no condition: every combination that the windows admit",
@@ -162,12 +162,12 @@ def _gone(record: JoinRecord, name: str, rows: int) -> int:
 
 def _window(notation: str) -> str:
     """Return the window of a checkpoint's description as people say it."""
-    window = described(notation)
+    window = parse_window(notation)
     return notation if window is None else window.describe()
 
 
 def _delay(notation: str) -> str:
-    return notation if notation == NOTHING else spelled(microseconds(notation))
+    return notation if notation == NOTHING else format_duration(microseconds(notation))
 
 
 def _refused(record: JoinRecord) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from watersmeet.arguments.durations import spelled
+from watersmeet.arguments import format_duration
 from watersmeet.formatting import render_table
 from watersmeet.observe.dashboard.terminal import spark
 from watersmeet.observe.dashboard.view import Cell, Figure, Series, Table, View
@@ -141,7 +141,7 @@ def streams_of(query: Query) -> Table:
             (
                 plain(stream.name),
                 plain(query.kind_of(at)),
-                plain(NOTHING if stream.table else spelled(stream.delay)),
+                plain(NOTHING if stream.table else format_duration(stream.delay)),
                 plain(NOTHING if stream.table else stream.schema.field(stream.time).name),
                 plain(", ".join(f"{field.name} {spark_name(field.type)}" for field in stream.columns)),
             )

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from watersmeet.formatting import printable
+from watersmeet.formatting import sanitize
 from watersmeet.observe.dashboard.view import (
     Batches,
     Cell,
@@ -67,7 +67,7 @@ def _parts(view: View, width: int) -> Iterator[RenderableType]:
 
 
 def _text(text: str, style: str = "") -> Text:
-    return Text(printable(text, ""), style)
+    return Text(sanitize(text, ""), style)
 
 
 def _titled(title: str, *parts: RenderableType) -> RenderableType:

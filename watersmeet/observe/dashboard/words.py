@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import log10
 
-from watersmeet.formatting import moment
+from watersmeet.formatting import format_time
 from watersmeet.observe.dashboard.view import Cell, Level, Series
 
 NOTHING = "–"
@@ -18,7 +18,7 @@ def clock(time: int | None, near: int | None = None) -> str:
     """
     if time is None:
         return NOTHING
-    day, _, hour = moment(time, zoned=False).partition("T")
+    day, _, hour = format_time(time, zoned=False).partition("T")
     hour = hour[:10]
     return hour if near is not None and time // DAY == near // DAY else f"{day} {hour}"
 

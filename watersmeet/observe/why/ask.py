@@ -91,7 +91,7 @@ class Query(Ground):
     def completed(self, seen: Sequence[Seen], missing: Sequence[int]) -> Completed:
         """See Ground; the tuples that state holds are probed."""
         query = self.judged.query
-        if query.counted:
+        if query.counted_streams:
             return Completed(0, False, "with count windows, name a tuple of each stream")
         if lacking := self.judged.unanswered():
             return Completed(0, False, f"`{lacking}` can't be answered here")

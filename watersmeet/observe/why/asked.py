@@ -144,7 +144,7 @@ def _field(spec: StreamSpec, name: str) -> int:
     same = [at for at, known in enumerate(spec.schema.names) if known in own and known.lower() == str(name).lower()]
     exact = [at for at in same if spec.schema.names[at] == name] or same
     if len(exact) != 1:
-        raise DefinitionError(f"{spec.what.capitalize()} '{spec.name}' has no column '{name}'; it has {listed(own)}.")
+        raise DefinitionError(f"{spec.noun.capitalize()} '{spec.name}' has no column '{name}'; it has {listed(own)}.")
     return exact[0]
 
 

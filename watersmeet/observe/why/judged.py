@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import PredicateError
-from watersmeet.formatting import abbreviated
+from watersmeet.formatting import abbreviate
 from watersmeet.observe.why.answer import Batches, Check, Holds
 from watersmeet.observe.why.voice import Voice, lasting, plain_values
 from watersmeet.predicate.model import Column, Conjunct
-from watersmeet.probe.evaluators.compared_values import ComparedValues, compared_values_of, is_informative
+from watersmeet.probe.evaluators.compared_values import SideValues, is_informative, side_values_of
 from watersmeet.probe.hop import Hops
 from watersmeet.probe.hop_steps import Step
 from watersmeet.probe.partials import NOWHERE, Partials
@@ -99,7 +99,7 @@ class Judged:
 
     def count(self, block: Partials) -> int:
         """Return how many of some combinations are results; of those that Spark has to decide, the first few."""
-        if not self.query.deferred or not len(block):
+        if not self.query.deferred_conjuncts or not len(block):
             return len(block)
         later = self.hops.pending(block)
         left = [block.take(np.array([at])) for at in np.flatnonzero(later)[:MOST_DECIDED].tolist()]
@@ -111,29 +111,29 @@ class Judged:
         Raises:
             PredicateError: If there is no Spark to ask, or there is too much to ask it.
         """
-        if not self.query.deferred or not len(block):
+        if not self.query.deferred_conjuncts or not len(block):
             return block
         later = np.flatnonzero(self.hops.pending(block))
         if len(later) > (0 if self.decide is None else MOST_DECIDED):
-            text = next(conjunct.text for conjunct in self.query.deferred if not conjunct.exact)
+            text = next(conjunct.text for conjunct in self.query.deferred_conjuncts if not conjunct.exact)
             raise PredicateError(f"`{text}` can't be answered here for all of them")
         denied = [at for at in later.tolist() if not self._passes(block.take(np.array([at])))]
         return block.take(np.setdiff1d(np.arange(len(block)), denied))
 
     def _passes(self, combination: Partials) -> bool:
-        asked = (conjunct for conjunct in self.query.deferred if conjunct.streams <= {*combination.joined})
+        asked = (conjunct for conjunct in self.query.deferred_conjuncts if conjunct.streams <= {*combination.joined})
         return all(self._conjunct(conjunct, combination).holds == "TRUE" for conjunct in asked)
 
     # -- windows
 
     def _later(self, members: Sequence[Seen]) -> list[Seen]:
         """Return the tuples of as-of streams that are later than all others."""
-        as_of = self.query.as_of
+        as_of = self.query.as_of_streams
         times = [member.ts for member in members if member.stream not in as_of]
         return [member for member in members if member.stream in as_of and times and member.ts > max(times)]
 
     def _too_late(self, members: Sequence[Seen], member: Seen) -> Check:
-        name, as_of = self.query.streams[member.stream].name, self.query.as_of
+        name, as_of = self.query.streams[member.stream].name, self.query.as_of_streams
         last = max((other for other in members if other.stream not in as_of), key=lambda other: other.ts)
         than = self.query.streams[last.stream].name
         says = f"{name} is {lasting(member.ts - last.ts)} later than {than}, and an as-of partner is no later"
@@ -187,22 +187,22 @@ class Judged:
             holds, sides = self._holds(conjunct, block), self._sides(conjunct, block)
         except PredicateError as error:
             raised = f"{str(error).rstrip('.')}; it stops the query"
-            holds, sides = "raises", compared_values_of(self.hops.evaluators.comparisons, conjunct, block)
+            holds, sides = "raises", side_values_of(self.hops.evaluators.comparisons, conjunct, block)
         columns = {c: block.column(c, self.hops.evaluators.reader.table.gather) for c in self._shown(conjunct, sides)}
         computed = [side for side in sides if side.is_known(0) and is_informative(self.query, side.compared)]
         values = {side.compared.text: side.plain(0) for side in computed} | plain_values(self.query, columns)
         answer = "can't be answered here" if holds == "unknown" else f"is {holds}"
         told = self.voice.compared(conjunct.comparing, sides, columns)
-        says = raised or f"`{abbreviated(conjunct.text, LONG)}` {answer}{told}"
+        says = raised or f"`{abbreviate(conjunct.text, LONG)}` {answer}{told}"
         return Check(conjunct.text, "conjunct", holds, says, values)
 
-    def _sides(self, conjunct: Conjunct, block: Partials) -> list[ComparedValues]:
+    def _sides(self, conjunct: Conjunct, block: Partials) -> list[SideValues]:
         """Return what a conjunct compares, as Spark computes it where it must."""
         compared = conjunct.comparing.values
         if self.compute is None or self._lacks(conjunct) or all(value.sql or value.term for value in compared):
-            return compared_values_of(self.hops.evaluators.comparisons, conjunct, block)
+            return side_values_of(self.hops.evaluators.comparisons, conjunct, block)
         values = self.compute(conjunct, self._read(conjunct, block))
-        return [ComparedValues(*side, np.zeros(len(block))) for side in zip(compared, values, strict=False)]
+        return [SideValues(*side, np.zeros(len(block))) for side in zip(compared, values, strict=False)]
 
     def _read(self, conjunct: Conjunct, block: Partials) -> dict[str, pa.Array]:
         """Return what Spark needs for a conjunct: its columns, and what its predicates say."""
@@ -211,7 +211,7 @@ class Judged:
             call.name: self.hops.evaluators.sql.predicates.booleans(block, call) for call in conjunct.calls
         }
 
-    def _shown(self, conjunct: Conjunct, sides: Sequence[ComparedValues]) -> list[Column]:
+    def _shown(self, conjunct: Conjunct, sides: Sequence[SideValues]) -> list[Column]:
         """Return the columns that are shown beside what a conjunct compares: not what Spark computes on the way."""
         named = [column for column in conjunct.columns if self.query.is_named(column)]
         compared = {column for side in sides for column in side.compared.columns}

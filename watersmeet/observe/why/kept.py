@@ -73,12 +73,12 @@ class Kept:
     def decided(self) -> Query:
         """The join as it is decided for the tuples that are there."""
         raised = any_flagged(self.query, (target.chunk for target in self.targets))
-        return self.query.wary() if raised else self.query
+        return self.query.careful_query() if raised else self.query
 
     def columns(self, stream: int) -> list[int]:
         """Return the stream's own columns that state keeps, by position, the time first; a table has none."""
         spec = self.query.streams[stream]
-        own = [c.field for c in self.query.kept[stream] if c.field < len(spec.schema)]
+        own = [c.field for c in self.query.stored_columns[stream] if c.field < len(spec.schema)]
         return own if spec.table else [spec.time, *own]
 
     def finds(self, asked: Asked) -> bool:

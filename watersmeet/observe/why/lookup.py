@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.batch.side_outputs import text_of
-from watersmeet.formatting import plain
+from watersmeet.formatting import value_at
 from watersmeet.metadata.closing import Closings
 from watersmeet.metadata.superseded import superseding
 from watersmeet.observe.why.answer import Batches, Fate, Tuple
@@ -158,7 +158,7 @@ class Lookup:
         if not query.optional and Closings(query).possible(asked.stream):
             yield "What can match nothing any more has been purged."
         tests = [spec.hidden[test.holds - len(spec.schema)].text for test in spec.tests]
-        tests += [f"{query.name_of(column)} IS NOT NULL" for column in query.required[asked.stream]]
+        tests += [f"{query.name_of(column)} IS NOT NULL" for column in query.required_columns[asked.stream]]
         if tests:
             texts = listed([f"`{text}`" for text in tests])
             yield f"Only tuples are stored for which {texts} {'holds' if len(tests) == 1 else 'hold'}."
@@ -187,5 +187,5 @@ def told(
 ) -> Tuple:
     """Return what became of a tuple whose values are known."""
     stream = voice.query.streams[asked.stream].name
-    plainly = {name: plain(found, 0) for name, found in values.items()}
+    plainly = {name: value_at(found, 0) for name, found in values.items()}
     return Tuple(stream, asked.text, fate, says, batches, plainly, voice.row(values))

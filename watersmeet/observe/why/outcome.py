@@ -118,7 +118,7 @@ def gives(query: Query, count: Mapping[int, int], whole: Mapping[int, bool], clo
         return "nothing"
     if not closed:
         return "open" if all(whole.values()) else "unknown"
-    if not all(whole[at] for at in query.as_of):  # [!] a newer partner than those still there may be gone
+    if not all(whole[at] for at in query.as_of_streams):  # [!] a newer partner than those still there may be gone
         return "unknown"
     lacking = [at for at, how in hows.items() if how not in ("left", "asof left") and not count[at]]
     if any(hows[at] in ("semi", "asof") and whole[at] for at in lacking):

@@ -114,7 +114,11 @@ class OuterVerdicts:
         if left:
             return Side(named, None, tests, (f"It can't be told whether {name} is a partner{of}: {left[0]}.",))
         whole = {there.stream for there in seen} == {*self._query.members}
-        if whole and named.asked.stream in self._query.as_of and not self.ground.optional.is_newest(seen, named.seen):
+        if (
+            whole
+            and named.asked.stream in self._query.as_of_streams
+            and not self.ground.optional.is_newest(seen, named.seen)
+        ):
             return Side(named, False, tests, (f"{name} is not the newest partner{of}.",))
         return Side(named, True, tests, (f"{name} is a partner{of}.",))
 
@@ -260,7 +264,7 @@ class OuterVerdicts:
         """Return what results say, where state doesn't; [!] that there is none yet says nothing of what is open."""
         found, query = tuple(one.told for one in named), self._query
         hows = {query.optional.get(one.asked.stream) for one in named}
-        shown = [one for one in named if one.asked.stream not in query.hides]
+        shown = [one for one in named if one.asked.stream not in query.hidden_streams]
         known = self.ground.results([one.asked for one in shown])
         lost = [one for one in named if one.seen is None]
         final = (closing is None or closing.closed) and not (survey is not None and survey.open)

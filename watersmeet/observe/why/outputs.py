@@ -140,5 +140,5 @@ def shown_by(query: Query) -> dict[Column, Path]:
         Column(at, field): (stream.name, name)
         for at, stream in enumerate(query.streams)
         for field, name in enumerate(stream.schema.names)
-        if at not in query.hides
+        if at not in query.hidden_streams
     }

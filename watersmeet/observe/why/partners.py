@@ -57,7 +57,7 @@ class Stored(OptionalStreams):
             return Partners(0, False, stopped=str(error).rstrip("."))
         if not found:
             return Partners(0, whole)
-        if optional in self.judged.query.as_of:
+        if optional in self.judged.query.as_of_streams:
             newest = self.kept.at(int(self._newest(found, 1, optional).row[0]))
             return Partners(1, whole, self._told(newest), newest.ts, newest.batches, newest=True)
         refs = np.concatenate([part.rows[optional] for part in found])
@@ -103,7 +103,7 @@ class Stored(OptionalStreams):
     def _met(self, block: Partials, optional: int) -> Iterator[Partials]:
         """Yield pairs of a combination and a partner; they note the combination's position."""
         block.tags[AT] = np.arange(len(block))
-        role = NEWEST if optional in self.judged.query.as_of else ALL
+        role = NEWEST if optional in self.judged.query.as_of_streams else ALL
         found = self.judged.hops.hop(block, partner_step(self.judged.query, optional, role))
         return filter(len, map(self.judged.passing, found))
 
@@ -161,7 +161,7 @@ class Stored(OptionalStreams):
         count, mine = dict[int, Ints](), np.ones(len(found), bool)
         for at in self.judged.query.optional:
             pairs = list(self._met(found, at))
-            if at in self.judged.query.as_of:
+            if at in self.judged.query.as_of_streams:
                 newest = self._newest(pairs, len(found), at)
                 count[at] = (newest.row != NO_ROW).astype(np.int64)
                 if at in named:

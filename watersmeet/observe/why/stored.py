@@ -54,7 +54,7 @@ def _why(store: Store, given: Mapping[str, Values], clock: Callable[[], float], 
     def answer(state: Manifest | None) -> Answer:
         if state is None:
             raise StateError(f"The query of {store.root} has not run a batch yet.")
-        side = query.left_from({one.stream for one in question})
+        side = query.as_left_join({one.stream for one in question})
         kept, told = Kept(side, store, within(state, path)), history.load(store, state.batch)
         answer = answered(Query(kept, duck, clock, outputs, told), question)
         return replace(answer, notes=(*answer.notes, _unread(unread))) if unread else answer

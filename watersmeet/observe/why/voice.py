@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.arguments.durations import roughly, spelled
-from watersmeet.formatting import plain
+from watersmeet.arguments import format_duration, format_roughly
+from watersmeet.formatting import value_at
 from watersmeet.observe.why.answer import Batches, shown_value
-from watersmeet.predicate.model import Column, Compared, Comparing
-from watersmeet.probe.evaluators.compared_values import ComparedValues, describe_comparison, format_plain, format_values
+from watersmeet.predicate.model import Column, ComparedValue, ComparedValues
+from watersmeet.probe.evaluators.compared_values import SideValues, describe_comparison, format_plain, format_values
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.query.query import Query
 
@@ -44,10 +44,10 @@ class Voice:
         if pa.types.is_timestamp(values.type) and values[0].is_valid:
             text = str(self.duck.values({"c": values}, "CAST(c AS VARCHAR)", 1)[0].as_py())
             return re.sub(r"[+-]\d\d(:\d\d)*$", "", text) if values.type.tz is not None else text
-        return shown_value(plain(values, 0))
+        return shown_value(value_at(values, 0))
 
     def compared(
-        self, comparing: Comparing, sides: Sequence[ComparedValues], columns: Mapping[Column, pa.Array]
+        self, comparing: ComparedValues, sides: Sequence[SideValues], columns: Mapping[Column, pa.Array]
     ) -> str:
         """Return what a conjunct compares, and columns beside it, as the end of a sentence."""
         texts = format_values(sides, 0, self._compared)
@@ -59,7 +59,7 @@ class Voice:
         beside = ", ".join(f"{name} = {value}" for name, value in named.items())
         return f"{f': {says}' if says else ''}{f' ({beside})' if beside else ''}"
 
-    def _compared(self, compared: Compared, values: pa.Array) -> str:
+    def _compared(self, compared: ComparedValue, values: pa.Array) -> str:
         return format_plain(compared, values) if compared.is_duration else self.value(values)
 
     def row(self, values: Mapping[str, pa.Array]) -> str:
@@ -69,7 +69,7 @@ class Voice:
 
 def plain_values(query: Query, columns: Mapping[Column, pa.Array]) -> dict[str, Any]:
     """Return columns of a combination with their values, for programs."""
-    return {query.name_of(column): plain(values, 0) for column, values in columns.items()}
+    return {query.name_of(column): value_at(values, 0) for column, values in columns.items()}
 
 
 def lasting(length: int) -> str:
@@ -78,8 +78,8 @@ def lasting(length: int) -> str:
     >>> lasting(90_000_000), lasting(3_723_000_001)
     ('90 seconds', '1 hour')
     """
-    exact = spelled(length)
-    return exact if int(exact.split()[0]) <= MOST_UNITS else roughly(length)
+    exact = format_duration(length)
+    return exact if int(exact.split()[0]) <= MOST_UNITS else format_roughly(length)
 
 
 def in_batch(batches: Batches) -> str:

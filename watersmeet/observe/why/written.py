@@ -28,17 +28,27 @@ FILE = "why.json"
 _KINDS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
-        *(queries.Query, queries.StreamSpec, queries.Test, queries.Nested, queries.Output),
+        *(queries.Query, queries.StreamSpec, queries.Test, queries.Output),
         *(windows.Window, windows.Sliding, windows.Hopping, windows.Count),
         *(metadata.Key, metadata.Clustered, metadata.Ordered, metadata.ForeignKey, metadata.Pattern),
         *(metadata.Punctuated, metadata.Inherited),
         *(predicates.Column, predicates.Conjunct, predicates.Call, predicates.Argument, predicates.Bound),
-        *(predicates.Operand, predicates.Operation, predicates.Hidden, predicates.Order, predicates.Fixed),
-        *(predicates.Gap, predicates.Compared, predicates.Comparing),
-        *(predicates.Dialect, terms.Leaf, terms.Apply, terms.Vector, terms.Text, terms.Comparison, Sink),
+        *(predicates.Operand, predicates.Operation, predicates.Gap, predicates.Dialect),
+        *(terms.Leaf, terms.Comparison, Sink),
     )
+} | {
+    "Nested": queries.NestedTimes,
+    "Hidden": predicates.HiddenColumn,
+    "Order": predicates.ColumnOrder,
+    "Fixed": predicates.FixedColumn,
+    "Compared": predicates.ComparedValue,
+    "Comparing": predicates.ComparedValues,
+    "Apply": terms.MathFunction,
+    "Vector": terms.VectorFunction,
+    "Text": terms.TextFunction,
 }
-"""What a join is made of; nothing else is read back."""
+"""What a join is made of, by the names in the file; nothing else is read back."""
+_NAMES = {kind: name for name, kind in _KINDS.items()}
 NAMES.update(Term=terms.Term, Comparison=terms.Comparison)
 Path = Annotated[str, Rule(re.compile(r"j(_\d{1,6})*").fullmatch, "where a join stands, such as j or j_0")]
 
@@ -126,8 +136,7 @@ def _plain(value: Any) -> Any:
         text = base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
         return {"is": type(value).__name__, "of": text}
     if is_dataclass(value):
-        name = type(value).__name__
-        if _KINDS.get(name) is not type(value):
+        if (name := _NAMES.get(type(value))) is None:
             raise TypeError(f"{type(value)} is no part of a join.")
         return {"is": name, "of": {part.name: _plain(getattr(value, part.name)) for part in fields(value)}}
     return [_plain(part) for part in value] if isinstance(value, tuple | list) else value
@@ -167,7 +176,7 @@ def _of_text(kind: str, text: str) -> Any:
 
 def _of_parts(name: str, parts: Mapping[str, Any]) -> Any:
     kind, made = _KINDS[name], {part: _made(value) for part, value in parts.items()}
-    if kind is predicates.Hidden:
+    if kind is predicates.HiddenColumn:
         made["type"] = made["type"].field(0).type
     check_fields(made, kind)
     return kind(**made)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from watersmeet.arrays import Floats, Mask
-from watersmeet.predicate.terms import Apply, Comparison, Input, Leaf, Sign, Term
+from watersmeet.predicate.terms import Comparison, Input, Leaf, MathFunction, Sign, Term
 
 Positions = NDArray[np.intp]
 
@@ -100,7 +100,7 @@ def decide(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, M
 
 def _in_blocks(comparison: Comparison, balls: Mapping[Input, Ball]) -> tuple[Mask, Mask]:
     size = next((ball.size for ball in balls.values() if ball.size is not None), 1)
-    if not isinstance(comparison.left, Apply) and not isinstance(comparison.right, Apply):
+    if not isinstance(comparison.left, MathFunction) and not isinstance(comparison.right, MathFunction):
         return _block(comparison, balls, size)  # no intermediate results that the cache should hold
     possible, sure = np.empty(size, dtype=bool), np.empty(size, dtype=bool)
     for start in range(0, size, BLOCK):
@@ -172,7 +172,7 @@ def evaluate(term: Term, balls: Mapping[Input, Ball]) -> Ball:
     """The ball of a term from those of its inputs."""
     if isinstance(term, Leaf) and term.value is not None:
         return constant(term.value)
-    if not isinstance(term, Apply):
+    if not isinstance(term, MathFunction):
         return balls[term]
     arguments = [_double(evaluate(argument, balls)) for argument in term.arguments]
     return FUNCTIONS[term.function](*arguments)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arguments.durations import spelled
+from watersmeet.arguments import format_duration
 from watersmeet.arrays import Floats
-from watersmeet.formatting import abbreviated, plain
-from watersmeet.predicate.model import Compared, Comparing, Conjunct, Relation
+from watersmeet.formatting import abbreviate, value_at
+from watersmeet.predicate.model import ComparedValue, ComparedValues, Conjunct, Relation
 from watersmeet.probe.evaluators.duck import VALUE_ERRORS
 from watersmeet.probe.evaluators.real_comparisons import Comparisons
 from watersmeet.probe.partials import Partials
@@ -26,12 +26,12 @@ FEW_DIGITS, ALL_DIGITS = 6, 17
 LITERAL = re.compile(r"-?[\d.]+(e[+-]?\d+)?[a-z]*|r?'[^']*'|\w+|(interval|date|timestamp(_\w+)?) [^()]*", re.IGNORECASE)
 """A constant whose text shows its value."""
 
-Render = Callable[[Compared, pa.Array], str]
+Render = Callable[[ComparedValue, pa.Array], str]
 """Renders a value, given as an array of one."""
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedValues:
+class SideValues:
     """The values of one operand of a conjunct, for some combinations.
 
     Attributes:
@@ -40,7 +40,7 @@ class ComparedValues:
         radius: The largest distance of Spark's values; infinite if nothing is known.
     """
 
-    compared: Compared
+    compared: ComparedValue
     values: pa.Array
     radius: Floats
 
@@ -55,20 +55,20 @@ class ComparedValues:
 
     def plain(self, at: int) -> Any:
         """Return the value of a combination, for programs."""
-        return plain(self.values, at)
+        return value_at(self.values, at)
 
 
-def compared_values_of(comparisons: Comparisons, conjunct: Conjunct, block: Partials) -> list[ComparedValues]:
+def side_values_of(comparisons: Comparisons, conjunct: Conjunct, block: Partials) -> list[SideValues]:
     """Return the values that a conjunct compares, except those that raise and those that only Spark computes."""
     operands = (_evaluate(comparisons, compared, block) for compared in conjunct.comparing.values)
     return [values for values in operands if values is not None]
 
 
-def _evaluate(comparisons: Comparisons, compared: Compared, block: Partials) -> ComparedValues | None:
+def _evaluate(comparisons: Comparisons, compared: ComparedValue, block: Partials) -> SideValues | None:
     if compared.term is not None:
         ball = comparisons.value(block, compared.term)
         value, radius, valid = (np.broadcast_to(part, len(block)) for part in (ball.value, ball.radius, ball.valid))
-        return ComparedValues(compared, pa.array(value.astype(float), mask=~valid), radius)
+        return SideValues(compared, pa.array(value.astype(float), mask=~valid), radius)
     if compared.sql is None:
         return None
     columns, duck = comparisons.reader.read(block, compared.columns), comparisons.duck
@@ -77,10 +77,10 @@ def _evaluate(comparisons: Comparisons, compared: Compared, block: Partials) -> 
         unsure = duck.values(columns, compared.unsure or "FALSE", len(block))
     except VALUE_ERRORS:
         return None
-    return ComparedValues(compared, values, np.where(unsure.to_numpy(zero_copy_only=False), np.inf, 0.0))
+    return SideValues(compared, values, np.where(unsure.to_numpy(zero_copy_only=False), np.inf, 0.0))
 
 
-def format_values(sides: Sequence[ComparedValues], at: int, render: Render) -> list[str]:
+def format_values(sides: Sequence[SideValues], at: int, render: Render) -> list[str]:
     """Return the operands of a conjunct as text, for one combination; empty if one of them is unknown.
 
     [!] Values that differ look different: `0.2, and it must be < 0.2` would not explain 0.2000001.
@@ -113,14 +113,14 @@ def _order(values: Sequence[float]) -> list[int]:
     return [(values[0] > other) - (values[0] < other) for other in values[1:]]
 
 
-def format_plain(compared: Compared, values: pa.Array) -> str:
+def format_plain(compared: ComparedValue, values: pa.Array) -> str:
     """Return a value, given as an array of one, as programs write it; long texts are cut off."""
     if compared.is_duration and values[0].is_valid:
-        return spelled(values[0].as_py())
-    return str(plain(values, 0))[:60]
+        return format_duration(values[0].as_py())
+    return str(value_at(values, 0))[:60]
 
 
-def _text(side: ComparedValues, at: int, digits: int, render: Render) -> str:
+def _text(side: SideValues, at: int, digits: int, render: Render) -> str:
     if side.is_approximate and side.values[at].is_valid:
         return _digits(side.plain(at), digits)
     return render(side.compared, side.values.slice(at, 1))
@@ -141,7 +141,7 @@ def _digits(value: float, digits: int) -> str:
 # -- words
 
 
-def describe_comparison(comparing: Comparing, texts: Sequence[str], names: Sequence[str]) -> str:
+def describe_comparison(comparing: ComparedValues, texts: Sequence[str], names: Sequence[str]) -> str:
     """Return what a conjunct compares and what it requires; empty if the values of columns show it.
 
     Args:
@@ -170,12 +170,12 @@ ASKS: dict[Relation, str] = {
 }
 
 
-def _format_named(value: Compared, text: str) -> str:
+def _format_named(value: ComparedValue, text: str) -> str:
     if not value.columns and LITERAL.fullmatch(value.text):
         return value.text
-    return f"{abbreviated(value.text)} = {text}"
+    return f"{abbreviate(value.text)} = {text}"
 
 
-def is_informative(query: Query, value: Compared) -> bool:
+def is_informative(query: Query, value: ComparedValue) -> bool:
     """Tell whether a value is worth showing beside the columns that users know: it is computed from columns."""
     return bool(value.columns) and not (value.is_column and query.is_named(value.columns[0]))

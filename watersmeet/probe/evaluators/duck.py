@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from watersmeet.arrays import Floats, Ints
 from watersmeet.errors import DefinitionError, PredicateError
-from watersmeet.formatting import plain, short
+from watersmeet.formatting import shorten, value_at
 from watersmeet.limits import limits
 from watersmeet.predicate.macros import PRELUDE
 from watersmeet.predicate.model import Bound, Conjunct, Dialect
@@ -70,7 +70,7 @@ class Duck:
             self._connection.execute("SET GLOBAL TimeZone = ?", [name])
         except VALUE_ERRORS:
             raise DefinitionError(
-                f"The session's time zone is {short(name)}, and there is none of that name; expected one of the time "
+                f"The session's time zone is {shorten(name)}, and there is none of that name; expected one of the time "
                 "zone database, such as Europe/Berlin."
             ) from None
 
@@ -188,7 +188,7 @@ class Duck:
         except VALUE_ERRORS as error:
             at = self._first_failing(columns, conjunct.condition, 0, rows)
             row = ", ".join(
-                f"{names[name]} = {short(plain(values, at))} ({spark_name(values.type)})"
+                f"{names[name]} = {shorten(value_at(values, at))} ({spark_name(values.type)})"
                 for name, values in columns.items()
                 if name in names
             )

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 
 from watersmeet.errors import AFRESH, StateError
-from watersmeet.formatting import short
+from watersmeet.formatting import shorten
 from watersmeet.predicate.macros import MACROS
 
 LONGEST = 1_000_000
@@ -70,8 +70,8 @@ class Guard:
             problem = "which is too long" if len(text) > LONGEST else _problem(_select(connection, text))
             if problem is not None:
                 raise StateError(
-                    f"The checkpoint holds the condition {short(text)}, {problem}: Watersmeet has not written it, and "
-                    f"it is not run; restore the file or {AFRESH}."
+                    f"The checkpoint holds the condition {shorten(text)}, {problem}: Watersmeet has not written it, "
+                    f"and it is not run; restore the file or {AFRESH}."
                 )
             self._allowed.add(text)
 
@@ -127,4 +127,4 @@ def _problems(tree: Any) -> Iterator[str]:
                 yield f"which has a part that is no value: {str(node['class']).lower()}"
             name = node.get("function_name", "+")
             if name not in FUNCTIONS or node.get("schema"):
-                yield f"which calls {short(name)}"
+                yield f"which calls {shorten(name)}"

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from watersmeet.arrays import Ints, Mask
 from watersmeet.predicate.model import Conjunct
-from watersmeet.predicate.terms import Input, Leaf, Term, Text, Vector, inputs_of
+from watersmeet.predicate.terms import Input, Leaf, Term, TextFunction, VectorFunction, inputs_of
 from watersmeet.probe.chunk_table import ColumnReader
 from watersmeet.probe.evaluators import balls
 from watersmeet.probe.evaluators.duck import Duck
@@ -65,7 +65,9 @@ class Comparisons:
         return evaluate_pairs(term, left, right, left_at, right_at)
 
 
-def evaluate_pairs(term: Text | Vector, left: pa.Array, right: pa.Array, left_at: Ints, right_at: Ints) -> balls.Ball:
+def evaluate_pairs(
+    term: TextFunction | VectorFunction, left: pa.Array, right: pa.Array, left_at: Ints, right_at: Ints
+) -> balls.Ball:
     """The ball of a function of two columns, for many pairs of rows.
 
     Args:
@@ -75,7 +77,7 @@ def evaluate_pairs(term: Text | Vector, left: pa.Array, right: pa.Array, left_at
         left_at: For each pair, its row of `left`.
         right_at: For each pair, its row of `right`.
     """
-    if isinstance(term, Vector):
+    if isinstance(term, VectorFunction):
         return vectors(term.function, left, right, left_at, right_at)
     if term.function == "levenshtein":
         return levenshtein(left, right, left_at, right_at, term.limit)

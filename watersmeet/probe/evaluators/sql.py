@@ -122,7 +122,7 @@ def error_columns(query: Query, conjunct: Conjunct) -> dict[str, str]:
 
 def _is_ours(query: Query, column: Column) -> bool:
     is_hidden = column.field >= len(query.streams[column.stream].schema)
-    return is_hidden and (column in query.fallible or pa.types.is_boolean(query.type_of(column)))
+    return is_hidden and (column in query.fallible_columns or pa.types.is_boolean(query.type_of(column)))
 
 
 def _columns(conjuncts: Sequence[Conjunct]) -> set[Column]:

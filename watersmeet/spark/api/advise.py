@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from watersmeet.adapt.advice import Advice, build_advice, check_streams
 from watersmeet.adapt.auto import Auto
 from watersmeet.adapt.forecast import SampleMeasurements, Settings
-from watersmeet.arguments.durations import microseconds
+from watersmeet.arguments import microseconds
 from watersmeet.batch.measurements import batch_work
 from watersmeet.batch.operator import Operator
 from watersmeet.cost.equations import Goal
@@ -174,7 +174,7 @@ def _width(query: Query, at: int, frame: DataFrame, computed: Computing) -> floa
     rows = tagged(query, at, frame, False, computed).limit(PEEK).toArrow()
     if not rows.num_rows:
         stream = query.streams[at]
-        raise DefinitionError(f"The sample of {stream.what} '{stream.name}' has no rows.")
+        raise DefinitionError(f"The sample of {stream.noun} '{stream.name}' has no rows.")
     return max(1.0, float(rows.nbytes / rows.num_rows))
 
 
@@ -214,7 +214,7 @@ def measure(query: Query, ordering: Ordering, sample: SampleRows, store: Store) 
         seconds=(last - begin) / 1e6,
         fill_seconds=(middle - begin) / 1e6,
         predicates=predicates,
-        count_windows=query.counted,
+        count_windows=query.counted_streams,
         pace=fit_pace(trial.batches),
         tables={at: table.size for at, table in sample.tables.items()},
     )

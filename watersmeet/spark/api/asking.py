@@ -43,7 +43,7 @@ def why_running(join: "Join", runner: "BatchRunner", given: Mapping[str, Values]
     outputs = outputs_of(part, runner, results=path == "j")
 
     def answer(state: Manifest | None) -> Answer:
-        side = part.query.left_from({one.stream for one in question})
+        side = part.query.as_left_join({one.stream for one in question})
         kept = Kept(side, runner.store, within(state or runner.tree.start(), path))
         history = list(runner.protocol.history)
         return answered(Query(kept, duck, time.perf_counter, outputs, history, decider(part), computer(part)), question)

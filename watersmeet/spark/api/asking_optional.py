@@ -47,10 +47,10 @@ class Beside(OptionalStreams):
         """See OptionalStreams: as a left or as-of join with this stream alone finds them."""
         query, spec = self.join.query, self.join.query.streams[optional]
         whole, fields = F.col(quoted(spec.name)), self.join.kinds[optional].fields
-        kept = [c.field for c in query.kept[optional] if c.field < len(fields)][:SHOWN]
+        kept = [c.field for c in query.stored_columns[optional] if c.field < len(fields)][:SHOWN]
         told = [stored(whole.getField(fields[at].name), fields[at].dataType).alias(f"c{at}") for at in kept]
         time = whole.getField(fields[spec.time].name)
-        hows: dict[int, How] = {at: "asof left" if at in query.as_of else "left" for at in query.optional}
+        hows: dict[int, How] = {at: "asof left" if at in query.as_of_streams else "left" for at in query.optional}
         found = self._joined(seen, hows, [optional]).where(whole.isNotNull())
         first = F.min_by(F.struct(time.alias("time"), *told), time)
         (row,) = _computed(found.agg(F.count(F.lit(1)).alias("n"), first.alias("first")).toArrow).to_batches()
@@ -62,7 +62,7 @@ class Beside(OptionalStreams):
             return Partners(number, first=f"with {values}" if values else "")
         ts = earliest.field("time").cast(pa.int64())[0].as_py()
         shown = f" ({values})" if values else ""
-        newest = optional in query.as_of
+        newest = optional in query.as_of_streams
         return Partners(number, first=f"of {self.voice.time(ts, optional)}{shown}", time=ts, newest=newest)
 
     def is_newest(self, seen: Sequence[Seen], partner: Seen) -> bool:
@@ -87,14 +87,18 @@ class Beside(OptionalStreams):
         query = self.join.query
         named = [there.stream for there in seen if there.stream in query.optional]
         matched: dict[int, How] = {at: "semi" if at in named else "left" for at in query.optional}
-        matched |= {at: "asof" if at in named else "asof left" for at in query.as_of}
-        newest = [self._is(there) for there in seen if there.stream in query.as_of]
+        matched |= {at: "asof" if at in named else "asof left" for at in query.as_of_streams}
+        newest = [self._is(there) for there in seen if there.stream in query.as_of_streams]
         combinations = _computed(_where(self._joined(seen, matched, named), newest).count)
         if not combinations or any(query.optional[at] == "anti" for at in named):
             return Survey(combinations)
         found = _where(self._joined(seen, query.optional, [*query.optional]), newest)
         for at in named:
-            found = found.where(F.col(quoted(query.streams[at].name)).isNotNull()) if at not in query.hides else found
+            found = (
+                found.where(F.col(quoted(query.streams[at].name)).isNotNull())
+                if at not in query.hidden_streams
+                else found
+            )
         return Survey(combinations, _computed(found.count))
 
     def _joined(self, seen: Sequence[Seen], how: Mapping[int, How], there: Sequence[int]) -> DataFrame:
@@ -107,7 +111,9 @@ class Beside(OptionalStreams):
         """
         query = self.join.query
         hows = tuple(how.get(at, "inner") for at in range(len(query.streams)))
-        own = {one.stream: one for one in seen if one.stream not in query.as_of}  # a newer one may stand in for it
+        own = {
+            one.stream: one for one in seen if one.stream not in query.as_of_streams
+        }  # a newer one may stand in for it
         frames = []
         for at, frame in enumerate(self.join.frames):
             assert frame is not None  # joins of static inputs are frames

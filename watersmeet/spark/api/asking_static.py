@@ -66,7 +66,7 @@ def why_static(join: "Join", given: Mapping[str, Values]) -> Answer:
     duck = Duck(join.query.dialect)
     question = asked(join.query, given, duck)
     with _folder() as folder:
-        side = join.query.left_from({one.stream for one in question})
+        side = join.query.as_left_join({one.stream for one in question})
         return answered(Frames(replace(join, query=side), folder, duck, question), question)
 
 
@@ -110,7 +110,7 @@ class Frames(Ground):
     @cached_property
     def judged(self) -> Judged:
         """See Ground; to be asked for once all tuples have been looked up."""
-        query = self.join.query.wary() if any_flagged(self.join.query, self._chunks) else self.join.query
+        query = self.join.query.careful_query() if any_flagged(self.join.query, self._chunks) else self.join.query
         targets = [Target(at, chunk) for at, chunk in enumerate(self._chunks)]
         table = ChunkTable(self._plan.store, query, targets)
         hops = Hops(query, table, self.duck, AnswerCache(), time.perf_counter, Anywhere(), "why")
@@ -155,7 +155,7 @@ class Frames(Ground):
         self._chunks.append(stored)
         ref = int(references(len(self._chunks) - 1, np.zeros(1, np.int64))[0])
         self._prints[ref] = block.column(PRINT)[0].as_py()
-        ordinal = _ordinal(self.join, at, ts, block) if at in query.counted else None
+        ordinal = _ordinal(self.join, at, ts, block) if at in query.counted_streams else None
         says = f"{when}is among the rows of the input."
         return tell("stored", says), Seen(at, ref, ts, STATIC, ordinal)
 
@@ -170,7 +170,7 @@ class Frames(Ground):
                 word = "NULL" if holds is None else "FALSE"
                 text = spec.hidden[test.holds - len(spec.schema)].text
                 return f"`{text}` is {word}{self._read_by(text, stream, block)}"
-        for column in query.required[stream]:
+        for column in query.required_columns[stream]:
             if not block.column(column.name)[0].is_valid:
                 return f"{query.name_of(column)} is NULL, and an equality asks for it"
         return "it lies in a gap between windows"
@@ -189,7 +189,7 @@ class Frames(Ground):
         """See Ground; the join itself is computed, of the rows that are asked about."""
         query = replace(self.join.query, outputs=(), select="")
         wide = replace(self.join, query=query, select=None)
-        for one in self.question if not query.counted else ():
+        for one in self.question if not query.counted_streams else ():
             wide = replace(wide, frames=tuple(_only(wide, at, one) for at in range(len(query.streams))))
         found = wide.toDF()
         for one in self.question:

@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 
 from watersmeet.errors import DefinitionError
 from watersmeet.metadata.spans import exact_type
-from watersmeet.predicate.scope import same
+from watersmeet.predicate.scope import same_name
 from watersmeet.spark.run.frames import arrow_type, is_odd
 from watersmeet.spark.sql.hoist import collation
 
@@ -36,7 +36,7 @@ class Columns:
             DefinitionError: If there is none, or more than one.
         """
         names = self.kind.names
-        found = [at for at, known in enumerate(names) if same(known, name)]
+        found = [at for at, known in enumerate(names) if same_name(known, name)]
         if len(found) > 1:
             alike = " and ".join(names[at] for at in found)
             raise DefinitionError(f"{self.owner}, {what}: it has two columns called {alike}; rename one.")

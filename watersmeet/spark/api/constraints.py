@@ -19,8 +19,8 @@ from watersmeet.metadata.declarations import (
     References,
 )
 from watersmeet.metadata.frontiers import slack_of
-from watersmeet.predicate.model import Column, Hidden
-from watersmeet.predicate.scope import same
+from watersmeet.predicate.model import Column, HiddenColumn
+from watersmeet.predicate.scope import same_name
 from watersmeet.query.query import StreamSpec
 from watersmeet.spark.api.columns import Columns, compared_as
 from watersmeet.spark.api.upstream import check_upstream
@@ -40,7 +40,7 @@ class Resolved(NamedTuple):
     """What the core knows of it: the promises, hidden columns behind all others, and punctuations to be read."""
 
     promises: tuple[Promise, ...] = ()
-    hidden: tuple[Hidden, ...] = ()
+    hidden: tuple[HiddenColumn, ...] = ()
     told: tuple[Told, ...] = ()
 
 
@@ -91,7 +91,7 @@ class Resolver:
         """
         constraints = [self._constraint(stream, constraint) for constraint in given.constraints]
         self._refuse_twice(stream, given.constraints, constraints)
-        promises, hidden, told = list[Promise](constraints), list[Hidden](), list[Told]()
+        promises, hidden, told = list[Promise](constraints), list[HiddenColumn](), list[Told]()
         first = len(self._streams[stream].schema) + len(self._streams[stream].hidden)
         for said in given.punctuations:
             made = self._flagged(stream, said) if said.frame is None else self._told(stream, said, first + len(hidden))
@@ -143,7 +143,7 @@ class Resolver:
     def _parent(self, stream: int, given: References, parent: str) -> Column:
         name, _, column = parent.partition(".")
         names = [spec.name for spec in self._streams]
-        found = next((at for at, known in enumerate(names) if same(known, name)), None)
+        found = next((at for at, known in enumerate(names) if same_name(known, name)), None)
         if found is None or found == stream:
             others, owner = (known for at, known in enumerate(names) if at != stream), self._columns[stream].owner
             raise DefinitionError(
@@ -204,8 +204,8 @@ class Resolver:
         fields, ends = self._patterns(stream, said, theirs)
         needed = sorted({end for found in ends for end in found})
         place = {end: first + 1 + order for order, end in enumerate(needed)}
-        hidden = [Hidden("a frame of their own", pa.bool_(), told=True)]
-        hidden += [Hidden(theirs.kind.names[end], compared_as(theirs.type_of(end)), told=True) for end in needed]
+        hidden = [HiddenColumn("a frame of their own", pa.bool_(), told=True)]
+        hidden += [HiddenColumn(theirs.kind.names[end], compared_as(theirs.type_of(end)), told=True) for end in needed]
         patterns = [Pattern(at, place[low], place[high]) for at, (low, high) in zip(fields, ends, strict=True)]
         time = F.col(column_name(theirs.at(said, str(said.time))))
         values = {spec.time: time, first: F.lit(True), **{at: F.col(column_name(end)) for end, at in place.items()}}

@@ -17,12 +17,12 @@ from watersmeet.metadata.constraints import Inherited
 from watersmeet.metadata.propagation import inherited, without_useless
 from watersmeet.ordering import ordering
 from watersmeet.placement import PSP, Strategy
-from watersmeet.predicate.python import Predicates, checked
+from watersmeet.predicate.python import Predicates, check_predicates
 from watersmeet.predicate.scope import TABLE_TIME
-from watersmeet.query.as_of import AsOf, within_tolerance
-from watersmeet.query.optional_streams import check_outer, check_shown, hows, partners_asked, windowed
-from watersmeet.query.query import RESULT_TIME, DelayFrom, Nested, Output, Query, StreamSpec
-from watersmeet.query.time_reach import reaches, window_of
+from watersmeet.query.as_of import AsOf, apply_tolerances
+from watersmeet.query.optional_streams import check_optional, check_selected_columns, derive_windows, read_how, read_on
+from watersmeet.query.query import RESULT_TIME, DelayFrom, NestedTimes, Output, Query, StreamSpec
+from watersmeet.query.windows import window_reaching
 from watersmeet.spark.api.constraints import Resolver
 from watersmeet.spark.api.join import Join
 from watersmeet.spark.api.spill import check_spill, weighted
@@ -143,7 +143,12 @@ def define(
         if not isinstance(condition, Column):
             _check_condition(name, condition)
     columns = check_select(select)
-    called, strategy, identity, spill = checked(options.predicates), options.strategy, options.identity, options.spill
+    called, strategy, identity, spill = (
+        check_predicates(options.predicates),
+        options.strategy,
+        options.identity,
+        options.spill,
+    )
     if strategy is not None and not isinstance(strategy, Strategy):
         shown = f"wm.{strategy.__name__}, without ()" if isinstance(strategy, type) else repr(strategy)
         raise DefinitionError(f"strategy={shown}: use wm.PSP(nodes=...), ATR, CTR, DSJ, Hash, Auto or Central.")
@@ -152,10 +157,10 @@ def define(
     parts = tuple(timed([one._ws_part for one in streams]))
     frames = tuple(None if isinstance(part.frame, Join) else part.frame for part in parts)
     inner = {at: part.frame for at, part in enumerate(parts) if isinstance(part.frame, Join)}
-    optional = hows(conditions.how, specs := _specs(parts))
-    specs = within_tolerance(specs, conditions.how)
+    optional = read_how(conditions.how, specs := _specs(parts))
+    specs = apply_tolerances(specs, conditions.how)
     query = Query(specs, how=optional, filter=conditions.filter or "")
-    criteria = Criteria(where, partners_asked(conditions.on, query), query.is_full)
+    criteria = Criteria(where, read_on(conditions.on, query), query.is_full)
     draft = Join(query, frames, PSP(1), inner=inner)
     dialect = dialect_of(draft.spark)
     if untrusted and (columns is not None or any(isinstance(part, Column) for part, _ in criteria.parts)):
@@ -179,8 +184,8 @@ def define(
         how=optional,
         filter=query.filter,
     )
-    whole = _delayed(windowed(given), parts)
-    check_outer(whole, streaming=any(part.streaming for part in parts), spilling=spill is not None)
+    whole = _delayed(derive_windows(given), parts)
+    check_optional(whole, streaming=any(part.streaming for part in parts), spilling=spill is not None)
     full = weighted(without_useless(whole), spill)
     chosen, sequence = _checked(strategy or Auto(), full), ordering(options.order)
     made = Join(full, frames, chosen, sequence, computed, inner, read, told, purge_every, remembered, spill, identity)
@@ -266,7 +271,7 @@ def _specs(streams: Sequence[Part]) -> tuple[StreamSpec, ...]:
             given.window,
             given.delay or 0,
             given.idle,
-            nested=Nested(given.frame.times(given.time), given.delay is not None, given.frame.query.waits)
+            nested=NestedTimes(given.frame.times(given.time), given.delay is not None, given.frame.query.waits)
             if isinstance(given.frame, Join)
             else None,
             ahead=None if isinstance(given.frame, Join) else given.ahead,
@@ -284,7 +289,7 @@ def _delayed(query: Query, streams: Sequence[Part]) -> Query:
     """
     spans = [span for spec in query.streams if (span := spec.window.bound) is not None]
     timed = [at for at, spec in enumerate(query.streams) if not spec.table]
-    bounds = [window_of(micros).bound for micros in reaches(query, timed).values()]
+    bounds = [window_reaching(micros).bound for micros in query.reaches(timed).values()]
     default = max(spans) if spans else max(bounds, default=0)
     source: DelayFrom = "windows" if spans else "conditions"
     specs = list(query.streams)
@@ -302,14 +307,14 @@ def _outputs(
     """Return the engine's output columns, the SELECT list itself if Spark must compute it from them, and its text."""
     ours = select is None
     if ours:
-        shown = [stream for at, stream in enumerate(join.query.streams) if at not in join.query.hides]
+        shown = [stream for at, stream in enumerate(join.query.streams) if at not in join.query.hidden_streams]
         columns = [(stream.name, stream.schema.names) for stream in shown]
         checks.alike(columns, "results show every column: rename one, or say what to show with select='...'")
         if not any(stream.table for stream in shown) and not join.query.filter:
             return (), None, ""
         select = _shown(join.query, identity)
     parsed = _parsed(select, join, untrusted, ours)
-    check_shown(join.query, parsed.computed.columns)
+    check_selected_columns(join.query, parsed.computed.columns)
     text = parsed.computed.text
     if parsed.plain is not None and not parsed.computed.filters:
         return parsed.plain, None, text
@@ -338,9 +343,9 @@ def _parsed(select: Any, join: Join, untrusted: bool, ours: bool) -> Selected:
 def _shown(query: Query, identity: bool) -> list[Column]:
     """Return one struct column per stream, and `_time`, where tables have a column that nobody is to see."""
     shown = [
-        struct_of(spec.name, spec.schema.names, at in query.lacking, spec.schema.names[spec.time])
+        struct_of(spec.name, spec.schema.names, at in query.nullable_streams, spec.schema.names[spec.time])
         for at, spec in enumerate(query.streams)
-        if at not in query.hides
+        if at not in query.hidden_streams
     ]
     return [*shown, F.col("_time"), *([F.col(ID)] if identity is True else [])]
 

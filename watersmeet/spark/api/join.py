@@ -29,7 +29,7 @@ from watersmeet.observe.why.asked import Values
 from watersmeet.ordering import Given, Ordering
 from watersmeet.placement import Strategy
 from watersmeet.predicate.model import Column, Conjunct
-from watersmeet.query.continuation import continued, kept_delays
+from watersmeet.query.continuation import continue_join, describe_kept_delays
 from watersmeet.query.query import OWN_TIME, RESULT_TIME, Output, Query, Tracing
 from watersmeet.query.windows import Window
 from watersmeet.spark.api.asking import given_by
@@ -232,8 +232,8 @@ class Join:
         Args:
             stored: The description in the checkpoint; empty if there is none yet.
         """
-        query = continued(self.query, stored)
-        for sentence in kept_delays(self.query, query):
+        query = continue_join(self.query, stored)
+        for sentence in describe_kept_delays(self.query, query):
             logging.getLogger("watersmeet").warning(sentence)
         names = {at: f"join '{self.query.streams[at].name}'" for at in self.inner}
         inner = {at: join.continued(stored.get(names[at], {})) for at, join in self.inner.items()}
@@ -342,11 +342,11 @@ class Join:
         """Keep the combinations, given as rows of the pending schema, for which every conjunct left to Spark holds."""
         query = self.query
         shown = [F.col(f"o{at}") for at in range(len(query.traced_schema))]
-        parts = [F.struct(*shown).alias(hidden_name("shown")), *self._read_by(query.deferred)]
+        parts = [F.struct(*shown).alias(hidden_name("shown")), *self._read_by(query.deferred_conjuncts)]
         if query.optional:
             kept = results(self.where, query, frame.select(*parts, *case_columns(query)))
         else:
-            kept = self.where.decide(frame.select(*parts), [conjunct.clause for conjunct in query.deferred])
+            kept = self.where.decide(frame.select(*parts), [conjunct.clause for conjunct in query.deferred_conjuncts])
         names = query.traced_schema.names
         return kept.select(*(F.col(hidden_name("shown"))[f"o{at}"].alias(name) for at, name in enumerate(names)))
 
@@ -394,7 +394,7 @@ class Join:
     @cached_property
     def _is_odd(self) -> bool:
         """Whether some output column has another type in result files than in its stream."""
-        return any(is_odd(self._kind_of(column)) for column in self.query.shown)
+        return any(is_odd(self._kind_of(column)) for column in self.query.output_columns)
 
     def _restored(self, frame: DataFrame, *beside: str) -> DataFrame:
         """Return results with the types that the streams' columns have, where state keeps others."""
@@ -404,7 +404,7 @@ class Join:
         if self.query.outputs:
             flat = [self._column(F.col(quoted(out.name)), out.column, out.name) for out in self.query.outputs]
             return frame.select(*beside, *flat, *own)
-        shown = [at for at in range(len(self.query.streams)) if at not in self.query.hides]
+        shown = [at for at in range(len(self.query.streams)) if at not in self.query.hidden_streams]
         structs = [self._struct(position) for position in shown]
         return frame.select(*beside, *structs, "_time", *own)
 
@@ -414,7 +414,7 @@ class Join:
         columns = enumerate(stream.schema.names)
         fields = [self._column(whole.getField(name), Column(position, at), name) for at, name in columns]
         made = F.struct(*fields)
-        if position in self.query.lacking:  # [!] a struct of NULLs is not NULL
+        if position in self.query.nullable_streams:  # [!] a struct of NULLs is not NULL
             made = F.when(whole.isNotNull(), made)
         return made.alias(stream.name)
 
@@ -469,13 +469,13 @@ class Join:
         batch = replace(batch, intake=replace(batch.intake, repeatable=True))
         shares = max(batch.placement.nodes, self.spark.sparkContext.defaultParallelism)
         rows = SparkStage(union(self.query, self.frames, False, self.computed(), self.told))
-        found = self.query.pending_schema if self.query.deferred else self.query.output_schema
+        found = self.query.pending_schema if self.query.deferred_conjuncts else self.query.output_schema
         error = tasks.error_column(found.names)
         columns = T.StructType([*spark_schema(found), T.StructField(error, T.StringType())])
         frame = told(rows, batch, shares).frame.mapInArrow(tasks.on_spark(tasks.show(batch, shares)), columns)
         raised = F.raise_error(F.col(error))
         frame = frame.where(F.col(error).isNull() | raised.isNull()).drop(error)
-        decided = self._decided(frame) if self.query.deferred else frame
+        decided = self._decided(frame) if self.query.deferred_conjuncts else frame
         made = self._selected(self._identified(decided, STATIC, stored=False))
         # Tasks make the folder anew if a frame derived from this one outlives it; the end of the process clears up.
         weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)

@@ -39,7 +39,7 @@ def samples_of(join: Join, given: Mapping[str, Given]) -> list[DataFrame]:
 def sample_of(join: Join, at: int, given: Given | None) -> DataFrame:
     """Return a static frame for one stream; see `samples_of`."""
     stream, own = join.query.streams[at], join.frames[at]
-    what = f"The sample of {stream.what} '{stream.name}'"
+    what = f"The sample of {stream.noun} '{stream.name}'"
     kind = T.StructType([field for field in join.kinds[at] if field.name != TABLE_TIME])
     if isinstance(given, str | os.PathLike):
         frame = read(join.spark, os.fspath(given), kind, what)
@@ -56,7 +56,7 @@ def sample_of(join: Join, at: int, given: Given | None) -> DataFrame:
         raise DefinitionError(f"{what} is streaming; give a static frame, or none to read the stream's own source.")
     missing = [column for column in kind.names if column not in frame.columns]
     if missing:
-        raise DefinitionError(f"{what} has no column '{missing[0]}', which the {stream.what} has.")
+        raise DefinitionError(f"{what} has no column '{missing[0]}', which the {stream.noun} has.")
     if stream.table and TABLE_TIME not in frame.columns:
         frame = frame.withColumn(TABLE_TIME, table_time(join.kinds[at][TABLE_TIME].dataType))
     return frame.select(*(frame[quoted(column)] for column in stream.schema.names))

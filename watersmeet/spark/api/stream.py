@@ -10,11 +10,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from watersmeet.arguments.durations import microseconds
+from watersmeet.arguments import microseconds
 from watersmeet.errors import DefinitionError, DefinitionWarning
-from watersmeet.formatting import short, with_article
+from watersmeet.formatting import shorten, with_article
 from watersmeet.metadata.declarations import Constraint, Punctuations
-from watersmeet.predicate.scope import OURS, TABLE_TIME, listed, same
+from watersmeet.predicate.scope import OURS, TABLE_TIME, list_names, same_name
 from watersmeet.query.windows import BEFORE_ALL, Sliding, Window
 from watersmeet.spark.api.constraints import Declared, declared
 from watersmeet.spark.api.join import Join
@@ -72,9 +72,9 @@ class Stream:
         what = f"{'Table' if part.table else 'Stream'} '{part.name}'"
         if not isinstance(name, str):
             raise DefinitionError(f"{what}: {name!r} is not the name of a column, such as 'id'.")
-        whole = any(same(name, known) for known in part.schema.names)
-        if not whole and not any(same(name.partition(".")[0], known) for known in part.schema.names):
-            raise DefinitionError(f"{what} has no column '{name}'; it has {listed(name, part.schema.names)}.")
+        whole = any(same_name(name, known) for known in part.schema.names)
+        if not whole and not any(same_name(name.partition(".")[0], known) for known in part.schema.names):
+            raise DefinitionError(f"{what} has no column '{name}'; it has {list_names(name, part.schema.names)}.")
         return F.col(f"{quoted(part.name)}.{quoted(name) if whole else name}")
 
     def __getattr__(self, name: str) -> Column:
@@ -233,7 +233,7 @@ def check_name(name: object) -> None:
     """
     if not isinstance(name, str):
         raise DefinitionError(
-            f"{short(name)} can't name a stream: its name comes first, as in wm.stream('a', frame, ...)."
+            f"{shorten(name)} can't name a stream: its name comes first, as in wm.stream('a', frame, ...)."
         )
     if not name.isidentifier():
         raise DefinitionError(f"{name!r} can't name a stream: use letters, digits and underscores.")

@@ -15,8 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watersmeet.adapt.findings import check_definition
-from watersmeet.arguments.durations import microseconds
-from watersmeet.arguments.sizes import bytes_of
+from watersmeet.arguments import bytes_of, microseconds
 from watersmeet.batch.side_outputs import SIDES
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.observe.lateness import LATE_SHARE

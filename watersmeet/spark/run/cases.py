@@ -15,7 +15,7 @@ _NEWEST, _CONTENT, _PLACE = (hidden_name(name) for name in (NEWEST, CONTENT, "pl
 
 def case_columns(query: Query) -> list[SparkColumn]:
     """Return the columns that say of which case a combination is, by names that no user has."""
-    names = (CASE, ROLE, WHOLE, *((NEWEST, CONTENT) if query.as_of else ()))
+    names = (CASE, ROLE, WHOLE, *((NEWEST, CONTENT) if query.as_of_streams else ()))
     return [F.col(name).alias(hidden_name(name)) for name in names]
 
 
@@ -30,8 +30,8 @@ def results(where: Where, query: Query, frame: DataFrame) -> DataFrame:
         query: The join.
         frame: Combinations, those that are of no case among them, with `case_columns`.
     """
-    every = [conjunct.clause for conjunct in query.deferred]
-    required = [conjunct.clause for conjunct in query.deferred if conjunct.streams.isdisjoint(query.optional)]
+    every = [conjunct.clause for conjunct in query.deferred_conjuncts]
+    required = [conjunct.clause for conjunct in query.deferred_conjuncts if conjunct.streams.isdisjoint(query.optional)]
     whole = where.decide(frame.where(_WHOLE), every).select(frame.columns)
     lacking = frame.where(f"NOT {_WHOLE}")
     if required:
@@ -39,7 +39,7 @@ def results(where: Where, query: Query, frame: DataFrame) -> DataFrame:
     own = -1 - F.monotonically_increasing_id()  # what is of no case is one of its own
     held = whole.union(lacking).withColumn(_CASE, F.coalesce(_CASE, own))
     together = held.repartition(frame.sparkSession.sparkContext.defaultParallelism, _CASE)
-    if query.as_of:
+    if query.as_of_streams:
         return _newest(together)
     some = F.max(F.col(_ROLE) == PAIR).over(Window.partitionBy(_CASE))
     told = together.withColumn(_SOME, some)

@@ -15,8 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.arguments.durations import microseconds
-from watersmeet.arguments.literals import is_whole, meant, plain
+from watersmeet.arguments import is_whole, microseconds, suggest, to_python
 from watersmeet.errors import DefinitionError
 from watersmeet.query.query import Query
 from watersmeet.spark.api.vocabulary import Exchange
@@ -140,7 +139,7 @@ def trigger(given: Mapping[str, object]) -> None:
     unknown = next((name for name in given if name not in (*TRIGGERS, "continuous")), None)
     if unknown is not None:
         known = ", ".join(TRIGGERS)
-        raise DefinitionError(f"trigger({unknown}=...) is unknown; use one of {known}.{meant(unknown, TRIGGERS)}")
+        raise DefinitionError(f"trigger({unknown}=...) is unknown; use one of {known}.{suggest(unknown, TRIGGERS)}")
     if len(found) != 1:
         got = " and ".join(f"{name}={value!r}" for name, value in found.items()) or "none"
         raise DefinitionError(f"trigger(...) takes exactly one of {', '.join(TRIGGERS)}; got {got}.")
@@ -181,7 +180,7 @@ def option(given: str, value: object, own: Mapping[str, str]) -> None:
     name = own.get(given.lower(), "")
     if name.lower().endswith(("path", "location")) and not isinstance(value, str | os.PathLike | None):
         raise DefinitionError(f"option('{name}', {value!r}): give a string such as '/data/matches'.")
-    near = "" if given.lower() in own else meant(given, tuple(own.values()))
+    near = "" if given.lower() in own else suggest(given, tuple(own.values()))
     if near:
         raise DefinitionError(f"option('{given}') is unknown.{near}")
 
@@ -213,7 +212,7 @@ def switch(name: str, given: str) -> bool:
 
 def purge_every(given: object) -> int:
     """Return a number of batches; anything else is refused."""
-    found: int = plain(given)
+    found: int = to_python(given)
     if not is_whole(found):
         raise DefinitionError(f"purge_every={given!r} must be a whole number of batches, 1 or more.")
     return found
@@ -221,7 +220,7 @@ def purge_every(given: object) -> int:
 
 def truth(what: str, given: object) -> bool:
     """Return what is True or False; anything else is refused."""
-    found = plain(given)
+    found = to_python(given)
     if not isinstance(found, bool):
         raise DefinitionError(f"{what}={given!r} must be True or False.")
     return found
@@ -247,7 +246,7 @@ def remember(given: object) -> int | None:
     """Return for how many microseconds marks are remembered; None for ever."""
     if given is None:
         return None
-    if not isinstance(plain(given), str | timedelta) or not (found := microseconds(plain(given), "remember")):
+    if not isinstance(to_python(given), str | timedelta) or not (found := microseconds(to_python(given), "remember")):
         raise DefinitionError(f"remember={given!r} must be a duration longer than zero, such as '1 day'.")
     return found
 
@@ -385,5 +384,5 @@ def known_format(spark: SparkSession, source: str) -> None:
         known = ("parquet", "json", "csv", "orc", "delta", "console", "memory", "noop", "kafka", "jdbc")
         raise DefinitionError(
             f"format('{source}') is unknown to this session: use a format that Spark can write, or add its package "
-            f"when you start it.{meant(source, known)}"
+            f"when you start it.{suggest(source, known)}"
         ) from None

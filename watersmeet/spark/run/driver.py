@@ -87,7 +87,7 @@ def _columns(application: str, schema: str, cap: int) -> list[Column]:
 
 def limit(plan: BatchPlan) -> int:
     """Return how many rows a small batch has fewer than, as wide as the rows in state are."""
-    kinds = [plan.query.type_of(column) for kept in plan.query.kept for column in kept]
+    kinds = [plan.query.type_of(column) for kept in plan.query.stored_columns for column in kept]
     rows = sum(chunk.rows for chunk in plan.chunks)
     if rows:
         width = sum(chunk.bytes for chunk in plan.chunks) // rows

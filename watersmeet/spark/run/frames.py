@@ -15,7 +15,7 @@ from watersmeet.errors import DefinitionError
 from watersmeet.exchange.tasks import CONTENT, STREAM, TRACED
 from watersmeet.formatting import with_article
 from watersmeet.predicate.model import Column as ColumnOf
-from watersmeet.predicate.scope import OURS, TABLE_TIME, same
+from watersmeet.predicate.scope import OURS, TABLE_TIME, same_name
 from watersmeet.query.query import TRACE_TYPE, Query
 from watersmeet.spark.run.content import content_hash
 from watersmeet.spark.run.versions import to_arrow_schema
@@ -75,7 +75,7 @@ def check_frame(what: str, frame: Any) -> DataFrame:
         )
     if not isinstance(frame, DataFrame):
         raise DefinitionError(f"{what} needs a Spark DataFrame, static or streaming; got {_kind(frame)}.")
-    if any(same(name, TABLE_TIME) for name in frame.columns):
+    if any(same_name(name, TABLE_TIME) for name in frame.columns):
         raise DefinitionError(f"{what} has a column {TABLE_TIME}: that name is reserved; rename the column.")
     _check_times_of_day(what, frame)
     return frame
@@ -209,7 +209,12 @@ def _needed(query: Query, position: int, everything: bool) -> list[int]:
     """Return the columns of a stream that its tuples are joined, tested or judged by, hidden ones included."""
     stream = query.streams[position]
     tested = {at for test in stream.tests for at in (test.holds, test.failed) if at is not None}
-    kept = {stream.time, *(column.field for column in query.kept[position]), *tested, *query.judged[position]}
+    kept = {
+        stream.time,
+        *(column.field for column in query.stored_columns[position]),
+        *tested,
+        *query.constraint_columns[position],
+    }
     return sorted(kept | set(range(len(stream.schema))) if everything else kept)
 
 
@@ -233,7 +238,9 @@ def tagged(
     if computed.tried:
         numbered = numbered.select("*", *(value.alias(name) for name, value in computed.tried.items()))
     content = None
-    if position in query.hashed:  # [!] which rows are the last n, or the newest, must not depend on what is asked
+    if (
+        position in query.hashed_streams
+    ):  # [!] which rows are the last n, or the newest, must not depend on what is asked
         content = list(zip(own, (stored_as(field.dataType) for field in kept), strict=True))
     values = dict(enumerate([*own, *computed.values]))
     return _rows(query, position, numbered, everything, values, content, [TRACED] if traced else [])

@@ -70,7 +70,7 @@ def show(plan: BatchPlan, shares: int) -> Task:
     These are results, or where the query has conjuncts left to Spark, rows of its pending schema. A last column holds
     an error of ours, in a row of its own: raised here it would come with a stack of Python frames.
     """
-    found = plan.query.pending_schema if plan.query.deferred else plan.query.output_schema
+    found = plan.query.pending_schema if plan.query.deferred_conjuncts else plan.query.output_schema
     schema = found.append(pa.field(error_column(found.names), pa.string()))
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
@@ -96,7 +96,7 @@ def _output(node: Node, intakes: Sequence[IntakeReport], attempt: Attempt) -> It
     for event in (Arrived(intakes), EndOfBatch(None, attempt.cpu)):
         for action in node.handle(event):
             assert isinstance(action, Emit)
-            if not node.query.deferred:
+            if not node.query.deferred_conjuncts:
                 yield from output(node.query, action.results, node.table)
                 continue
             for block in (action.results, action.pending):

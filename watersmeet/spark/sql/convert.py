@@ -12,7 +12,7 @@ from sqlglot import exp
 from watersmeet.errors import SqlError
 from watersmeet.predicate.expr import NULL, Expr, quote
 from watersmeet.predicate.model import PythonPredicate
-from watersmeet.predicate.source import Constant, Foreign, Known, Name, SqlNode
+from watersmeet.predicate.source import ColumnPath, Constant, ForeignExpression, ResolvedColumn, SqlNode
 from watersmeet.predicate.types import (
     BINARY,
     BOOLEAN,
@@ -56,7 +56,7 @@ class Text:
         """Where a node stands."""
         return node.meta["start"], node.meta["end"]
 
-    def written(self, node: SqlNode) -> tuple[int, int]:
+    def closed_span(self, node: SqlNode) -> tuple[int, int]:
         """Where a node stands, with its parentheses."""
         return self._closed(*self.span(node))
 
@@ -141,18 +141,18 @@ class Converter:
     def _made(self, part: Part) -> SqlNode:
         children = [self.node(child) for child in part.children]
         if part.kind != "UnresolvedFunction" and self._guarded(part):
-            return Foreign(this=part.kind, expressions=children)
+            return ForeignExpression(this=part.kind, expressions=children)
         if part.kind in BINARY_NODES:
             return BINARY_NODES[part.kind](this=children[0], expression=children[1])
         if part.kind in UNARY_NODES:
             return _negated(UNARY_NODES[part.kind], children[0])
         maker = _MAKERS.get(part.kind)
         made = maker(self, part, children) if maker else None
-        return made or Foreign(this=part.kind, expressions=children)
+        return made or ForeignExpression(this=part.kind, expressions=children)
 
     def attribute(self, part: Part, children: list[SqlNode]) -> SqlNode:
         """A name."""
-        return Name(this=part.names[-1], path=part.names)
+        return ColumnPath(this=part.names[-1], path=part.names)
 
     def literal(self, part: Part, children: list[SqlNode]) -> SqlNode | None:
         """A constant."""
@@ -166,7 +166,7 @@ class Converter:
         name = part.names[0]
         if self._calls.predicate(part) is None:
             if self._guarded(part) or not is_built_in(self._spark, name):
-                return Foreign(this=f"The function {name}", expressions=children)
+                return ForeignExpression(this=f"The function {name}", expressions=children)
             if name.lower() == "between" and len(children) == 3:
                 return exp.Between(this=children[0], low=children[1], high=children[2])
         made = exp.Anonymous(this=name, expressions=children)
@@ -230,7 +230,7 @@ def _negated(kind: type[SqlNode], child: SqlNode) -> SqlNode:
 
 def expressed(found: Expr, meaning: Callable[[], SqlNode] | None = None) -> SqlNode:
     """Return what is known already as a node; `meaning` returns what it is made of."""
-    made = (Known if found.columns else Constant)(this="known")
+    made = (ResolvedColumn if found.columns else Constant)(this="known")
     made.meta["expr"] = found
     if meaning is not None and found.columns:
         made.meta["meaning"] = meaning

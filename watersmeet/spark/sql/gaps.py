@@ -15,7 +15,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from watersmeet.predicate.datetimes import DAY, MICROSECONDS, MONTHS
+from watersmeet.arguments import DAY, MICROSECONDS
+from watersmeet.predicate.datetimes import MONTHS
 from watersmeet.predicate.model import Dialect, Gap
 from watersmeet.query.query import StreamSpec
 from watersmeet.spark.sql.catalyst import items, kind_of

@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from watersmeet.arguments import DAY
 from watersmeet.predicate.bounds import FIXED_ZONES
-from watersmeet.predicate.datetimes import DAY
-from watersmeet.predicate.expr import Expr, Refusal, fail
-from watersmeet.predicate.model import Column, Hidden
+from watersmeet.predicate.expr import Expr, Refusal, error_sql
+from watersmeet.predicate.model import Column, HiddenColumn
 from watersmeet.predicate.types import from_arrow
 from watersmeet.query.query import StreamSpec
 from watersmeet.spark.run.frames import arrow_type, column_name, hidden_name, is_storable, tried_name
@@ -46,7 +46,7 @@ class Computed:
     """
 
     part: Part
-    hidden: Hidden
+    hidden: HiddenColumn
     kind: T.DataType
     column: Column
     value: SparkColumn
@@ -70,12 +70,12 @@ class Computed:
             Refusal: If DuckDB doesn't know its type, or compares such values otherwise.
         """
         type_, name = from_arrow(self.hidden.type), self.column.name
-        if not type_.known or collation(self.kind):
+        if not type_.is_usable or collation(self.kind):
             raise Refusal(f"values of type {self.kind.simpleString()} can be handled only by Spark")
         if self.flag is None or not careful:
             return Expr(name, type_, frozenset({self.column}))
-        sql = f"(CASE WHEN {self.flag.column.name} THEN {fail(self.reason, type_)} ELSE {name} END)"
-        return Expr(sql, type_, frozenset(self.columns), raises=True, plain=name)
+        sql = f"(CASE WHEN {self.flag.column.name} THEN {error_sql(self.reason, type_)} ELSE {name} END)"
+        return Expr(sql, type_, frozenset(self.columns), raises=True, or_null=name)
 
     def shown(self) -> SparkColumn:
         """Return it as Spark reads it where it decides a conjunct."""
@@ -273,7 +273,7 @@ class Hoist:
     def _compute(self, part: Part, stream: int, value: SparkColumn, kind: T.DataType) -> Computed:
         text, type_ = self._text.of(part), arrow_type(kind)
         column = Column(stream, len(self._streams[stream].schema) + len(self.computed[stream]))
-        made = Computed(part, Hidden(text, type_, moved=self._moved(part)), kind, column, value)
+        made = Computed(part, HiddenColumn(text, type_, moved=self._moved(part)), kind, column, value)
         if self._calm(part):
             self.computed[stream].append(made)
             return made
@@ -281,7 +281,7 @@ class Hoist:
         tried = self._builder.tried(F.struct(value.alias("value")))
         behind, known = Column(stream, column.field + 1), F.col(tried_name(column.field))
         flag = Computed(
-            part, Hidden(f"{text} failed", pa.bool_(), failed=True), T.BooleanType(), behind, known.isNull()
+            part, HiddenColumn(f"{text} failed", pa.bool_(), failed=True), T.BooleanType(), behind, known.isNull()
         )
         made = replace(made, value=known.getField("value"), flag=flag, tried=tried)
         self.computed[stream] += [made, flag]

@@ -6,7 +6,7 @@ from typing import Any
 
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column, PythonPredicate
-from watersmeet.predicate.scope import Scope, same
+from watersmeet.predicate.scope import Scope, same_name
 from watersmeet.predicate.values import find_predicate
 from watersmeet.query.query import StreamSpec
 from watersmeet.spark.run.frames import column_name
@@ -101,7 +101,7 @@ class Names:
     def _full(self, part: Part) -> list[str]:
         column = self._scope.column(part.names)
         stream = self._streams[column.stream]
-        named = len(part.names) > 1 and same(stream.name, part.names[0])
+        named = len(part.names) > 1 and same_name(stream.name, part.names[0])
         return [stream.name, stream.schema.field(column.field).name, *part.names[2 if named else 1 :]]
 
     def _is_column(self, part: Part) -> bool:
@@ -129,6 +129,6 @@ class Names:
         target = part.handle.target()
         name = str(target.get().mkString(".")) if target.isDefined() else ""
         for position, stream in enumerate(self._streams):
-            if same(stream.name, name):
+            if same_name(stream.name, name):
                 return frozenset(Column(position, at) for at in range(len(stream.schema)))
         raise Refusal(f"`{name}{'.' if name else ''}*` names no stream; write {self._streams[0].name}.*.")

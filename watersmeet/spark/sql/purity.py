@@ -101,7 +101,7 @@ def is_by_clock(part: Part, text: str) -> bool:
 
 def refuse_name(names: Sequence[str], scope: Scope) -> None:
     """Refuse a name that Spark would take for a function if no column is called so."""
-    if len(names) == 1 and names[0].lower() in NAMES and not scope.knows(names[0]):
+    if len(names) == 1 and names[0].lower() in NAMES and not scope.has_column(names[0]):
         raise Refusal(CHANGING.format(names[0]))
 
 

@@ -17,7 +17,7 @@ from watersmeet.errors import DefinitionError
 from watersmeet.predicate.scope import TABLE_TIME
 from watersmeet.query.query import How
 from watersmeet.query.sql_joins import JoinKind
-from watersmeet.query.statement import Joined, Relation, Statement
+from watersmeet.query.statement import JoinedStream, Relation, Statement
 from watersmeet.query.windows import Sliding
 from watersmeet.spark.api.define import Conditions, JoinOptions, define, struct_of
 from watersmeet.spark.api.join import Join
@@ -118,7 +118,7 @@ class _Builder:
             raise DefinitionError(
                 "A subquery in WHERE must be [NOT] EXISTS (SELECT ..) or x [NOT] IN (SELECT ..), outside parentheses."
             )
-        draft = reduce(self._joined, statement.asked, self._listed(statement.relations))
+        draft = reduce(self._joined, statement.subqueries, self._listed(statement.relations))
         draft, condition = self._filtered(draft, statement)
         names = self._names(draft)
         select: str | list[SparkColumn] | None = statement.select and names.listed(statement.select)
@@ -161,7 +161,7 @@ class _Builder:
         """
         return self._nested(draft) if draft.is_full or draft.is_as_of else draft
 
-    def _joined(self, draft: Draft, joined: Joined) -> Draft:
+    def _joined(self, draft: Draft, joined: JoinedStream) -> Draft:
         """Return a draft to which one more stream is joined."""
         name, (on, merged) = joined.stream.name, self._condition(draft, joined)
         right = Draft.of(name, self._sources[name])
@@ -177,7 +177,9 @@ class _Builder:
         paths = draft.paths if joined.kind in ("semi", "anti") else both.paths  # what is only asked has no name later
         return replace(both, how=how, on={**both.on, name: on or "TRUE"}, paths=paths)
 
-    def _either_side(self, draft: Draft, right: Draft, joined: Joined, on: str, merged: Mapping[str, Merged]) -> Draft:
+    def _either_side(
+        self, draft: Draft, right: Draft, joined: JoinedStream, on: str, merged: Mapping[str, Merged]
+    ) -> Draft:
         """Return a right or full join, whose left side may be missing as a whole."""
         left = draft if len(draft.streams) == 1 else self._nested(draft)
         (before,), (name,) = left.streams, right.streams
@@ -186,7 +188,7 @@ class _Builder:
             return replace(both, how={name: "full"}, on={name: on})
         return replace(both, streams={**right.streams, **left.streams}, how={before: "left"}, on={before: on})
 
-    def _condition(self, draft: Draft, joined: Joined) -> tuple[str, dict[str, Merged]]:
+    def _condition(self, draft: Draft, joined: JoinedStream) -> tuple[str, dict[str, Merged]]:
         """Return the condition of a join, and the columns that USING merges."""
         name, parts, merged = joined.stream.name, list[str](), dict[str, Merged]()
         for column in joined.using:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from watersmeet.errors import SqlError
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.scope import OURS, TABLE_TIME, Scope, same
+from watersmeet.predicate.scope import OURS, TABLE_TIME, Scope, same_name
 from watersmeet.query.query import RESULT_TIME, Output, Query
 from watersmeet.spark.output.identity import ID
 from watersmeet.spark.run.frames import quoted
@@ -351,7 +351,7 @@ class _Reader:
         paths = [[str(part) for part in items(path)] for path in given]
         stream, found = self._query.streams[position], []
         for path in paths:
-            short = path[1:] if len(path) > 1 and same(path[0], stream.name) else path
+            short = path[1:] if len(path) > 1 and same_name(path[0], stream.name) else path
             try:
                 self._scope.column([stream.name, *short])
             except Refusal as refusal:
@@ -372,7 +372,7 @@ class _Reader:
         if _lower(path) == [ID]:
             self._identity = True
             return None, False
-        named_stream = len(path) > 1 and any(same(stream.name, path[0]) for stream in self._query.streams)
+        named_stream = len(path) > 1 and any(same_name(stream.name, path[0]) for stream in self._query.streams)
         try:
             column = self._scope.column(path)
         except Refusal as refusal:
@@ -388,7 +388,7 @@ class _Reader:
     def _is_known(self, path: Sequence[str]) -> bool:
         """Tell whether a name that is no column means something to Spark over the results."""
         name = path[0].lower()
-        if any(same(stream.name, name) for stream in self._query.streams):
+        if any(same_name(stream.name, name) for stream in self._query.streams):
             return False
         return name in self._named or (len(path) == 1 and name in NILADIC and not self._untrusted)
 

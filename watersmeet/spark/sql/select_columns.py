@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from watersmeet.errors import DefinitionError, SqlError
 from watersmeet.predicate.expr import Refusal
 from watersmeet.predicate.model import Column
-from watersmeet.predicate.scope import TABLE_TIME, Scope, same
+from watersmeet.predicate.scope import TABLE_TIME, Scope, same_name
 from watersmeet.query.query import RESULT_TIME, Output, Query
 from watersmeet.spark.output.identity import ID
 from watersmeet.spark.sql.catalyst import Builder, Part, items
@@ -104,7 +104,7 @@ class _Reader:
         target = item.handle.target()
         name = "" if target.isEmpty() else ".".join(str(part) for part in items(target.get()))
         for at, stream in enumerate(self._query.streams):
-            if same(stream.name, name):
+            if same_name(stream.name, name):
                 names = enumerate(stream.schema.names)
                 found = [Output(column, Column(at, field)) for field, column in names if column != TABLE_TIME]
                 self._columns |= {output.column for output in found}
@@ -138,7 +138,7 @@ class _Reader:
         return column, len(part.names) == (2 if self._named(part) else 1)
 
     def _named(self, part: Part) -> bool:
-        return len(part.names) > 1 and any(same(stream.name, part.names[0]) for stream in self._query.streams)
+        return len(part.names) > 1 and any(same_name(stream.name, part.names[0]) for stream in self._query.streams)
 
     def _error(self, problem: str, part: Part | None) -> SqlError:
         return SqlError(f"select: {problem}", self._text, *(part.span if part else (0, len(self._text))))

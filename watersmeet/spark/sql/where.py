@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.errors import SqlError
-from watersmeet.predicate.compared_terms import comparing
-from watersmeet.predicate.constants import fixed_by
-from watersmeet.predicate.expr import Expr, Refusal, fail
-from watersmeet.predicate.model import Column, Comparing, Conjunct, Dialect, Fixed, Gap, PythonPredicate
-from watersmeet.predicate.parse import conjunct
+from watersmeet.predicate.column_conditions import fixed_column_of
+from watersmeet.predicate.conjunct_values import compared_values_of
+from watersmeet.predicate.expr import Expr, Refusal, error_sql
+from watersmeet.predicate.model import Column, ComparedValues, Conjunct, Dialect, FixedColumn, Gap, PythonPredicate
+from watersmeet.predicate.parse import parse_conjunct
 from watersmeet.predicate.scope import Scope
 from watersmeet.predicate.source import SqlNode
 from watersmeet.predicate.translate import Translator
@@ -290,7 +290,7 @@ class _Reader:
         calm = replace(self._carried(part, text, careful=False), fixed=self._fixed(part, text))
         return _Made((calm.after_on(partners),), (self._carried(part, text, careful=True).after_on(partners),))
 
-    def _fixed(self, part: Part, text: str) -> Fixed | None:
+    def _fixed(self, part: Part, text: str) -> FixedColumn | None:
         """Return the column that a conjunct gives one value.
 
         [!] By a literal as it stands: what Spark computes or casts is its own affair, and beside a CHAR it pads it.
@@ -299,14 +299,14 @@ class _Reader:
         if len(sides) != 1 or sides[0] in self._padded or "Literal" not in [child.kind for child in part.children]:
             return None
         try:
-            return fixed_by(self._node(part, hoisted=False), self._translator(), text)
+            return fixed_column_of(self._node(part, hoisted=False), self._translator(), text)
         except Refusal:
             return None
 
     def _carried(self, part: Part, text: str, *, careful: bool) -> Conjunct:
         """Return a conjunct carried over to DuckDB, or left to Spark."""
         try:
-            return conjunct(self._translator(), self._node(part, careful=careful), text)
+            return parse_conjunct(self._translator(), self._node(part, careful=careful), text)
         except Refusal as refusal:
             return self._opaque(part, text, refusal.problem.split(";")[0].rstrip("."))
 
@@ -321,9 +321,9 @@ class _Reader:
         columns = self._left(part) | {c for call in translator.calls for a in call.arguments for c in a.columns}
         calls, read = tuple(translator.calls), tuple(sorted(columns))
         try:
-            compared = comparing(self._node(part), translator, calls, left=read)
+            compared = compared_values_of(self._node(part), translator, calls, foreign=read)
         except Refusal:  # of a type that only Spark knows
-            compared = Comparing()
+            compared = ComparedValues()
         return Conjunct(text, None, read, calls, why=why, comparing=compared)
 
     def _left(self, part: Part) -> set[Column]:
@@ -411,12 +411,12 @@ class _Tested(_Made):
     test: Test
 
     @staticmethod
-    def of(made: Computed, text: str, fixed: Fixed | None) -> "_Tested":
+    def of(made: Computed, text: str, fixed: FixedColumn | None) -> "_Tested":
         """Return the test by a hidden column, and what it fixes."""
         if made.flag is None:
             return _Tested((), (), made.column.stream, Test(made.column.field, fixed=fixed))
         flag = made.flag.column
-        sql = f"(CASE WHEN {flag.name} THEN {fail(made.reason, BOOLEAN)} ELSE TRUE END)"
+        sql = f"(CASE WHEN {flag.name} THEN {error_sql(made.reason, BOOLEAN)} ELSE TRUE END)"
         late = Conjunct(text, sql, (flag,), raises=True)
         return _Tested((), (late,), flag.stream, Test(made.column.field, flag.field))
 

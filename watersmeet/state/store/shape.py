@@ -10,7 +10,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from watersmeet.formatting import short
+from watersmeet.formatting import shorten
 
 Check = Callable[[Any], None]
 LARGEST = 1 << 64
@@ -34,7 +34,7 @@ class Misfit(ValueError):
         return self
 
     def __str__(self) -> str:
-        return f"{self.place.lstrip('.') or 'it'} is {short(self.value)}, and {self.expected} was expected"
+        return f"{self.place.lstrip('.') or 'it'} is {shorten(self.value)}, and {self.expected} was expected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def _mapping(keys: Any, values: Any) -> Check:
                 _check(keys)(key)
                 _check(values)(part)
             except Misfit as misfit:
-                raise misfit.within(f"[{short(key)}]") from None
+                raise misfit.within(f"[{shorten(key)}]") from None
 
     return check
 

@@ -1,4 +1,4 @@
-"""What a conjunct compares, as people ask for it: the values on both sides rather than the columns deep inside them."""
+"""The values that a conjunct compares, for people: those on both sides rather than the columns inside them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from watersmeet.predicate.expr import Refusal
-from watersmeet.predicate.model import Call, Column, Compared, Comparing, Relation
+from watersmeet.predicate.model import Call, Column, ComparedValue, ComparedValues, Relation
 from watersmeet.predicate.source import SqlNode
 from watersmeet.predicate.terms import Comparison, Leaf, Term, inputs_of
 from watersmeet.predicate.translate import Translator
@@ -21,41 +21,41 @@ CONDITIONS = (*RELATIONS, exp.Between, exp.In, exp.Is, exp.Like, exp.ILike, exp.
 """Conditions made of values."""
 
 
-def comparing(
+def compared_values_of(
     node: SqlNode,
     translator: Translator,
     calls: Sequence[Call] = (),
     near: Sequence[Comparison] = (),
-    left: tuple[Column, ...] = (),
-) -> Comparing:
-    """Return what a conjunct compares, as far as it can be computed.
+    foreign: tuple[Column, ...] = (),
+) -> ComparedValues:
+    """Return the values that a conjunct compares, as far as they can be computed.
 
     Args:
         node: The conjunct.
-        translator: Carries its values over.
+        translator: Translates its values.
         calls: The Python predicates that it calls.
         near: The comparisons that it is, if the last bits of its values are Java's own.
-        left: The columns that it reads, if it is left to Spark, which then computes what can't be here.
+        foreign: The columns that it reads, if Spark decides it: Spark then computes what can't be computed here.
     """
-    reader = _Reader(translator)
-    relation, sides = _related(node.unnest())
+    reader = _ValueReader(translator)
+    relation, sides = _relation_of(node.unnest())
     if near:
         terms = (near[0].left, near[0].right, *(comparison.right for comparison in near[1:]))
         values = [reader.near(side, term) for side, term in zip(sides, terms, strict=True)]
     else:
-        values = [value for side in sides if (value := reader.exact(side) or reader.foreign(side, left)) is not None]
+        values = [value for side in sides if (value := reader.exact(side) or reader.foreign(side, foreign)) is not None]
     if relation and len(values) == len(sides):
-        return Comparing(relation, tuple(values))
+        return ComparedValues(relation, tuple(values))
     arguments = (argument for call in calls for argument in call.arguments)
-    given = [Compared(a.text, a.columns, a.sql, is_column=_is_column(a.sql, a.columns)) for a in arguments]
-    found = given or [value for side in _operands(node) if (value := reader.exact(side)) is not None]
-    return Comparing("", tuple(dict.fromkeys(value for value in found if value.columns)))
+    values = [ComparedValue(a.text, a.columns, a.sql, is_column=_is_column(a.sql, a.columns)) for a in arguments]
+    values = values or [value for side in _operands(node) if (value := reader.exact(side)) is not None]
+    return ComparedValues("", tuple(dict.fromkeys(value for value in values if value.columns)))
 
 
-def _related(node: SqlNode) -> tuple[Relation, list[SqlNode]]:
-    """How a comparison relates its sides, and these; nothing of any other condition."""
+def _relation_of(node: SqlNode) -> tuple[Relation, list[SqlNode]]:
+    """How a comparison relates its sides, and the sides; empty for any other condition."""
     if isinstance(node, exp.Not):
-        relation, sides = _related(node.this.unnest())
+        relation, sides = _relation_of(node.this.unnest())
         return NEGATED.get(relation, ""), sides
     if isinstance(node, exp.Between):
         return "BETWEEN", [node.this, node.args["low"], node.args["high"]]
@@ -64,7 +64,7 @@ def _related(node: SqlNode) -> tuple[Relation, list[SqlNode]]:
 
 
 def _operands(node: SqlNode) -> Iterator[SqlNode]:
-    """The values that a condition is made of."""
+    """The values inside a condition."""
     bare = node.unnest()
     if isinstance(bare, INNER):
         for part in bare.iter_expressions():
@@ -74,36 +74,36 @@ def _operands(node: SqlNode) -> Iterator[SqlNode]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _ValueReader:
     """Reads the values of one conjunct."""
 
     translator: Translator
 
-    def exact(self, node: SqlNode) -> Compared | None:
-        """A value that DuckDB computes as Spark does; None if it doesn't."""
+    def exact(self, node: SqlNode) -> ComparedValue | None:
+        """A value that DuckDB computes as Spark does; None if there is no such."""
         bare = node.unnest()
         try:
-            made = self.translator.expr(bare)
+            expr = self.translator.expr(bare)
         except Refusal:
             return None
-        columns, is_column = tuple(sorted(made.columns)), _is_column(made.sql, tuple(made.columns))
-        is_duration = made.type.kind == "day_time"
-        return Compared(self._text(bare), columns, made.sql, None, is_column, is_duration, made.unsure)
+        columns, is_column = tuple(sorted(expr.columns)), _is_column(expr.sql, tuple(expr.columns))
+        is_duration = expr.type.kind == "day_time"
+        return ComparedValue(self._text(bare), columns, expr.sql, None, is_column, is_duration, expr.unsure)
 
-    def foreign(self, node: SqlNode, left: tuple[Column, ...]) -> Compared | None:
-        """A value that only Spark computes; None if the conjunct isn't left to it."""
-        return Compared(self._text(node.unnest()), left, None) if left else None
+    def foreign(self, node: SqlNode, columns: tuple[Column, ...]) -> ComparedValue | None:
+        """A value that only Spark computes; None if Spark doesn't decide the conjunct."""
+        return ComparedValue(self._text(node.unnest()), columns, None) if columns else None
 
-    def near(self, node: SqlNode, term: Term) -> Compared:
-        """A value that is known but for its last bits; one that is exact all the same is shown as it is."""
-        known = self.exact(node) if isinstance(term, Leaf) else None
+    def near(self, node: SqlNode, term: Term) -> ComparedValue:
+        """A value whose last bits are Java's own, unless it is exact after all."""
+        exact = self.exact(node) if isinstance(term, Leaf) else None
         columns = sorted({column for part in inputs_of(term) for column in part.columns})
-        return known or Compared(self._text(node.unnest()), tuple(columns), None, term)
+        return exact or ComparedValue(self._text(node.unnest()), tuple(columns), None, term)
 
     def _text(self, node: SqlNode) -> str:
         source = self.translator.source
-        start, end = source.written(node)
-        whole = (start, end) == (0, len(source.text))  # an interval, of which it isn't known where it stands
+        start, end = source.closed_span(node)
+        whole = (start, end) == (0, len(source.text))  # the position of an interval isn't known
         return node.sql("spark") if whole else source.text[start:end]
 
 
