@@ -127,9 +127,9 @@ def _add_why(commands: Any) -> None:
 
 
 def _why(given: argparse.Namespace, others: Sequence[str]) -> None:
-    from watersmeet.observe.why.stored import why
+    from watersmeet.observe.why.why_pair import why_checkpoint
 
-    print(printable(str(why(given.checkpoint, _asked(others), time.perf_counter, given.read_outputs))))
+    print(printable(str(why_checkpoint(given.checkpoint, _asked(others), time.perf_counter, given.read_outputs))))
 
 
 def _asked(others: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -146,12 +146,12 @@ def _asked(others: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 def _values(stream: str, text: str) -> dict[str, Any]:
     """Return the value of a column, `zone=x` without quotes, or of several: `id = 17 AND zone = 'x'`, as in Python."""
-    from watersmeet.observe.why.asked import parsed
+    from watersmeet.observe.why.question import parse_values
 
     column, _, value = text.partition("=")
     single = {column.strip(): value.strip()}
     try:
-        several = parsed(stream, text) if " and " in text.lower() else single
+        several = parse_values(stream, text) if " and " in text.lower() else single
     except DefinitionError:  # the word is part of the value
         return single
     return several if len(several) > 1 else single

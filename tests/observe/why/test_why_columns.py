@@ -8,11 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.observe.why.test_why_joins import DUCK
-from watersmeet.observe.why import ask
 from watersmeet.observe.why.answer import Answer
-from watersmeet.observe.why.asked import asked
-from watersmeet.observe.why.kept import Kept
-from watersmeet.observe.why.outputs import Outputs
+from watersmeet.observe.why.join_state import JoinState
+from watersmeet.observe.why.output_files import OutputFiles
+from watersmeet.observe.why.question import parse_question
+from watersmeet.observe.why.state_evidence import StateEvidence
+from watersmeet.observe.why.why_pair import answer_question
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
@@ -45,18 +46,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def why(run: Run, late: Path | None = None, **given: Any) -> Answer:
     assert run.state is not None
     sides = {"late": {"a": str(late), "b": str(late / "b")}} if late is not None else {}
-    ground = ask.Query(Kept(run.query, run.store, run.state), DUCK, float, Outputs("me", sides), run.progress)
-    return ask.answered(ground, asked(run.query, given, DUCK))
+    ground = StateEvidence(
+        JoinState(run.query, run.store, run.state), DUCK, float, OutputFiles("me", sides), run.progress
+    )
+    return answer_question(ground, parse_question(run.query, given, DUCK))
 
 
-def written(run: Run, folder: Path) -> Path:
+def write_late(run: Run, folder: Path) -> Path:
     for at, (batch, found) in enumerate(run.sides["late", "a"]):
         pq.write_table(pa.Table.from_pylist([found], SCHEMA), folder / f"part-b{batch}-me-run-{at}.parquet")
     return folder
 
 
 def test_by_an_array(run: Run, tmp_path: Path) -> None:
-    late = written(run, tmp_path)
+    late = write_late(run, tmp_path)
     assert why(run, a={"tags": ["p", "q"]}, b={"tags": []}).joined
     assert why(run, a={"tags": ["q"]}, b={"tags": "[]"}).joined is False
     assert why(run, late, a={"tags": ["late"]}).tuples[0].fate == "late"
@@ -65,18 +68,18 @@ def test_by_an_array(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_by_a_column_that_state_does_not_keep(run: Run, tmp_path: Path, kept: bool) -> None:
-    found = why(run, written(run, tmp_path) if kept else None, a={"note": "n"}, b={"x": 1.0})
+    found = why(run, write_late(run, tmp_path) if kept else None, a={"note": "n"}, b={"x": 1.0})
     unsaid = "can't be looked for in state by note: state keeps ts, x and tags."
-    assert [(told.fate, told.says == unsaid) for told in found.tuples[:-1]] == [("unknown", True), ("late", False)]
+    assert [(told.fate, told.message == unsaid) for told in found.tuples[:-1]] == [("unknown", True), ("late", False)]
     assert [told.joined for told in found.combinations] == [None, False] and found.joined is None
     assert "It can't be told whether they joined, since state does not tell of a (note = 'n')." in str(found)
-    assert why(run, a={"note": "other"}).tuples[0].says.startswith(unsaid)
+    assert why(run, a={"note": "other"}).tuples[0].message.startswith(unsaid)
 
 
 def test_by_such_a_column_and_others(run: Run) -> None:
     found = why(run, a={"note": "other", "x": 2.0})
     assert found.tuples[0].fate == "stored"
-    assert "State does not keep a.note: what is stored was found by the rest, and may have another value." in str(found)
+    assert "State does not keep a.note: stored tuples were found by the rest, and may have another value." in str(found)
 
 
 def test_samples_tell_by_the_event_time_too(run: Run) -> None:

@@ -14,10 +14,11 @@ from hypothesis import given
 from tests.batch.test_engine import SCHEMA, cases, prepared, run_case
 from tests.budget import search
 from watersmeet.observe.why.answer import Answer, Check, Combination
-from watersmeet.observe.why.ask import Query, answered
-from watersmeet.observe.why.asked import asked
-from watersmeet.observe.why.kept import Kept
-from watersmeet.observe.why.outputs import Outputs
+from watersmeet.observe.why.join_state import JoinState
+from watersmeet.observe.why.output_files import OutputFiles
+from watersmeet.observe.why.question import parse_question
+from watersmeet.observe.why.state_evidence import StateEvidence
+from watersmeet.observe.why.why_pair import answer_question
 from watersmeet.predicate.model import Dialect
 from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.testing import oracle
@@ -68,9 +69,9 @@ def why(run: Run, folder: Path, **given: Any) -> Answer:
     assert run.state is not None
     kinds, names = ("late", "rejected", "denied"), [stream.name for stream in run.query.streams]
     sides = {kind: {name: str(folder / kind / name) for name in names} for kind in kinds}
-    question = asked(run.query, given, DUCK)
-    kept = Kept(run.query, run.store, run.state)
-    return answered(Query(kept, DUCK, float, Outputs("me", sides), run.progress), question)
+    question = parse_question(run.query, given, DUCK)
+    kept = JoinState(run.query, run.store, run.state)
+    return answer_question(StateEvidence(kept, DUCK, float, OutputFiles("me", sides), run.progress), question)
 
 
 def put_out(run: Run, folder: Path) -> None:
@@ -117,11 +118,11 @@ def check(case: dict[str, Any], folder: Path) -> None:
     combinations = list(product(*rows.values()))
     results = {ids for ids, _ in wanted.results}
     dice = Random(len(combinations))
-    chosen = dice.sample(combinations, min(15, len(combinations)))
-    chosen += [tuple(fates[at] for at in ids) for ids in list(results)[:10]]
+    sampled = dice.sample(combinations, min(15, len(combinations)))
+    sampled += [tuple(fates[at] for at in ids) for ids in list(results)[:10]]
     late = {arrival.row["id"] for arrival in wanted.late}
     rejected = {arrival.row["id"] for arrival in wanted.rejected}
-    for members in chosen:
+    for members in sampled:
         found = why(run, folder, **{name: {"id": row["id"]} for name, row in zip(rows, members, strict=True)})
         assert str(found)
         (combination,) = found.combinations

@@ -95,5 +95,5 @@ def test_what_is_missing_in_a_table_that_is_read_anew_is_told_by_results(read_an
 def test_a_row_of_such_a_table(read_anew: Run, tmp_path: Path) -> None:
     (row,) = why(read_anew, tmp_path, payments={"id": 11}).tuples
     assert row.fate == "unknown"
-    assert row.says == "is not in state. The table is read for each batch, and none of it is kept."
+    assert row.message == "is not in state. The table is read for each batch, and none of it is kept."
     assert why(read_anew, tmp_path, sink=True, **PAIR).joined

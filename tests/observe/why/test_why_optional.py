@@ -23,10 +23,11 @@ from tests.observe.why.test_why_joins import DUCK, put_out
 from watersmeet.batch.plan import GIVEN
 from watersmeet.limits import limited
 from watersmeet.observe.why.answer import Answer, Combination
-from watersmeet.observe.why.ask import Query, answered
-from watersmeet.observe.why.asked import asked
-from watersmeet.observe.why.kept import Kept
-from watersmeet.observe.why.outputs import Outputs, Sink
+from watersmeet.observe.why.join_state import JoinState
+from watersmeet.observe.why.output_files import OutputFiles, ResultFolder
+from watersmeet.observe.why.question import parse_question
+from watersmeet.observe.why.state_evidence import StateEvidence
+from watersmeet.observe.why.why_pair import answer_question
 from watersmeet.predicate.model import Column
 from watersmeet.state.store.store import Store
 from watersmeet.testing import oracle
@@ -56,9 +57,9 @@ class Made:
     told: bool
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> JoinState:
         assert self.run.state is not None
-        return Kept(self.run.query, self.run.store, self.run.state)
+        return JoinState(self.run.query, self.run.store, self.run.state)
 
     def why(self, ids: Ids) -> Answer:
         """Ask about rows by all their columns: state does not keep the ids of streams that results don't show."""
@@ -69,9 +70,11 @@ class Made:
         names, query = [stream.name for stream in self.run.query.streams], self.run.query
         sides = {"late": {name: str(self.folder / "late" / name) for name in names}}
         shows = {Column(at, 0): (f"{name}_id",) for at, name in enumerate(names) if at not in query.hides}
-        sink = Sink(str(self.folder / "out"), "parquet") if self.told else None
-        outputs = Outputs("me", sides, sink, shows)
-        return answered(Query(self.kept, DUCK, float, outputs, self.run.progress), asked(query, given, DUCK))
+        sink = ResultFolder(str(self.folder / "out"), "parquet") if self.told else None
+        outputs = OutputFiles("me", sides, sink, shows)
+        return answer_question(
+            StateEvidence(self.kept, DUCK, float, outputs, self.run.progress), parse_question(query, given, DUCK)
+        )
 
     @staticmethod
     def _by_values(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,7 +224,7 @@ def judge(one: Made, truth: Truth, ids: Ids) -> None:
 def missing(one: Made, truth: Truth, ids: Ids) -> bool:
     """Whether a question leaves out required streams of which tuples have been purged."""
     names = {stream.name: at for at, stream in enumerate(one.run.query.streams)}
-    return any(not one.kept.is_whole(at) for name, at in names.items() if name not in ids and name not in truth.how)
+    return any(not one.kept.is_complete(at) for name, at in names.items() if name not in ids and name not in truth.how)
 
 
 def excused(one: Made, truth: Truth, ids: Ids, combination: Combination) -> bool:
@@ -229,7 +232,7 @@ def excused(one: Made, truth: Truth, ids: Ids, combination: Combination) -> bool
     hidden = [name for name, how in truth.how.items() if how in ("semi", "anti")]
     names = {stream.name: at for at, stream in enumerate(one.run.query.streams)}
     gone = [member.stream for member in combination.members if member.fate in ("joined", "unknown")]
-    some = any(not one.kept.is_whole(names[name]) for name in (*hidden, *truth.as_of))
+    some = any(not one.kept.is_complete(names[name]) for name in (*hidden, *truth.as_of))
     purged = gone or missing(one, truth, ids) or some
     silent = not one.told or any(name in hidden for name in ids)
     return bool(purged) and (silent or bool(missing(one, truth, ids)) or any(name in truth.how for name in gone))

@@ -10,11 +10,12 @@ import pytest
 
 from tests.batch.test_engine import SCHEMA, near
 from tests.observe.why.test_why_joins import DUCK, put_out
-from watersmeet.observe.why import ask
 from watersmeet.observe.why.answer import Answer
-from watersmeet.observe.why.asked import asked
-from watersmeet.observe.why.kept import Kept
-from watersmeet.observe.why.outputs import Outputs, Sink
+from watersmeet.observe.why.join_state import JoinState
+from watersmeet.observe.why.output_files import OutputFiles, ResultFolder
+from watersmeet.observe.why.question import parse_question
+from watersmeet.observe.why.state_evidence import StateEvidence
+from watersmeet.observe.why.why_pair import answer_question
 from watersmeet.placement import Central, Layout
 from watersmeet.placement.central import CentralPlacement
 from watersmeet.predicate.model import Column, Dialect
@@ -66,15 +67,15 @@ def why(run: Run, folder: Path, query: Query | None = None, sink: bool = False, 
     names = [stream.name for stream in query.streams]
     sides = {"late": {name: str(folder / "late" / name) for name in names}}
     shows = {Column(at, 0): (f"{name}_id",) for at, name in enumerate(names) if at not in query.hides}
-    outputs = Outputs("me", sides, Sink(str(folder / "out"), "parquet") if sink else None, shows)
-    kept = Kept(query, run.store, run.state)
-    return ask.answered(ask.Query(kept, DUCK, float, outputs, run.progress), asked(query, given, DUCK))
+    outputs = OutputFiles("me", sides, ResultFolder(str(folder / "out"), "parquet") if sink else None, shows)
+    kept = JoinState(query, run.store, run.state)
+    return answer_question(StateEvidence(kept, DUCK, float, outputs, run.progress), parse_question(query, given, DUCK))
 
 
 def told(answer: Answer) -> list[str]:
     """What is said of the combination."""
     (combination,) = answer.combinations
-    return list(combination.says)
+    return list(combination.messages)
 
 
 FIRST = "of 1970-01-01 00:04:00 (k = 'p'), which came in batch 0"
@@ -285,7 +286,7 @@ def test_a_stream_that_is_not_shown_is_not_looked_up_in_results(tmp_path: Path) 
     run = ran(query_of(payments="anti"), tmp_path, BATCHES)
     put_results(run, tmp_path)
     found = why(run, tmp_path, sink=True, payments={"id": 11})
-    assert found.tuples[0].fate == "unknown" and "state keeps ts and k" in found.tuples[0].says
+    assert found.tuples[0].fate == "unknown" and "state keeps ts and k" in found.tuples[0].message
     assert found.joined is False
 
 

@@ -14,11 +14,11 @@ import pytest
 from watersmeet import cli
 from watersmeet.errors import DefinitionError, StateError
 from watersmeet.metadata.constraints import Key, Ordered
-from watersmeet.observe.why import kept
-from watersmeet.observe.why.asked import asked, chosen
-from watersmeet.observe.why.outputs import Outputs, Sink, shown_by
-from watersmeet.observe.why.stored import why
-from watersmeet.observe.why.written import Written, write, written
+from watersmeet.observe.why import join_state
+from watersmeet.observe.why.output_files import OutputFiles, ResultFolder, columns_in_results
+from watersmeet.observe.why.question import find_join, parse_question
+from watersmeet.observe.why.why_file import JoinDescription, read_descriptions, write_descriptions
+from watersmeet.observe.why.why_pair import why_checkpoint as why
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect, Hidden
 from watersmeet.predicate.parse import parse_where
@@ -84,7 +84,7 @@ def query_of(where: str = WHERE) -> Query:
     ],
 )
 def test_values_are_read_in_the_columns_type(name: str, given: Any, wanted: Any) -> None:
-    (found,) = asked(query_of(), {"A": {name: given}}, DUCK)
+    (found,) = parse_question(query_of(), {"A": {name: given}}, DUCK)
     (value,) = found.values.values()
     seen = value.as_py()
     assert (seen.replace(tzinfo=None) if isinstance(seen, datetime) else seen) == wanted
@@ -101,17 +101,17 @@ def test_values_are_read_in_the_columns_type(name: str, given: Any, wanted: Any)
     ],
 )
 def test_text_that_names_a_tuple(text: str, shown: str) -> None:
-    assert asked(query_of(), {"a": text}, DUCK)[0].text == shown
+    assert parse_question(query_of(), {"a": text}, DUCK)[0].text == shown
 
 
 @pytest.mark.parametrize("text", ["b.id = 1", "id = x", "id = 1 OR id = 2", "17", "id IN (1)", "lower(k) = 'x'"])
 def test_text_that_does_not(text: str) -> None:
     with pytest.raises(DefinitionError, match="is not of the form"):
-        asked(query_of(), {"a": text}, DUCK)
+        parse_question(query_of(), {"a": text}, DUCK)
 
 
 def test_rows_are_compared_as_spark_does() -> None:
-    nan, null = (asked(query_of(), {"a": {"x": x}}, DUCK)[0] for x in (float("nan"), None))
+    nan, null = (parse_question(query_of(), {"a": {"x": x}}, DUCK)[0] for x in (float("nan"), None))
     values = {2: pa.array([1.0, None, float("nan")])}
     assert nan.mask(values).tolist() == [False, False, True]
     assert null.mask(values).tolist() == [False, True, False]
@@ -137,7 +137,7 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
     ],
 )
 def test_values_of_all_kinds_are_found(name: str, wanted: Any, others: list[Any]) -> None:
-    (found,) = asked(query_of(), {"a": {name: wanted}}, DUCK)
+    (found,) = parse_question(query_of(), {"a": {name: wanted}}, DUCK)
     field, value = next(iter(found.values.items()))
     rows = pa.array([*others, value.as_py(), *others], SCHEMA.field(field).type)
     for given in (rows, pa.chunked_array([rows[:1], rows[1:]])):
@@ -164,46 +164,46 @@ def test_values_of_all_kinds_are_found(name: str, wanted: Any, others: list[Any]
 )
 def test_values_that_no_row_can_have(name: str, given: Any, says: str) -> None:
     with pytest.raises(DefinitionError, match=says):
-        asked(query_of(), {"a": {name: given}}, DUCK)
+        parse_question(query_of(), {"a": {name: given}}, DUCK)
 
 
 def test_streams_of_one_join() -> None:
     inner = replace(query_of(), streams=tuple(replace(s, name=f"{s.name}2") for s in query_of().streams))
     joins = {"j": query_of(), "j_0": inner}
-    assert chosen(joins, {"A2": {}, "b2": {}}) == "j_0"
+    assert find_join(joins, {"A2": {}, "b2": {}}) == "j_0"
     with pytest.raises(DefinitionError, match="a and a2 are not streams of one join; those of each are a and b; a2"):
-        chosen(joins, {"a": {}, "a2": {}})
+        find_join(joins, {"a": {}, "a2": {}})
 
 
 def test_a_join_is_written_down_and_read_back(tmp_path: Path) -> None:
     query, store = query_of(), Store(str(tmp_path))
-    outputs = Outputs("me", {"late": {"a": "/x/a"}}, Sink("/out", "parquet"), shown_by(query))
-    write(store, {"j": Written(query, outputs)})
-    assert written(store) == {"j": Written(query, outputs)}
-    assert written(store)["j"].outputs.shows[Column(1, 0)] == ("b", "id")
+    outputs = OutputFiles("me", {"late": {"a": "/x/a"}}, ResultFolder("/out", "parquet"), columns_in_results(query))
+    write_descriptions(store, {"j": JoinDescription(query, outputs)})
+    assert read_descriptions(store) == {"j": JoinDescription(query, outputs)}
+    assert read_descriptions(store)["j"].outputs.columns[Column(1, 0)] == ("b", "id")
     with pytest.raises(TypeError, match="is no part of a join"):
-        write(store, {"j": Written(replace(query, tracing=Manifest(0, ())), outputs)})  # type: ignore[arg-type]
+        write_descriptions(store, {"j": JoinDescription(replace(query, tracing=Manifest(0, ())), outputs)})  # type: ignore[arg-type]
     whole = (tmp_path / "why.json").read_bytes()
     for damage in (b"nonsense", whole[:-1], whole[:40], b"{}"):
         (tmp_path / "why.json").write_bytes(damage)
         with pytest.raises(StateError, match=r"why\.json, is damaged.*; start the query once, which writes it anew\.$"):
-            written(store)
+            read_descriptions(store)
 
 
 def test_what_another_checkpoint_wrote_down_is_not_answered_from(tmp_path: Path) -> None:
     query, stores = query_of(), [Store(str(tmp_path / name)) for name in "xy"]
     for store in stores:
-        write(store, {"j": Written(query, Outputs(claim(store, query.description())))})
-    assert written(stores[0])["j"].query == query
+        write_descriptions(store, {"j": JoinDescription(query, OutputFiles(claim(store, query.description())))})
+    assert read_descriptions(stores[0])["j"].query == query
     shutil.copy(tmp_path / "y" / "why.json", tmp_path / "x" / "why.json")
     with pytest.raises(StateError, match=r"why\.json, is another checkpoint's; start the query once, which writes it"):
-        written(stores[0])
+        read_descriptions(stores[0])
     shutil.copytree(tmp_path / "y", tmp_path / "moved")
-    assert written(Store(str(tmp_path / "moved")))["j"].query == query
+    assert read_descriptions(Store(str(tmp_path / "moved")))["j"].query == query
 
 
 def test_a_checkpoint_without_a_batch(tmp_path: Path) -> None:
-    write(Store(str(tmp_path / "watersmeet")), {"j": Written(query_of(), Outputs())})
+    write_descriptions(Store(str(tmp_path / "watersmeet")), {"j": JoinDescription(query_of(), OutputFiles())})
     with pytest.raises(StateError, match="has not run a batch yet"):
         why(str(tmp_path), {"a": {"id": "1"}}, float)
 
@@ -221,13 +221,13 @@ def test_a_checkpoint_without_a_batch(tmp_path: Path) -> None:
 )
 def test_columns_on_the_command_line(monkeypatch: pytest.MonkeyPatch, words: list[str], wanted: dict[str, str]) -> None:
     given: list[Any] = []
-    monkeypatch.setattr("watersmeet.observe.why.stored.why", lambda *all: given.append(all))
+    monkeypatch.setattr("watersmeet.observe.why.why_pair.why_checkpoint", lambda *all: given.append(all))
     assert cli.main(["why", "checkpoint", *words]) == 0
     assert given[0][:2] == ("checkpoint", {"a": wanted})
 
 
 def test_a_command_without_a_tuple_is_told_how_to_name_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(Store(str(tmp_path / "watersmeet")), {"j": Written(query_of(), Outputs())})
+    write_descriptions(Store(str(tmp_path / "watersmeet")), {"j": JoinDescription(query_of(), OutputFiles())})
     assert cli.main(["why", str(tmp_path)]) == 2
     assert capsys.readouterr().err == "watersmeet: Name a tuple to ask about, such as --a id=VALUE.\n"
 
@@ -247,18 +247,18 @@ def test_state_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> No
             raise StateError("a chunk is gone")
         return state.batch
 
-    assert kept.read(run.store, make) == 2
+    assert join_state.read_newest(run.store, make) == 2
     assert seen == [0, 1, 2]
     seen.clear()
     with pytest.raises(StateError, match="a chunk is gone"):
-        kept.read(run.store, lambda state: make(None) if state is None else _gone())
+        join_state.read_newest(run.store, lambda state: make(None) if state is None else _gone())
 
     def always(state: Manifest | None) -> int:
         run.step(Central(), [(0, row)])
         return _gone()
 
     with pytest.raises(StateError, match="changes faster than it can be read"):
-        kept.read(run.store, always)
+        join_state.read_newest(run.store, always)
 
 
 def _gone() -> int:

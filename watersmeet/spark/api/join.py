@@ -25,7 +25,7 @@ from watersmeet.exchange.stages import told
 from watersmeet.observe.dashboard.notebook import definition, streams_of
 from watersmeet.observe.explain import explain
 from watersmeet.observe.why.answer import Answer
-from watersmeet.observe.why.asked import Values
+from watersmeet.observe.why.question import Values
 from watersmeet.ordering import Given, Ordering
 from watersmeet.placement import Strategy
 from watersmeet.predicate.model import Column, Conjunct

@@ -16,7 +16,7 @@ from watersmeet.observe.dashboard.notebook import Progress, small
 from watersmeet.observe.dashboard.recorded import Holder, Recorded
 from watersmeet.observe.progress import readable
 from watersmeet.observe.why.answer import Answer
-from watersmeet.observe.why.asked import Values
+from watersmeet.observe.why.question import Values
 from watersmeet.spark.api.asking import given_by, why_running
 from watersmeet.spark.checkpoint.lease import Stopped
 from watersmeet.spark.run.batch import WAITED, BatchRunner, description, is_data_error
