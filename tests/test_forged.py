@@ -19,9 +19,8 @@ import pytest
 from tests.observe.dashboard.recorded_join import query, recorded
 from watersmeet import cli
 from watersmeet.errors import WatersmeetError
-from watersmeet.observe.dashboard.page import answer
-from watersmeet.observe.dashboard.recorded import Reader
-from watersmeet.observe.serving import Looker
+from watersmeet.observe.dashboard.checkpoint_reader import CheckpointReader
+from watersmeet.observe.serving import ViewCache, view_json
 from watersmeet.observe.why.output_files import OutputFiles, ResultFolder, columns_in_results
 from watersmeet.observe.why.why_file import FILE, JoinDescription, write_descriptions
 from watersmeet.state.manifest import history, leases
@@ -152,7 +151,7 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
             assert (code == 0 and not err) or (code == 2 and err.startswith("watersmeet: ") and err.count("\n") == 1)
             printed += [out, err]
         with suppress(WatersmeetError):
-            printed.append(json.dumps(json.loads(Looker(Reader(store_of(checkpoint))).draw(answer))))
+            printed.append(json.dumps(json.loads(ViewCache(CheckpointReader(store_of(checkpoint))).draw(view_json))))
     finally:
         paths, opened.paths = opened.paths, None
     strange = [(path, mode) for path, mode in paths if not path.startswith((checkpoint, *ALLOWED)) or mode[:1] in "wax"]

@@ -12,8 +12,8 @@ import pytest
 from tests.batch.extremes import ALWAYS_SCAN, NEVER_SCAN
 from watersmeet.batch.report import TaskReport
 from watersmeet.limits import limited
-from watersmeet.observe.funnel import funnel, lines
-from watersmeet.observe.hints import hints, narrower_than
+from watersmeet.observe.funnel import format_funnel, funnel
+from watersmeet.observe.hints import find_hints, narrower_condition
 from watersmeet.placement import PSP
 from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
@@ -77,7 +77,7 @@ def test_the_figures_are_those_of_brute_force(tmp_path: Path, forced: dict[str, 
     kinds = [test["kind"] for test in funnel[0]["tests"]]
     assert kinds == ["window", *["sql"] * (len(named) - 3), "near", "python", "raising"]
     assert len(left) == run.progress[0]["outputRows"] == sum(hop["matches"] for hop in run.progress[0]["hops"])
-    assert lines(funnel[0])[0].startswith("  a -> b: ")
+    assert format_funnel(funnel[0])[0].startswith("  a -> b: ")
 
 
 def _sum(funnel: list[dict[str, Any]], at: int, key: str) -> int:
@@ -148,21 +148,21 @@ def measured(name: str, **changed: Any) -> list[dict[str, Any]]:
 
 def test_a_hint_where_it_pays(tmp_path: Path) -> None:
     query = run_of(tmp_path, UNUSUAL).query
-    (hint,) = hints(query, measured(UNUSUAL))
+    (hint,) = find_hints(query, measured(UNUSUAL))
     assert hint.endswith("`abs(a.y - b.y) <= 0.0180` beside it loses no result and would be looked up in an index.")
     other = "a.x * b.x < 5"
-    (hint,) = hints(run_of(tmp_path, other).query, measured(other))
+    (hint,) = find_hints(run_of(tmp_path, other).query, measured(other))
     assert "A second condition on a and b that can be looked up" in hint
 
 
 @pytest.mark.parametrize("changed", [{"in": 1000}, {"ms": 50.0}, {"out": 500_000}, {"in": 200_000}])
 def test_no_hint_where_it_does_not(tmp_path: Path, changed: dict[str, Any]) -> None:
-    assert not hints(run_of(tmp_path, UNUSUAL).query, measured(UNUSUAL, **changed))
+    assert not find_hints(run_of(tmp_path, UNUSUAL).query, measured(UNUSUAL, **changed))
 
 
 def test_no_hint_for_what_an_index_looks_up(tmp_path: Path) -> None:
     for text in ("abs(a.x - b.x) < 3", HAVERSINE):
-        assert not hints(run_of(tmp_path, text).query, measured(text))
+        assert not find_hints(run_of(tmp_path, text).query, measured(text))
 
 
 @pytest.mark.parametrize(
@@ -183,4 +183,4 @@ def test_no_hint_for_what_an_index_looks_up(tmp_path: Path) -> None:
     ],
 )
 def test_what_follows_from_a_distance(text: str, narrower: str | None) -> None:
-    assert narrower_than(text) == narrower
+    assert narrower_condition(text) == narrower

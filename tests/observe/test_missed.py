@@ -25,8 +25,8 @@ from watersmeet.formatting import moment
 from watersmeet.limits import limited
 from watersmeet.observe import near_misses as missed
 from watersmeet.observe.explain import explain
-from watersmeet.observe.funnel import lines
-from watersmeet.observe.near_misses import nearly
+from watersmeet.observe.funnel import format_funnel
+from watersmeet.observe.near_misses import describe_near_misses
 from watersmeet.ordering import Given
 from watersmeet.placement import PSP, Central, Hash, Strategy
 from watersmeet.predicate.model import Column, Dialect
@@ -252,8 +252,8 @@ def test_where_an_index_proposes_nothing_the_test_is_there_all_the_same(tmp_path
     test = hop["tests"][1]
     assert (test["name"], test["kind"], test["in"], test["out"]) == ("a.k = b.k", "sql", 0, 0)
     assert test["missed"] == [{"a": shown({"ts": 0, "k": "p"}, "k"), "b": shown({"ts": 1, "k": "q"}, "k")}]
-    assert lines(hop)[-1].strip() == "nearly: a.k = p, b.k = q"
-    assert lines(hop)[-1].index("nearly") == lines(hop)[-2].index("a.k = b.k")
+    assert format_funnel(hop)[-1].strip() == "nearly: a.k = p, b.k = q"
+    assert format_funnel(hop)[-1].index("nearly") == format_funnel(hop)[-2].index("a.k = b.k")
     said = explain(run.query, Central(), Given(), run.state).splitlines()
     assert said[-1].endswith("nearly: a.k = p, b.k = q") and said[-4].endswith("0 pairs proposed, 0 in time")
 
@@ -375,9 +375,14 @@ def test_the_example_in_a_docstring() -> None:
 def test_lines_tell_a_terminal_nothing() -> None:
     miss = {"a": {"lower(a.k)": "p\x1b[31m\n"}, "b": {"k": "q", "ts": "T"}}
     test = {"name": "lower(a.k) = b.k", "missed": [miss] * 3}
-    assert nearly(test) == ["nearly: lower(a.k) = p\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}, b.k = q"] * 2
-    assert nearly({"name": "x", "missed": [{"a": {"ts": "T"}}]}) == ["nearly: a.ts = T"]  # nothing that it read
-    assert nearly({"name": "x"}) == []
+    assert (
+        describe_near_misses(test)
+        == ["nearly: lower(a.k) = p\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}, b.k = q"] * 2
+    )
+    assert describe_near_misses({"name": "x", "missed": [{"a": {"ts": "T"}}]}) == [
+        "nearly: a.ts = T"
+    ]  # nothing that it read
+    assert describe_near_misses({"name": "x"}) == []
 
 
 def test_a_join_within_has_near_misses_of_its_own(tmp_path: Path) -> None:

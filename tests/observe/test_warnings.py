@@ -56,7 +56,7 @@ def test_a_watermark_that_jumps(windows: tuple[Window, ...], before: int | None,
 def test_a_window_by_conditions_is_told_without_its_microsecond() -> None:
     join = query(Sliding(600 * SECOND + 1), Window())
     (found,) = notices(join, state(0, 0, 0), state(HOUR, HOUR, HOUR), [0, 0], [StreamIntake()] * 2)
-    assert "more than the largest window (10 minutes)" in found.says
+    assert "more than the largest window (10 minutes)" in found.message
 
 
 @pytest.mark.parametrize(("passed", "warned"), [(0, True), (50 * SECOND, False), (49 * SECOND, True), (-HOUR, True)])
@@ -94,7 +94,7 @@ def test_a_join_as_a_stream_has_come_as_far_as_its_watermark() -> None:
 def test_rows_too_far_ahead_are_told_with_the_furthest() -> None:
     taken = [StreamIntake(too_far=1, furthest=253_402_300_799 * SECOND), StreamIntake(too_far=1200, furthest=2**62)]
     join, same = query(Window(), Count(1), ahead=24 * HOUR), state(0, 0, 0)
-    assert [notice.says for notice in notices(join, same, same, [0, 0], taken)] == [
+    assert [notice.message for notice in notices(join, same, same, [0, 0], taken)] == [
         "Stream 'a': 1 row was rejected: its event time, 9999-12-31 23:59:59+00:00, lies more than 1 day ahead of the "
         "clock and of all streams. If these times are correct, give the stream a longer ahead='...', or ahead=None.",
         "Stream 'b': 1,200 rows were rejected: their event times, up to 4611686018427387904 µs, lie more than 1 day "

@@ -20,7 +20,7 @@ from watersmeet.metadata import mark_files as tables
 from watersmeet.metadata.dead_rows import newly_dead
 from watersmeet.metadata.marking import Marking
 from watersmeet.metadata.superseded import superseded
-from watersmeet.observe.near_misses import shown
+from watersmeet.observe.near_misses import render_samples
 from watersmeet.predicate.model import Dialect
 from watersmeet.probe.answer_cache import AnswerCache
 from watersmeet.probe.chunk_table import ChunkTable, Target
@@ -229,7 +229,7 @@ class JoinTask:
         work = self._hops.work
         report = TaskReport(node, dict(work.hops), dict(work.node_pairs), dict(work.costs), work.strays, work.paid)
         report.groups = self._tallies.groups(work.chunk_pairs) if self._plan.tallies else {}
-        report.missed = shown(self.query, self.table, self._hops.missed.hops, self._plan.samples)
+        report.missed = render_samples(self.query, self.table, self._hops.missed.hops, self._plan.samples)
         report.credits, report.paid_rows = dict(self._tallies.credits), self._paid_rows
         return report
 

@@ -20,7 +20,7 @@ from watersmeet.metadata.closing import Closings
 from watersmeet.metadata.expiry import ByWindow, Moment, Refreshed, Retention, leaving
 from watersmeet.metadata.mark_eras import Recall
 from watersmeet.metadata.superseded import superseding
-from watersmeet.observe.progress import changes, progress
+from watersmeet.observe.progress import batch_progress, changed_decisions
 from watersmeet.observe.warnings import notices
 from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
@@ -206,14 +206,14 @@ class Operator:
         dead = _newly_dead(plan, tasks) + sum(
             chunks[key].live for key in gone if not self.query.streams[chunks[key].stream].refreshed
         )
-        shown = progress(before, after, plan, intakes, taken, tasks, dead, used)
+        shown = batch_progress(before, after, plan, intakes, taken, tasks, dead, used)
         seen = self.view(after)
         shown["placement"] = plan.layout.facts(seen)
-        shown["changes"] = changes(before.progress, shown)
+        shown["changes"] = changed_decisions(before.progress, shown)
         marks = stream_marks(self.query, streams, nested)
         passed = 0 if before.learned.clock is None else now - before.learned.clock
         told = notices(self.query, before, after, marks, taken, passed)
-        shown["warnings"] = [notice.says for notice in told]
+        shown["warnings"] = [notice.message for notice in told]
         known = before.learned.ordering.read_by(self.ordering)
         learned = replace(
             before.learned if plan.round else measured(before.learned, plan, tasks, used, self.host, took),

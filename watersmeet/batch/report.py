@@ -6,7 +6,7 @@ from typing import Any
 from watersmeet.batch.intake import IntakeReport
 from watersmeet.batch.plan import Number
 from watersmeet.metadata.constraint_state import MarkFile, Promises
-from watersmeet.observe.near_misses import Misses, together
+from watersmeet.observe.near_misses import Misses, merge_misses
 from watersmeet.probe.hop_steps import Hop
 from watersmeet.probe.predicate_calls import CallCost
 from watersmeet.probe.work import HopWork
@@ -82,7 +82,7 @@ class TaskReport:
         for hop, work in earlier.hops.items():
             self.hops.setdefault(hop, HopWork()).add(work)
         for hop, misses in earlier.missed.items():
-            self.missed[hop] = together([self.missed.get(hop, {}), misses])
+            self.missed[hop] = merge_misses([self.missed.get(hop, {}), misses])
         for node, pairs in earlier.node_pairs.items():
             self.node_pairs[node] = self.node_pairs.get(node, 0) + pairs
         for name, cost in earlier.costs.items():

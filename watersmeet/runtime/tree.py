@@ -10,7 +10,7 @@ from watersmeet.batch.plan import BatchPlan, Number
 from watersmeet.batch.report import TaskReport
 from watersmeet.metadata.constraint_state import MarkFile
 from watersmeet.metadata.constraints import Inherited
-from watersmeet.observe.progress import with_inner
+from watersmeet.observe.progress import include_inner
 from watersmeet.observe.warnings import Notice
 from watersmeet.spilling.traces import codes_of
 from watersmeet.spilling.units import Group, Tally
@@ -175,7 +175,7 @@ class JoinTree:
         if job.credits or job.crossings:
             after = self._fed(self._credited(after, job.credits), job.crossings)
         names = {self.operator.query.streams[at].name: part.progress for at, part in inner.items()}
-        return replace(after, progress=with_inner(after.progress, names))
+        return replace(after, progress=include_inner(after.progress, names))
 
     def _credited(self, state: Manifest, credits: Mapping[int, int]) -> Manifest:
         """Return a state whose inner joins know which of their groups results came from."""

@@ -16,10 +16,9 @@ from rich.console import Console
 from tests.observe.dashboard.recorded_join import recorded
 from watersmeet import cli
 from watersmeet.errors import DefinitionError
-from watersmeet.observe.dashboard.page import page
+from watersmeet.observe.dashboard.dashboard_view import DashboardView, Table, TableCell, Verdict
 from watersmeet.observe.dashboard.terminal import screen
-from watersmeet.observe.dashboard.view import Cell, Table, Verdict, View
-from watersmeet.observe.serving import PageServer, serve, watch
+from watersmeet.observe.serving import PageServer, render_page, serve, watch
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +88,7 @@ def test_a_checkpoint_that_goes_is_told_in_a_sentence(tmp_path: Path) -> None:
     with serve(str(tmp_path)) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         (tmp_path / "watersmeet" / "query.json").unlink()
-        server.looker._last = None
+        server.views._last = None
         status, _, body = ask(server, f"/view.json?token={server.token}")
         server.shutdown()
     assert status == 503 and "has no query.json" in json.loads(body)["error"]
@@ -106,7 +105,7 @@ def test_a_port_that_is_taken(folder: Path, server: PageServer) -> None:
         serve(str(folder), server.server_port)
 
 
-def printed(view: View) -> str:
+def printed(view: DashboardView) -> str:
     console = Console(width=150, record=True, file=io.StringIO())
     console.print(screen(view, 150))
     return console.export_text()
@@ -114,7 +113,7 @@ def printed(view: View) -> str:
 
 def test_page_and_terminal_say_what_bars_mean(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     watch(str(folder), console=Console(width=190))
-    shown, html = capsys.readouterr().out, page("").decode()
+    shown, html = capsys.readouterr().out, render_page("").decode()
     for text in (shown, html):
         assert "bars on a logarithmic scale" in text and "Leaves state next" in text
         assert "by digits" not in text and "the full height" not in text
@@ -160,8 +159,8 @@ def test_a_narrow_terminal_cuts_no_word(folder: Path, capsys: pytest.CaptureFixt
 
 def test_a_terminal_obeys_nothing_that_data_says() -> None:
     evil = "\x1b[2J\x07[bold]x[/bold]"
-    table = Table(("row",), ((Cell(evil),),))
-    shown = printed(View(evil, "", "", "", Verdict("bad", "Trouble", (evil,)), refused=table))
+    table = Table(("row",), ((TableCell(evil),),))
+    shown = printed(DashboardView(evil, "", "", "", Verdict("bad", "Trouble", (evil,)), refused_rows=table))
     assert "\x1b" not in shown and "\x07" not in shown and shown.count("[bold]x[/bold]") == 3
 
 

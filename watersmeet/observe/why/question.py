@@ -160,7 +160,7 @@ def _find_field(spec: StreamSpec, name: str) -> int:
 def format_list(names: Sequence[str]) -> str:
     """Return names as a list within a sentence.
 
-    >>> listed(["a", "b", "c"])
+    >>> format_list(["a", "b", "c"])
     'a, b and c'
     """
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
