@@ -165,7 +165,7 @@ def test_a_predicate_that_is_not_at_hand_on_the_command_line(
     query: JoinQuery, inputs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["why", str(inputs / "ck"), "--read-outputs", "--a", "id=3"]) == 0
-    assert "From state alone it can't be told: `alike(a.x, b.x)` can't be answered here." in capsys.readouterr().out
+    assert "State alone does not show it: `alike(a.x, b.x)` can't be answered here." in capsys.readouterr().out
 
 
 # -- optional streams

@@ -171,17 +171,17 @@ def _format_facts(facts: Mapping[str, Any], depth: int = 1) -> Iterator[str]:
             yield f"{'  ' * depth}{name}: {value}"
 
 
-def _describe_hop(query: Query, step: Step, matches: str) -> list[str]:
-    name = query.streams[step.target].name
-    indexed = {query.name_of(bound.column) for bound in step.bounds}
+def _describe_hop(query: Query, hop: Step, matches: str) -> list[str]:
+    name = query.streams[hop.target].name
+    indexed = {query.name_of(bound.column) for bound in hop.bounds}
     path = f"sorted index on {', '.join(sorted(indexed))}" if indexed else "time range"
     lines = [f"    probe {name} by {path}{matches}"]
     parts: list[tuple[str, tuple[Conjunct, ...]]] = [
-        ("sql", step.sql),
-        ("near", step.near),
-        ("python", step.calls),
-        ("early", step.hopeful),
-        ("last", step.raising),
+        ("sql", hop.sql),
+        ("near", hop.near),
+        ("python", hop.calls),
+        ("early", hop.hopeful),
+        ("last", hop.raising),
     ]
     return lines + [f"      {kind:7} {conjunct.text}" for kind, conjuncts in parts for conjunct in conjuncts]
 

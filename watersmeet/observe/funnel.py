@@ -50,9 +50,9 @@ def funnel(query: Query, tasks: Sequence[TaskReport], most: int = 0) -> list[dic
     ]
 
 
-def _test_entry(name: str, kind: str, tested: Tested) -> dict[str, Any]:
-    ms = round(1000 * max(tested.seconds, 0.0), 3)
-    return {"name": name, "kind": kind, "in": tested.came, "out": tested.passed, "ms": ms}
+def _test_entry(name: str, kind: str, counts: Tested) -> dict[str, Any]:
+    ms = round(1000 * max(counts.seconds, 0.0), 3)
+    return {"name": name, "kind": kind, "in": counts.came, "out": counts.passed, "ms": ms}
 
 
 def _test_entries(query: Query, work: HopWork, misses: Misses, most: int) -> list[dict[str, Any]]:
@@ -65,9 +65,9 @@ def _test_entries(query: Query, work: HopWork, misses: Misses, most: int) -> lis
     measured = [part for texts, whole in work.tests.items() for part in _split(texts, whole, work.alone)]
     texts_seen = {text for texts, _ in measured for text in texts}
     measured += [((text,), Tested()) for text, rows in misses.items() if rows and text not in texts_seen]
-    rows = [(*conjuncts[texts[0]], texts, tested) for texts, tested in measured]
+    rows = [(*conjuncts[texts[0]], texts, counts) for texts, counts in measured]
     ordered = sorted(rows, key=lambda row: (-row[3].came, -row[3].passed, KINDS.index(_kind(row[1])), row[0]))
-    tests = [_test_entry(" AND ".join(texts), _kind(conjunct), tested) for _, conjunct, texts, tested in ordered]
+    tests = [_test_entry(" AND ".join(texts), _kind(conjunct), counts) for _, conjunct, texts, counts in ordered]
     if most:
         for test, (_, _, texts, _) in zip(tests, ordered, strict=True):
             test["missed"] = [miss for text in texts for miss in misses.get(text, ())[:most]]
@@ -90,13 +90,13 @@ def _split(texts: Texts, whole: Tested, samples: Mapping[str, Tested]) -> Iterat
         yield texts, whole
         return
     remaining = [float(whole.came)]
-    for tested in parts[:-1]:
-        remaining.append(remaining[-1] * (tested.passed / tested.came if tested.came else 1.0))
+    for counts in parts[:-1]:
+        remaining.append(remaining[-1] * (counts.passed / counts.came if counts.came else 1.0))
     remaining = [max(pairs, whole.passed) for pairs in remaining] + [float(whole.passed)]
-    seconds = sum(tested.seconds for tested in parts)
-    shares = [tested.seconds / seconds if seconds else 1 / len(texts) for tested in parts]
-    for text, (came, passed), share in zip(texts, pairwise(remaining), shares, strict=True):
-        yield (text,), Tested(round(came), round(passed), whole.blocks, whole.seconds * share)
+    seconds = sum(counts.seconds for counts in parts)
+    shares = [counts.seconds / seconds if seconds else 1 / len(texts) for counts in parts]
+    for text, (before, after), share in zip(texts, pairwise(remaining), shares, strict=True):
+        yield (text,), Tested(round(before), round(after), whole.blocks, whole.seconds * share)
 
 
 def format_funnel(hop: Mapping[str, Any]) -> list[str]:

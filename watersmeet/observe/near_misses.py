@@ -35,20 +35,22 @@ def render_samples(
         shown_columns: The columns to show, in lower case; None for all.
     """
     return {
-        hop: {text: _render_sample(query, table, missed, shown_columns) for text, missed in misses.items()}
+        hop: {text: _render_sample(query, table, near_misses, shown_columns) for text, near_misses in misses.items()}
         for hop, misses in hops.items()
     }
 
 
-def _render_sample(query: Query, table: ChunkTable, missed: Missed, shown_columns: frozenset[str] | None) -> list[Miss]:
+def _render_sample(
+    query: Query, table: ChunkTable, near_misses: Missed, shown_columns: frozenset[str] | None
+) -> list[Miss]:
     """Return the near-misses of a conjunct, leaving out those of which nothing may be shown."""
     misses: list[Miss] = [
         {value.text: text for value, text in compared.items() if _may_show(query, value, shown_columns)}
-        for compared in missed.compared
+        for compared in near_misses.compared
     ]
-    for stream in sorted(missed.found[0]) if misses else ():
-        spec, refs = query.streams[stream], np.array([rows[stream] for rows in missed.found], np.int64)
-        for name, column in _columns_to_show(query, stream, missed.conjunct, shown_columns):
+    for stream in sorted(near_misses.found[0]) if misses else ():
+        spec, refs = query.streams[stream], np.array([rows[stream] for rows in near_misses.found], np.int64)
+        for name, column in _columns_to_show(query, stream, near_misses.conjunct, shown_columns):
             values, is_time = table.gather(column, refs), query.is_time(column)
             values = values.cast("int64") if is_time else values
             for at, miss in enumerate(misses):
@@ -106,8 +108,8 @@ def _describe_miss(text: str, miss: Miss) -> str:
     terms = [f"{abbreviated(name)} = {printable(value, '')}" for name, value in miss.items() if isinstance(value, str)]
     streams = {stream: row for stream, row in miss.items() if not isinstance(row, str)}
     values = [(stream, name, value) for stream, row in streams.items() for name, value in row.items()]
-    read = [value for value in values if value[1].lower() in text.lower()] or values
-    columns = ", ".join(f"{_column_name(stream, name)} = {printable(value, '')}" for stream, name, value in read)
+    relevant = [value for value in values if value[1].lower() in text.lower()] or values
+    columns = ", ".join(f"{_column_name(stream, name)} = {printable(value, '')}" for stream, name, value in relevant)
     return f"{', '.join(terms)} ({columns})" if terms and columns else columns or ", ".join(terms)
 
 

@@ -47,7 +47,7 @@ def measure_latency(read_times: Iterable[tuple[float, int]], now: float) -> dict
     >>> measure_latency([(10.0, 90), (12.0, 10)], now=13.0)
     {'p50': 3000.0, 'p95': 3000.0, 'p99': 3000.0}
     """
-    waits = [(now - moment, rows) for moment, rows in read_times]
+    waits = [(now - time, rows) for time, rows in read_times]
     shares = ((name, quantile(waits, share)) for name, share in PERCENTILES)
     return {name: round(1000 * seconds, 1) for name, seconds in shares if seconds is not None}
 

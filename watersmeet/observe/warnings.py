@@ -56,15 +56,15 @@ def notices(
     return [notice for notice in candidates if notice is not None]
 
 
-def news(notices: Iterable[Notice], known_kinds: Collection[str]) -> tuple[list[Notice], frozenset[str]]:
+def news(batch_notices: Iterable[Notice], known_kinds: Collection[str]) -> tuple[list[Notice], frozenset[str]]:
     """Return the warnings to log now, and the kinds that need not be logged next time.
 
     Args:
-        notices: The warnings of a batch.
+        batch_notices: The warnings of a batch.
         known_kinds: The kinds returned for the batch before: what continues is logged once. Rows too far ahead come
             now and then and are logged once in a run.
     """
-    by_kind = {notice.kind: notice for notice in notices}
+    by_kind = {notice.kind: notice for notice in batch_notices}
     lasting_kinds = {kind for kind in known_kinds if kind.startswith(AHEAD)}
     return [notice for kind, notice in by_kind.items() if kind not in known_kinds], frozenset(
         {*by_kind, *lasting_kinds}

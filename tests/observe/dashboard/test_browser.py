@@ -163,7 +163,7 @@ def test_nothing_that_data_says_is_run(page: PageServer, chromium: browser.Brows
         *(EVIL, EVIL, EVIL, EVIL, Verdict("bad", "Evil", (EVIL,))),
         figures=(Figure(EVIL, EVIL, EVIL),),
         joins=(join,),
-        owed=table,
+        owed_results=table,
         decisions=(LogEntry(EVIL, EVIL),),
         refused_rows=table,
     )

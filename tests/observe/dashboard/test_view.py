@@ -147,7 +147,7 @@ def test_batches_are_drawn_against_the_trigger(read: CheckpointSnapshot) -> None
 
 
 def test_debts_are_shown_if_there_may_be_any(read: CheckpointSnapshot) -> None:
-    assert build_view(read, NOW).owed == Table()
+    assert build_view(read, NOW).owed_results == Table()
     told: dict[str, Any] = {
         "owedProbes": 1200,
         "owedResults": 30,
@@ -156,7 +156,7 @@ def test_debts_are_shown_if_there_may_be_any(read: CheckpointSnapshot) -> None:
         "spilledBytes": 5000,
     }
     told |= {"hotBytes": 9000, "units": {"hot": 3, "cold": 1, "owing": 1}}
-    debts = shown(read, spilling=told).owed
+    debts = shown(read, spilling=told).owed_results
     assert column(debts, "now") == ["1,200", "30", "12.5 s", "4", "5 kB, 1 of 4 units", "9 kB"]
     assert debts.rows[0][2].series == (None,) * 5 + (1200,)
 

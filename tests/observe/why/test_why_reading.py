@@ -53,7 +53,7 @@ def query_of(where: str = WHERE) -> Query:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "wanted"),
+    ("name", "value_given", "expected"),
     [
         ("id", "17", 17),
         ("ID", 17, 17),
@@ -83,15 +83,15 @@ def query_of(where: str = WHERE) -> Query:
         ("props", None, None),
     ],
 )
-def test_values_are_read_in_the_columns_type(name: str, given: Any, wanted: Any) -> None:
-    (found,) = parse_question(query_of(), {"A": {name: given}}, DUCK)
-    (value,) = found.values.values()
-    seen = value.as_py()
-    assert (seen.replace(tzinfo=None) if isinstance(seen, datetime) else seen) == wanted
+def test_values_are_read_in_the_columns_type(name: str, value_given: Any, expected: Any) -> None:
+    (selector,) = parse_question(query_of(), {"A": {name: value_given}}, DUCK)
+    (value,) = selector.values.values()
+    value_read = value.as_py()
+    assert (value_read.replace(tzinfo=None) if isinstance(value_read, datetime) else value_read) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("id = 17 AND k = 'x y'", "id = 17 AND k = 'x y'"),
         ("(a.id = -17)", "id = -17"),
@@ -100,8 +100,8 @@ def test_values_are_read_in_the_columns_type(name: str, given: Any, wanted: Any)
         ("ts = TIMESTAMP '2026-01-01 12:00:00'", "ts = 2026-01-01 12:00:00"),
     ],
 )
-def test_text_that_names_a_tuple(text: str, shown: str) -> None:
-    assert parse_question(query_of(), {"a": text}, DUCK)[0].text == shown
+def test_text_that_names_a_tuple(text: str, expected: str) -> None:
+    assert parse_question(query_of(), {"a": text}, DUCK)[0].text == expected
 
 
 @pytest.mark.parametrize("text", ["b.id = 1", "id = x", "id = 1 OR id = 2", "17", "id IN (1)", "lower(k) = 'x'"])
@@ -122,7 +122,7 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted", "others"),
+    ("name", "expected", "others"),
     [
         ("tags", ["x", "y"], [["x"], ["y", "x"], ["x", "y", "z"], [None, "y"], [], None]),
         ("tags", ["x", None], [["x", "y"], ["x"], [None, "x"]]),
@@ -136,16 +136,16 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
         ("day", "2026-01-01", [date(2026, 1, 2), None]),
     ],
 )
-def test_values_of_all_kinds_are_found(name: str, wanted: Any, others: list[Any]) -> None:
-    (found,) = parse_question(query_of(), {"a": {name: wanted}}, DUCK)
-    field, value = next(iter(found.values.items()))
+def test_values_of_all_kinds_are_found(name: str, expected: Any, others: list[Any]) -> None:
+    (selector,) = parse_question(query_of(), {"a": {name: expected}}, DUCK)
+    field, value = next(iter(selector.values.items()))
     rows = pa.array([*others, value.as_py(), *others], SCHEMA.field(field).type)
-    for given in (rows, pa.chunked_array([rows[:1], rows[1:]])):
-        assert np.flatnonzero(found.mask({field: given})).tolist() == [len(others)]
+    for values in (rows, pa.chunked_array([rows[:1], rows[1:]])):
+        assert np.flatnonzero(selector.mask({field: values})).tolist() == [len(others)]
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "says"),
+    ("name", "value_given", "message"),
     [
         (
             "props",
@@ -162,9 +162,9 @@ def test_values_of_all_kinds_are_found(name: str, wanted: Any, others: list[Any]
         ("id", NAN, "is no such value"),
     ],
 )
-def test_values_that_no_row_can_have(name: str, given: Any, says: str) -> None:
-    with pytest.raises(DefinitionError, match=says):
-        parse_question(query_of(), {"a": {name: given}}, DUCK)
+def test_values_that_no_row_can_have(name: str, value_given: Any, message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        parse_question(query_of(), {"a": {name: value_given}}, DUCK)
 
 
 def test_streams_of_one_join() -> None:
@@ -209,7 +209,7 @@ def test_a_checkpoint_without_a_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "wanted"),
+    ("words", "expected"),
     [
         (["--a", "id = 4 AND k = 'x y'"], {"id": "4", "k": "x y"}),
         (["--a=id=4 AND k='x'"], {"id": "4", "k": "x"}),
@@ -219,11 +219,13 @@ def test_a_checkpoint_without_a_batch(tmp_path: Path) -> None:
         (["--a", "k='x'"], {"k": "'x'"}),
     ],
 )
-def test_columns_on_the_command_line(monkeypatch: pytest.MonkeyPatch, words: list[str], wanted: dict[str, str]) -> None:
-    given: list[Any] = []
-    monkeypatch.setattr("watersmeet.observe.why.why_pair.why_checkpoint", lambda *all: given.append(all))
+def test_columns_on_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], expected: dict[str, str]
+) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr("watersmeet.observe.why.why_pair.why_checkpoint", lambda *all: calls.append(all))
     assert cli.main(["why", "checkpoint", *words]) == 0
-    assert given[0][:2] == ("checkpoint", {"a": wanted})
+    assert calls[0][:2] == ("checkpoint", {"a": expected})
 
 
 def test_a_command_without_a_tuple_is_told_how_to_name_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,29 +239,29 @@ def test_state_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> No
     run = Run(Query(streams), Store(str(tmp_path)))
     row = {"id": 1, "ts": 5}
     run.step(Central(), [(0, row)])
-    seen = []
+    batches = []
 
     def make(state: Manifest | None) -> int:
         assert state is not None
-        seen.append(state.batch)
-        if len(seen) < 3:
+        batches.append(state.batch)
+        if len(batches) < 3:
             run.step(Central(), [(0, row)])
             raise StateError("a chunk is gone")
         return state.batch
 
     assert join_state.read_newest(run.store, make) == 2
-    assert seen == [0, 1, 2]
-    seen.clear()
+    assert batches == [0, 1, 2]
+    batches.clear()
     with pytest.raises(StateError, match="a chunk is gone"):
-        join_state.read_newest(run.store, lambda state: make(None) if state is None else _gone())
+        join_state.read_newest(run.store, lambda state: make(None) if state is None else _raise_gone())
 
     def always(state: Manifest | None) -> int:
         run.step(Central(), [(0, row)])
-        return _gone()
+        return _raise_gone()
 
     with pytest.raises(StateError, match="changes faster than it can be read"):
         join_state.read_newest(run.store, always)
 
 
-def _gone() -> int:
+def _raise_gone() -> int:
     raise StateError("a chunk is gone")

@@ -86,7 +86,7 @@ def figures(recent: RecentBatches) -> tuple[Figure, ...]:
         return ()
     last = recent.progress[-1]
     trigger, duration = last.get("triggerMs"), last["durationMs"]["total"]
-    figures = [
+    cards = [
         Figure(
             "batch time",
             format_milliseconds(duration),
@@ -106,7 +106,7 @@ def figures(recent: RecentBatches) -> tuple[Figure, ...]:
             recent.series(lambda p: p["stateRows"]),
         ),
     ]
-    return tuple(figures)
+    return tuple(cards)
 
 
 def _rate_figure(label: str, recent: RecentBatches, measure: Callable[[Progress], float]) -> Figure:
@@ -129,8 +129,8 @@ def _behind_clock(progress: Progress) -> float | None:
 
 def _watermark_figure(recent: RecentBatches) -> Figure:
     last = recent.progress[-1]
-    behind, held = _behind_clock(last), last.get("heldBackBy")
-    note = f"held by {held}" if held else "held by nobody"
+    behind, holder = _behind_clock(last), last.get("heldBackBy")
+    note = f"held by {holder}" if holder else "held by nobody"
     if behind is None:
         return Figure("watermark", format_time(last.get("watermark")), note)
     return Figure("watermark behind", format_duration(behind), note, recent.series(_behind_clock))
@@ -146,13 +146,13 @@ def _latency_figure(recent: RecentBatches) -> Figure:
 
 def batch_chart(recent: RecentBatches) -> BatchChart:
     """Return how long the last batches took, beside the trigger interval."""
-    if not recent.drawn:
+    if not recent.latest:
         return BatchChart()
-    last, first = recent.drawn[-1], recent.drawn[0]
+    last, first = recent.latest[-1], recent.latest[0]
     trigger = last.get("triggerMs")
-    top = 1.15 * max(*(progress["durationMs"]["total"] for progress in recent.drawn), trigger or 0, 1)
+    top = 1.15 * max(*(progress["durationMs"]["total"] for progress in recent.latest), trigger or 0, 1)
     return BatchChart(
-        tuple(_batch_bar(progress, top) for progress in recent.drawn),
+        tuple(_batch_bar(progress, top) for progress in recent.latest),
         trigger / top if trigger else None,
         format_milliseconds(top),
         f"batch {first['batchId']:,}",

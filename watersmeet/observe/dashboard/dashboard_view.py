@@ -233,7 +233,7 @@ class DashboardView:
         figures: The numbers to watch.
         joins: Its joins, the outermost first.
         batches: How long batches took.
-        owed: What is spilled and owed; empty without spilling.
+        owed_results: What is spilled and owed; empty without spilling.
         decisions: The last decisions, newest first.
         refused_rows: Samples of rows that were not joined.
     """
@@ -246,7 +246,7 @@ class DashboardView:
     figures: tuple[Figure, ...] = ()
     joins: tuple[JoinView, ...] = ()
     batches: BatchChart = field(default_factory=BatchChart)
-    owed: Table = field(default_factory=Table)
+    owed_results: Table = field(default_factory=Table)
     decisions: tuple[LogEntry, ...] = ()
     refused_rows: Table = field(default_factory=Table)
 

@@ -237,12 +237,13 @@ def draw_funnel(progress: Progress) -> tuple[FunnelHop, ...]:
     """Return the hops of a batch by their tests or, if no funnel is recorded, by their pairs alone."""
     tests = progress.get("funnel")
     hops = [*(_steps_by_test(tests) if tests else _steps_by_hop(progress.get("hops", [])))]
-    shares = iter(log_shares([number for _, steps in hops for _, number, _, _ in steps]))
+    lengths = iter(log_shares([number for _, steps in hops for _, number, _, _ in steps]))
     return tuple(
         FunnelHop(
             title,
             tuple(
-                FunnelStep(label, format_count(number), next(shares), note, near) for label, number, note, near in steps
+                FunnelStep(label, format_count(number), next(lengths), note, near)
+                for label, number, note, near in steps
             ),
         )
         for title, steps in hops

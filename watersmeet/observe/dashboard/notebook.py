@@ -37,8 +37,8 @@ class ProgressList(list[Mapping[str, Any]]):
 
 def batch_table(progress: Sequence[Mapping[str, Any]]) -> Table:
     """Return the last batches as a table, a row each."""
-    listed = progress[-LAST:]
-    note = f"the last {len(listed)} of {format_count(len(progress))} batches; each is a dict with more: progress[-1]"
+    recent = progress[-LAST:]
+    note = f"the last {len(recent)} of {format_count(len(progress))} batches; each is a dict with more: progress[-1]"
     return Table(
         ("batch", "offered", "rows in", "late", "results", "state", "took", "watermark", "held by"),
         tuple(
@@ -58,20 +58,20 @@ def batch_table(progress: Sequence[Mapping[str, Any]]) -> Table:
                     ),
                 )
             )
-            for entry in listed
+            for entry in recent
         ),
         text_columns=0,
-        note=note if listed else "",
+        note=note if recent else "",
     )
 
 
 def trends(progress: Sequence[Mapping[str, Any]]) -> dict[str, Series]:
     """Return the trends of rows, results and batch times."""
-    drawn = progress[-DRAWN:]
+    recent = progress[-DRAWN:]
     return {
-        "rows in": tuple(sum(entry["inputRows"].values()) for entry in drawn),
-        "results": tuple(entry["outputRows"] for entry in drawn),
-        "batch time": tuple(entry["durationMs"]["total"] for entry in drawn),
+        "rows in": tuple(sum(entry["inputRows"].values()) for entry in recent),
+        "results": tuple(entry["outputRows"] for entry in recent),
+        "batch time": tuple(entry["durationMs"]["total"] for entry in recent),
     }
 
 

@@ -38,7 +38,7 @@ class RecentBatches:
     part: Callable[[Progress], Progress] = lambda progress: progress
 
     @cached_property
-    def drawn(self) -> Sequence[Progress]:
+    def latest(self) -> Sequence[Progress]:
         """The batches to draw, rounds included."""
         return self.progress[-DRAWN:]
 
@@ -49,7 +49,7 @@ class RecentBatches:
 
     def series(self, measure: Callable[[Progress], float | None]) -> Series:
         """Return the trend of a number over the batches to draw."""
-        return tuple(measure(self.part(progress)) for progress in self.drawn)
+        return tuple(measure(self.part(progress)) for progress in self.latest)
 
     def per_second(self, measure: Callable[[Progress], float]) -> float | None:
         """Return the rate of a number per second; None if there are too few batches to tell."""

@@ -57,8 +57,8 @@ def _parts(view: DashboardView, width: int) -> Iterator[RenderableType]:
         yield from _join(join, width)
     if view.batches.bars:
         yield _batches(view.batches)
-    if view.owed.rows:
-        yield _titled("Spilled and owed", _table(view.owed, width))
+    if view.owed_results.rows:
+        yield _titled("Spilled and owed", _table(view.owed_results, width))
     if view.decisions:
         yield _titled("Decisions, the last first", _entry_table(view.decisions))
     if view.refused_rows.rows:

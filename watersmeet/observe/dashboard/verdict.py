@@ -123,11 +123,11 @@ def _refused_rows(snapshot: CheckpointSnapshot, batches: RecentBatches, now: int
     recent = batches.progress[-RECENT:]
     rows = sum(sum(progress.get("inputRows", {}).values()) for progress in recent)
     for kind, name in (("rejected", "rejectedRows"), ("denied", "deniedRows")):
-        refused = sum(progress.get(name, 0) for progress in recent)
-        if refused > REFUSED_SHARE * rows:
+        count = sum(progress.get(name, 0) for progress in recent)
+        if count > REFUSED_SHARE * rows:
             where = f"{len(recent)} batches" if len(recent) > 1 else "batch"
-            rows_text, verb = ("1 row", "was") if refused == 1 else (f"{format_count(refused)} rows", "were")
-            yield "watch", f"{rows_text} of the last {where} {verb} {kind}, {format_percent(refused, rows)}."
+            rows_text, verb = ("1 row", "was") if count == 1 else (f"{format_count(count)} rows", "were")
+            yield "watch", f"{rows_text} of the last {where} {verb} {kind}, {format_percent(count, rows)}."
 
 
 RULES: tuple[Callable[[CheckpointSnapshot, RecentBatches, int], Iterator[Reason]], ...] = (

@@ -107,7 +107,7 @@ class Answer:
 
     @property
     def joined(self) -> bool | None:
-        """Whether some combination joined; None where that can't be told, or is not certain yet."""
+        """Whether some combination joined; None where that is unknown, or not certain yet."""
         outcomes = [combination.joined for combination in self.combinations]
         return True if True in outcomes else None if None in outcomes or not outcomes else False
 

@@ -85,18 +85,18 @@ class InnerOutcomes:
         raising = next((test for test in open_tests if test.holds == "raises"), None)
         if raising is not None:
             return Combination(statuses, False, tests, (f"{_they_have(statuses)} not joined: {raising.message}.",))
-        shown, reasons = self._by_results(statuses), "; ".join(test.message for test in open_tests)
-        messages = (*shown.messages, f"As far as can be told here all else holds, but {reasons}.")
-        return Combination(statuses, shown.joined, tests, messages, shown.batches, shown.results)
+        from_results, reasons = self._by_results(statuses), "; ".join(test.message for test in open_tests)
+        messages = (*from_results.messages, f"As far as is known here, all else holds, but {reasons}.")
+        return Combination(statuses, from_results.joined, tests, messages, from_results.batches, from_results.results)
 
     def _by_results(self, statuses: tuple[TupleStatus, ...]) -> Combination:
         """Return what became of tuples as results show it, where state doesn't."""
         results = self.evidence.count_results(self.selectors)
         if results is None:
             untold = [status.name for status in statuses if status.fate in ("joined", "unknown")]
-            reason = f", since state does not tell of {format_list(untold)}" if untold else ""
+            reason = f", since state has no trace of {format_list(untold)}" if untold else ""
             they = "they" if len(statuses) > 1 else "it"
-            return Combination(statuses, None, (), (f"It can't be told whether {they} joined{reason}.",))
+            return Combination(statuses, None, (), (f"It is unknown whether {they} joined{reason}.",))
         if not results.count and self.evidence.owes_results:
             message = f"No result in the output holds {object_pronoun(statuses)} so far, and some may still be owed."
             return Combination(statuses, None, (), (message,))
@@ -119,21 +119,23 @@ class InnerOutcomes:
         if completions.count:
             many = completions.count > MOST_RESULTS
             count = f"more than {MOST_RESULTS} results" if many else count_noun(completions.count, "result")
-            owed = " Some may still be owed." if self.evidence.owes_results else ""
-            message = f"{_they_have(statuses)} joined: with tuples of {names} that are there now, {count}.{owed}"
+            note = " Some may still be owed." if self.evidence.owes_results else ""
+            message = f"{_they_have(statuses)} joined: with tuples of {names} that are there now, {count}.{note}"
             return Combination(statuses, True, tests, (message,), results=completions.count)
         message = f"{match}No tuple of {names} that is there now completes {them}."
         if completions.is_complete:
             return Combination(statuses, False, tests, (f"{_they_have(statuses)} not joined. {message}",), results=0)
-        shown, obstacle = self._by_results(statuses), completions.obstacle
-        if shown.joined is not None:
-            from_state = f"From state alone it can't be told: {obstacle}."
-            messages = (*shown.messages, from_state) if obstacle else (message, *shown.messages)
-            return Combination(statuses, shown.joined, tests, messages, shown.batches, shown.results)
+        from_results, obstacle = self._by_results(statuses), completions.obstacle
+        if from_results.joined is not None:
+            from_state = f"State alone does not show it: {obstacle}."
+            messages = (*from_results.messages, from_state) if obstacle else (message, *from_results.messages)
+            return Combination(
+                statuses, from_results.joined, tests, messages, from_results.batches, from_results.results
+            )
         if obstacle:
-            message = f"{match}Whether others complete {them} can't be told: {obstacle}."
+            message = f"{match}Whether others complete {them} is unknown: {obstacle}."
             return Combination(statuses, None, tests, (message,))
-        purged = f"It can't be told of others of {names}, which were purged or not stored."
+        purged = f"Others of {names} are unknown, since they were purged or not stored."
         return Combination(statuses, None, tests, (message, purged))
 
 

@@ -74,8 +74,8 @@ class JoinState:
     @property
     def evaluated_query(self) -> Query:
         """The join, evaluated as carefully as the stored tuples require."""
-        raised = computing_raised(self.query, (target.chunk for target in self.targets))
-        return self.query.wary() if raised else self.query
+        has_raised = computing_raised(self.query, (target.chunk for target in self.targets))
+        return self.query.wary() if has_raised else self.query
 
     def columns(self, stream: int) -> list[int]:
         """Return the positions of the stream's own columns that state keeps, the time first; tables have no time."""

@@ -46,10 +46,10 @@ def decide_outcome(query: Query, count: Mapping[int, int], is_complete: Mapping[
         return "open" if all(is_complete.values()) else "unknown"
     if not all(is_complete[at] for at in query.as_of):  # [!] a newer partner than the stored ones may have been purged
         return "unknown"
-    lacking = [at for at, how in hows.items() if how not in ("left", "asof left") and not count[at]]
-    if any(hows[at] in ("semi", "asof") and is_complete[at] for at in lacking):
+    without_partner = [at for at, how in hows.items() if how not in ("left", "asof left") and not count[at]]
+    if any(hows[at] in ("semi", "asof") and is_complete[at] for at in without_partner):
         return "nothing"
-    return "results" if all(is_complete[at] for at in lacking) else "unknown"
+    return "results" if all(is_complete[at] for at in without_partner) else "unknown"
 
 
 def waits_for_closing(query: Query) -> bool:
@@ -147,7 +147,7 @@ class OptionalOutcomes:
             return Combination(statuses, False, tests, _refusal(subject.nothing, refusing))
         reasons = [test.message for test in tests if test.holds == "unknown"]
         if reasons:
-            message = f"As far as can be told here all else holds, but {reasons[0]}."
+            message = f"As far as is known here, all else holds, but {reasons[0]}."
             return self._by_results(all_members, tests, (message,))
         partners = [self._check_partner(member, rows, tests, subject) for member in optional]
         if len(required) < len(self._query.members):
@@ -166,7 +166,7 @@ class OptionalOutcomes:
         if fate is not None:
             return OptionalMember(member, False, messages=(f"{no_partner}: it is {fate}.",) if several else ())
         if member.row is None:
-            message = f"It can't be told whether {name} is a partner{of_subject}: state does not tell of it."
+            message = f"It is unknown whether {name} is a partner{of_subject}: state has no trace of it."
             return OptionalMember(member, None, messages=(message,) if several else ())
         names = {test.name for test in earlier_tests if test.kind == "conjunct"}
         tests = tuple(test for test in self.evidence.tracer.trace([*rows, member.row]) if test.name not in names)
@@ -175,7 +175,7 @@ class OptionalOutcomes:
             return OptionalMember(member, False, tests, _refusal(no_partner, refusing))
         reasons = [test.message for test in tests if test.holds == "unknown"]
         if reasons:
-            message = f"It can't be told whether {name} is a partner{of_subject}: {reasons[0]}."
+            message = f"It is unknown whether {name} is a partner{of_subject}: {reasons[0]}."
             return OptionalMember(member, None, tests, (message,))
         is_as_of = member.selector.stream in self._query.as_of and {row.stream for row in rows} == {
             *self._query.members
@@ -216,8 +216,8 @@ class OptionalOutcomes:
         streams = [member.selector.stream for member in matching]
         combination = self._combination_of(statuses, tests, messages, outcome, rows, streams)
         if combination.joined and combination.results is None:
-            shown = self._by_results(members, tests, messages, outcome.closing)
-            return shown if shown.joined else combination
+            from_results = self._by_results(members, tests, messages, outcome.closing)
+            return from_results if from_results.joined else combination
         return combination
 
     def _outcome_of(self, rows: Sequence[StoredTuple]) -> RequiredOutcome:
@@ -272,7 +272,7 @@ class OptionalOutcomes:
             case "open":
                 return (f"{subject.open}: {listing}.", *remarks)
             case "unknown":
-                return (f"State does not tell whether {subject.inside} {subject.a_result}: {listing}.", *remarks)
+                return (f"State does not show whether {subject.inside} {subject.a_result}: {listing}.", *remarks)
         results = self._describe_results(outcome, subject, rows)
         if closing.is_closed or "semi" in query.optional.values():
             return (f"{subject.name} {results}: {listing}.",)
@@ -282,8 +282,8 @@ class OptionalOutcomes:
         """Return the first reason why there is no result."""
         hows = self._query.optional
         anti = [at for at in phrases if hows[at] == "anti" and outcome.partners[at].count]
-        lacking = [at for at in phrases if hows[at] in ("semi", "asof") and not outcome.partners[at].count]
-        return phrases[(anti or lacking)[0]]
+        without_partner = [at for at in phrases if hows[at] in ("semi", "asof") and not outcome.partners[at].count]
+        return phrases[(anti or without_partner)[0]]
 
     def _describe_results(self, outcome: RequiredOutcome, subject: Subject, rows: Sequence[StoredTuple]) -> str:
         """Return how many results a combination gives; for a single one also its time and batch."""
@@ -373,8 +373,8 @@ class OptionalOutcomes:
         everyone = object_pronoun(members)
         if results is None:
             untold = [member.status.name for member in members if member.status.fate in ("joined", "unknown")]
-            reason = f", since state does not tell of {format_list(untold)}" if untold else ""
-            return f"It can't be told whether there is a result with {everyone}{reason}."
+            reason = f", since state has no trace of {format_list(untold)}" if untold else ""
+            return f"It is unknown whether there is a result with {everyone}{reason}."
         names = format_list([member.status.stream for member in visible])
         them = everyone if len(visible) == len(members) else names
         if not results.count:

@@ -78,7 +78,7 @@ def describe_partners(subject: Subject, name: str, partners: Partners, is_closed
         is_closed: Whether no others can come.
     """
     if partners.obstacle:
-        return f"partners in {name} can't be told, since {partners.obstacle}"
+        return f"partners in {name} are unknown, since {partners.obstacle}"
     start = f"{subject.pronoun} {'have' if subject.several else 'has'}"
     is_one = partners.count <= 1
     still_stored = "" if partners.is_complete else f" that {'is' if is_one else 'are'} still stored"
@@ -135,7 +135,7 @@ def describe_survey(
     """
     they, them = ("They", "them") if number > 1 else ("It", "it")
     if survey.obstacle:
-        return f"Whether others of {format_list(missing)} go with {them} can't be told: {survey.obstacle}."
+        return f"Whether others of {format_list(missing)} go with {them} is unknown: {survey.obstacle}."
     if not survey.combinations:
         other = f"tuple of {missing[0]}" if len(missing) == 1 else f"combination of {format_list(missing)}"
         return f"No {other} that is there now {'matches' if has_partners else 'completes'} {them}."
@@ -158,8 +158,8 @@ def _describe_outcomes(survey: Survey) -> str:
     number = count_noun(survey.results, "result") if survey.results else "no result"
     if survey.combinations == 1:
         outcome = "is still open" if survey.open else f"gives {number}"
-        return ", of which no more can be told" if survey.unknown else f", which {outcome}"
+        return ", about which nothing more is known" if survey.unknown else f", which {outcome}"
     parts = [] if not survey.results and (survey.open or survey.unknown) else [f"they give {number}"]
     parts += [f"{survey.open} {'is' if survey.open == 1 else 'are'} still open"] if survey.open else []
-    parts += [f"of {survey.unknown} no more can be told"] if survey.unknown else []
+    parts += [f"nothing more is known about {survey.unknown}"] if survey.unknown else []
     return f": {format_list(parts)}"

@@ -61,8 +61,8 @@ def find_join(joins: Mapping[str, Query], values_by_stream: Mapping[str, Values]
         if {name.lower() for name in values_by_stream} <= {name.lower() for name in names}:
             return path
     options = "; ".join(format_list(names) for names in streams.values())
-    every = {name.lower() for names in streams.values() for name in names}
-    unknown = [name for name in values_by_stream if name.lower() not in every]
+    all_names = {name.lower() for names in streams.values() for name in names}
+    unknown = [name for name in values_by_stream if name.lower() not in all_names]
     if unknown:
         raise DefinitionError(f"There is no stream '{unknown[0]}'; the streams are {options}.")
     in_question = format_list(list(values_by_stream))

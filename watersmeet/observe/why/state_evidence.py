@@ -97,8 +97,8 @@ class StateEvidence(Evidence):
         query = self.tracer.query
         if query.counted:
             return Completions(0, False, "with count windows, name a tuple of each stream")
-        if lacking := self.tracer.unanswerable_conjunct():
-            return Completions(0, False, f"`{lacking}` can't be answered here")
+        if conjunct := self.tracer.unanswerable_conjunct():
+            return Completions(0, False, f"`{conjunct}` can't be answered here")
         for at in missing:
             if query.streams[at].refreshed and not self.state.is_complete(at):
                 return Completions(0, False, f"{query.streams[at].name} is read for each batch, and none of it is kept")
@@ -136,10 +136,10 @@ class StateEvidence(Evidence):
         """See Evidence."""
         spec = self.state.query.streams[selector.stream]
         columns = self.state.columns(selector.stream)
-        lacking = [f"{spec.name}.{spec.schema.names[field]}" for field in selector.values if field not in columns]
-        if lacking and any(row is not None for _, row in tuples):
+        missing = [f"{spec.name}.{spec.schema.names[field]}" for field in selector.values if field not in columns]
+        if missing and any(row is not None for _, row in tuples):
             note = "stored tuples were found by the rest, and may have another value"
-            yield f"State does not keep {format_list(lacking)}: {note}."
+            yield f"State does not keep {format_list(missing)}: {note}."
         yield from super().notes(selector, tuples)
 
 
@@ -162,9 +162,9 @@ class TupleLookup:
     def find_tuples(self, selector: TupleSelector) -> list[SelectedTuple]:
         """Return what became of the selected tuples: at least one, and one more than an answer mentions."""
         rows = islice(self.state.find(selector), MOST_TUPLES + 1)
-        refused = islice(self.outputs.find_refused(self.state.query, selector), MOST_TUPLES + 1)
+        refused_rows = islice(self.outputs.find_refused(self.state.query, selector), MOST_TUPLES + 1)
         tuples: list[SelectedTuple] = [(self._describe_stored(selector, row, dead), row) for row, dead in rows]
-        tuples += [(self._describe_refused(selector, *row), None) for row in refused]
+        tuples += [(self._describe_refused(selector, *row), None) for row in refused_rows]
         if not tuples and (status := self._find_in_samples(selector) or self._find_in_results(selector)):
             tuples = [(status, None)]
         if tuples and self.state.can_find(selector):
@@ -209,8 +209,10 @@ class TupleLookup:
         spec, fields = self.state.query.streams[selector.stream], self.state.columns(selector.stream)
         reasons = [] if has_others else list(self._explain_missing(selector))
         if not self.state.can_find(selector):
-            lacking, kept = (format_list([spec.schema.names[at] for at in part]) for part in (selector.values, fields))
-            head = f"can't be looked for in state by {lacking}: state keeps {kept or 'none of its columns'}."
+            missing, available = (
+                format_list([spec.schema.names[at] for at in part]) for part in (selector.values, fields)
+            )
+            head = f"can't be looked for in state by {missing}: state keeps {available or 'none of its columns'}."
         elif reasons:
             head = "is not in state."
         else:

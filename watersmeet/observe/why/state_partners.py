@@ -76,9 +76,9 @@ class StoredOptionalStreams(OptionalStreams):
         """See OptionalStreams."""
         query, manifest = self.tracer.query, self.state.manifest
         deadline = int(closing_times(query, build_partial(query, rows))[0])
-        closed = is_closed(deadline, manifest.settled)
-        batches = self._closing_batches(deadline, latest_batches([row.batches for row in rows])) if closed else None
-        return CombinationClosing(closed, deadline, manifest.watermark, batches)
+        has_closed = is_closed(deadline, manifest.settled)
+        batches = self._closing_batches(deadline, latest_batches([row.batches for row in rows])) if has_closed else None
+        return CombinationClosing(has_closed, deadline, manifest.watermark, batches)
 
     def survey(self, rows: Sequence[StoredTuple]) -> Survey:
         """See OptionalStreams."""

@@ -38,15 +38,15 @@ def answer_question(evidence: Evidence, selectors: Sequence[TupleSelector]) -> A
     """
     tuples = [evidence.find_tuples(selector) for selector in selectors]
     notes = [note for pair in zip(selectors, tuples, strict=True) for note in evidence.notes(*pair)]
-    listed = [some[:MOST_TUPLES] for some in tuples]
-    combinations = list(islice(product(*listed), MOST_COMBINATIONS + 1))
+    first_tuples = [group[:MOST_TUPLES] for group in tuples]
+    combinations = list(islice(product(*first_tuples), MOST_COMBINATIONS + 1))
     if len(combinations) > MOST_COMBINATIONS:
         notes.append(f"There are more combinations; these are the first {MOST_COMBINATIONS}.")
     query = evidence.tracer.query
     if query.filter:
         notes.append(f"Of the results, Spark keeps those with {query.filter}: not looked at here.")
     outcomes = (OptionalOutcomes if query.optional else InnerOutcomes)(evidence, selectors)
-    statuses = tuple(status for some in listed for status, _ in some)
+    statuses = tuple(status for group in first_tuples for status, _ in group)
     return Answer(statuses, tuple(map(outcomes.of, combinations[:MOST_COMBINATIONS])), tuple(notes))
 
 
