@@ -31,10 +31,10 @@ EVIL = "<script>alert(1)</script>"
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ProgressList]:
+def folder_and_progress(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ProgressList]:
     folder = tmp_path_factory.mktemp("checkpoint")
     run = recorded(folder, batches=3)
-    return folder, ProgressList(format_progress(found, zoned=True) for found in run.progress)
+    return folder, ProgressList(format_progress(entry, zoned=True) for entry in run.progress)
 
 
 @pytest.mark.parametrize("name", ["observe.dashboard.notebook", "formatting", "query.windows"])
@@ -58,8 +58,8 @@ def test_the_earliest_time_there_is_has_a_text() -> None:
     assert moment(EARLIEST - 1) == moment(EARLIEST)
 
 
-def test_progress_shows_times_as_text(told: tuple[Path, ProgressList]) -> None:
-    last = told[1][-1]
+def test_progress_shows_times_as_text(folder_and_progress: tuple[Path, ProgressList]) -> None:
+    last = folder_and_progress[1][-1]
     assert last["watermark"] == last["settled"] == "2023-11-14T22:13:22.000Z" == last["streams"]["b"]["watermark"]
     assert last["streams"]["a"]["latest"] == "2023-11-14T22:13:26.000Z"
     assert datetime.fromisoformat(last["timestamp"]).timestamp() == START / 1e6 + 6
@@ -67,36 +67,36 @@ def test_progress_shows_times_as_text(told: tuple[Path, ProgressList]) -> None:
     assert inner["watermark"] is None and inner["inner"]["ab"]["watermark"] == "1970-01-01T00:00:00.000001"
 
 
-def test_progress_is_a_list_that_shows_itself_as_a_table(told: tuple[Path, ProgressList]) -> None:
-    progress = told[1]
+def test_progress_is_a_list_that_shows_itself_as_a_table(folder_and_progress: tuple[Path, ProgressList]) -> None:
+    progress = folder_and_progress[1]
     assert isinstance(progress, list) and progress[-1]["batchId"] == 2 and progress[1:] == list(progress)[1:]
-    shown = repr(progress).splitlines()
-    assert shown[0].startswith("rows in: ") and shown[3].split()[:3] == ["batch", "offered", "rows"]
-    assert len(shown) == 3 + 1 + 3 + 1 and "3 of 3 batches" in shown[-1]
+    lines = repr(progress).splitlines()
+    assert lines[0].startswith("rows in: ") and lines[3].split()[:3] == ["batch", "offered", "rows"]
+    assert len(lines) == 3 + 1 + 3 + 1 and "3 of 3 batches" in lines[-1]
     html = progress._repr_html_()
     assert html.count("<svg") == 3 and html.count("<tr>") == 1 + 1 + 3
     assert repr(ProgressList()) == ProgressList()._repr_html_() == "no batch yet"
 
 
 def test_tables_and_optional_streams_are_told_as_such() -> None:
-    made = query()
-    first, second = made.streams[:2]
-    made = replace(made, streams=(first, replace(second, table=True)), how=("inner", "anti"))
-    window, table = ([cell.text for cell in row] for row in stream_table(made).rows)
+    join = query()
+    first, second = join.streams[:2]
+    join = replace(join, streams=(first, replace(second, table=True)), how=("inner", "anti"))
+    window, table = ([cell.text for cell in row] for row in stream_table(join).rows)
     time = second.schema.field(second.time).name
     assert window[1] == first.window.describe()
     assert table[1:4] == ["table, anti", NOTHING, NOTHING] and time not in table[4]
 
 
-def test_what_data_says_is_escaped(told: tuple[Path, ProgressList]) -> None:
-    folder, progress = told
+def test_what_data_says_is_escaped(folder_and_progress: tuple[Path, ProgressList]) -> None:
+    folder, progress = folder_and_progress
     evil = ProgressList([{**progress[-1], "heldBackBy": EVIL}])
-    found = [evil._repr_html_(), render_definition([("where", EVIL), ("select", "")], stream_table(query()))]
-    seen = CheckpointReader(store_of(str(folder))).read(0.0)
-    found.append(render_summary(build_view(seen, START)))
-    assert not any("<script" in html for html in found)
-    assert "&lt;script&gt;" in found[0] and "&lt;script&gt;" in found[1] and "sliding 10 seconds" in found[2]
-    assert "select" not in found[1]
+    pages = [evil._repr_html_(), render_definition([("where", EVIL), ("select", "")], stream_table(query()))]
+    snapshot = CheckpointReader(store_of(str(folder))).read(0.0)
+    pages.append(render_summary(build_view(snapshot, START)))
+    assert not any("<script" in html for html in pages)
+    assert "&lt;script&gt;" in pages[0] and "&lt;script&gt;" in pages[1] and "sliding 10 seconds" in pages[2]
+    assert "select" not in pages[1]
 
 
 def test_a_course_with_gaps_is_drawn_in_parts() -> None:

@@ -24,8 +24,8 @@ MILL = {"host": None, "pid": 7, "name": "mill", "born": None, "token": "x"}
 
 def everything(folder: Path) -> dict[str, tuple[int, int]]:
     """All files and folders, with their times and sizes."""
-    found = [os.path.join(base, name) for base, folders, names in os.walk(folder) for name in (*folders, *names)]
-    return {path: (os.stat(path).st_mtime_ns, os.stat(path).st_size) for path in found}
+    paths = [os.path.join(base, name) for base, folders, names in os.walk(folder) for name in (*folders, *names)]
+    return {path: (os.stat(path).st_mtime_ns, os.stat(path).st_size) for path in paths}
 
 
 def test_nothing_is_written(tmp_path: Path) -> None:
@@ -46,16 +46,16 @@ def test_it_follows_a_query_that_goes_on(tmp_path: Path) -> None:
     reader = CheckpointReader(store_of(str(tmp_path)))
     assert len(reader.read(0.0).progress) == 2
     run.bring([(0, {"id": 1, "ts": int(run.clock * 1e6), "x": 1.0})])
-    found = reader.read(1.0)
-    assert found.manifest is not None and (found.manifest.batch, len(found.progress)) == (2, 3)
+    snapshot = reader.read(1.0)
+    assert snapshot.manifest is not None and (snapshot.manifest.batch, len(snapshot.progress)) == (2, 3)
 
 
 def test_a_file_that_vanishes_meanwhile_is_looked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded(tmp_path, batches=3)
-    given = iter([1000, 2])  # as if a manifest were gone that was just listed
-    monkeypatch.setattr(manifests, "newest", lambda store: next(given))
-    found = CheckpointReader(store_of(str(tmp_path))).read(0.0)
-    assert found.manifest is not None and found.manifest.batch == 2
+    batches = iter([1000, 2])  # as if a manifest were gone that was just listed
+    monkeypatch.setattr(manifests, "newest", lambda store: next(batches))
+    snapshot = CheckpointReader(store_of(str(tmp_path))).read(0.0)
+    assert snapshot.manifest is not None and snapshot.manifest.batch == 2
 
 
 def test_damage_is_told_and_does_not_stop_the_screen(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_damage_is_told_and_does_not_stop_the_screen(tmp_path: Path) -> None:
     file = tmp_path / "watersmeet" / manifests.path_of(2)
     reader, good = CheckpointReader(store_of(str(tmp_path))), file.read_bytes()
     file.write_bytes(good[:-5])
-    found = reader.read(0.0)
-    assert "manifest of batch 2" in found.problem and "damaged" in found.problem and found.manifest is None
+    snapshot = reader.read(0.0)
+    assert "manifest of batch 2" in snapshot.problem and "damaged" in snapshot.problem and snapshot.manifest is None
     file.write_bytes(good)
     assert not reader.read(1.0).problem
 
@@ -127,10 +127,10 @@ def test_a_batch_that_another_run_has_done_instead_is_read_again(tmp_path: Path)
     """A run that is suspended may publish its last manifest behind the fence of the next one."""
     store = Store(str(tmp_path))
     claim(store, {"where": "x", "streams": ["a", "b"]})
-    known = chain(store, 3)[-1]
-    manifests.publish(store, known.follow(progress={"batchId": 3, "outputRows": 1}), known, generation=1)
+    manifest = chain(store, 3)[-1]
+    manifests.publish(store, manifest.follow(progress={"batchId": 3, "outputRows": 1}), manifest, generation=1)
     reader = CheckpointReader(store)
     reader.read(0.0)
     Fence(2, 3).publish(store)
-    manifests.publish(store, known.follow(progress={"batchId": 3, "outputRows": 2}), known, generation=2)
+    manifests.publish(store, manifest.follow(progress={"batchId": 3, "outputRows": 2}), manifest, generation=2)
     assert reader.read(1.0).progress[-1]["outputRows"] == 2

@@ -23,18 +23,18 @@ from watersmeet.observe.serving import PageServer, render_page, serve, watch
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("checkpoint")
-    recorded(made)
-    return made
+    path = tmp_path_factory.mktemp("checkpoint")
+    recorded(path)
+    return path
 
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[PageServer]:
-    with serve(str(folder)) as found:
-        thread = threading.Thread(target=found.serve_forever, args=(0.01,))
+    with serve(str(folder)) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield found
-        found.shutdown()
+        yield server
+        server.shutdown()
         thread.join()
 
 
@@ -113,17 +113,17 @@ def printed(view: DashboardView) -> str:
 
 def test_page_and_terminal_say_what_bars_mean(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     watch(str(folder), console=Console(width=190))
-    shown, html = capsys.readouterr().out, render_page("").decode()
-    for text in (shown, html):
+    output, html = capsys.readouterr().out, render_page("").decode()
+    for text in (output, html):
         assert "bars on a logarithmic scale" in text and "Leaves state next" in text
         assert "by digits" not in text and "the full height" not in text
-    headings = next(line for line in shown.splitlines() if line.startswith("stream "))
+    headings = next(line for line in output.splitlines() if line.startswith("stream "))
     assert "left state" in headings and "trend" in headings and "gone" not in headings and "course" not in headings
 
 
 def test_the_terminal_shows_all_parts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     watch(str(folder), console=Console(width=150))
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for part in (
         "batch time",
         "b · holds watermark",
@@ -134,15 +134,15 @@ def test_the_terminal_shows_all_parts(folder: Path, capsys: pytest.CaptureFixtur
         "Rows that were not joined",
         "UTC",
     ):
-        assert part in shown
-    assert shown.count("nearly: abs(a.x - b.x) = ") > 1
+        assert part in output
+    assert output.count("nearly: abs(a.x - b.x) = ") > 1
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_a_narrow_terminal_cuts_no_word(folder: Path, capsys: pytest.CaptureFixture[str], width: int) -> None:
     watch(str(folder), console=Console(width=width))
-    shown = capsys.readouterr().out
-    assert "…" not in shown and max(map(len, shown.splitlines())) <= width
+    output = capsys.readouterr().out
+    assert "…" not in output and max(map(len, output.splitlines())) <= width
     for whole in (
         "sliding 10 seconds",
         "rejected",
@@ -153,15 +153,15 @@ def test_a_narrow_terminal_cuts_no_word(folder: Path, capsys: pytest.CaptureFixt
         "CPU",
         " % pass, ",
     ):
-        assert whole in shown
-    assert shown.count("node 0") == 2 and "nearly: abs(a.x - b.x) = " in shown
+        assert whole in output
+    assert output.count("node 0") == 2 and "nearly: abs(a.x - b.x) = " in output
 
 
 def test_a_terminal_obeys_nothing_that_data_says() -> None:
     evil = "\x1b[2J\x07[bold]x[/bold]"
     table = Table(("row",), ((TableCell(evil),),))
-    shown = printed(DashboardView(evil, "", "", "", Verdict("bad", "Trouble", (evil,)), refused_rows=table))
-    assert "\x1b" not in shown and "\x07" not in shown and shown.count("[bold]x[/bold]") == 3
+    output = printed(DashboardView(evil, "", "", "", Verdict("bad", "Trouble", (evil,)), refused_rows=table))
+    assert "\x1b" not in output and "\x07" not in output and output.count("[bold]x[/bold]") == 3
 
 
 def test_a_live_screen_is_left_by_interrupting_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,11 +179,11 @@ def test_a_live_screen_is_left_by_interrupting_it(folder: Path, monkeypatch: pyt
     assert waits == [0.25] * 3
 
 
-@pytest.mark.parametrize("every", ["-1", "0", "nan", "inf", "1e12"])
-def test_a_time_between_two_looks_that_is_none(folder: Path, capsys: pytest.CaptureFixture[str], every: str) -> None:
-    assert cli.main(["watch", str(folder), "--every", every]) == 2
-    said = f"watersmeet: every is {float(every)}: give a number above 0, at most 86400.\n"
-    assert capsys.readouterr() == ("", said)
+@pytest.mark.parametrize("interval", ["-1", "0", "nan", "inf", "1e12"])
+def test_a_time_between_two_looks_that_is_none(folder: Path, capsys: pytest.CaptureFixture[str], interval: str) -> None:
+    assert cli.main(["watch", str(folder), "--every", interval]) == 2
+    message = f"watersmeet: every is {float(interval)}: give a number above 0, at most 86400.\n"
+    assert capsys.readouterr() == ("", message)
 
 
 def test_commands(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,10 +253,10 @@ def test_every_command_means_the_same_by_a_path(
 
 HOLD = """
 import sys
-from watersmeet.state import leases
-from watersmeet.state.processes import this_process
-from watersmeet.state.sealed import seal
-from watersmeet.state.store import Store
+from watersmeet.state.manifest import leases
+from watersmeet.state.store.processes import this_process
+from watersmeet.state.store.sealed import seal
+from watersmeet.state.store.store import Store
 store = Store(sys.argv[1])
 store.publish(leases.path_of(1), seal(this_process() | {"at": store.root, "token": "x"}))
 print("taken", flush=True)
@@ -273,5 +273,5 @@ def test_one_look_at_a_query_that_was_killed(tmp_path: Path, capsys: pytest.Capt
         assert "Not running" not in capsys.readouterr().out
         process.kill()
     assert cli.main(["watch", "--once", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    assert "Not running" in shown and "Healthy" not in shown and f"process {process.pid} on" in shown
+    output = capsys.readouterr().out
+    assert "Not running" in output and "Healthy" not in output and f"process {process.pid} on" in output
