@@ -14,7 +14,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
-from hypothesis import arguments
+from hypothesis import given
 
 from tests.batch.extremes import ALWAYS_SCAN, EXTREMES, NEVER_SCAN
 from tests.batch.scatter import Scatter
@@ -440,7 +440,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @search(40)
-@arguments(case=cases())
+@given(case=cases())
 def test_near_misses_are_those_of_the_oracle(case: dict[str, Any]) -> None:
     streams = tuple(
         StreamSpec(s.name, SCHEMA, 1, ENGINE_WINDOW[type(s.window)](s.window), s.delay) for s in case["streams"]
