@@ -29,7 +29,7 @@ from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import Output, Query, StreamSpec
 from watersmeet.query.windows import Sliding, Window
-from watersmeet.runtime.protocol import Publish, Published
+from watersmeet.runtime.protocol import Publish, ResultsPublished
 from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Rows, Run
 from watersmeet.testing.stages import Here
@@ -92,12 +92,12 @@ class CoreRun(Run):
         """Run the batch's job in one task."""
         return inline(Here([[self.block]]), plan, 1)
 
-    def publish(self, action: Publish) -> Published:
+    def publish(self, action: Publish) -> ResultsPublished:
         """Copy the results to where they are read."""
         for file in action.files:
             (self.results_to / f"{next(self.files):06d}.parquet").write_bytes(self.store.read(file) or b"")
         self.store.remove(action.written)
-        return Published()
+        return ResultsPublished()
 
 
 def run(files: Path, out: Path, kind: Kind, seconds: float) -> Iterator[Figures]:

@@ -122,7 +122,7 @@ class PlanRun(Run):
 
     def exchanged(self, plan: BatchPlan, rows: Rows) -> list[TaskReport]:
         """Run the batch's job in one task."""
-        return inline(_Stages([[blocks(plan.query, rows, bool(plan.traces))]]), plan, 1)
+        return inline(_Stages([[blocks(plan.query, rows, bool(plan.spilling.traced))]]), plan, 1)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Count results, whatever their order."""

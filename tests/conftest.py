@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.progress_paths import unknown
-from watersmeet.runtime.protocol import Action, Committed, Protocol
+from watersmeet.runtime.protocol import Action, ManifestWritten, Protocol
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -48,10 +48,10 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def only_known_fields() -> Iterator[None]:
     """Look at what every batch of every test tells: a field that the reference does not list fails it."""
-    committed = Protocol._committed
+    on_written = Protocol._on_manifest_written
 
-    def looked_at(protocol: Protocol, event: Committed) -> list[Action]:
-        actions = committed(protocol, event)
+    def looked_at(protocol: Protocol, event: ManifestWritten) -> list[Action]:
+        actions = on_written(protocol, event)
         lacking = unknown(protocol.state.progress)
         if not type(protocol.tree.operator.strategy).__module__.startswith("watersmeet."):
             lacking = {path for path in lacking if not path.startswith("placement.")}
@@ -59,7 +59,7 @@ def only_known_fields() -> Iterator[None]:
         return actions
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Protocol, "_committed", looked_at)
+        patch.setattr(Protocol, "_on_manifest_written", looked_at)
         yield
 
 

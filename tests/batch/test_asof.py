@@ -256,9 +256,10 @@ def test_static_frames_end_with_everything_closed(case: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
         run = Run(query_of(case), Store(folder))
         operator = Operator(run.query, case["strategies"][0], run.store, run.name)
-        plan = replace(operator.plan(operator.start()), again=True)
+        plan = operator.plan(operator.start())
+        plan = replace(plan, intake=replace(plan.intake, repeatable=True))
         for report in run.exchanged(plan, rows_of(case)[0]):
-            for file in report.files:
+            for file in report.results.files:
                 for found in pq.read_table(f"{folder}/{file}").to_batches():
                     run.add(found)
         assert run.results == wanted_of(case, ended=True).results

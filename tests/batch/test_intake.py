@@ -10,7 +10,7 @@ import pytest
 
 from watersmeet.batch.intake import Intake, Judge
 from watersmeet.batch.operator import Operator
-from watersmeet.batch.plan import BatchPlan, believed, start
+from watersmeet.batch.plan import BatchPlan, ObservingPlan, believed, start
 from watersmeet.batch.side_outputs import shown
 from watersmeet.exchange.relay import Relay
 from watersmeet.exchange.wire import Wire
@@ -21,7 +21,7 @@ from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import FOREVER, Sliding
 from watersmeet.state.manifest.manifest import Manifest, StreamState
 from watersmeet.state.store.store import Store
-from watersmeet.testing.stages import WORKER
+from watersmeet.testing.stages import attempt
 
 TIME = pa.timestamp("us", "UTC")
 FAR = 2**62
@@ -75,7 +75,7 @@ def test_a_row_from_far_ahead_is_rejected_and_not_believed(tmp_path: Path) -> No
     query = Query((replace(streams[0], ahead=60_000_000), streams[1]))
     before = Manifest(4, (StreamState(latest=500), StreamState(latest=1000)), watermark=400)
     batch = Operator(query, Central(), Store(str(tmp_path)), "run", sides=True).plan(before, now=700)
-    assert batch.believed == (60_001_000, None)
+    assert batch.intake.believed == (60_001_000, None)
     judge = Judge(batch, "t")
     assert judge.accepted(0, arrived([700, FAR, 60_001_000, 60_001_001, None, 399])).num_rows == 2
     (seen, _) = judge.report.streams
@@ -102,7 +102,7 @@ def test_a_row_from_far_ahead_is_rejected_and_not_believed(tmp_path: Path) -> No
 def test_samples_show_the_columns_that_they_may(
     tmp_path: Path, samples: frozenset[str] | None, rows: list[dict[str, str]]
 ) -> None:
-    judge = Judge(replace(planned(tmp_path), samples=samples), "t")
+    judge = Judge(replace(planned(tmp_path), observing=ObservingPlan(samples)), "t")
     judge.accepted(0, arrived([None, None]))
     assert [sample["row"] for sample in judge.report.samples] == rows
     assert judge.report.streams[0].rejected == 2
@@ -123,7 +123,7 @@ def test_a_hop_that_ends_early_leaves_no_file(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temp"))
     os.mkdir(tmp_path / "temp")
     batch = planned(tmp_path / "store")
-    relay = Relay(batch, 0, 0, "t", WORKER)
+    relay = Relay(batch, 0, attempt())
 
     def blocks() -> Any:
         yield Wire(batch.query).messages([0], b"") if when == "while it takes" else Wire(batch.query).block(0, {})
@@ -131,10 +131,10 @@ def test_a_hop_that_ends_early_leaves_no_file(tmp_path: Path, monkeypatch: pytes
 
     if when == "while it takes":
         with pytest.raises(EOFError):
-            relay.take(blocks())
+            relay.read(blocks())
     else:
-        relay.take(blocks())
-        next(relay.found(), None)
+        relay.read(blocks())
+        next(relay.actions(), None)
     assert os.listdir(tmp_path / "temp") == []
 
 

@@ -267,9 +267,10 @@ def test_static_frames_end_with_everything_closed(case: dict[str, Any], unbounde
         run, names, rows = Run(query_of(case), Store(folder)), list(case["how"]), case["batches"][0]
         made = [(names.index(n), {"id": at, "ts": ts, "x": x, "k": k}) for at, (n, ts, x, k) in enumerate(rows)]
         operator = Operator(run.query, case["strategies"][0], run.store, run.name)
-        plan = replace(operator.plan(operator.start()), again=True)
+        plan = operator.plan(operator.start())
+        plan = replace(plan, intake=replace(plan.intake, repeatable=True))
         for report in run.exchanged(plan, made):
-            for file in report.files:
+            for file in report.results.files:
                 for found in pq.read_table(f"{folder}/{file}").to_batches():
                     run.add(found)
         arrivals = [oracle.Arrival(0, names[at], row["ts"], content_key(row), row) for at, row in made]

@@ -52,8 +52,8 @@ def test_both_exchanges_find_the_same_and_every_node_reports(tmp_path: Path, str
         stage = given(query, tasks)
         reports = inline(stage, plan, shares=2) if name == "inline" else hops(stage, plan)
         assert {report.node for report in reports} == set(range(plan.placement.nodes))
-        assert [sum(bool(getattr(r, what)) for r in reports) for what in ("intakes", "chunks")] == [1, 1]
-        found[name] = sum(report.rows for report in reports)
+        assert (sum(bool(r.intakes) for r in reports), sum(bool(r.state.fresh) for r in reports)) == (1, 1)
+        found[name] = sum(report.results.rows for report in reports)
     assert found["inline"] == found["hops"] > 0
 
 

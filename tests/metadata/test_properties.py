@@ -20,7 +20,7 @@ from tests.batch.test_engine import strategies_of
 from tests.budget import FEW
 from tests.metadata.test_denial import THIRD, WHERE, run_case
 from watersmeet.arrays import Ints
-from watersmeet.batch.node import JoinTask
+from watersmeet.batch.finish import Finish
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.metadata.constraints import Clustered, Key, Ordered, Pattern, Promise, Punctuated
 from watersmeet.placement import Central
@@ -48,9 +48,9 @@ CLOSING = {
 @contextmanager
 def purging(see: Callable[[BatchPlan, Dead], Dead]) -> Iterator[None]:
     """Have tasks purge what `see` returns, told the batch's plan and the rows that were found dead."""
-    found = JoinTask._dead
+    found = Finish.dead
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(JoinTask, "_dead", lambda task, *given: see(task._plan, found(task, *given)))
+        patch.setattr(Finish, "dead", lambda finish, node: see(finish._plan, found(finish, node)))
         yield
 
 

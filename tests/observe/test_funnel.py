@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.batch.extremes import ALWAYS_SCAN, NEVER_SCAN
-from watersmeet.batch.report import TaskReport
+from watersmeet.batch.report import TaskReport, WorkReport
 from watersmeet.limits import limited
 from watersmeet.observe.funnel import format_funnel, funnel
 from watersmeet.observe.hints import find_hints, narrower_condition
@@ -124,7 +124,7 @@ def test_predicates_come_in_the_order_in_which_most_pairs_met_them(tmp_path: Pat
     same = HopWork(tests={(dear,): work.Tested(50, 5), (cheap,): work.Tested(50, 50)})  # the first lets all pass
     for counts in (mixed, same):
         counts.rows_in = 1
-        (hop,) = funnel(run_of(tmp_path, f"{dear} AND {cheap}").query, [TaskReport(0, hops={((0,), 1): counts})])
+        (hop,) = funnel(run_of(tmp_path, f"{dear} AND {cheap}").query, [TaskReport(0, WorkReport({((0,), 1): counts}))])
         assert [test["name"] for test in hop["tests"]] == ["window", cheap, dear]
 
 

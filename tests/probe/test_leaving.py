@@ -6,7 +6,7 @@ import sys
 PROGRAM = """
 import threading, time
 import pyarrow as pa
-from watersmeet.kernel.duck import Duck
+from watersmeet.probe.evaluators.duck import Duck
 from watersmeet.predicate.model import Dialect
 
 duck = Duck(Dialect("UTC", True))

@@ -9,17 +9,18 @@ import pytest
 PROGRAM = """
 import resource, sys, time, uuid
 import numpy as np, pyarrow as pa
-from watersmeet.engine.fuse import ResultWriter, output
-from watersmeet.engine.intake import Intake
-from watersmeet.engine.operator import Operator
-from watersmeet.engine.plan import start
-from watersmeet.engine.task import JoinTask, Worker
-from watersmeet.model.windows import Sliding
+from watersmeet.batch.fuse import ResultWriter, output
+from watersmeet.batch.intake import Intake
+from watersmeet.batch.operator import Operator
+from watersmeet.batch.plan import start
+from watersmeet.batch.node import Arrived, Node, Share
+from watersmeet.batch.worker import Worker
+from watersmeet.query.windows import Sliding
 from watersmeet.placement import Central
 from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
-from watersmeet.model.query import Output, Query, StreamSpec
-from watersmeet.state.store import Store
+from watersmeet.query.query import Output, Query, StreamSpec
+from watersmeet.state.store.store import Store
 
 size, where, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("k", pa.string())])
@@ -35,11 +36,11 @@ for stream in (0, 1):
     names = pa.array([f"key {i % 100:030d}" for i in range(size)])
     columns = {"ts": ids, "hash": ids, f"s{stream}_0": ids, f"s{stream}_2": ids.astype(float), f"s{stream}_3": names}
     intake.add(stream, pa.record_batch(columns))
-task = JoinTask(batch, [intake.finish()], Worker(time.perf_counter))
+node = Node(batch, Worker(time.perf_counter), Share())
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 writer = ResultWriter(store, query.output_schema, "results")
-for block in task.results(0, 1):
-    for rows in output(query, block, task.table):
+for emit in node.handle(Arrived([intake.finish()])):
+    for rows in output(query, emit.results, node.table):
         writer.write(rows)
 writer.close()
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -20,7 +20,7 @@ from tests.metadata.test_properties import row
 from watersmeet.batch.operator import Operator
 from watersmeet.limits import limited
 from watersmeet.placement import PSP, Central, Hash
-from watersmeet.runtime.protocol import Offered, Protocol, Publish, Published, Withdraw
+from watersmeet.runtime.protocol import BatchOffered, Protocol, Publish, ResultsPublished, Withdraw
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest.manifest import Manifest
@@ -119,7 +119,7 @@ class Cuttable(Run):
         for batch in [batch for batch in self.sink if batch >= action.first]:
             del self.sink[batch]
 
-    def publish(self, action: Publish) -> Published:
+    def publish(self, action: Publish) -> ResultsPublished:
         self.moments.pass_by()
         assert action.batch not in self.sink, "what an earlier run left was not withdrawn"
         self.results, self.sides = Counter(), {}
@@ -139,7 +139,7 @@ class Start(Cuttable):
             protocol = protocol or Protocol(tree, found or tree.start())
             protocol.tree = tree
             self._arrivals, self._exchange = {tree.path: rows(batch)}, ("local", "shuffle")[batch % 2]
-            self.offer(protocol, Offered(batch))
+            self.offer(protocol, BatchOffered(batch))
         assert protocol is None or protocol.state.batch == last - 1
 
 

@@ -13,7 +13,7 @@ from tests.runtime.test_cuts import STRATEGIES, Cut, Cuttable, Frail, Moments, S
 from tests.runtime.test_optional_cuts import ROWS, go
 from watersmeet.batch.operator import Operator
 from watersmeet.errors import StateError
-from watersmeet.runtime.protocol import Lulled, Offered, Protocol
+from watersmeet.runtime.protocol import BatchOffered, Protocol, QuietPeriod
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest import rounds
@@ -30,9 +30,9 @@ def finish(case: dict[str, Any], folder: Path, sink: Sink, moment: int, tries: i
     state = manifests.last(run.store) or tree.start()
     protocol = Protocol(tree, state, begun=rounds.intended(run.store, state.batch + 1))
     run._exchange = ("local", "shuffle")[tries % 2]
-    run.offer(protocol, Lulled(final=True))
+    run.offer(protocol, QuietPeriod(final=True))
     with pytest.raises(StateError, match="closed for good"):
-        run.offer(protocol, Offered(len(ROWS)))
+        run.offer(protocol, BatchOffered(len(ROWS)))
 
 
 @pytest.mark.parametrize("how", ["left", "semi", "anti"])

@@ -12,7 +12,7 @@ from tests.runtime.test_cuts import STRATEGIES, Cut, Cuttable, Frail, Moments, S
 from watersmeet.batch.operator import Operator
 from watersmeet.limits import limited
 from watersmeet.query.query import Query
-from watersmeet.runtime.protocol import Offered, Protocol
+from watersmeet.runtime.protocol import BatchOffered, Protocol
 from watersmeet.runtime.tree import JoinTree
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.testing import oracle
@@ -33,7 +33,7 @@ def go(case: dict[str, Any], query: Query, folder: Path, sink: Sink, batch: int,
     ids = count(sum(map(len, case["batches"][:batch])))
     rows = [("ab".index(n), {"id": next(ids), "ts": t, "x": x, "k": k}) for n, t, x, k in case["batches"][batch]]
     run._arrivals, run._exchange = {tree.path: rows}, ("local", "shuffle")[batch % 2]
-    run.offer(Protocol(tree, manifests.last(run.store) or tree.start()), Offered(batch))
+    run.offer(Protocol(tree, manifests.last(run.store) or tree.start()), BatchOffered(batch))
 
 
 @pytest.mark.parametrize("how", ["left", "semi", "anti", "full"])

@@ -10,7 +10,7 @@ import pytest
 
 from watersmeet.batch.intake import IntakeReport, StreamIntake
 from watersmeet.batch.operator import Operator
-from watersmeet.batch.report import TaskReport
+from watersmeet.batch.report import ResultFiles, StateReport, TaskReport
 from watersmeet.errors import StateError
 from watersmeet.observe import timing
 from watersmeet.observe.timing import describe_freshness, measure_latency, time_steps
@@ -18,22 +18,22 @@ from watersmeet.placement import PSP, Central
 from watersmeet.query.query import Nested, Query, StreamSpec
 from watersmeet.query.windows import Sliding
 from watersmeet.runtime.protocol import (
+    BatchOffered,
     Commit,
-    Committed,
     Deliver,
-    Delivered,
     Event,
-    Intend,
-    Lulled,
-    Offered,
-    Opened,
+    FilesDelivered,
+    JobsFinished,
+    ManifestWritten,
     Protocol,
     Publish,
-    Published,
-    Ran,
+    QuietPeriod,
+    RecordIntent,
     Remove,
+    ResultsPublished,
     Retract,
-    Run,
+    RunJobs,
+    StateLoaded,
     Sweep,
     Warn,
     Withdraw,
@@ -81,18 +81,19 @@ def report(
     """What node 0 says: each stream brought a row at the given second."""
     streams = [StreamIntake(1, 1, earliest=second * SECOND, latest=second * SECOND) for _ in "ab"]
     intake = IntakeReport(streams, files=list(sides), read=[(1.0, 2)])
-    return TaskReport(0, files=list(files), chunks=list(chunks), intakes=[intake])
+    results, state = ResultFiles(files=list(files)), StateReport(fresh=list(chunks))
+    return TaskReport(0, results=results, state=state, intakes=[intake])
 
 
 def through(protocol: Protocol, number: int, done: TaskReport, at: float = 0.0) -> list[Any]:
     """Drive a batch whose steps take a second each; return all that it was asked to do."""
-    asked: list[Any] = list(protocol.handle(Offered(number, at, input=f"input {number}")))
-    if not any(isinstance(action, Run) for action in asked):
+    asked: list[Any] = list(protocol.handle(BatchOffered(number, at, input=f"input {number}")))
+    if not any(isinstance(action, RunJobs) for action in asked):
         return asked
-    for event in (Ran({"j": Job([done])}, at + 1, at + 2), Published(at + 3, at + 3)):
+    for event in (JobsFinished({"j": Job([done])}, at + 1, at + 2), ResultsPublished(at + 3, at + 3)):
         asked += protocol.handle(event)
     written = asked[-1].manifest
-    return asked + protocol.handle(Committed(replace(written, digest=f"digest {number}")))
+    return asked + protocol.handle(ManifestWritten(replace(written, digest=f"digest {number}")))
 
 
 def kinds(actions: list[Any]) -> list[type]:
@@ -103,16 +104,16 @@ def test_a_batch_is_planned_run_published_and_committed_in_this_order() -> None:
     tree = alone()
     protocol = Protocol(tree, tree.start(), exchange="local")
     start = protocol.state
-    (sweep, run) = protocol.handle(Offered(0, 100.0, input="offsets"))
+    (sweep, run) = protocol.handle(BatchOffered(0, 100.0, input="offsets"))
     assert sweep == Sweep(frozenset())
-    assert run == Run({"j": tree.operator.plan(start)})
+    assert run == RunJobs({"j": tree.operator.plan(start)})
     done = report(
         ["results/r1"], [chunk("c0", 0, 5)], sides=[("late", 1, "sides/s1"), ("late", 1, "sides/s2")], second=5
     )
-    asked = protocol.handle(Ran({"j": Job([done], 0.5)}, 101.0, 103.0))
+    asked = protocol.handle(JobsFinished({"j": Job([done], 0.5)}, 101.0, 103.0))
     assert asked == [Withdraw(0), Publish(0, ("results/r1",), {"late": {"b": ["sides/s1", "sides/s2"]}})]
-    (commit,) = protocol.handle(Published(103.5, host=4.0))
-    assert isinstance(commit, Commit) and commit.before == start and commit.told == ()
+    (commit,) = protocol.handle(ResultsPublished(103.5, host=4.0))
+    assert isinstance(commit, Commit) and commit.before == start and commit.history == ()
     assert commit.manifest.batch == 0 and commit.manifest.input == "offsets"
     assert set(commit.manifest.chunks) == {"c0"} and commit.manifest.watermark == 5 * SECOND
     told = commit.manifest.progress
@@ -120,40 +121,46 @@ def test_a_batch_is_planned_run_published_and_committed_in_this_order() -> None:
     assert told["latencyMs"] == {"p50": 3000, "p95": 3000, "p99": 3000}
     assert (told["strategy"], told["exchange"], told["warnings"]) == ("Central(nodes=1)", "local", [])
     assert protocol.state is start, "nothing counts before its manifest is written"
-    assert protocol.handle(Committed(commit.manifest)) == []
+    assert protocol.handle(ManifestWritten(commit.manifest)) == []
     assert protocol.state == commit.manifest and protocol.history == [commit.manifest.progress]
 
 
 def test_only_the_first_batch_sweeps_and_withdraws_and_files_live_for_one_more_batch() -> None:
     tree = alone()
     protocol = Protocol(tree, tree.start())
-    assert kinds(through(protocol, 0, report(chunks=[chunk("c0", 0, 0)]))) == [Sweep, Run, Withdraw, Publish, Commit]
+    assert kinds(through(protocol, 0, report(chunks=[chunk("c0", 0, 0)]))) == [
+        Sweep,
+        RunJobs,
+        Withdraw,
+        Publish,
+        Commit,
+    ]
     purging = report(chunks=[chunk("c1", 0, 60)], second=60)  # the watermark passes c0
-    assert kinds(through(protocol, 1, purging, at=60.0)) == [Run, Publish, Commit]
+    assert kinds(through(protocol, 1, purging, at=60.0)) == [RunJobs, Publish, Commit]
     assert set(protocol.state.chunks) == {"c1"}
     asked = through(protocol, 2, report(second=61), at=61.0)
     assert asked[0] == Remove(frozenset({"chunks/c0"})), "batch 1 might have been asked for again until now"
-    assert kinds(asked[1:]) == [Run, Publish, Commit]
-    assert kinds(through(protocol, 3, report(second=61), at=62.0)) == [Run, Publish, Commit]
+    assert kinds(asked[1:]) == [RunJobs, Publish, Commit]
+    assert kinds(through(protocol, 3, report(second=61), at=62.0)) == [RunJobs, Publish, Commit]
 
 
 def test_a_batch_that_has_its_manifest_is_done_at_once_and_the_next_one_withdraws() -> None:
     tree = alone()
     found = Manifest(7, tree.start().streams, {"c": chunk("c", 0, 5)}, offered=7, chain=("six", "seven"))
     protocol = Protocol(tree, found, generation=3)
-    assert protocol.handle(Offered(7)) == [Sweep(frozenset({"chunks/c", "six", "seven", Fence(3, 8).path}))]
+    assert protocol.handle(BatchOffered(7)) == [Sweep(frozenset({"chunks/c", "six", "seven", Fence(3, 8).path}))]
     assert protocol.state is found and protocol.history == []
     asked = through(protocol, 8, report())
-    assert kinds(asked) == [Run, Withdraw, Publish, Commit] and asked[1] == Withdraw(8)
+    assert kinds(asked) == [RunJobs, Withdraw, Publish, Commit] and asked[1] == Withdraw(8)
 
 
 def test_a_batch_that_another_run_has_committed_is_retracted_and_changes_nothing() -> None:
     tree = alone()
     protocol = Protocol(tree, tree.start())
-    protocol.handle(Offered(0))
-    protocol.handle(Ran({"j": Job([report()])}))
-    protocol.handle(Published())
-    assert protocol.handle(Committed(None)) == [Retract(0)]
+    protocol.handle(BatchOffered(0))
+    protocol.handle(JobsFinished({"j": Job([report()])}))
+    protocol.handle(ResultsPublished())
+    assert protocol.handle(ManifestWritten(None)) == [Retract(0)]
     assert protocol.state == tree.start() and protocol.history == []
 
 
@@ -163,29 +170,29 @@ FILES = (Delivery("path", ("/out", "/out"), (("results/r1", "part-0"),)),)
 def test_files_are_delivered_after_their_manifest_and_until_it_is_done() -> None:
     tree = alone()
     protocol = Protocol(tree, tree.start())
-    assert protocol.handle(Opened()) == []
-    protocol.handle(Offered(0))
-    protocol.handle(Ran({"j": Job([report(["results/r1"])])}))
-    (commit,) = protocol.handle(Published(deliveries=FILES))
+    assert protocol.handle(StateLoaded()) == []
+    protocol.handle(BatchOffered(0))
+    protocol.handle(JobsFinished({"j": Job([report(["results/r1"])])}))
+    (commit,) = protocol.handle(ResultsPublished(deliveries=FILES))
     assert isinstance(commit, Commit) and commit.manifest.deliveries == FILES
-    assert protocol.handle(Committed(commit.manifest)) == [Deliver(0, FILES)]
-    asked = protocol.handle(Offered(1))
+    assert protocol.handle(ManifestWritten(commit.manifest)) == [Deliver(0, FILES)]
+    asked = protocol.handle(BatchOffered(1))
     assert asked[0] == Deliver(0, FILES), "it failed, or was never tried"
-    assert protocol.handle(Delivered(0)) == []
-    protocol.handle(Ran({"j": Job([report()])}))
-    (commit,) = protocol.handle(Published())
+    assert protocol.handle(FilesDelivered(0)) == []
+    protocol.handle(JobsFinished({"j": Job([report()])}))
+    (commit,) = protocol.handle(ResultsPublished())
     assert isinstance(commit, Commit) and commit.manifest.deliveries == ()
-    assert protocol.handle(Committed(commit.manifest)) == []
+    assert protocol.handle(ManifestWritten(commit.manifest)) == []
 
 
 def test_a_start_delivers_what_the_last_run_left() -> None:
     tree = alone()
     found = Manifest(7, tree.start().streams, digest="seven", offered=7, deliveries=FILES)
     protocol = Protocol(tree, found)
-    assert protocol.handle(Opened()) == [Deliver(7, FILES)]
-    assert kinds(protocol.handle(Offered(7))) == [Deliver, Sweep], "before anything is swept"
-    protocol.handle(Delivered(7))
-    assert protocol.handle(Offered(7)) == []
+    assert protocol.handle(StateLoaded()) == [Deliver(7, FILES)]
+    assert kinds(protocol.handle(BatchOffered(7))) == [Deliver, Sweep], "before anything is swept"
+    protocol.handle(FilesDelivered(7))
+    assert protocol.handle(BatchOffered(7)) == []
 
 
 class Always(Spilling):
@@ -201,30 +208,30 @@ class Always(Spilling):
 def test_a_round_is_written_down_before_it_runs_and_again_if_it_was_cut() -> None:
     tree = alone()
     protocol = Protocol(tree, tree.start(), spilling=Always())
-    first = protocol.handle(Lulled(seconds=1.0))
-    assert kinds(first) == [Sweep, Intend, Run] and first[1] == Intend(Round(0, {"j": Choice()}))
-    assert protocol.handle(Lulled(seconds=9.0)) == first[1:], "writing it down may have failed"
-    protocol.handle(Ran({"j": Job([report()])}))
-    (commit,) = protocol.handle(Published())
-    protocol.handle(Committed(commit.manifest))  # type: ignore[union-attr]
-    assert protocol.begun is None and kinds(protocol.handle(Lulled(seconds=1.0)))[-2:] == [Intend, Run]
+    first = protocol.handle(QuietPeriod(seconds=1.0))
+    assert kinds(first) == [Sweep, RecordIntent, RunJobs] and first[1] == RecordIntent(Round(0, {"j": Choice()}))
+    assert protocol.handle(QuietPeriod(seconds=9.0)) == first[1:], "writing it down may have failed"
+    protocol.handle(JobsFinished({"j": Job([report()])}))
+    (commit,) = protocol.handle(ResultsPublished())
+    protocol.handle(ManifestWritten(commit.manifest))  # type: ignore[union-attr]
+    assert protocol.begun is None and kinds(protocol.handle(QuietPeriod(seconds=1.0)))[-2:] == [RecordIntent, RunJobs]
 
 
 def test_a_lull_delivers_what_is_left() -> None:
     tree = alone()
     found = Manifest(7, tree.start().streams, digest="seven", offered=7, deliveries=FILES)
     protocol = Protocol(tree, found, spilling=Always())
-    assert protocol.undelivered and protocol.handle(Lulled()) == [Deliver(7, FILES)]
-    protocol.handle(Delivered(7))
-    assert not protocol.undelivered and protocol.handle(Lulled()) == []
+    assert protocol.undelivered and protocol.handle(QuietPeriod()) == [Deliver(7, FILES)]
+    protocol.handle(FilesDelivered(7))
+    assert not protocol.undelivered and protocol.handle(QuietPeriod()) == []
 
 
 def finished(protocol: Protocol) -> list[Any]:
     """Drive a final round; return all that it was asked to do."""
-    asked: list[Any] = list(protocol.handle(Lulled(final=True)))
-    for event in (Ran({"j": Job([report(["results/r9"])])}), Published(deliveries=FILES)):
+    asked: list[Any] = list(protocol.handle(QuietPeriod(final=True)))
+    for event in (JobsFinished({"j": Job([report(["results/r9"])])}), ResultsPublished(deliveries=FILES)):
         asked += protocol.handle(event)
-    return asked + protocol.handle(Committed(replace(asked[-1].manifest, digest="final")))
+    return asked + protocol.handle(ManifestWritten(replace(asked[-1].manifest, digest="final")))
 
 
 def test_a_final_round_is_written_down_closes_everything_and_removes_the_state_at_once() -> None:
@@ -233,7 +240,7 @@ def test_a_final_round_is_written_down_closes_everything_and_removes_the_state_a
     through(protocol, 0, report(chunks=[chunk("c0", 0, 0)]))
     before = protocol.state
     asked = finished(protocol)
-    assert asked[:2] == [Intend(Round(1, {}, final=True)), Run(tree.plan(before, None, round=True, final=True))]
+    assert asked[:2] == [RecordIntent(Round(1, {}, final=True)), RunJobs(tree.plan(before, None, "final"))]
     assert asked[2] == Publish(1, ("results/r9",), {})
     commit = asked[3]
     assert isinstance(commit, Commit) and commit.manifest.final and not commit.manifest.chunks
@@ -241,19 +248,19 @@ def test_a_final_round_is_written_down_closes_everything_and_removes_the_state_a
     assert (commit.manifest.progress["round"], commit.manifest.progress["final"]) == (True, True)
     assert asked[4:] == [Deliver(1, FILES), Remove(frozenset({"chunks/c0", rounds.path_of(1)}))]
     assert not before.progress["final"]
-    protocol.handle(Delivered(1))
-    assert protocol.handle(Lulled(final=True)) == [], "once is enough"
+    protocol.handle(FilesDelivered(1))
+    assert protocol.handle(QuietPeriod(final=True)) == [], "once is enough"
 
 
 def test_a_final_round_that_was_cut_is_run_again_whatever_is_asked_for_next() -> None:
     tree = alone()
     protocol = Protocol(tree, tree.start(), begun=Round(0, {}, final=True))
     with pytest.raises(StateError, match="must be finished before the next batch"):
-        protocol.handle(Offered(0))
-    asked = protocol.handle(Lulled())
+        protocol.handle(BatchOffered(0))
+    asked = protocol.handle(QuietPeriod())
     assert asked[1:] == [
-        Intend(Round(0, {}, final=True)),
-        Run(tree.plan(tree.start(), None, round=True, final=True)),
+        RecordIntent(Round(0, {}, final=True)),
+        RunJobs(tree.plan(tree.start(), None, "final")),
     ]
 
 
@@ -263,9 +270,9 @@ def test_what_is_owed_is_paid_before_the_final_round() -> None:
     told = []
     for batch in range(2):
         asked = finished(protocol)
-        told += [action for action in asked if isinstance(action, Intend)]
+        told += [action for action in asked if isinstance(action, RecordIntent)]
         assert protocol.state.final == (batch == 1)
-    assert told == [Intend(Round(0, {"j": Choice()})), Intend(Round(1, {}, final=True))]
+    assert told == [RecordIntent(Round(0, {"j": Choice()})), RecordIntent(Round(1, {}, final=True))]
 
 
 class Once(Always):
@@ -281,14 +288,14 @@ def test_a_start_after_the_final_round_sweeps_and_refuses_rows_but_not_a_batch_w
     closed = replace(last, final=True, deliveries=FILES)
     protocol = Protocol(tree, closed)
     with pytest.raises(StateError, match="The checkpoint at nowhere was closed for good"):
-        protocol.handle(Offered(7))
+        protocol.handle(BatchOffered(7))
     needed = frozenset({"seven"})
-    assert protocol.handle(Lulled(final=True)) == [Deliver(7, FILES), Sweep(needed)]
-    protocol.handle(Delivered(7))
-    assert protocol.handle(Offered(6)) == [], "Spark's own commit was lost: this batch is in"
-    asked = protocol.handle(Offered(7, rows=False))
-    assert asked == [Run(tree.plan(closed, None))]
-    for event in (Ran({"j": Job([TaskReport(0)])}), Published()):
+    assert protocol.handle(QuietPeriod(final=True)) == [Deliver(7, FILES), Sweep(needed)]
+    protocol.handle(FilesDelivered(7))
+    assert protocol.handle(BatchOffered(6)) == [], "Spark's own commit was lost: this batch is in"
+    asked = protocol.handle(BatchOffered(7, rows=False))
+    assert asked == [RunJobs(tree.plan(closed, None))]
+    for event in (JobsFinished({"j": Job([TaskReport(0)])}), ResultsPublished()):
         asked = protocol.handle(event)
     assert isinstance(asked[-1], Commit) and asked[-1].manifest.final and asked[-1].manifest.offered == 7
 
@@ -296,12 +303,12 @@ def test_a_start_after_the_final_round_sweeps_and_refuses_rows_but_not_a_batch_w
 def test_nothing_is_withdrawn_or_published_if_a_node_did_not_report() -> None:
     tree = alone(nodes=3)
     protocol = Protocol(tree, tree.start())
-    protocol.handle(Offered(0))
+    protocol.handle(BatchOffered(0))
     with pytest.raises(StateError, match=r"Batch 0: no report from nodes \[1, 2\]"):
-        protocol.handle(Ran({"j": Job([report()])}))
+        protocol.handle(JobsFinished({"j": Job([report()])}))
 
 
-@pytest.mark.parametrize("event", [Ran({}), Published(), Committed(None)])
+@pytest.mark.parametrize("event", [JobsFinished({}), ResultsPublished(), ManifestWritten(None)])
 def test_events_of_no_batch_are_errors(event: Event) -> None:
     tree = alone()
     with pytest.raises(StateError, match="no batch under way"):
@@ -313,16 +320,16 @@ def test_inner_joins_run_first_and_are_committed_with_the_outer_one() -> None:
     outer = Operator(Query((stream("c"), stream("ab", Nested(None, delayed=False)))), Central(), STORE, "r-j")
     tree = JoinTree(outer, {1: inner})
     protocol = Protocol(tree, tree.start())
-    run = protocol.handle(Offered(0))[-1]
-    assert isinstance(run, Run) and list(run.plans) == ["j_1", "j"]
+    run = protocol.handle(BatchOffered(0))[-1]
+    assert isinstance(run, RunJobs) and list(run.plans) == ["j_1", "j"]
     jobs = {
         "j_1": Job([report(["results/inner"], [chunk("ci", 0, 3)], sides=[("late", 0, "sides/a")], second=3)]),
         "j": Job([report(["results/outer"], [chunk("co", 0, 4)], sides=[("late", 0, "sides/c")], second=4)]),
     }
-    publish = protocol.handle(Ran(jobs))[-1]
+    publish = protocol.handle(JobsFinished(jobs))[-1]
     sides = {"late": {"a": ["sides/a"], "c": ["sides/c"]}}
     assert publish == Publish(0, ("results/outer",), sides, inner=("results/inner",))
-    (commit,) = protocol.handle(Published())
+    (commit,) = protocol.handle(ResultsPublished())
     assert isinstance(commit, Commit)
     assert set(commit.manifest.chunks) == {"co"} and set(commit.manifest.inner[1].chunks) == {"ci"}
     assert commit.manifest.files == {"chunks/co", "chunks/ci"}

@@ -24,14 +24,14 @@ from watersmeet.batch.plan import GIVEN
 from watersmeet.errors import StateError
 from watersmeet.limits import limited
 from watersmeet.runtime.protocol import (
+    BatchOffered,
     Deliver,
-    Lulled,
-    Offered,
-    Opened,
     Protocol,
     Publish,
-    Published,
+    QuietPeriod,
+    ResultsPublished,
     Retract,
+    StateLoaded,
     Withdraw,
 )
 from watersmeet.spark.checkpoint.paths import Place
@@ -176,7 +176,7 @@ class Driver(TreeRun):
         tree = self._tree("j", STRATEGIES[number % 3], GIVEN)
         protocol = Protocol(tree, state or tree.start(), spilling=self.spilling, generation=self.number)
         protocol.begun = rounds.intended(self.store, number)
-        self.offer(protocol, Opened())
+        self.offer(protocol, StateLoaded())
         return protocol
 
     def work(self, protocol: Protocol, lulls: Callable[[], bool]) -> Iterator[int]:
@@ -186,30 +186,30 @@ class Driver(TreeRun):
         """
         if protocol.begun is not None:
             self._arrivals = {}
-            self.offer(protocol, Lulled())
+            self.offer(protocol, QuietPeriod())
         for batch in range(max(0, protocol.state.offered), len(self.rows)):
             self._arrivals = self.rows[batch]
-            self.offer(protocol, Offered(batch))
+            self.offer(protocol, BatchOffered(batch))
             yield batch
             while lulls():
                 self._arrivals = {}
-                self.offer(protocol, Lulled(seconds=1.0))
+                self.offer(protocol, QuietPeriod(seconds=1.0))
 
     def settle(self, protocol: Protocol) -> None:
         """Pay all that is owed."""
         self._arrivals, before = {}, None
         while before != protocol.state.batch:
             before = protocol.state.batch
-            self.offer(protocol, Lulled(all=True))
+            self.offer(protocol, QuietPeriod(all=True))
 
     def withdraw(self, action: Withdraw) -> None:
         self.folder.withdraw(action.first, self.check_lease)
 
-    def publish(self, action: Publish) -> Published:
+    def publish(self, action: Publish) -> ResultsPublished:
         self.check_lease()
         delivery = self.folder.given(action.files, self.place, action.batch)
         self.store.remove({*action.written} - {*delivery.stored})
-        return Published(deliveries=(delivery,))
+        return ResultsPublished(deliveries=(delivery,))
 
     def deliver(self, action: Deliver) -> None:
         for delivery in action.deliveries:
@@ -314,7 +314,7 @@ def test_what_a_suspended_driver_publishes_behind_a_fence_does_not_count(tmp_pat
     first, second = (case.driver(alone, Dice(cool=0.0)) for _ in range(2))
     suspended = first.start()
     first._arrivals = first.rows[0]
-    first.offer(suspended, Offered(0))
+    first.offer(suspended, BatchOffered(0))
     known = suspended.state
     second.start()
     store = Store(str(tmp_path / "store"))
@@ -323,7 +323,7 @@ def test_what_a_suspended_driver_publishes_behind_a_fence_does_not_count(tmp_pat
     assert last_fence(store) == Fence(2, 1)
     with pytest.raises(StateError, match="taken over"):
         first._arrivals = first.rows[1]
-        first.offer(suspended, Offered(1))
+        first.offer(suspended, BatchOffered(1))
     case.finish()
     state = manifests.last(store)
     assert state is not None and state.offered == BATCHES - 1
@@ -360,13 +360,13 @@ class Unlucky(Driver):
 
     failure: BaseException | None = None
 
-    def publish(self, action: Publish) -> Published:
+    def publish(self, action: Publish) -> ResultsPublished:
         staged = self.folder.staging(action.batch, Place("s3a://store", "s3://store"))
         folder = Path(self.folder.place.arrow, staged)
         for file in action.files:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / Path(file).name).write_bytes(self.store.read(file) or b"")
-        return Published(deliveries=(self.folder.ready(staged, self.place, action.batch, ".parquet"),))
+        return ResultsPublished(deliveries=(self.folder.ready(staged, self.place, action.batch, ".parquet"),))
 
     def check_lease(self) -> None:
         if self.failure is not None and manifests.newest(self.store) == 1:
@@ -383,12 +383,12 @@ def test_a_manifest_is_not_taken_for_another_run_s_after_a_failure(tmp_path: Pat
     unlucky = Unlucky(**{part.name: getattr(driver, part.name) for part in fields(driver) if part.init})
     protocol = unlucky.start()
     unlucky._arrivals = unlucky.rows[0]
-    unlucky.offer(protocol, Offered(0))
+    unlucky.offer(protocol, BatchOffered(0))
     unlucky._arrivals, unlucky.failure = unlucky.rows[1], failure
     with pytest.raises(type(failure)):
-        unlucky.offer(protocol, Offered(1))
+        unlucky.offer(protocol, BatchOffered(1))
     with pytest.raises(StateError, match=r"^Batch 1 may be committed at .* start the query again, which finds out"):
-        unlucky.offer(protocol, Offered(1))
+        unlucky.offer(protocol, BatchOffered(1))
     last = case.finish()
     (tmp_path / "out" / STAGING).rmdir()
     assert case.output(last) == brute_force(case.setting, case.batches)["j"].results()

@@ -15,7 +15,7 @@ import watersmeet as wm
 from tests.spark.harness import Case, cuts, expected, frames, join_of, read, run, through, write
 from watersmeet.errors import PredicateError
 from watersmeet.runtime.enact import FOLDERS
-from watersmeet.runtime.protocol import Intend
+from watersmeet.runtime.protocol import RecordIntent
 from watersmeet.spark.run.batch import BatchRunner
 from watersmeet.spark.run.workers import is_death, survive
 from watersmeet.testing import oracle
@@ -133,7 +133,7 @@ def test_a_round_whose_worker_dies_is_run_again(
     write(tmp_path / "in", CASE.batches)
     flags, intend = tmp_path / "flags", BatchRunner.intend
 
-    def arm(runner: BatchRunner, action: Intend) -> None:
+    def arm(runner: BatchRunner, action: RecordIntent) -> None:
         flags.mkdir(exist_ok=True)
         intend(runner, action)
 

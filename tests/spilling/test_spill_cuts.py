@@ -22,7 +22,7 @@ from watersmeet.batch.plan import GIVEN
 from watersmeet.errors import StateError
 from watersmeet.limits import limited
 from watersmeet.placement import PSP, Central, Hash
-from watersmeet.runtime.protocol import Lulled, Offered, Protocol
+from watersmeet.runtime.protocol import BatchOffered, Protocol, QuietPeriod
 from watersmeet.spilling.controller import Controller
 from watersmeet.spilling.options import Spill
 from watersmeet.spilling.spilling import Spilling
@@ -71,7 +71,7 @@ def batches_of(shape: Shape, seed: int, batches: int) -> list[dict[str, list[dic
 class Start(Cuttable, TreeRun):
     """One start of the query, which goes on from what it finds in the store."""
 
-    def go(self, event: Offered | Lulled, rows: dict[str, Any]) -> None:
+    def go(self, event: BatchOffered | QuietPeriod, rows: dict[str, Any]) -> None:
         """Run a batch or a round; first of all a round that was begun."""
         found = manifests.last(self.store)
         number = 0 if found is None else found.batch + 1
@@ -79,10 +79,10 @@ class Start(Cuttable, TreeRun):
         protocol = Protocol(tree, found or tree.start(), spilling=self.spilling)
         protocol.begun = rounds.intended(self.store, number)
         self._exchange = ("local", "shuffle")[number % 2]
-        if protocol.begun is not None and isinstance(event, Offered):
+        if protocol.begun is not None and isinstance(event, BatchOffered):
             with pytest.raises(StateError, match="must be finished"):
                 protocol.handle(event)
-            self.offer(protocol, Lulled(event.at))
+            self.offer(protocol, QuietPeriod(event.at))
         self._arrivals = rows
         self.offer(protocol, event)
 
@@ -111,16 +111,16 @@ class Query:
         found = manifests.newest(Store(str(self.folder)))
         return -1 if found is None else found
 
-    def uncut(self, event: Offered | Lulled, rows: dict[str, Any], name: str) -> dict[int, Any]:
+    def uncut(self, event: BatchOffered | QuietPeriod, rows: dict[str, Any], name: str) -> dict[int, Any]:
         """Return what comes of a step in a copy of all there is."""
         folder, sink = copytree(self.folder, self.folder.parent / name), dict(self.sink)
         self.start(folder, sink, NEVER, self.next()).go(event, rows)
         return shown(sink)
 
-    def cut(self, event: Callable[[int], Offered | Lulled], rows: dict[str, Any]) -> None:
+    def cut(self, event: Callable[[int], BatchOffered | QuietPeriod], rows: dict[str, Any]) -> None:
         """Run a step, cut at its first moment, at its second, and so on until it gets through."""
         number, wanted, seen = self.newest() + 1, None, list[Any]()
-        if isinstance(event(0), Offered):
+        if isinstance(event(0), BatchOffered):
             wanted = self.uncut(event(0), rows, f"{number}")
         for moment in count(1):
             try:
@@ -131,7 +131,7 @@ class Query:
             if number in self.sink:
                 seen.append(shown(self.sink)[number])
             if self.newest() == number:
-                if isinstance(event(0), Offered):  # Spark, whose own commit was lost, offers it once more
+                if isinstance(event(0), BatchOffered):  # Spark, whose own commit was lost, offers it once more
                     self.start(self.folder, self.sink, NEVER, self.next()).go(event(self.starts), rows)
                 break
             if wanted is None and Store(str(self.folder)).read(rounds.path_of(number)):
@@ -157,13 +157,13 @@ def test_cut_in_the_midst_of_everything_it_goes_on(tmp_path: Path, how: tuple[Sh
     query.folder.mkdir()
     with limited(**MERGING):
         for at, rows in enumerate(batches):
-            query.cut(lambda clock, at=at: Offered(at, 3.0 * clock), given(shape, rows))  # type: ignore[misc]
+            query.cut(lambda clock, at=at: BatchOffered(at, 3.0 * clock), given(shape, rows))  # type: ignore[misc]
             if at > 0:
-                query.cut(lambda clock, all=at == 2: Lulled(5.0 * clock, all), {})  # type: ignore[misc]
+                query.cut(lambda clock, all=at == 2: QuietPeriod(5.0 * clock, all), {})  # type: ignore[misc]
         before, paying = len(query.sink), Dice(cool=0.0)
         for _ in count():
             known = query.newest()
-            query.start(query.folder, query.sink, NEVER, paying).go(Lulled(0.0, True), {})
+            query.start(query.folder, query.sink, NEVER, paying).go(QuietPeriod(0.0, True), {})
             if query.newest() == known:
                 break
     assert [*sorted(query.sink)] == [*range(len(query.sink))] and before > len(batches), "rounds among the batches"
@@ -188,15 +188,15 @@ def test_a_round_that_was_begun_comes_before_any_batch(tmp_path: Path) -> None:
     query.folder.mkdir()
     for at in range(3):
         start = query.start(query.folder, query.sink, NEVER, Dice(cool=1.0, pay=0.0))
-        start.go(Offered(at), given(TREE, batches[at]))
+        start.go(BatchOffered(at), given(TREE, batches[at]))
     number = query.newest() + 1
     for moment in count(1):
         with pytest.raises(Cut):
-            query.start(query.folder, query.sink, moment, Dice(cool=0.0)).go(Lulled(0.0, True), {})
+            query.start(query.folder, query.sink, moment, Dice(cool=0.0)).go(QuietPeriod(0.0, True), {})
         if Store(str(query.folder)).read(rounds.path_of(number)):
             break
-    wanted = query.uncut(Lulled(1.0), {}, "copy")[number]
-    query.start(query.folder, query.sink, NEVER, Dice(cool=0.0, pay=0.0)).go(Offered(3), given(TREE, batches[3]))
+    wanted = query.uncut(QuietPeriod(1.0), {}, "copy")[number]
+    query.start(query.folder, query.sink, NEVER, Dice(cool=0.0, pay=0.0)).go(BatchOffered(3), given(TREE, batches[3]))
     assert query.newest() == number + 1 and shown(query.sink)[number] == wanted and wanted[0]
     assert not Store(str(query.folder)).read(rounds.path_of(number + 1))
     assert (

@@ -18,7 +18,7 @@ from watersmeet.predicate.model import Column, Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import OWN_TIME, RESULT_TIME, Nested, Output, Query, StreamSpec
 from watersmeet.query.windows import FOREVER, NEVER, Closed
-from watersmeet.runtime.protocol import Publish, Published
+from watersmeet.runtime.protocol import Publish, ResultsPublished
 from watersmeet.spilling.spilling import Spilling
 from watersmeet.state.manifest.manifest import Manifest
 from watersmeet.state.store.store import Store
@@ -228,7 +228,7 @@ class TreeRun(Run):
     _new: list[int] = field(default_factory=list)
     _seen: dict[str, int] = field(default_factory=dict)
 
-    def publish(self, action: Publish) -> Published:
+    def publish(self, action: Publish) -> ResultsPublished:
         self._new = []
         return super().publish(action)
 

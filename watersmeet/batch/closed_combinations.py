@@ -42,19 +42,19 @@ def closing_mark(plan: BatchPlan, intakes: Sequence[IntakeReport]) -> int | None
     specs, taken = plan.query.streams, total(intakes, len(plan.query.streams))
     latest = [
         max((time for time in (before, new.latest) if time is not None), default=None)
-        for before, new in zip(plan.latest, taken, strict=True)
+        for before, new in zip(plan.times.latest, taken, strict=True)
     ]
-    marks = [spec.watermark(latest[at], plan.nested.get(at)) for at, spec in enumerate(specs) if not spec.table]
+    marks = [spec.watermark(latest[at], plan.times.inner.get(at)) for at, spec in enumerate(specs) if not spec.table]
     known = [mark for mark in marks if mark is not None]
     if len(known) < len(marks):
-        return plan.watermark
-    return max(NEVER if plan.watermark is None else plan.watermark, min(known))
+        return plan.times.watermark
+    return max(NEVER if plan.times.watermark is None else plan.times.watermark, min(known))
 
 
 def closing(plan: BatchPlan, intakes: Sequence[IntakeReport]) -> Span:
     """Return the deadlines that pass in a batch; all that are left where no more rows will come."""
-    first = NEVER if plan.settled is None else plan.settled
-    if plan.again or plan.final:
+    first = NEVER if plan.times.settled is None else plan.times.settled
+    if plan.intake.repeatable or plan.is_final:
         return Span(first, FOREVER)
     mark = closing_mark(plan, intakes)
     if mark is None or mark == NEVER:

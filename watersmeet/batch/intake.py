@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from watersmeet.arguments.durations import spelled
-from watersmeet.batch.plan import BatchPlan, Number
+from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.side_outputs import SAMPLES, original, shown, write
 from watersmeet.limits import limits
 from watersmeet.metadata.collector import Heard, Hearing
+from watersmeet.metadata.plan import Number
 from watersmeet.observe.delays import lost_by_delay
 from watersmeet.predicate.buckets import bucket
 from watersmeet.query.windows import within_horizon
@@ -80,8 +81,8 @@ class IntakeReport:
     """Side outputs: (late, rejected or denied; stream; file)."""
     closed: set[Closed] = field(default_factory=set)
     """The buckets whose values a punctuation has closed."""
-    heard: dict[Number, Heard] = field(default_factory=dict)
-    """What was heard of the streams' promises."""
+    marks: dict[Number, Heard] = field(default_factory=dict)
+    """What the rows say about constraints."""
     read: list[tuple[float, int]] = field(default_factory=list)
     """When blocks of input were read (seconds since the epoch), and their rows."""
 
@@ -127,9 +128,9 @@ class Judge:
             return rows
         ts = rows.column(TIME).to_numpy()
         seen.add(StreamIntake(earliest=int(ts.min()), latest=int(ts.max())))
-        if self._plan.watermark is not None and stream not in self._plan.exempt:
-            self._measure(stream, ts[ts < self._plan.watermark])
-            rows = self._split(stream, rows, pa.array(ts >= self._plan.watermark), "late", "before the watermark")
+        if self._plan.times.watermark is not None and stream not in self._plan.intake.exempt:
+            self._measure(stream, ts[ts < self._plan.times.watermark])
+            rows = self._split(stream, rows, pa.array(ts >= self._plan.times.watermark), "late", "before the watermark")
         rows = self._undenied(stream, rows)
         if self._promised:
             self._hearing.accepted(stream, rows)
@@ -138,7 +139,7 @@ class Judge:
 
     def _measure(self, stream: int, late: NDArray[np.int64]) -> None:
         """Note which delays would have kept late rows, by their times."""
-        latest = self._plan.latest[stream] if self._plan.latest else None
+        latest = self._plan.times.latest[stream] if self._plan.times.latest else None
         if len(late) and latest is not None:
             self.report.streams[stream].delays.update(lost_by_delay(latest, late))
 
@@ -158,7 +159,7 @@ class Judge:
     def _close(self, stream: int, said: pa.RecordBatch) -> None:
         """Note into which buckets the values fall that punctuations speak of, where work may be put off."""
         placement = self._plan.placement
-        for column in placement.stored_by(stream) if self._plan.tallies and said.num_rows else ():
+        for column in placement.stored_by(stream) if self._plan.spilling.counts_groups and said.num_rows else ():
             values = said.column(column.name).drop_null() if column.name in said.schema.names else pa.nulls(0)
             numbers = bucket(values, placement.buckets).tolist() if len(values) else []
             self.report.closed.update((placement.buckets, number) for number in numbers)
@@ -169,7 +170,7 @@ class Judge:
             return rows
         left = np.ones(rows.num_rows, bool)
         for found, promise in self._denied.judged(stream, rows):
-            reason = partial(self._denied.reason, stream, promise, wanted=self._plan.samples)
+            reason = partial(self._denied.reason, stream, promise, wanted=self._plan.observing.samples)
             self._turn_away(stream, rows.filter(pa.array(found & left)), "denied", (stream, promise), reason)
             left &= ~found
         return rows if left.all() else rows.filter(pa.array(left))
@@ -180,7 +181,7 @@ class Judge:
 
     def _believed(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows whose event times are not too far ahead; the others are rejected."""
-        latest = self._plan.believed[stream] if self._plan.believed else None
+        latest = self._plan.intake.believed[stream] if self._plan.intake.believed else None
         ahead = self._plan.query.streams[stream].ahead
         if latest is None or ahead is None or not rows.num_rows:
             return rows
@@ -216,15 +217,19 @@ class Judge:
             return
         seen = self.report.streams[stream]
         setattr(seen, kind, getattr(seen, kind) + rows.num_rows)
-        if self._plan.samples is None or self._plan.samples:
+        if self._plan.observing.samples is None or self._plan.observing.samples:
             spec = self._plan.query.streams[stream]
             what = {"kind": kind, "stream": spec.name}
             for at in range(min(rows.num_rows, SAMPLES - self._sampled[cause])):
                 self._sampled[cause] += 1
                 self.report.samples.append(
-                    {**what, "reason": reason(rows, at), "row": shown(spec, stream, rows, at, self._plan.samples)}
+                    {
+                        **what,
+                        "reason": reason(rows, at),
+                        "row": shown(spec, stream, rows, at, self._plan.observing.samples),
+                    }
                 )
-        if self._plan.sides:
+        if self._plan.intake.sides:
             self._side(stream, rows, kind)
 
     def _side(self, stream: int, rows: pa.RecordBatch, kind: str) -> None:
@@ -269,7 +274,7 @@ class Spool:
         """Take accepted rows of a stream."""
         if not rows.num_rows:
             return
-        beside = [TIME, HASH, *([TRACE] if stream in self._plan.traces else [])]
+        beside = [TIME, HASH, *([TRACE] if stream in self._plan.spilling.traced else [])]
         kept = rows.select([*beside, *(column.name for column in self._plan.query.kept[stream])])
         for part in _halved(kept, limits().spool_bytes):
             waiting = self._waiting.setdefault(stream, [])
@@ -333,7 +338,7 @@ class Intake:
     def finish(self) -> IntakeReport:
         """Write what is left and return the report."""
         self.report.chunks = self._spool.finish()
-        self.report.heard = self._judge.heard()
+        self.report.marks = self._judge.heard()
         return self.report
 
 
@@ -341,8 +346,10 @@ def writer(plan: BatchPlan, name: str) -> Writer:
     """Return the writer of a task attempt."""
     query = plan.query
     unique = f"{plan.name}-{name}"
-    owed = bool(plan.ledger.units)
-    return Writer(plan.store, unique, plan.batch, query.indexed, query.zoned, query.hashed, plan.again, owed)
+    owed = bool(plan.spilling.ledger.units)
+    return Writer(
+        plan.store, unique, plan.batch, query.indexed, query.zoned, query.hashed, plan.intake.repeatable, owed
+    )
 
 
 def total(reports: Iterable[IntakeReport], streams: int) -> list[StreamIntake]:

@@ -42,7 +42,7 @@ def measured(
         hops=tuple(hops_seen(before.hops, hops)) if hopped else before.hops,
         shipping=_shipped(before.shipping, tasks),
         hop_seconds=_hop_seconds(before.hop_seconds, plan, used, host, took),
-        tasks=sum(task.tasks for task in tasks),
+        tasks=sum(task.work.tasks for task in tasks),
     )
 
 
@@ -50,7 +50,7 @@ def hop_work(tasks: Iterable[TaskReport]) -> dict[Hop, HopWork]:
     """Return the work of each hop, on all nodes together."""
     hops: dict[Hop, HopWork] = defaultdict(HopWork)
     for task in tasks:
-        for hop, work in task.hops.items():
+        for hop, work in task.work.hops.items():
             hops[hop].add(work)
     return hops
 
@@ -64,8 +64,8 @@ def hops_seen(before: Sequence[HopView], now: Mapping[Hop, HopWork]) -> list[Hop
 
 def _shipped(before: Shipping | None, tasks: Sequence[TaskReport]) -> Shipping:
     """Return the seconds that it took to send rows, and how many rows: a batch on average, smoothed."""
-    rows = sum(work.shuffled for task in tasks for work in task.hops.values())
-    now = Shipping(sum(task.shipping for task in tasks), float(rows))
+    rows = sum(work.shuffled for task in tasks for work in task.work.hops.values())
+    now = Shipping(sum(task.work.shipping for task in tasks), float(rows))
     return Shipping(*(smoothed(was, new) for was, new in zip(before or now, now, strict=True)))
 
 
@@ -94,9 +94,9 @@ def usage(plan: BatchPlan, chunks: Iterable[Chunk], tasks: Sequence[TaskReport])
     cpu, network = [0.0] * len(nodes), [0.0] * len(nodes)
     memory = held((chunk.owners, chunk.bytes) for chunk in chunks)
     for task in tasks:
-        network[task.node] += sum(work.shuffled for work in task.hops.values())
+        network[task.node] += sum(work.shuffled for work in task.work.hops.values())
         busy = _busy(task)
-        pairs = task.node_pairs if sum(task.node_pairs.values()) else {task.node: 1}
+        pairs = task.work.node_pairs if sum(task.work.node_pairs.values()) else {task.node: 1}
         for node, looked_at in pairs.items():
             cpu[node] += busy * looked_at / sum(pairs.values())
     return [Usage(cpu[node], float(memory.get(node, 0)), network[node]) for node in nodes]
@@ -104,7 +104,7 @@ def usage(plan: BatchPlan, chunks: Iterable[Chunk], tasks: Sequence[TaskReport])
 
 def _busy(task: TaskReport) -> float:
     """Return the seconds that a task worked or waited for predicates."""
-    return max(task.seconds, sum(cost.seconds for cost in task.costs.values()))
+    return max(task.work.seconds, sum(cost.seconds for cost in task.work.costs.values()))
 
 
 def batch_work(tasks: Sequence[TaskReport], tuples: int) -> BatchWork:

@@ -1,6 +1,6 @@
-"""A join at work: before a batch it plans, after it the reports of the tasks become the next state. Pure.
+"""A join at work: before a batch it plans, and after it commits: the reports of tasks become the next state. Pure.
 
-Whoever runs batches drives this: Spark's streaming joins, `advise`, and tests without Spark.
+Spark's streaming joins, `advise` and the tests drive it.
 """
 
 from collections import defaultdict
@@ -9,9 +9,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from watersmeet.batch.closed_combinations import closing_mark
-from watersmeet.batch.intake import total
+from watersmeet.batch.intake import IntakeReport, StreamIntake, total
 from watersmeet.batch.measurements import hop_work, measured, usage
-from watersmeet.batch.plan import GIVEN, UNKNOWN, BatchPlan, Host, believed, group_slice, start, view
+from watersmeet.batch.plan import (
+    GIVEN,
+    UNKNOWN,
+    BatchPlan,
+    EventTimes,
+    Host,
+    IntakePlan,
+    Kind,
+    ObservingPlan,
+    believed,
+    group_slice,
+    start,
+    view,
+)
 from watersmeet.batch.report import TaskReport
 from watersmeet.batch.watermark import advanced, inner_marks, join_settled, join_watermark, stream_marks
 from watersmeet.errors import StateError
@@ -19,6 +32,7 @@ from watersmeet.limits import limits
 from watersmeet.metadata.closing import Closings
 from watersmeet.metadata.expiry import ByWindow, Moment, Refreshed, Retention, leaving
 from watersmeet.metadata.mark_eras import Recall
+from watersmeet.metadata.plan import MetadataPlan
 from watersmeet.metadata.superseded import superseding
 from watersmeet.observe.progress import batch_progress, changed_decisions
 from watersmeet.observe.warnings import notices
@@ -26,6 +40,7 @@ from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.query.query import Query
 from watersmeet.spilling.owed_tuples import reaches
+from watersmeet.spilling.plan import SpillingPlan
 from watersmeet.spilling.units import Group, Ledger, Taken, Tally, group_of
 from watersmeet.state.chunks.chunk import HOT, Chunk
 from watersmeet.state.chunks.merging import merges
@@ -94,7 +109,7 @@ class Operator:
         return any(map(closings.possible, range(len(self.query.streams))))
 
     @cached_property
-    def _timely(self) -> frozenset[int]:
+    def _never_late(self) -> frozenset[int]:
         """The streams whose rows are never late: joins that may owe results, and tables."""
         return self.exempt | {at for at, stream in enumerate(self.query.streams) if stream.table}
 
@@ -106,20 +121,19 @@ class Operator:
         """Return what the strategy may know of the state."""
         return view(self.query, state, self.host, self.partitions)
 
-    def plan(self, before: Manifest, now: int | None = None, round: bool = False, final: bool = False) -> BatchPlan:
+    def plan(self, before: Manifest, now: int | None = None, kind: Kind = "rows") -> BatchPlan:
         """Plan the batch after a state.
 
         Args:
             before: The state.
             now: The driver's clock, in microseconds; None for a batch in which every event time is believed.
-            round: Whether it brings no rows, and only pays what is owed.
-            final: Whether no more rows will come, so that everything is closed.
+            kind: What the batch is for.
         """
-        seen = self.view(before)
-        layout, live = self.strategy.plan(seen), before.chunks.values()
+        state = self.view(before)
+        layout, live = self.strategy.plan(state), before.chunks.values()
         chunks = layout.owned(live)
-        owes = before.ledger.owes(reaches(self.query, before.chunks.values()))
-        purge = self._purgeable and before.unpurged >= self.purge_every and not (round or owes)
+        owes = before.ledger.owes(reaches(self.query, live))
+        purge = self._purgeable and before.unpurged >= self.purge_every and kind == "rows" and not owes
         return BatchPlan(
             batch=before.batch + 1,
             run=self.run,
@@ -127,29 +141,27 @@ class Operator:
             store=self.store,
             layout=layout,
             order=self.ordering.plan(self.query, chunks, before.learned.ordering.read_by(self.ordering)),
+            kind=kind,
             chunks=chunks,
-            watermark=before.watermark,
-            arrived=tuple(stream.arrived for stream in before.streams),
-            moved=sum(now.rows for old, now in zip(live, chunks, strict=True) if now is not old),
-            seconds=sum(used.cpu for used in seen.usage) + _paying_seconds(before),
-            merges=() if final else tuple(merges(chunks, before.batch + 1, before.settled, self._endless)),
-            sides=self.sides,
-            believed=() if now is None else believed(self.query, before, now),
-            samples=self.samples,
-            near_misses=0 if self.samples == frozenset() else self.near_misses,
-            purge=purge,
-            promises=before.promises,
-            ledger=before.ledger,
-            owes=owes,
-            settled=before.settled,
-            slice=group_slice(seen),
-            exempt=self._timely,
-            round=round,
-            final=final,
-            tallies=self.tallies,
-            recall=Recall(self.remember, before.watermark, purge or not self._purgeable),
-            latest=tuple(stream.latest for stream in before.streams),
-            nested=inner_marks(self.query, before.inner),
+            merges=() if kind == "final" else tuple(merges(chunks, before.batch + 1, before.settled, self._endless)),
+            times=EventTimes(
+                before.watermark,
+                before.settled,
+                tuple(stream.latest for stream in before.streams),
+                inner_marks(self.query, before.inner),
+            ),
+            intake=IntakePlan(
+                tuple(stream.arrived for stream in before.streams),
+                () if now is None else believed(self.query, before, now),
+                self._never_late,
+                self.sides,
+            ),
+            metadata=MetadataPlan(
+                before.promises, Recall(self.remember, before.watermark, purge or not self._purgeable), purge
+            ),
+            spilling=SpillingPlan(before.ledger, owes, group_slice(state), self.tallies),
+            observing=ObservingPlan(self.samples, 0 if self.samples == frozenset() else self.near_misses),
+            seconds=sum(used.cpu for used in state.usage) + _paying_seconds(before),
         )
 
     def commit(
@@ -177,52 +189,103 @@ class Operator:
         missing = set(range(plan.placement.nodes)) - {task.node for task in tasks}
         if missing:
             raise StateError(f"Batch {plan.batch}: no report from nodes {sorted(missing)}; the batch was not written.")
-        intakes = [intake for task in tasks for intake in task.intakes]
-        taken = total(intakes, len(self.query.streams))
-        named = zip(self.query.streams, before.streams, taken, strict=True)
-        streams = tuple(advanced(spec, old, new, None if plan.round else now) for spec, old, new in named)
-        nested = inner_marks(self.query, inner or {})
-        watermark = before.watermark if plan.round else join_watermark(before.watermark, self.query, streams, nested)
-        chunks, ledger = _paid(plan, _merged(plan, tasks), [chunk for task in tasks for chunk in task.chunks], now)
+        done = _Batch(before, plan, tasks, now, inner or {}, took)
+        after = self._advance(done)
+        after, purged = self._retain(done, after)
+        after = self._account(done, after)
+        return self._learn(done, after, purged)
+
+    def _advance(self, done: "_Batch") -> Manifest:
+        """Step 1: move event time on."""
+        before, plan = done.before, done.plan
+        named = zip(self.query.streams, before.streams, done.taken, strict=True)
+        streams = tuple(advanced(spec, old, new, None if plan.is_round else done.now) for spec, old, new in named)
+        marks = inner_marks(self.query, done.inner)
+        watermark = before.watermark if plan.is_round else join_watermark(before.watermark, self.query, streams, marks)
+        after = before.follow(streams=streams, watermark=watermark, chunks=before.chunks, inner=done.inner)
+        return replace(after, final=before.final or plan.is_final)
+
+    def _retain(self, done: "_Batch", after: Manifest) -> tuple[Manifest, int]:
+        """Step 2: keep the batch's chunks and what is owed, and let go what no result needs; return how many rows."""
+        before, plan, tasks = done.before, done.plan, done.tasks
+        chunks, ledger = _pay(plan, _merge(plan, tasks), done.fresh, done.now)
         reached = reaches(self.query, chunks.values())
-        settled = join_settled(before.settled, ledger.settled(watermark, reached), self.query, inner or {})
+        settled = join_settled(before.settled, ledger.settled(after.watermark, reached), self.query, done.inner)
         if self.query.optional:
-            settled = closing_mark(plan, intakes)
-        arrived = ledger.arrived() or tuple(stream.arrived for stream in streams)
-        gone = frozenset(chunks) if plan.final else leaving(self.rules, chunks, Moment(self.query, arrived, settled))
+            settled = closing_mark(plan, done.intakes)
+        arrived = ledger.arrived() or tuple(stream.arrived for stream in after.streams)
+        gone = frozenset(chunks) if plan.is_final else leaving(self.rules, chunks, Moment(self.query, arrived, settled))
         live = {key: chunk for key, chunk in chunks.items() if key not in gone and chunk.live}
-        ledger = ledger.held(live.values())
-        promises = () if plan.final else next((task.promises for task in tasks if task.promises), before.promises)
-        brought = any(seen.rows for seen in taken) or any(task.told.get("inherited") for task in tasks)
-        unpurged = (0 if plan.purge else before.unpurged) + brought
-        after = before.follow(streams=streams, watermark=watermark, chunks=live, inner=inner or {})
-        if self.tallies:
-            groups = {group_of(chunk, plan.slice) for chunk in live.values()}
-            ledger = ledger.closing({found for intake in intakes for found in intake.closed}, reached)
-            ledger = ledger.valued([_given(plan, tasks), *(task.groups for task in tasks)], groups)
-        after = replace(after, unpurged=unpurged, promises=promises, ledger=ledger, settled=settled)
-        after = replace(after, final=before.final or plan.final)
-        used = usage(plan, live.values(), tasks)
-        dead = _newly_dead(plan, tasks) + sum(
+        purged = _newly_dead(plan, tasks) + sum(
             chunks[key].live for key in gone if not self.query.streams[chunks[key].stream].refreshed
         )
-        shown = batch_progress(before, after, plan, intakes, taken, tasks, dead, used)
-        seen = self.view(after)
-        shown["placement"] = plan.layout.facts(seen)
+        ledger = ledger.held(live.values())
+        if self.tallies:
+            ledger = ledger.closing({closed for intake in done.intakes for closed in intake.closed}, reached)
+        return replace(after, chunks=live, ledger=ledger, settled=settled), purged
+
+    def _account(self, done: "_Batch", after: Manifest) -> Manifest:
+        """Step 3: bring constraints up to date, and what is known of groups of chunks."""
+        before, plan, tasks, ledger = done.before, done.plan, done.tasks, after.ledger
+        if self.tallies:
+            groups = {group_of(chunk, plan.spilling.slice) for chunk in after.chunks.values()}
+            ledger = ledger.valued([_new_tuples(plan, done.fresh), *(task.spilling.groups for task in tasks)], groups)
+        constraints = next((task.metadata.constraints for task in tasks if task.metadata.constraints), before.promises)
+        news = any(stream.rows for stream in done.taken) or any(task.metadata.counts.get("inherited") for task in tasks)
+        return replace(
+            after,
+            unpurged=(0 if plan.metadata.purge else before.unpurged) + news,
+            promises=() if plan.is_final else constraints,
+            ledger=ledger,
+        )
+
+    def _learn(self, done: "_Batch", after: Manifest, purged: int) -> Manifest:
+        """Step 4: record what the batch did, and what that teaches the next."""
+        before, plan, tasks, learned = done.before, done.plan, done.tasks, done.before.learned
+        used, state = usage(plan, after.chunks.values(), tasks), self.view(after)
+        shown = batch_progress(before, after, plan, done.intakes, done.taken, tasks, purged, used)
+        shown["placement"] = plan.layout.facts(state)
         shown["changes"] = changed_decisions(before.progress, shown)
-        marks = stream_marks(self.query, streams, nested)
-        passed = 0 if before.learned.clock is None else now - before.learned.clock
-        told = notices(self.query, before, after, marks, taken, passed)
-        shown["warnings"] = [notice.message for notice in told]
-        known = before.learned.ordering.read_by(self.ordering)
+        marks = stream_marks(self.query, after.streams, inner_marks(self.query, done.inner))
+        passed = 0 if learned.clock is None else done.now - learned.clock
+        warnings = notices(self.query, before, after, marks, done.taken, passed)
+        shown["warnings"] = [notice.message for notice in warnings]
+        orders = self.ordering.learn(learned.ordering.read_by(self.ordering), hop_work(tasks))
         learned = replace(
-            before.learned if plan.round else measured(before.learned, plan, tasks, used, self.host, took),
-            strategy=plan.layout.keep(seen),
-            ordering=Kept(type(self.ordering).__name__, self.ordering.learn(known, hop_work(tasks))),
-            warned=tuple(notice.kind for notice in told),
-            clock=now,
+            learned if plan.is_round else measured(learned, plan, tasks, used, self.host, done.took),
+            strategy=plan.layout.keep(state),
+            ordering=Kept(type(self.ordering).__name__, orders),
+            warned=tuple(notice.kind for notice in warnings),
+            clock=done.now,
         )
         return replace(after, learned=learned, progress=shown)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """A batch that has run, on its way to being committed."""
+
+    before: Manifest
+    plan: BatchPlan
+    tasks: Sequence[TaskReport]
+    now: int
+    inner: Mapping[int, Manifest]
+    took: float | None
+
+    @cached_property
+    def intakes(self) -> list[IntakeReport]:
+        """The reports of all intake tasks."""
+        return [intake for task in self.tasks for intake in task.intakes]
+
+    @cached_property
+    def taken(self) -> list[StreamIntake]:
+        """What the batch brought of each stream."""
+        return total(self.intakes, len(self.plan.query.streams))
+
+    @cached_property
+    def fresh(self) -> list[Chunk]:
+        """The chunks of its new tuples."""
+        return [chunk for task in self.tasks for chunk in task.state.fresh]
 
 
 def _paying_seconds(before: Manifest) -> float:
@@ -237,23 +300,23 @@ def _paying_seconds(before: Manifest) -> float:
     return pairs * limits().pair
 
 
-def _given(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[Group, Tally]:
-    """Return how many rows a batch gave each group."""
-    found: dict[Group, Tally] = {}
-    for chunk in (chunk for task in tasks for chunk in task.chunks if chunk.bucket.first):
-        group = group_of(chunk, plan.slice)
-        found[group] = found.get(group, Tally()).plus(Tally(tuples=chunk.rows))
-    return found
+def _new_tuples(plan: BatchPlan, fresh: Sequence[Chunk]) -> dict[Group, Tally]:
+    """Return how many tuples a batch added to each group."""
+    tallies: dict[Group, Tally] = {}
+    for chunk in (chunk for chunk in fresh if chunk.bucket.first):
+        group = group_of(chunk, plan.spilling.slice)
+        tallies[group] = tallies.get(group, Tally()).plus(Tally(tuples=chunk.rows))
+    return tallies
 
 
-def _paid(
+def _pay(
     plan: BatchPlan, chunks: Mapping[str, Chunk], new: Sequence[Chunk], now: int
 ) -> tuple[dict[str, Chunk], Ledger]:
     """Return the chunks after a batch that paid as planned, and what is owed then."""
     rows = sum(chunk.rows for chunk in new if chunk.bucket.first)
-    taken = Taken(min((chunk.low for chunk in new), default=None), plan.arrived, rows, now)
-    ledger, found = plan.ledger.after(plan.batch, taken), reaches(plan.query, chunks.values())
-    mark = plan.settled  # no tuple that is still to come is earlier
+    taken = Taken(min((chunk.low for chunk in new), default=None), plan.intake.arrived, rows, now)
+    ledger, found = plan.spilling.ledger.after(plan.batch, taken), reaches(plan.query, chunks.values())
+    mark = plan.times.settled  # no tuple that is still to come is earlier
     over = {number for number, reach in found.items() if mark is not None and reach.deadline < mark}
     done = [u.number for u in ledger.units if u.number in over and not ledger.owing(u, found[u.number])]
     ledger = ledger.without(done)
@@ -262,12 +325,12 @@ def _paid(
     return {**chunks, **warm}, ledger
 
 
-def _merged(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[str, Chunk]:
+def _merge(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[str, Chunk]:
     """Return the chunks there are after a batch: those before it, the batch's own, and merged ones for their parts."""
-    chunks = {chunk.id: chunk for chunk in (*plan.chunks, *(chunk for task in tasks for chunk in task.chunks))}
-    chunks |= {chunk.id: chunk for task in tasks for chunk in task.purged}
+    chunks = {chunk.id: chunk for chunk in (*plan.chunks, *(chunk for task in tasks for chunk in task.state.fresh))}
+    chunks |= {chunk.id: chunk for task in tasks for chunk in task.state.purged}
     for task in tasks:
-        for chunk, replaced in task.merged:
+        for chunk, replaced in task.state.merged:
             chunks[chunk.id] = chunk
             for key in replaced:
                 del chunks[key]
@@ -277,6 +340,6 @@ def _merged(plan: BatchPlan, tasks: Sequence[TaskReport]) -> dict[str, Chunk]:
 def _newly_dead(plan: BatchPlan, tasks: Sequence[TaskReport]) -> int:
     """Return how many rows were found dead in a batch, those left out by its merges included."""
     live = {chunk.id: chunk.live for chunk in plan.chunks}
-    purged = sum(live[chunk.id] - chunk.live for task in tasks for chunk in task.purged)
-    merged = (sum(live[key] for key in parts) - chunk.rows for task in tasks for chunk, parts in task.merged)
+    purged = sum(live[chunk.id] - chunk.live for task in tasks for chunk in task.state.purged)
+    merged = (sum(live[key] for key in parts) - chunk.rows for task in tasks for chunk, parts in task.state.merged)
     return purged + sum(merged)

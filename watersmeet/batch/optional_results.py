@@ -37,7 +37,7 @@ from watersmeet.query.query import OWN_TIME, Query
 from watersmeet.spilling.owed import ALL, ARRIVED, EARLIER, EXPIRING, NEWEST, PRECEDING, Role
 
 
-class Outer:
+class OptionalResults:
     """The share of one task.
 
     Args:
@@ -70,11 +70,11 @@ class Outer:
             for side in self._sides(share, shares):
                 yield from side._closed(share, shares)
 
-    def _sides(self, share: int, shares: int) -> Iterator["Outer"]:
+    def _sides(self, share: int, shares: int) -> Iterator["OptionalResults"]:
         """Yield the join as it is closed from each of its sides; their cases have different numbers."""
         sides = self._query.sides
         for number, query in enumerate(sides):
-            side = Outer(self._plan, query, self._hops, self._intakes, self._targets)
+            side = OptionalResults(self._plan, query, self._hops, self._intakes, self._targets)
             side._case, side._apart = share + number * shares, len(sides) * shares
             yield side
 

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from watersmeet.limits import Limits, limits
-from watersmeet.metadata.constraint_state import MarkFile, Promises
 from watersmeet.metadata.denial import Denied, denied
-from watersmeet.metadata.mark_eras import EVERYTHING, Recall
+from watersmeet.metadata.plan import MetadataPlan
 from watersmeet.ordering import Given, JoinOrder
 from watersmeet.placement import Layout, Placement
 from watersmeet.predicate.datetimes import local
@@ -17,7 +16,7 @@ from watersmeet.probe.hop_steps import Step, steps
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import FOREVER, HORIZON
 from watersmeet.spilling.owed import Owed, roles
-from watersmeet.spilling.units import Ledger
+from watersmeet.spilling.plan import SpillingPlan
 from watersmeet.state.chunks.chunk import Chunk
 from watersmeet.state.chunks.merging import Merge
 from watersmeet.state.manifest.learned import Learned
@@ -30,8 +29,6 @@ GROUPED = 4
 """As many slices make one of a unit: many small units cost more than they are worth."""
 Course = tuple[Step, ...]
 """The hops of some tuples."""
-Number = tuple[int, int]
-"""A promise, by its stream's position and its own among the stream's."""
 
 
 class Host(NamedTuple):
@@ -51,6 +48,60 @@ class Host(NamedTuple):
 UNKNOWN = Host()
 
 
+Kind = Literal["rows", "round", "final"]
+"""What a batch is for: to join new rows; as a round, to pay what is owed; as the final round, to close everything."""
+
+
+@dataclass(frozen=True)
+class EventTimes:
+    """How far event time had come before a batch; None for minus infinity.
+
+    Attributes:
+        watermark: What lateness is judged by.
+        settled: The time before which no result to come can lie.
+        latest: For each stream the latest event time so far.
+        inner: How far the streams that are joins had come, by position.
+    """
+
+    watermark: int | None = None
+    settled: int | None = None
+    latest: tuple[int | None, ...] = ()
+    inner: Mapping[int, int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class IntakePlan:
+    """What intake needs to know beside event times and constraints.
+
+    Attributes:
+        arrived: For each stream how many tuples were accepted before the batch.
+        believed: For each stream the latest event time that is accepted, None for any; empty if all are.
+        exempt: The streams whose rows are never late: joins that may owe results, and tables.
+        sides: Whether rows that are not accepted are written aside.
+        repeatable: Whether the batch runs anew for every use of a static frame, several at once perhaps: its files are
+            then named by what is in them, so that no use adds to what another wrote.
+    """
+
+    arrived: tuple[int, ...] = ()
+    believed: tuple[int | None, ...] = ()
+    exempt: frozenset[int] = frozenset()
+    sides: bool = False
+    repeatable: bool = False
+
+
+@dataclass(frozen=True)
+class ObservingPlan:
+    """What tasks show of rows, for people.
+
+    Attributes:
+        samples: The columns that samples show, in lower case; None for all. If empty, there are no samples.
+        near_misses: How many near-misses are shown of each conjunct and hop.
+    """
+
+    samples: frozenset[str] | None = None
+    near_misses: int = 0
+
+
 @dataclass(frozen=True)
 class BatchPlan:
     """A frozen description of one batch; travels to every task.
@@ -60,38 +111,18 @@ class BatchPlan:
         run: Unique to this start of the query; part of every file name.
         query: The join.
         store: Where state and results are kept.
-        layout: What the strategy planned; tasks have no more of it than the placement.
+        layout: What the strategy planned; tasks get only its placement.
         order: In which order streams are probed.
+        kind: What the batch is for.
         chunks: The live chunks, with their owners for this batch; a chunk's number is its position.
-        watermark: What lateness is judged by: the watermark after the batch before; None for minus infinity.
-        arrived: For each stream how many tuples were accepted before this batch.
-        moved: The rows of the chunks that changed owners before it.
-        seconds: CPU seconds that the last batches took, smoothed.
-        merges: Chunks to merge in this batch; what they become is visible from the next.
-        sides: Whether late and rejected rows are to be written.
-        again: Whether it is run anew for every use of a static frame, several at once perhaps: its files are then named
-            by what is in them, so that no use adds to what another wrote.
+        merges: Chunks to merge in this batch; the merged chunk is visible from the next.
+        times: How far event time has come.
+        intake: Which rows are accepted.
+        metadata: The state of constraints.
+        spilling: What is owed and paid.
+        observing: What tasks show of rows.
         limits: Those of the driver, for its tasks.
-        believed: For each stream the latest event time that is believed, None for any; empty if all are.
-        samples: The columns that samples show, in small letters; None for all. If empty, there are no samples.
-        near_misses: How many near-misses are shown of each conjunct and hop.
-        purge: Whether rows are looked for that metadata show to be dead.
-        promises: What the streams' promises had come to before the batch.
-        recall: How long their marks are remembered.
-        hands: The punctuations that an outer join is told of.
-        ledger: What is owed, and what the batch pays of it.
-        owes: Whether some tuple of an earlier batch has not asked all it should.
-        settled: The time before which no result can lie that is still to come; None for minus infinity.
-        slice: The length of the slices of time that units are cut by.
-        exempt: The streams whose rows are never late: joins that may owe results, and tables.
-        round: Whether it brings no rows, and only pays.
-        final: Whether no more rows will come: everything is closed, and no state is kept.
-        tallies: Whether tasks tell what each group is worth.
-        path: Where the join stands in the tree.
-        traces: The streams whose rows say which groups of inner joins they came from.
-        handed: The punctuations that inner joins put out in the same batch, by what they are a promise of here.
-        latest: For each stream the latest event time seen before the batch.
-        nested: How far streams that are joins had come before the batch, by position.
+        seconds: CPU seconds that recent batches took, smoothed.
     """
 
     batch: int
@@ -100,54 +131,35 @@ class BatchPlan:
     store: Store
     layout: Layout[Placement]
     order: JoinOrder
+    kind: Kind = "rows"
     chunks: tuple[Chunk, ...] = ()
-    watermark: int | None = None
-    arrived: tuple[int, ...] = ()
-    moved: int = 0
-    seconds: float = 0.0
     merges: tuple[Merge, ...] = ()
-    sides: bool = False
-    again: bool = False
+    times: EventTimes = field(default_factory=EventTimes)
+    intake: IntakePlan = field(default_factory=IntakePlan)
+    metadata: MetadataPlan = field(default_factory=MetadataPlan)
+    spilling: SpillingPlan = field(default_factory=SpillingPlan)
+    observing: ObservingPlan = field(default_factory=ObservingPlan)
     limits: Limits = field(default_factory=limits)
-    believed: tuple[int | None, ...] = ()
-    samples: frozenset[str] | None = None
-    near_misses: int = 0
-    purge: bool = False
-    promises: Promises = ()
-    recall: Recall = EVERYTHING
-    hands: frozenset[Number] = frozenset()
-    ledger: Ledger = field(default_factory=Ledger)
-    owes: bool = False
-    settled: int | None = None
-    slice: int = 1
-    exempt: frozenset[int] = frozenset()
-    round: bool = False
-    final: bool = False
-    tallies: bool = False
-    path: str = "j"
-    traces: frozenset[int] = frozenset()
-    handed: Mapping[Number, tuple[MarkFile, ...]] = field(default_factory=dict)
-    latest: tuple[int | None, ...] = ()
-    nested: Mapping[int, int | None] = field(default_factory=dict)
+    seconds: float = 0.0
 
     def denied(self) -> Denied:
         """Return what streams have denied up to the batch before."""
-        return denied(self.query, self.store, self.watermark, self.promises)
+        return denied(self.query, self.store, self.times.watermark, self.metadata.constraints)
 
     def closed(self) -> Denied:
-        """Return the same as far as nothing is still to come that was denied."""
-        return denied(self.query, self.store, self.settled, self.promises)
+        """Return what is denied and can't be part of a result that is still owed, either."""
+        return denied(self.query, self.store, self.times.settled, self.metadata.constraints)
 
     @cached_property
     def owed(self) -> dict[int, Owed]:
-        """What was owed to each cold unit before the batch, by number."""
+        """What was owed to each spilled unit before the batch, by number."""
         return {
             unit.number: Owed(
                 unit.since,
                 unit.since if unit.pay is None else unit.pay,
                 self.batch if unit.returns(self.batch) else self.batch + 1,
             )
-            for unit in self.ledger.units
+            for unit in self.spilling.ledger.units
         }
 
     def is_read(self, chunk: Chunk) -> bool:
@@ -156,8 +168,18 @@ class BatchPlan:
         return owed is None or owed.paid > owed.since or owed.until <= self.batch
 
     def __getstate__(self) -> dict[str, Any]:
-        given = {name: value for name, value in vars(self).items() if name != "owed"}
-        return given | {"layout": Layout(self.placement)}
+        fields = {name: value for name, value in vars(self).items() if name != "owed"}
+        return fields | {"layout": Layout(self.placement)}
+
+    @property
+    def is_round(self) -> bool:
+        """Whether it brings no rows."""
+        return self.kind != "rows"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no more rows will come: everything is closed, and no state is kept."""
+        return self.kind == "final"
 
     @property
     def placement(self) -> Placement:
@@ -176,7 +198,7 @@ class BatchPlan:
 
     def payments(self, origin: int, query: Query) -> tuple[Course, ...]:
         """Return the courses of a stream's earlier tuples that pay what they owe, one for each stream asked for it."""
-        if not self.ledger.paying():
+        if not self.spilling.ledger.paying():
             return ()
         lead, order = self.placement.lead(origin), self.order.orders(origin)[0]
         return tuple(

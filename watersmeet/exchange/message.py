@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.batch.node import Worker
+from watersmeet.batch.worker import Worker
 from watersmeet.errors import WatersmeetError
 from watersmeet.probe.partials import Partials
 

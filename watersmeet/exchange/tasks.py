@@ -2,23 +2,23 @@
 
 import pickle
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.batch.fuse import ResultWriter, output, pending
 from watersmeet.batch.intake import Intake, IntakeReport
-from watersmeet.batch.node import Clock, JoinTask
+from watersmeet.batch.node import Action, Arrived, Emit, EndOfBatch, Node, Share, Ship, Stored
 from watersmeet.batch.plan import BatchPlan
-from watersmeet.batch.report import TaskReport
+from watersmeet.batch.report import ResultFiles, TaskReport
+from watersmeet.batch.worker import Clock
 from watersmeet.errors import WatersmeetError
 from watersmeet.exchange.message import RESULTS, Attempt, Blocks, Failure, Task, guarded, messages, received
 from watersmeet.exchange.relay import Relay
 from watersmeet.exchange.wire import Wire
 from watersmeet.limits import adopt
 from watersmeet.predicate.model import Column
-from watersmeet.probe.partials import Partials
 from watersmeet.query.query import TRACE_TYPE, Query
 from watersmeet.spilling.tallies import count_of
 from watersmeet.state.chunks.rows import HASH, TIME, TRACE
@@ -36,7 +36,7 @@ def rows_of(block: pa.RecordBatch, plan: BatchPlan) -> Iterator[tuple[int, pa.Re
         part = block if bool((streams == stream).all()) else block.filter(pa.array(streams == stream))
         prefix, time_name = f"s{stream}_", f"s{stream}_{plan.query.streams[stream].time}"
         columns = {TIME: part.column(time_name).cast(pa.int64()), HASH: part.column(CONTENT)}
-        if stream in plan.traces:
+        if stream in plan.spilling.traced:
             columns[TRACE] = _as(part.column(TRACED), TRACE_TYPE)
         for name in (n for n in part.schema.names if n.startswith(prefix) and n != time_name):
             # [!] Timestamps come in the session's zone or in UTC, as Spark fetched them: state knows one type only.
@@ -50,7 +50,7 @@ def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def take_in(plan: BatchPlan, attempt: Attempt, blocks: Blocks) -> IntakeReport:
     """Store input rows and return what was stored."""
-    name = f"p{attempt.partition}" if plan.again else attempt.name
+    name = f"p{attempt.partition}" if plan.intake.repeatable else attempt.name
     taken = Intake(plan, name, attempt.number)
     for block in blocks:
         taken.report.read.append((attempt.now(), block.num_rows))
@@ -79,40 +79,48 @@ def join(plan: BatchPlan, shares: int) -> Task:
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
         adopt(plan.limits)
         started = attempt.cpu()
-        done = joined(plan, received(blocks), attempt, attempt.partition, shares)
-        finish(done[0], attempt, started)
-        yield messages((report.node, report) for report in done)
+        reports = join_share(plan, received(blocks), attempt, attempt.partition, shares)
+        finish(reports[0], attempt, started)
+        yield messages((report.node, report) for report in reports)
 
     return guarded(run, [-1])
 
 
-def joined(plan: BatchPlan, taken: list[IntakeReport], attempt: Attempt, share: int, shares: int) -> list[TaskReport]:
-    """Run all hops of a share, write the results to the store, and return what was done."""
-    task = JoinTask(plan, taken, attempt.worker)
-    done, later = write(plan, attempt, task, task.results(share, shares))
-    first, *others = task.reports(share, shares, attempt.name, attempt.cpu)
-    first.rows, first.files, first.pending = done.rows, done.files, later.files
-    return [first, *others]
+def join_share(
+    plan: BatchPlan, intakes: Sequence[IntakeReport], attempt: Attempt, share: int, shares: int
+) -> list[TaskReport]:
+    """Run all hops of a share, write the results to the store, and return the reports; the first has all the work."""
+    node = Node(plan, attempt.worker, Share(share, shares))
+    events = (Arrived(intakes), EndOfBatch(attempt.name, attempt.cpu))
+    return write(plan, attempt, node, (action for event in events for action in node.handle(event)))
 
 
-def write(
-    plan: BatchPlan, attempt: Attempt, task: JoinTask, found: Iterable[Partials]
-) -> tuple[ResultWriter, ResultWriter]:
-    """Write results to the store, under names unique to the task attempt, and aside what Spark has yet to decide."""
-    query, table, name = task.query, task.table, f"{plan.name}-{attempt.name}"
+def write(plan: BatchPlan, attempt: Attempt, node: Node, actions: Iterable[Action]) -> list[TaskReport]:
+    """Carry out the actions of a node that ships nothing, and return its reports.
+
+    Results are written to the store under names unique to the task attempt, and apart from them the combinations that
+    Spark has yet to decide.
+    """
+    query, name, reports = plan.query, f"{plan.name}-{attempt.name}", list[TaskReport]()
     done = ResultWriter(plan.store, query.file_schema, name)
     later = ResultWriter(plan.store, query.pending_schema, f"{name}-pending")
-    for block in found:
-        attempt.watch(RESULTS, block)
-        results, waiting = task.divided(block)
-        task.tally(results)
-        for rows in output(query, results, table, task.traces):
-            done.write(rows)
-        for rows in pending(query, waiting, table, task.answers, task.traces):
-            later.write(rows)
+    for action in actions:
+        match action:
+            case Emit(results, undecided):
+                attempt.watch(RESULTS, results)
+                attempt.watch(RESULTS, undecided)
+                for rows in output(node.query, results, node.table, node.traces):
+                    done.write(rows)
+                for rows in pending(node.query, undecided, node.table, node.answers, node.traces):
+                    later.write(rows)
+            case Stored(report):
+                reports.append(report)
+            case Ship():
+                raise AssertionError("All hops are made here.")
     done.close()
     later.close()
-    return done, later
+    reports[0].results = ResultFiles(done.rows, done.files, later.files)
+    return reports
 
 
 def decided(store: Store, query: Query, name: str) -> Task:
@@ -134,37 +142,38 @@ def decided(store: Store, query: Query, name: str) -> Task:
 
 
 def finish(report: TaskReport, attempt: Attempt, started: float) -> None:
-    """Note that a task did it, and the CPU seconds since it started."""
-    report.seconds += attempt.cpu() - started
-    report.tasks += 1
+    """Add a task to a report, and the CPU seconds since it started."""
+    report.work.seconds += attempt.cpu() - started
+    report.work.tasks += 1
 
 
 # -- a task for each hop
 
 
 def relay(plan: BatchPlan, hop: int) -> Task:
-    """Return the task of a hop on a node: what it finds goes on to the next hop's nodes."""
+    """Return the task of a hop on a node: what it finds travels to the nodes of the next hop."""
 
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
         adopt(plan.limits)
         started = attempt.cpu()
-        relaying = Relay(plan, hop, attempt.partition, attempt.name, attempt.worker)
-        relaying.take(blocks)
+        task = Relay(plan, hop, attempt)
+        task.read(blocks)
         shipping = [attempt.cpu() - started]
-        for course, block in relaying.found():
-            attempt.watch(course, block)
-            yield from _timed(relaying.ship(course, block), shipping, attempt.cpu)
-        yield relaying.message(attempt.cpu() - started, sum(shipping))
+        for action in task.actions():
+            assert isinstance(action, Ship)
+            attempt.watch(action.course, action.block)
+            yield from _timed(task.ship(action), shipping, attempt.cpu)
+        yield task.baton(attempt.cpu() - started, sum(shipping))
 
     return _wired(run, plan)
 
 
 def _timed(blocks: Iterator[pa.RecordBatch], spent: list[float], cpu: Clock) -> Iterator[pa.RecordBatch]:
-    """Yield blocks, noting the CPU seconds that making each took."""
+    """Yield blocks, and note the CPU seconds that making each took."""
     while True:
-        begun = cpu()
+        began = cpu()
         block = next(blocks, None)
-        spent.append(cpu() - begun)
+        spent.append(cpu() - began)
         if block is None:
             return
         yield block
@@ -176,13 +185,11 @@ def last_relay(plan: BatchPlan, hop: int) -> Task:
     def run(attempt: Attempt, blocks: Blocks) -> Iterator[pa.RecordBatch]:
         adopt(plan.limits)
         started = attempt.cpu()
-        relaying = Relay(plan, hop, attempt.partition, attempt.name, attempt.worker)
-        relaying.take(blocks)
-        took = attempt.cpu() - started
-        done, later = write(plan, attempt, relaying.task, (block for _, block in relaying.found()))
-        report = relaying.closing(attempt.cpu)
-        report.rows, report.files, report.pending = done.rows, done.files, later.files
-        report.shipping += took
+        task = Relay(plan, hop, attempt)
+        task.read(blocks)
+        receiving = attempt.cpu() - started
+        (report,) = write(plan, attempt, task.node, task.actions())
+        report.work.shipping += receiving
         finish(report, attempt, started)
         yield messages([(attempt.partition, report)])
 

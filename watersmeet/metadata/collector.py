@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from watersmeet.arrays import Mask
-from watersmeet.batch.plan import BatchPlan, Number
+from watersmeet.batch.plan import BatchPlan
 from watersmeet.metadata.constraint_state import MarkFile
 from watersmeet.metadata.constraints import Clustered, ForeignKey, Key, Ordered, Punctuated
 from watersmeet.metadata.denial import shape_of
@@ -23,6 +23,7 @@ from watersmeet.metadata.frontiers import Plain, further, furthest
 from watersmeet.metadata.mark_files import write_table
 from watersmeet.metadata.marks import ALWAYS, Marks, from_rows, merged
 from watersmeet.metadata.orphans import children
+from watersmeet.metadata.plan import Number
 from watersmeet.metadata.propagation import propagates, said
 from watersmeet.predicate.model import Column
 from watersmeet.state.chunks.rows import TIME, TRACE
@@ -112,7 +113,7 @@ class Hearing:
                     self._waiting[stream, number].append(said(promise, stream, mine, since))
 
     def _goes_on(self, at: Number, promise: Punctuated) -> bool:
-        return at in self.plan.hands or propagates(self.plan.query, at[0], promise)
+        return at in self.plan.metadata.propagated or propagates(self.plan.query, at[0], promise)
 
     def accepted(self, stream: int, rows: pa.RecordBatch) -> None:
         """Listen to rows that are accepted: they are parents of others, or wait for their own."""

@@ -3,26 +3,26 @@
 What waited is looked at, too: punctuations that may go to the output, and rows that have turned out to be orphans.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.arrays import Ints
-from watersmeet.batch.plan import BatchPlan, Number
+from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.side_outputs import SAMPLES, original, write
 from watersmeet.batch.side_outputs import shown as row_shown
 from watersmeet.formatting import plain
 from watersmeet.metadata.collector import Heard
-from watersmeet.metadata.constraint_state import MarkFile, Promised, Promises, at
+from watersmeet.metadata.constraint_state import MarkFile, Promised, at
 from watersmeet.metadata.constraints import Clustered, ForeignKey, Inherited, Ordered, Punctuated, Speaking
 from watersmeet.metadata.denial import Denied, Source, shape_of
 from watersmeet.metadata.frontiers import further
 from watersmeet.metadata.mark_files import coalesced, opened, read_table, write_table
 from watersmeet.metadata.marks import ALWAYS, Marks, from_rows
 from watersmeet.metadata.orphans import Judged, judged, parent_denied
+from watersmeet.metadata.plan import MetadataReport, Number
 from watersmeet.metadata.propagation import handed, propagates, ready, shown
 from watersmeet.metadata.stored_columns import Stored
 from watersmeet.predicate.model import Column
@@ -37,38 +37,38 @@ class Marking:
         plan: The batch's plan.
         name: Unique to the task attempt.
         duck: What looks for tuples that match.
-        sides: The files that it wrote to be put out: (what they are, stream, file).
-        handed: The punctuations that it wrote for an outer join.
-        counts: How many rows of each kind; those that inner joins handed on are `inherited`.
-        samples: Some of the orphans.
+        report: What was done; of its counts, `inherited` are the punctuations of inner joins.
     """
 
     plan: BatchPlan
     name: str
     duck: Duck
-    sides: list[tuple[str, int, str]] = field(default_factory=list)
-    handed: list[tuple[Number, MarkFile]] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=lambda: {"punctuation": 0, "orphan": 0, "inherited": 0})
-    samples: list[dict[str, Any]] = field(default_factory=list)
+    report: MetadataReport = field(
+        default_factory=lambda: MetadataReport(counts={"punctuation": 0, "orphan": 0, "inherited": 0})
+    )
 
-    def marked(self, heard: Sequence[dict[Number, Heard]]) -> Promises:
-        """Return what the promises of all streams have come to after a batch.
+    def mark(self, heard: Sequence[Mapping[Number, Heard]]) -> MetadataReport:
+        """Return the report, with the state of the constraints of all streams after a batch.
 
         Args:
-            heard: What each intake task heard.
+            heard: What each intake task collected.
         """
         denied = self.plan.denied()
-        return tuple(
+        self.report.constraints = tuple(
             tuple(
                 self._after((stream, at), denied, [part[stream, at] for part in heard if (stream, at) in part])
                 for at in range(len(spec.promises))
             )
             for stream, spec in enumerate(self.plan.query.streams)
         )
+        return self.report
 
     def _after(self, number: Number, denied: Denied, heard: Sequence[Heard]) -> Promised:
         stream, promise = number[0], self.plan.query.streams[number[0]].promises[number[1]]
-        before, files = at(self.plan.promises, *number), tuple(part.file for part in heard if part.file is not None)
+        before, files = (
+            at(self.plan.metadata.constraints, *number),
+            tuple(part.file for part in heard if part.file is not None),
+        )
         waiting = tuple(part.waiting for part in heard if part.waiting is not None)
         match promise:
             case Ordered():
@@ -96,7 +96,7 @@ class Marking:
 
         [!] Not the new ones: no manifest names them yet, so that nobody would remove them.
         """
-        recall, shape = self.plan.recall, shape_of(self.plan.query, self._source(number))
+        recall, shape = self.plan.metadata.recall, shape_of(self.plan.query, self._source(number))
         kept = recall.kept(before.files)
         if files:
             kept = (*coalesced(self.plan.store, self._named(number, ""), kept, shape), *files)
@@ -126,15 +126,18 @@ class Marking:
 
     def _inherited(self, number: Number, promise: Inherited, before: Promised, denied: Denied) -> Promised:
         """Return an inherited promise after a batch in which the stream's join may have put punctuations out."""
-        new, files = self.plan.handed.get(number, ()), tuple[MarkFile, ...]()
+        new, files = self.plan.metadata.inherited.get(number, ()), tuple[MarkFile, ...]()
         left = self._put_out(number, promise, before.waiting, denied)
         if new:
             rows, shape = self._read(new)[0], shape_of(self.plan.query, self._source(number))
-            self.counts["inherited"] += rows.num_rows
+            self.report.counts["inherited"] += rows.num_rows
             low, high = ([rows.column(f"{end}{at}") for at in range(len(promise.fields))] for end in ("low", "high"))
             table = from_rows(shape, low, high, self.plan.batch)
             files = (self._written(number, "heard", table),) if table.num_rows else ()
-        return replace(self._with(number, before, files), waiting=(*left, *(new if number in self.plan.hands else ())))
+        return replace(
+            self._with(number, before, files),
+            waiting=(*left, *(new if number in self.plan.metadata.propagated else ())),
+        )
 
     # -- what waits
 
@@ -149,7 +152,7 @@ class Marking:
             return ()
         rows, plan, stream = self._read(waiting)[0], self.plan, number[0]
         stored = Stored(plan.query, plan.store, [c for c in plan.chunks if c.bucket.first and c.stream == stream])
-        go = NONE if plan.owes else ready(promise, stream, rows, stored, denied.watermark, self.duck)
+        go = NONE if plan.spilling.owes else ready(promise, stream, rows, stored, denied.watermark, self.duck)
         if not len(go):
             return waiting if len(waiting) < MANY else (self._written(number, "left", rows),)
         self._on(number, promise, rows.take(pa.array(go)))
@@ -160,8 +163,8 @@ class Marking:
         query, stream = self.plan.query, number[0]
         if isinstance(promise, Punctuated) and propagates(query, stream, promise):
             self._side("punctuation", stream, shown(query, stream, promise, rows))
-        if number in self.plan.hands:
-            self.handed.append((number, self._written(number, "handed", handed(rows))))
+        if number in self.plan.metadata.propagated:
+            self.report.propagated.append((number, self._written(number, "handed", handed(rows))))
 
     def _orphaned(self, number: Number, before: Promised, denied: Denied) -> tuple[MarkFile, ...]:
         """Write the rows that have turned out to be orphans; return the files of those that may yet be some.
@@ -187,7 +190,7 @@ class Marking:
         """Return what became of rows that waited, by one of their foreign keys."""
         plan, values = self.plan, rows.column(f"s{number[0]}_{promise.field}")
         shape, accepted = shape_of(plan.query, self._source(number)), np.zeros(len(values), bool)
-        for file in at(plan.promises, *number).files:
+        for file in at(plan.metadata.constraints, *number).files:
             accepted |= opened(plan.store, file, shape).find([values]) >= 0
         return judged(values, accepted, parent_denied(plan.query, promise, values, denied))
 
@@ -196,14 +199,14 @@ class Marking:
 
     def _side(self, kind: str, stream: int, rows: pa.Table) -> None:
         """Count rows to be put out, and write them if anybody wants them."""
-        self.counts[kind] += rows.num_rows
-        if self.plan.sides:
-            path = f"sides/{self.plan.name}-{self.name}-{len(self.sides)}-{kind}-{stream}.parquet"
+        self.report.counts[kind] += rows.num_rows
+        if self.plan.intake.sides:
+            path = f"sides/{self.plan.name}-{self.name}-{len(self.report.sides)}-{kind}-{stream}.parquet"
             write(self.plan.store, path, rows)
-            self.sides.append((kind, stream, path))
+            self.report.sides.append((kind, stream, path))
 
     def _sampled(self, stream: int, promise: ForeignKey, rows: pa.RecordBatch) -> None:
-        spec, wanted = self.plan.query.streams[stream], self.plan.samples
+        spec, wanted = self.plan.query.streams[stream], self.plan.observing.samples
         if wanted is not None and not wanted:
             return
         parent = self.plan.query.name_of(promise.parent)
@@ -211,7 +214,7 @@ class Marking:
             value = plain(rows.column(f"s{stream}_{promise.field}"), number)
             reason = f"no {parent} = {value} came, and none can come any more"
             row = row_shown(spec, stream, rows, number, wanted)
-            self.samples.append({"kind": "orphan", "stream": spec.name, "reason": reason, "row": row})
+            self.report.samples.append({"kind": "orphan", "stream": spec.name, "reason": reason, "row": row})
 
     # -- files
 

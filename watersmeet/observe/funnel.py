@@ -27,12 +27,12 @@ def funnel(query: Query, tasks: Sequence[TaskReport], most: int = 0) -> list[dic
     """
     hops: dict[Hop, HopWork] = defaultdict(HopWork)
     for task in tasks:
-        for hop, work in task.hops.items():
+        for hop, work in task.work.hops.items():
             hops[hop].add(work)
     names = [stream.name for stream in query.streams]
 
     def misses_at(hop: Hop) -> Misses:
-        return merge_misses(task.missed.get(hop, {}) for task in tasks)
+        return merge_misses(task.work.near_misses.get(hop, {}) for task in tasks)
 
     return [
         {

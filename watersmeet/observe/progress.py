@@ -49,8 +49,10 @@ def batch_progress(
         purged: How many rows were purged.
         usages: What each node used.
     """
-    chunks, funnel_of_batch = manifest.chunks.values(), funnel(plan.query, tasks, plan.near_misses)
+    chunks, funnel_of_batch = manifest.chunks.values(), funnel(plan.query, tasks, plan.observing.near_misses)
     names = [stream.name for stream in plan.query.streams]
+    samples = [sample for intake in intakes for sample in intake.samples]
+    samples += [sample for task in tasks for sample in task.metadata.samples]
     return {
         "batchId": plan.batch,
         "inputRows": dict(zip(names, (intake.rows for intake in stream_intakes), strict=True)),
@@ -58,21 +60,21 @@ def batch_progress(
         "rejectedRows": sum(intake.rejected for intake in stream_intakes),
         "deniedRows": sum(intake.denied for intake in stream_intakes),
         "punctuations": sum(intake.punctuations for intake in stream_intakes),
-        "orphanRows": sum(task.told.get("orphan", 0) for task in tasks),
-        "punctuationsOut": sum(task.told.get("punctuation", 0) for task in tasks),
-        "samples": _choose_samples([*_samples_of(intakes), *_samples_of(tasks)]),
-        "outputRows": sum(task.rows for task in tasks),
-        "paidRows": sum(task.paid_rows for task in tasks),
-        "paidPairs": sum(task.paid.pairs for task in tasks),
-        "paidUnits": len(plan.ledger.paying()),
+        "orphanRows": sum(task.metadata.counts.get("orphan", 0) for task in tasks),
+        "punctuationsOut": sum(task.metadata.counts.get("punctuation", 0) for task in tasks),
+        "samples": _choose_samples(samples),
+        "outputRows": sum(task.results.rows for task in tasks),
+        "paidRows": sum(task.spilling.paid_rows for task in tasks),
+        "paidPairs": sum(task.spilling.paid.pairs for task in tasks),
+        "paidUnits": len(plan.spilling.ledger.paying()),
         "stateRows": sum(chunk.live * len(chunk.owners) for chunk in chunks),
         "distinctRows": sum(chunk.live for chunk in chunks if chunk.bucket.first),
         "stateBytes": sum(chunk.bytes * len(chunk.owners) for chunk in chunks),
         "stateChunks": len(manifest.chunks),
         "purgedRows": purged,
-        "purgeMs": round(1000 * sum(task.purging for task in tasks), 1),
-        "movedRows": plan.moved,
-        "process": "task" if any(task.tasks for task in tasks) else "driver",
+        "purgeMs": round(1000 * sum(task.state.purging for task in tasks), 1),
+        "movedRows": sum(c.rows for c in plan.chunks if c.owners != before.chunks[c.id].owners),
+        "process": "task" if any(task.work.tasks for task in tasks) else "driver",
         "nodes": _nodes(manifest, tasks, usages),
         "hops": _hops(plan, tasks),
         "funnel": funnel_of_batch,
@@ -84,8 +86,8 @@ def batch_progress(
         "settled": manifest.settled,
         "heldBackBy": held_back_by(plan.query, manifest.streams, inner_marks(plan.query, manifest.inner)),
         "idle": _idle_streams(plan.query, manifest),
-        "merges": sum(len(task.merged) for task in tasks),
-        "strays": sum(task.strays for task in tasks),
+        "merges": sum(len(task.state.merged) for task in tasks),
+        "strays": sum(task.work.strays for task in tasks),
         "promises": counted(dict(zip(names, manifest.promises, strict=False))),
     }
 
@@ -101,10 +103,6 @@ def include_inner(own: Mapping[str, Any], inner: Mapping[str, Mapping[str, Any]]
     joins = (own, *inner.values())
     lists = {name: [entry for part in joins for entry in part[name]] for name in ("samples", "hints")}
     return {**own, **counts, **lists, "inner": dict(inner)}
-
-
-def _samples_of(reports: Sequence[IntakeReport | TaskReport]) -> list[dict[str, Any]]:
-    return [sample for report in reports for sample in report.samples]
 
 
 def _choose_samples(samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -164,7 +162,7 @@ def _idle_streams(query: Query, manifest: Manifest) -> list[str]:
 
 
 def _nodes(manifest: Manifest, tasks: Sequence[TaskReport], usages: Sequence[Usage]) -> list[dict[str, Any]]:
-    pairs = added(task.node_pairs for task in tasks)
+    pairs = added(task.work.node_pairs for task in tasks)
     rows = held((chunk.owners, chunk.live) for chunk in manifest.chunks.values())
     return [
         {
@@ -193,7 +191,9 @@ def _course_names(plan: BatchPlan, origin: int) -> list[list[str]]:
 
 def _hops(plan: BatchPlan, tasks: Sequence[TaskReport]) -> list[dict[str, int]]:
     hops = range(1, len(plan.query.streams))
-    work = [[part for task in tasks for (joined, _), part in task.hops.items() if len(joined) == at] for at in hops]
+    work = [
+        [part for task in tasks for (joined, _), part in task.work.hops.items() if len(joined) == at] for at in hops
+    ]
     return [
         {
             "rowsIn": sum(part.rows_in for part in parts),
@@ -206,8 +206,8 @@ def _hops(plan: BatchPlan, tasks: Sequence[TaskReport]) -> list[dict[str, int]]:
 
 
 def _predicates(tasks: Sequence[TaskReport]) -> dict[str, dict[str, float]]:
-    names = {name for task in tasks for name in task.costs}
-    costs = {name: [task.costs[name] for task in tasks if name in task.costs] for name in sorted(names)}
+    names = {name for task in tasks for name in task.work.costs}
+    costs = {name: [task.work.costs[name] for task in tasks if name in task.work.costs] for name in sorted(names)}
     return {
         name: {
             "pairs": sum(cost.asked for cost in task_costs),

@@ -40,9 +40,13 @@ class ChunkTable:
 
     def __init__(self, store: Store, query: Query, targets: list[Target]) -> None:
         self._store, self._query = store, query
-        self._by_number: Mapping[int, Target] = {target.number: target for target in targets}
         self._ordinals: dict[int, Ints] = {}
-        streams = range(len(query.streams))
+        self.assign(targets)
+
+    def assign(self, targets: list[Target]) -> None:
+        """Let these be all the chunks."""
+        self._by_number: Mapping[int, Target] = {target.number: target for target in targets}
+        streams = range(len(self._query.streams))
         self._by_stream = [sorted((t for t in targets if t.chunk.stream == s), key=_time) for s in streams]
         # Chunks overlap in time, so the scan for an interval starts where the running maximum of `high` reaches it.
         self._lows = [np.array([t.chunk.low for t in ts], dtype=np.int64) for ts in self._by_stream]

@@ -7,22 +7,22 @@ from watersmeet.errors import StateError
 from watersmeet.metadata.constraint_state import MARKS
 from watersmeet.runtime.protocol import (
     Action,
+    BatchOffered,
     Commit,
-    Committed,
     Deliver,
-    Delivered,
     Event,
-    Intend,
-    Lulled,
-    Offered,
-    Opened,
+    FilesDelivered,
+    JobsFinished,
+    ManifestWritten,
     Protocol,
     Publish,
-    Published,
-    Ran,
+    QuietPeriod,
+    RecordIntent,
     Remove,
+    ResultsPublished,
     Retract,
-    Run,
+    RunJobs,
+    StateLoaded,
     Sweep,
     TakeOver,
     Warn,
@@ -42,7 +42,7 @@ class Runtime(ABC):
 
     store: Store
 
-    def offer(self, protocol: Protocol, event: Opened | Offered | Lulled) -> None:
+    def offer(self, protocol: Protocol, event: StateLoaded | BatchOffered | QuietPeriod) -> None:
         """Run one batch or round, from its offer to its delivery; or finish what an earlier run left of one."""
         events: list[Event] = [event]
         while events:
@@ -59,17 +59,17 @@ class Runtime(ABC):
         match action:
             case TakeOver():
                 self.take_over(action)
-            case Intend():
+            case RecordIntent():
                 self.intend(action)
-            case Run():
+            case RunJobs():
                 return self.run(action)
             case Publish():
                 return self.publish(action)
             case Commit():
-                return Committed(self.commit(action))
+                return ManifestWritten(self.commit(action))
             case Deliver():
                 self.deliver(action)
-                return Delivered(action.batch)
+                return FilesDelivered(action.batch)
             case Sweep():
                 self.sweep(action)
             case Remove():
@@ -83,11 +83,11 @@ class Runtime(ABC):
         return None
 
     @abstractmethod
-    def run(self, action: Run) -> Ran:
+    def run(self, action: RunJobs) -> JobsFinished:
         """Run the jobs of a batch."""
 
     @abstractmethod
-    def publish(self, action: Publish) -> Published:
+    def publish(self, action: Publish) -> ResultsPublished:
         """Hand the results of a batch over."""
 
     # -- whose the store is
@@ -116,7 +116,7 @@ class Runtime(ABC):
             self.check_lease()
         except StateError:
             return None
-        history.keep(self.store, action.manifest.batch, action.told)
+        history.keep(self.store, action.manifest.batch, action.history)
         self.store.sync(action.manifest.files - action.before.files)
         manifest = manifests.publish(self.store, action.manifest, action.before, action.generation)
         self.check_lease()
@@ -141,7 +141,7 @@ class Runtime(ABC):
         except Exception:
             return True
 
-    def intend(self, action: Intend) -> None:
+    def intend(self, action: RecordIntent) -> None:
         """Write down what a round is about to do."""
         self.check_lease()
         rounds.intend(self.store, action.round, action.generation)

@@ -39,12 +39,12 @@ from watersmeet.state.manifest.rounds import Round
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class StateLoaded:
     """The state that an earlier run left is read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class BatchOffered:
     """A batch is there.
 
     Attributes:
@@ -63,7 +63,7 @@ class Offered:
 
 
 @dataclass(frozen=True, slots=True)
-class Lulled:
+class QuietPeriod:
     """There is time for a round.
 
     Attributes:
@@ -80,7 +80,7 @@ class Lulled:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class JobsFinished:
     """The jobs of a batch are done.
 
     Attributes:
@@ -95,7 +95,7 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class ResultsPublished:
     """The results of a batch are where the user wants them, or ready to be delivered there.
 
     Attributes:
@@ -110,7 +110,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class ManifestWritten:
     """A manifest is written.
 
     Attributes:
@@ -121,13 +121,13 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class FilesDelivered:
     """The files of a batch are in their output folders."""
 
     batch: int
 
 
-Event = Opened | Offered | Lulled | Ran | Published | Committed | Delivered
+Event = StateLoaded | BatchOffered | QuietPeriod | JobsFinished | ResultsPublished | ManifestWritten | FilesDelivered
 
 # -- actions
 
@@ -160,7 +160,7 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
-class Intend:
+class RecordIntent:
     """Write down what a round is about to do, before it does anything."""
 
     round: Round
@@ -168,8 +168,8 @@ class Intend:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Run the jobs of a batch, by the joins' paths, in this order; the answer is `Ran`."""
+class RunJobs:
+    """Run the jobs of a batch, by the joins' paths, in this order; the answer is `JobsFinished`."""
 
     plans: Mapping[str, BatchPlan]
 
@@ -183,7 +183,7 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Hand a batch's results to the sink; the answer is `Published`.
+    """Hand a batch's results to the sink; the answer is `ResultsPublished`.
 
     Attributes:
         batch: The batch.
@@ -206,24 +206,24 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Write a manifest, unless its batch has one; the answer is `Committed`.
+    """Write a manifest, unless its batch has one; the answer is `ManifestWritten`.
 
     Attributes:
         manifest: The state after the batch.
         before: The state that it builds on.
-        told: The progress of the batches before it.
+        history: The progress of the batches before it.
         generation: The number of the lease under which it is written.
     """
 
     manifest: Manifest
     before: Manifest
-    told: tuple[Mapping[str, Any], ...]
+    history: tuple[Mapping[str, Any], ...]
     generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Let the files of a batch that has its manifest appear, as far as they have not; the answer is `Delivered`."""
+    """Make the files of a batch that has its manifest appear, as far as they have not; answered by `FilesDelivered`."""
 
     batch: int
     deliveries: tuple[Delivery, ...]
@@ -243,19 +243,19 @@ class Warn:
     says: str
 
 
-Action = TakeOver | Sweep | Remove | Intend | Run | Withdraw | Publish | Commit | Deliver | Retract | Warn
+Action = TakeOver | Sweep | Remove | RecordIntent | RunJobs | Withdraw | Publish | Commit | Deliver | Retract | Warn
 
 # -- the machine
 
 
 @dataclass(slots=True)
-class _Doing:
+class _BatchUnderWay:
     """A batch or a round under way."""
 
     batch: int
-    event: Offered | Lulled
+    event: BatchOffered | QuietPeriod
     plans: Mapping[str, BatchPlan]
-    ran: Ran | None = None
+    ran: JobsFinished | None = None
     after: Manifest | None = None
 
 
@@ -294,7 +294,7 @@ class Protocol:
     _delivered: int = -1
     _garbage: frozenset[str] = frozenset()
     _warned: frozenset[str] = frozenset()
-    _doing: _Doing | None = None
+    _doing: _BatchUnderWay | None = None
 
     def handle(self, event: Event) -> list[Action]:
         """Take in what happened; return what to do, in this order.
@@ -306,19 +306,19 @@ class Protocol:
         if self.in_doubt is not None:
             raise self.in_doubt
         match event:
-            case Opened():
+            case StateLoaded():
                 return [*self._take_over(), *self._undelivered()]
-            case Offered():
-                return self._offered(event)
-            case Lulled():
-                return self._lulled(event)
-            case Ran():
-                return self._ran(event)
-            case Published():
-                return self._published(event)
-            case Committed():
-                return self._committed(event)
-            case Delivered():
+            case BatchOffered():
+                return self._on_batch_offered(event)
+            case QuietPeriod():
+                return self._on_quiet_period(event)
+            case JobsFinished():
+                return self._on_jobs_finished(event)
+            case ResultsPublished():
+                return self._on_results_published(event)
+            case ManifestWritten():
+                return self._on_manifest_written(event)
+            case FilesDelivered():
                 self._delivered = event.batch
                 return []
 
@@ -331,7 +331,7 @@ class Protocol:
         """Return how to fence off the runs before; without a lease there are none."""
         return [TakeOver(self._fence, self.begun)] if self.generation else []
 
-    def _offered(self, offer: Offered) -> list[Action]:
+    def _on_batch_offered(self, offer: BatchOffered) -> list[Action]:
         if self.begun is not None:
             raise StateError("A round that was begun must be finished before the next batch.")
         if self.state.final and offer.rows and offer.batch != self.state.offered:
@@ -339,10 +339,10 @@ class Protocol:
         clear = self._clear()
         if offer.batch == self.state.offered:
             return clear
-        self._doing = _Doing(self.state.batch + 1, offer, self.tree.plan(self.state, offer.now))
-        return [*clear, Run(self._doing.plans)]
+        self._doing = _BatchUnderWay(self.state.batch + 1, offer, self.tree.plan(self.state, offer.now))
+        return [*clear, RunJobs(self._doing.plans)]
 
-    def _lulled(self, lull: Lulled) -> list[Action]:
+    def _on_quiet_period(self, lull: QuietPeriod) -> list[Action]:
         known = self.begun is not None
         round = self.begun or self._round(lull)
         if round is None:
@@ -350,12 +350,12 @@ class Protocol:
         clear = self._clear()
         self.begun, self._withdrawn = round, self._withdrawn and not known  # what was cut may have left something
         decided = self.tree.decided(self.state, round.choices)
-        plans = self.tree.plan(decided, None, round=True, final=round.final)
-        self._doing = _Doing(round.batch, lull, plans)
+        plans = self.tree.plan(decided, None, "final" if round.final else "round")
+        self._doing = _BatchUnderWay(round.batch, lull, plans)
         # [!] Written down again, if it was begun: that may have failed.
-        return [*clear, Intend(round, self.generation), Run(plans)]
+        return [*clear, RecordIntent(round, self.generation), RunJobs(plans)]
 
-    def _round(self, lull: Lulled) -> Round | None:
+    def _round(self, lull: QuietPeriod) -> Round | None:
         """Return the round that is worth while now, if any; the final one comes when nothing is owed."""
         choices: Mapping[str, Choice] = {}
         if self.spilling is not None:
@@ -389,11 +389,11 @@ class Protocol:
         batch, left = self.state.batch, self.state.deliveries
         return [Deliver(batch, left)] if left and batch != self._delivered else []
 
-    def _ran(self, ran: Ran) -> list[Action]:
+    def _on_jobs_finished(self, ran: JobsFinished) -> list[Action]:
         doing = self._under_way()
         doing.ran = ran
         after = self.tree.commit(self.state, doing.plans, ran.jobs, int(doing.event.at * 1e6))
-        if isinstance(doing.event, Offered):
+        if isinstance(doing.event, BatchOffered):
             after = replace(after, offered=doing.event.batch, input=doing.event.input)
         doing.after = after
         own = ran.jobs[self.tree.path].files
@@ -403,10 +403,10 @@ class Protocol:
         self._withdrawn = True
         return [*first, Publish(doing.batch, tuple(own), self.tree.sides(ran.jobs), inner)]
 
-    def _published(self, published: Published) -> list[Action]:
+    def _on_results_published(self, published: ResultsPublished) -> list[Action]:
         doing = self._under_way()
         assert doing.ran is not None and doing.after is not None
-        took, offered = published.at - doing.event.at, isinstance(doing.event, Offered)
+        took, offered = published.at - doing.event.at, isinstance(doing.event, BatchOffered)
         after, late = check_overdue(self.tree, self.state, doing.after, self.due if offered else None, took)
         if self.spilling is not None:
             after = self.spilling.decided(self.tree, after, took, doing.event.at, not offered)
@@ -438,7 +438,7 @@ class Protocol:
         """The hints that were given before; each is given once."""
         return {hint for progress in self.history for hint in progress.get("hints", ())}
 
-    def _committed(self, committed: Committed) -> list[Action]:
+    def _on_manifest_written(self, committed: ManifestWritten) -> list[Action]:
         doing, before, after = self._under_way(), self.state, committed.manifest
         batch, ran, self._doing, self.begun = doing.batch, doing.ran, None, None
         if after is None:
@@ -446,7 +446,9 @@ class Protocol:
         # Still needed if Spark's own commit gets lost; gone once the next batch starts.
         self._garbage = before.files - after.files | {*before.chain} - {*after.chain}
         self._garbage |= history.kept(before.batch) - history.kept(batch)
-        self._garbage |= {rounds.path_of(batch, self.generation)} if isinstance(doing.event, Lulled) else frozenset()
+        self._garbage |= (
+            {rounds.path_of(batch, self.generation)} if isinstance(doing.event, QuietPeriod) else frozenset()
+        )
         written = (job.kept for job in ran.jobs.values()) if ran is not None else ()
         self._garbage |= frozenset[str]().union(*written) - after.files
         self.state = after
@@ -456,7 +458,7 @@ class Protocol:
         garbage, self._garbage = self._garbage, frozenset()  # nothing will begin that could remove it
         return [*self._undelivered(), *([Remove(garbage)] if garbage else [])]
 
-    def _under_way(self) -> _Doing:
+    def _under_way(self) -> _BatchUnderWay:
         if self._doing is None:
             raise StateError("There is no batch under way.")
         return self._doing

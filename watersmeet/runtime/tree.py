@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 from watersmeet.batch.intake import IntakeReport
 from watersmeet.batch.operator import Operator
-from watersmeet.batch.plan import BatchPlan, Number
+from watersmeet.batch.plan import BatchPlan, Kind
 from watersmeet.batch.report import TaskReport
 from watersmeet.metadata.constraint_state import MarkFile
 from watersmeet.metadata.constraints import Inherited
+from watersmeet.metadata.plan import Number
 from watersmeet.observe.progress import include_inner
 from watersmeet.observe.warnings import Notice
+from watersmeet.spilling.plan import SpillingReport
 from watersmeet.spilling.traces import codes_of
 from watersmeet.spilling.units import Group, Tally
 from watersmeet.state.manifest.choice import Choice
@@ -32,46 +34,42 @@ class Job(NamedTuple):
     @property
     def files(self) -> list[str]:
         """The files that hold its results."""
-        return [file for report in self.reports for file in report.files]
+        return [file for report in self.reports for file in report.results.files]
 
     @property
     def kept(self) -> frozenset[str]:
         """The files that it wrote for the state; some of it may have left in the same batch."""
-        chunks = (
-            chunk
-            for report in self.reports
-            for chunk in (*report.chunks, *report.purged, *(chunk for chunk, _ in report.merged))
-        )
-        promised = (found for report in self.reports for stream in report.promises for found in stream)
-        handed = (file.path for _, file in self.handed)
-        return frozenset(handed).union(*(chunk.files for chunk in chunks), *(found.paths for found in promised))
+        chunks = (chunk for report in self.reports for chunk in report.state.chunks)
+        constraints = (one for report in self.reports for stream in report.metadata.constraints for one in stream)
+        propagated = (file.path for _, file in self.propagated)
+        return frozenset(propagated).union(*(chunk.files for chunk in chunks), *(one.paths for one in constraints))
 
     @property
-    def handed(self) -> list[tuple[Number, MarkFile]]:
-        """The punctuations for an outer join, by what they are a promise of."""
-        return [found for report in self.reports for found in report.handed]
+    def propagated(self) -> list[tuple[Number, MarkFile]]:
+        """The punctuations for an outer join, by the constraint they come from."""
+        return [pair for report in self.reports for pair in report.metadata.propagated]
 
     @property
     def groups(self) -> dict[Group, Tally]:
         """What its groups are worth."""
-        return self._together.groups
+        return self._spilling.groups
 
     @property
     def credits(self) -> dict[int, int]:
-        """How many results came from groups of inner joins, by code; see `TaskReport`."""
-        return self._together.credits
+        """How many results came from groups of inner joins, by code; see `SpillingReport`."""
+        return self._spilling.credits
 
     @property
     def crossings(self) -> dict[tuple[int, int], int]:
-        """How many results of inner joins went from a group, by code, to a partition; see `TaskReport`."""
-        return self._together.crossings
+        """How many results of inner joins went from a group, by code, to a partition; see `SpillingReport`."""
+        return self._spilling.crossings
 
     @property
-    def _together(self) -> TaskReport:
-        whole = TaskReport(0)
+    def _spilling(self) -> SpillingReport:
+        total = SpillingReport()
         for report in self.reports:
-            whole.add(report)
-        return whole
+            total.add(report.spilling)
+        return total
 
     @property
     def intakes(self) -> list[IntakeReport]:
@@ -84,20 +82,21 @@ class Job(NamedTuple):
         return [block for intake in self.intakes for block in intake.read]
 
 
-def hearing(plan: BatchPlan, inner: Mapping[int, Job]) -> BatchPlan:
-    """Return the plan of a join that hears the punctuations its inner joins put out in the same batch.
+def inherit(plan: BatchPlan, inner: Mapping[int, Job]) -> BatchPlan:
+    """Return the plan of a join with the punctuations that its inner joins put out in the same batch.
 
     Args:
         plan: The plan.
         inner: What came of the joins that are streams of it, by position.
     """
-    handed = {
-        (at, number): tuple(file for source, file in job.handed if source == promise.source)
+    inherited = {
+        (at, number): tuple(file for source, file in job.propagated if source == promise.source)
         for at, job in inner.items()
         for number, promise in enumerate(plan.query.streams[at].promises)
         if isinstance(promise, Inherited)
     }
-    return replace(plan, handed={number: files for number, files in handed.items() if files})
+    files = {number: files for number, files in inherited.items() if files}
+    return replace(plan, metadata=replace(plan.metadata, inherited=files))
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ class JoinTree:
             yield from child.walk()
 
     @property
-    def traces(self) -> frozenset[int]:
+    def traced(self) -> frozenset[int]:
         """The streams whose rows say which groups of inner joins they came from."""
         return frozenset(at for at, child in self.inner.items() if child.operator.query.tracing == "results")
 
@@ -135,24 +134,27 @@ class JoinTree:
         for at, child in self.inner.items():
             yield from child.states(state.inner.get(at) or child.start())
 
-    def plan(self, before: Manifest, now: int | None, round: bool = False, final: bool = False) -> dict[str, BatchPlan]:
+    def plan(self, before: Manifest, now: int | None, kind: Kind = "rows") -> dict[str, BatchPlan]:
         """Return the plan of each join's part of the next batch, by path: inner joins before those that read them.
 
         Args:
             before: The state.
             now: The driver's clock, in microseconds; None for a batch in which every event time is believed.
-            round: Whether it brings no rows, and only pays what is owed.
-            final: Whether no more rows will come, so that everything is closed.
+            kind: What the batch is for.
         """
         outer = {
             child.path: tree.operator.query.streams[at] for tree in self.walk() for at, child in tree.inner.items()
         }
-        planned = {
-            tree.path: replace(tree.operator.plan(part, now, round, final), path=tree.path, traces=tree.traces)
-            for tree, part in self.states(before)
-        }
-        planned |= {path: replace(planned[path], hands=stream.inherits) for path, stream in outer.items()}
-        return dict(reversed(planned.items()))
+        plans = {}
+        for tree, part in self.states(before):
+            plan = tree.operator.plan(part, now, kind)
+            propagated = outer[tree.path].inherits if tree.path in outer else frozenset()
+            plans[tree.path] = replace(
+                plan,
+                metadata=replace(plan.metadata, propagated=propagated),
+                spilling=replace(plan.spilling, path=tree.path, traced=tree.traced),
+            )
+        return dict(reversed(plans.items()))
 
     def commit(self, before: Manifest, plans: Mapping[str, BatchPlan], jobs: Mapping[str, Job], now: int) -> Manifest:
         """Return the state after a batch.
@@ -214,7 +216,7 @@ class JoinTree:
         for tree in self.walk():
             job = jobs[tree.path]
             sides = [side for intake in job.intakes for side in intake.files]
-            sides += [side for report in job.reports for side in report.sides]
+            sides += [side for report in job.reports for side in report.metadata.sides]
             for kind, stream, file in sides:
                 found.setdefault(kind, {}).setdefault(tree.operator.query.streams[stream].name, []).append(file)
         return found

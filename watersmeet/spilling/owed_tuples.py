@@ -62,7 +62,7 @@ class Debt:
 def _debts(plan: BatchPlan) -> list[Debt]:
     """Return what a batch pays to each group, but to units of which nothing is left."""
     found, debts = reaches(plan.query, plan.chunks), dict[Group, Debt]()
-    for unit in plan.ledger.paying():
+    for unit in plan.spilling.ledger.paying():
         if unit.pay is not None and unit.number in found:
             debt = Debt(unit.since, unit.pay, unit.group, found[unit.number])
             debts[unit.group] = debt.plus(debts.get(unit.group, debt))
@@ -130,7 +130,9 @@ class Owing:
             if target.chunk.stream == stream and came.first <= batch <= came.last:
                 times.append(self._table.rows(target).ts[self._batches(target) == batch])
         ts = np.sort(np.concatenate(times))
-        return Arrivals(stream, self._plan.ledger.taken[batch].arrived[stream], ts, np.zeros(len(ts), np.int64))
+        return Arrivals(
+            stream, self._plan.spilling.ledger.taken[batch].arrived[stream], ts, np.zeros(len(ts), np.int64)
+        )
 
     def _batches(self, target: Target) -> Ints:
         """Return the batch in which each row of a chunk came."""

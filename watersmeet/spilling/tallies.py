@@ -13,6 +13,7 @@ from watersmeet.limits import limits
 from watersmeet.probe.chunk_table import ChunkTable, Target
 from watersmeet.probe.partials import ROW_BITS, Partials, references
 from watersmeet.query.query import TRACE_TYPE
+from watersmeet.spilling.plan import SpillingReport
 from watersmeet.spilling.traces import code_of, codes_of
 from watersmeet.spilling.units import Group, Tally, group_of
 
@@ -39,9 +40,9 @@ class Tallies:
 
     def note(self, results: Partials) -> None:
         """Count results."""
-        if self._plan.tallies and len(results):
+        if self._plan.spilling.counts_groups and len(results):
             self._results.update(_counted(self._members(results)[1]))
-        for stream in self._plan.traces if self._final else ():
+        for stream in self._plan.spilling.traced if self._final else ():
             self.credits.update(_counted(self._table.traces(results.rows[stream])[1]))
 
     def groups(self, pairs: Mapping[int, int]) -> dict[Group, Tally]:
@@ -59,7 +60,7 @@ class Tallies:
     def traces(self, block: Partials) -> pa.Array:
         """Return for each result the codes of the groups that it came from, those of this join first."""
         at, groups = self._members(block)
-        inner = [self._table.traces(block.rows[stream]) for stream in sorted(self._plan.traces)]
+        inner = [self._table.traces(block.rows[stream]) for stream in sorted(self._plan.spilling.traced)]
         own = np.array(self._codes, np.int64)[groups]
         results = np.concatenate([at, *(places for places, _ in inner)])
         codes = np.concatenate([own, *(found for _, found in inner)])
@@ -76,13 +77,13 @@ class Tallies:
             fresh: The chunks that the batch has written.
         """
         found: Counter[tuple[int, int]] = Counter()
-        for stream in self._plan.traces:
-            came = self._plan.arrived[stream]
+        for stream in self._plan.spilling.traced:
+            came = self._plan.intake.arrived[stream]
             mine = [target for target in fresh if target.chunk.stream == stream and target.chunk.bucket.first]
             for target in sorted(mine, key=_place):
                 every = limits().crossing_rows
                 some = references(target.number, np.arange(-came % every, target.chunk.rows, every))
-                partition = group_of(target.chunk, self._plan.slice).partition
+                partition = group_of(target.chunk, self._plan.spilling.slice).partition
                 for code, count in _counted(self._table.traces(some)[1]).items():
                     found[code, partition] += count
                 came += target.chunk.rows
@@ -103,10 +104,10 @@ class Tallies:
     def _number(self, chunk: int) -> int:
         """Return the number that a chunk's group has here."""
         if chunk not in self._numbers:
-            group = group_of(self._table.chunk(chunk), self._plan.slice)
+            group = group_of(self._table.chunk(chunk), self._plan.spilling.slice)
             if group not in self._groups:
                 self._groups[group] = len(self._codes)
-                self._codes.append(code_of(self._plan.path, group))
+                self._codes.append(code_of(self._plan.spilling.path, group))
             self._numbers[chunk] = self._groups[group]
         return self._numbers[chunk]
 
@@ -120,11 +121,13 @@ def decided(plan: BatchPlan, reports: Sequence[TaskReport], codes: Iterable[Mapp
         codes: How many of these results came from each group, by its code; from several tasks.
     """
     counted = sum(map(Counter, codes), Counter[int]())
-    fresh = (chunk for report in reports for chunk in report.chunks)
-    own = codes_of(plan.path, {group_of(chunk, plan.slice) for chunk in (*plan.chunks, *fresh)}) if counted else {}
-    groups = {own[code]: Tally(results=count) for code, count in counted.items() if code in own and plan.tallies}
+    fresh = (chunk for report in reports for chunk in report.state.fresh)
+    spilling = plan.spilling
+    alive = {group_of(chunk, spilling.slice) for chunk in (*plan.chunks, *fresh)} if counted else set()
+    own = codes_of(spilling.path, alive)
+    groups = {own[c]: Tally(results=count) for c, count in counted.items() if c in own and spilling.counts_groups}
     inner = {code: count for code, count in counted.items() if code not in own and plan.query.tracing == "pending"}
-    reports[0].add(TaskReport(reports[0].node, groups=groups, credits=inner))
+    reports[0].spilling.add(SpillingReport(groups=groups, credits=inner))
 
 
 def count_of(traces: pa.Array) -> dict[int, int]:

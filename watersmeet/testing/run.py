@@ -21,9 +21,17 @@ from watersmeet.ordering import Ordering
 from watersmeet.placement import Strategy
 from watersmeet.query.query import TRACE_TYPE, Query, Tracing
 from watersmeet.runtime.enact import Runtime
-from watersmeet.runtime.protocol import Lulled, Offered, Protocol, Publish, Published, Ran, Retract
-from watersmeet.runtime.protocol import Run as RunJobs
-from watersmeet.runtime.tree import Job, JoinTree, hearing
+from watersmeet.runtime.protocol import (
+    BatchOffered,
+    JobsFinished,
+    Protocol,
+    Publish,
+    QuietPeriod,
+    ResultsPublished,
+    Retract,
+    RunJobs,
+)
+from watersmeet.runtime.tree import Job, JoinTree, inherit
 from watersmeet.spilling.spilling import Spilling
 from watersmeet.state.manifest import manifest as manifests
 from watersmeet.state.manifest import rounds
@@ -100,7 +108,7 @@ class Run(Runtime):
         protocol = self._begun(strategy, exchange, ordering)
         self._arrivals = {**(within or {}), protocol.tree.path: arrivals}
         rows = any(self._arrivals.values())
-        self._done(protocol, Offered(protocol.state.offered + 1, (now or 0) / 1e6, now, rows=rows))
+        self._done(protocol, BatchOffered(protocol.state.offered + 1, (now or 0) / 1e6, now, rows=rows))
 
     def lull(
         self, strategy: Strategy, exchange: str = "local", ordering: Ordering = GIVEN, all: bool = False, now: int = 0
@@ -108,12 +116,12 @@ class Run(Runtime):
         """Run a round, which pays what is owed; return whether one was worth while."""
         protocol = self._begun(strategy, exchange, ordering)
         self._arrivals = {}
-        return self._done(protocol, Lulled(now / 1e6, all))
+        return self._done(protocol, QuietPeriod(now / 1e6, all))
 
     def finish(self, strategy: Strategy, exchange: str = "local", ordering: Ordering = GIVEN) -> bool:
         """Close everything for good, once all that is owed is paid; return whether that was still to be done."""
         self._arrivals, rounds = {}, 0
-        while self._done(self._begun(strategy, exchange, ordering), Lulled(final=True)):
+        while self._done(self._begun(strategy, exchange, ordering), QuietPeriod(final=True)):
             rounds += 1
         return rounds > 0
 
@@ -130,7 +138,7 @@ class Run(Runtime):
         protocol.tree, protocol.exchange, self._exchange = tree, exchange, exchange
         return protocol
 
-    def _done(self, protocol: Protocol, event: Offered | Lulled) -> bool:
+    def _done(self, protocol: Protocol, event: BatchOffered | QuietPeriod) -> bool:
         self.offer(protocol, event)
         if protocol.state.batch == self.batch:
             return False
@@ -155,18 +163,18 @@ class Run(Runtime):
         streams = self.inner.get(path, self.query).streams
         return [at for at in range(len(streams)) if f"{path}_{at}" in self.inner]
 
-    def run(self, action: RunJobs) -> Ran:
+    def run(self, action: RunJobs) -> JobsFinished:
         """Run the joins, those within others first, task by task."""
         done: dict[str, Job] = {}
         for path, plan in action.plans.items():
             inner = {at: done[f"{path}_{at}"] for at in self._inside(path)}
             results = [(at, row) for at, job in inner.items() for row in self._rows(job, self.inner[f"{path}_{at}"])]
             rows = [*self._arrivals.get(path, ()), *results]
-            done[path] = Job(self.exchanged(hearing(plan, inner), rows))
+            done[path] = Job(self.exchanged(inherit(plan, inner), rows))
             if path in self.inner:
                 found = [(plan.batch, untraced(row)) for row in self._rows(done[path], self.inner[path])]
                 self.within.setdefault(path, []).extend(found)
-        return Ran(done)
+        return JobsFinished(done)
 
     def _rows(self, job: Job, query: Query) -> list[dict[str, Any]]:
         """Return the results of a join, with their traces if they have some."""
@@ -176,12 +184,12 @@ class Run(Runtime):
 
     def exchanged(self, plan: BatchPlan, rows: Rows) -> list[TaskReport]:
         """Run the batch's job, its rows read by two tasks in turn."""
-        given = Here([[blocks(plan.query, rows[task::TASKS], bool(plan.traces))] for task in range(TASKS)])
+        given = Here([[blocks(plan.query, rows[task::TASKS], bool(plan.spilling.traced))] for task in range(TASKS)])
         if self._exchange == "shuffle":
             return hops(given, plan)
         return inline(given, plan, {1: 1, 2: 3}.get(plan.placement.nodes, TASKS))  # as many as nodes, more, or fewer
 
-    def publish(self, action: Publish) -> Published:
+    def publish(self, action: Publish) -> ResultsPublished:
         """Note the results, and the rows of side outputs by kind and stream."""
         for file in action.files:
             for rows in self._read(file).to_batches():
@@ -191,7 +199,7 @@ class Run(Runtime):
                 told = self.sides.setdefault((kind, stream), [])
                 told += [(action.batch, row) for file in files for row in _plain(self._read(file)).to_pylist()]
         self.store.remove(action.written)
-        return Published()
+        return ResultsPublished()
 
     def _read(self, file: str) -> pa.Table:
         return pq.read_table(pa.BufferReader(self.store.read(file)))

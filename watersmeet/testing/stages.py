@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from watersmeet.batch.node import Worker
+from watersmeet.batch.worker import Worker
 from watersmeet.exchange.message import Attempt, Task
 from watersmeet.exchange.stages import Stage
 from watersmeet.probe.partials import Partials

@@ -12,8 +12,7 @@ from watersmeet.predicate.model import Dialect
 from watersmeet.predicate.parse import parse_where
 from watersmeet.query.query import Query, StreamSpec
 from watersmeet.query.windows import Sliding, Window
-from watersmeet.runtime.protocol import Offered, Publish, Published, Ran
-from watersmeet.runtime.protocol import Run as RunJobs
+from watersmeet.runtime.protocol import BatchOffered, JobsFinished, Publish, ResultsPublished, RunJobs
 from watersmeet.state.manifest.claim import claim
 from watersmeet.state.store.store import Store
 from watersmeet.testing.run import Run
@@ -38,13 +37,13 @@ class Timed(Run):
     took: float = 0.5
     due: float | None = 1.0
 
-    def run(self, action: RunJobs) -> Ran:
+    def run(self, action: RunJobs) -> JobsFinished:
         finished = super().run(action)
-        return Ran(finished.jobs, self.clock + self.took * 0.1, self.clock + self.took * 0.8)
+        return JobsFinished(finished.jobs, self.clock + self.took * 0.1, self.clock + self.took * 0.8)
 
-    def publish(self, action: Publish) -> Published:
+    def publish(self, action: Publish) -> ResultsPublished:
         super().publish(action)
-        return Published(self.clock + self.took, self.clock + self.took)
+        return ResultsPublished(self.clock + self.took, self.clock + self.took)
 
     def bring(self, rows: list[tuple[int, dict[str, Any]]], strategy: Strategy | None = None) -> None:
         """Run the next batch, two seconds after the one before."""
@@ -52,7 +51,7 @@ class Timed(Run):
         protocol = self._begun(strategy or PSP(nodes=2), "local", GIVEN)
         protocol.due = self.due
         self._arrivals = {protocol.tree.path: rows}
-        self._done(protocol, Offered(protocol.state.offered + 1, self.clock, int(self.clock * SECOND)))
+        self._done(protocol, BatchOffered(protocol.state.offered + 1, self.clock, int(self.clock * SECOND)))
 
 
 def query(where: str = WHERE, windows: tuple[Window, ...] = (Sliding(10 * SECOND),) * 2, names: str = "ab") -> Query:

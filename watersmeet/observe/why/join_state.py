@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.arrays import Ints, Mask
-from watersmeet.batch.node import computing_raised
+from watersmeet.batch.node import any_flagged
 from watersmeet.errors import StateError
 from watersmeet.metadata.expiry import Moment, first_kept, first_open
 from watersmeet.metadata.superseded import superseding
@@ -74,7 +74,7 @@ class JoinState:
     @property
     def evaluated_query(self) -> Query:
         """The join, evaluated as carefully as the stored tuples require."""
-        has_raised = computing_raised(self.query, (target.chunk for target in self.targets))
+        has_raised = any_flagged(self.query, (target.chunk for target in self.targets))
         return self.query.wary() if has_raised else self.query
 
     def columns(self, stream: int) -> list[int]:

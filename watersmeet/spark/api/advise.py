@@ -29,7 +29,7 @@ from watersmeet.ordering import Ordering
 from watersmeet.placement import Central
 from watersmeet.query.query import Query
 from watersmeet.runtime.enact import Runtime
-from watersmeet.runtime.protocol import Commit, Offered, Protocol, Publish, Published, Ran, Run
+from watersmeet.runtime.protocol import BatchOffered, Commit, JobsFinished, Protocol, Publish, ResultsPublished, RunJobs
 from watersmeet.runtime.tree import Job, JoinTree
 from watersmeet.spark.api.join import Join
 from watersmeet.spark.api.samples import MOST_BYTES, MOST_ROWS, PEEK, Given, samples_of
@@ -202,7 +202,7 @@ def measure(query: Query, ordering: Ordering, sample: SampleRows, store: Store) 
     for first, end in cuts(rows.num_rows, time.perf_counter):
         read = [table.rows for at, table in sample.tables.items() if not first or query.streams[at].refreshed]
         trial.rows = pa.concat_tables([*read, rows.slice(first, end - first)])
-        trial.offer(protocol, Offered(protocol.state.batch + 1))
+        trial.offer(protocol, BatchOffered(protocol.state.batch + 1))
         for name, cost in protocol.state.progress["predicates"].items():
             predicates[name].update(cost)
     begin, middle, last = micros[0], (micros[first] + micros[end - 1]) / 2, micros[end - 1]
@@ -248,17 +248,17 @@ class Trial(Runtime):
     rows: pa.Table
     batches: list[BatchWork]
 
-    def run(self, action: Run) -> Ran:
+    def run(self, action: RunJobs) -> JobsFinished:
         """Run the one join there is; what Spark would have to decide is left undecided."""
         done = {path: Job(driver.run_rows(self.rows, plan)) for path, plan in action.plans.items()}
         self.batches += [batch_work(job.reports, self.rows.num_rows) for job in done.values()]
-        self.store.remove(file for job in done.values() for report in job.reports for file in report.pending)
-        return Ran(done)
+        self.store.remove(file for job in done.values() for report in job.reports for file in report.results.pending)
+        return JobsFinished(done)
 
-    def publish(self, action: Publish) -> Published:
+    def publish(self, action: Publish) -> ResultsPublished:
         """Throw the results away."""
         self.store.remove(action.written)
-        return Published()
+        return ResultsPublished()
 
     def commit(self, action: Commit) -> Manifest:
         """Go on with the state."""

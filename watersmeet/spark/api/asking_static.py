@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 
 from watersmeet.batch.intake import Intake
-from watersmeet.batch.node import computing_raised
+from watersmeet.batch.node import any_flagged
 from watersmeet.batch.operator import Operator
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.errors import DefinitionError, PredicateError
@@ -110,7 +110,7 @@ class Frames(Evidence):
     @cached_property
     def tracer(self) -> ConditionTracer:
         """See Evidence; to be asked for once all tuples have been looked up."""
-        query = self.join.query.wary() if computing_raised(self.join.query, self._chunks) else self.join.query
+        query = self.join.query.wary() if any_flagged(self.join.query, self._chunks) else self.join.query
         targets = [Target(at, chunk) for at, chunk in enumerate(self._chunks)]
         table = ChunkTable(self._plan.store, query, targets)
         hops = Hops(query, table, self.duck, AnswerCache(), time.perf_counter, EveryChunk(), "why")

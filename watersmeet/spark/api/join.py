@@ -465,7 +465,8 @@ class Join:
         where = host(self.spark, shared=True)
         run = uuid.uuid4().hex[:12]
         operator = Operator(self.query, self.strategy, store, run, self.ordering, where)
-        batch = replace(operator.plan(operator.start()), again=True)
+        batch = operator.plan(operator.start())
+        batch = replace(batch, intake=replace(batch.intake, repeatable=True))
         shares = max(batch.placement.nodes, self.spark.sparkContext.defaultParallelism)
         rows = SparkStage(union(self.query, self.frames, False, self.computed(), self.told))
         found = self.query.pending_schema if self.query.deferred else self.query.output_schema

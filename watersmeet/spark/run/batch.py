@@ -22,17 +22,17 @@ from watersmeet.observe.progress import format_progress
 from watersmeet.observe.timing import describe_freshness
 from watersmeet.runtime.enact import Runtime
 from watersmeet.runtime.protocol import (
+    BatchOffered,
     Commit,
     Deliver,
-    Lulled,
-    Offered,
-    Opened,
+    JobsFinished,
     Protocol,
     Publish,
-    Published,
-    Ran,
+    QuietPeriod,
+    ResultsPublished,
     Retract,
-    Run,
+    RunJobs,
+    StateLoaded,
     Warn,
     Withdraw,
 )
@@ -173,7 +173,7 @@ class BatchRunner(Runtime):
         self.cut = self.protocol.begun is None and self.checkpoint.offsets.of(state.offered + 1) is not None
         if self.has_rounds:
             _ = self._nothing  # in a session as it is now, like that of Spark's batches
-        self.offer(self.protocol, Opened())
+        self.offer(self.protocol, StateLoaded())
 
     @property
     def has_rounds(self) -> bool:
@@ -219,17 +219,17 @@ class BatchRunner(Runtime):
                     self.checkpoint.offsets.check_begun(number, self.protocol.state)
                     self._checked = True
                 if self.protocol.begun is not None:
-                    self._round(Lulled(began))
+                    self._round(QuietPeriod(began))
                 self._batch = calm(batch)
                 now, offsets = int(self.clock.latest() * 1e6), self.checkpoint.offsets.of(number) or ""
                 rows = not self.protocol.state.final or not batch.isEmpty()
-                self.offer(self.protocol, Offered(number, began, now, offsets, rows))
+                self.offer(self.protocol, BatchOffered(number, began, now, offsets, rows))
                 self.cut = False
                 if self.observed:
                     zoned = self.tree.operator.query.streams[0].time_type.tz is not None
                     observed.tell(self.frames.spark, format_progress(self.protocol.state.progress, zoned))
                 if self.spilling is None and self.protocol.state.is_cold:  # an earlier start put it off
-                    self._round(Lulled(self.clock(), all=True))
+                    self._round(QuietPeriod(self.clock(), all=True))
             except BaseException as error:
                 self.error = self._said(error, number)
                 if not self._goes_on():
@@ -280,7 +280,7 @@ class BatchRunner(Runtime):
                 return False
             before = self.protocol.state.batch
             try:
-                self._round(Lulled(self.clock(), all, seconds, final))
+                self._round(QuietPeriod(self.clock(), all, seconds, final))
             except Exception as error:
                 raise self._said(error, before + 1) from None
             return self.protocol.state.batch > before
@@ -344,7 +344,7 @@ class BatchRunner(Runtime):
         copy = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
         return calm(copy.createDataFrame([], self.frames.input(bool(self.outputs.sides)).schema))
 
-    def _round(self, lull: Lulled) -> None:
+    def _round(self, lull: QuietPeriod) -> None:
         """Run a round over an empty batch."""
         try:
             self._batch = self._nothing
@@ -383,10 +383,10 @@ class BatchRunner(Runtime):
         """See Runtime."""
         self.checkpoint.lease.check()
 
-    def run(self, action: Run) -> Ran:
+    def run(self, action: RunJobs) -> JobsFinished:
         """Run the jobs of a batch on Spark."""
         began, self._writing = self.clock(), False
-        done = Ran(self._jobs().run(action.plans), began, self.clock())
+        done = JobsFinished(self._jobs().run(action.plans), began, self.clock())
         self.after("reports")
         return done
 
@@ -400,7 +400,7 @@ class BatchRunner(Runtime):
         """Remove from sink and side outputs what earlier runs left."""
         self.outputs.withdraw(action.first, self.check_lease)
 
-    def publish(self, action: Publish) -> Published:
+    def publish(self, action: Publish) -> ResultsPublished:
         """Write results to the sink, or make them ready, as are rows for the side outputs."""
         self.check_lease()
         self.cut = self.protocol.begun is None
@@ -412,7 +412,7 @@ class BatchRunner(Runtime):
             deliveries = self.outputs.write(results, action.sides)
         self.store.remove({*action.written}.difference(*(delivery.stored for delivery in deliveries)))
         self.after("sink")
-        return Published(self.clock(), time.time(), deliveries)
+        return ResultsPublished(self.clock(), time.time(), deliveries)
 
     def deliver(self, action: Deliver) -> None:
         """Let files of a committed batch appear in their folders."""

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from watersmeet.batch.plan import BatchPlan
 from watersmeet.batch.report import TaskReport
 from watersmeet.exchange.message import Attempt
-from watersmeet.exchange.tasks import joined, take_in
+from watersmeet.exchange.tasks import join_share, take_in
 from watersmeet.limits import limits
 from watersmeet.probe.chunk_table import is_bulky
 from watersmeet.spark.run.fetch import fetch_all
@@ -36,7 +36,7 @@ def run(batch: DataFrame, plan: BatchPlan) -> list[TaskReport] | None:
 
     Nodes are what they are elsewhere: owners of chunks. Only who does their work differs.
     """
-    most, closed = limit(plan), sum(chunk.rows for chunk in plan.chunks) if plan.final else 0
+    most, closed = limit(plan), sum(chunk.rows for chunk in plan.chunks) if plan.is_final else 0
     if plan.seconds >= limits().driver_seconds or most <= closed:
         return None
     rows = fetch(batch, most)
@@ -102,6 +102,6 @@ def run_rows(rows: pa.Table, plan: BatchPlan) -> list[TaskReport]:
     with _turn:
         started = time.process_time()
         here = Attempt(0, NAME, 0, worker(), time.process_time, time.time)
-        done = joined(plan, [take_in(plan, here, rows.to_batches())], here, 0, 1)
-        done[0].seconds += time.process_time() - started
+        done = join_share(plan, [take_in(plan, here, rows.to_batches())], here, 0, 1)
+        done[0].work.seconds += time.process_time() - started
         return done

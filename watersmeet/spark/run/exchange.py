@@ -28,7 +28,7 @@ def driver(batch: DataFrame, plan: BatchPlan) -> list[TaskReport]:
     done = small.run(batch, plan)
     if done is None:
         return local(batch, plan)
-    if done[0].seconds > limits().driver_seconds / 2:
+    if done[0].work.seconds > limits().driver_seconds / 2:
         warm_up(batch.sparkSession, "local")
     return done
 

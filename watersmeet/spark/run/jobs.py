@@ -14,7 +14,7 @@ from watersmeet.errors import PredicateError
 from watersmeet.exchange.message import REPORT, received
 from watersmeet.exchange.tasks import decided
 from watersmeet.metadata.constraint_state import MARKS
-from watersmeet.runtime.tree import Job, hearing
+from watersmeet.runtime.tree import Job, inherit
 from watersmeet.spark.checkpoint.paths import Place
 from watersmeet.spark.run.exchange import EXCHANGES
 from watersmeet.spark.run.fetch import fetch_all
@@ -82,7 +82,7 @@ class Jobs:
         streams = [stream.name for stream in plan.query.streams]
         joined, hops = f"batch {plan.batch}, join of {', '.join(streams)}", len(streams) - 1
         with named(self.batch.sparkSession, f"{joined}: intake and {hops} {'hop' if hops == 1 else 'hops'}"):
-            heard = hearing(plan, {at: done[child.path] for at, child in node.inner.items()})
+            heard = inherit(plan, {at: done[child.path] for at, child in node.inner.items()})
             reports = survive(lambda: self._exchanged(rows, heard), lambda: _clear(plan, ""))
         with named(self.batch.sparkSession, f"{joined}: conditions left to Spark"):
             self._decide(node, plan, reports)
@@ -109,7 +109,7 @@ class Jobs:
         Raises:
             PredicateError: If a conjunct raises.
         """
-        files = [file for report in reports for file in report.pending]
+        files = [file for report in reports for file in report.results.pending]
         if not files:
             return
         keep = on_spark(decided(plan.store, node.query, f"{plan.name}-{DECIDED}"))
@@ -122,8 +122,8 @@ class Jobs:
             if is_death(error):
                 raise
             raise PredicateError(f"`where` raised {said(error)}; the batch was not written.") from None
-        reports[0].rows += sum(rows for rows, _, _ in found)
-        reports[0].files += [file for _, written, _ in found for file in written]
+        reports[0].results.rows += sum(rows for rows, _, _ in found)
+        reports[0].results.files += [file for _, written, _ in found for file in written]
         tallies.decided(plan, reports, [codes for _, _, codes in found])
         plan.store.remove(files)
 

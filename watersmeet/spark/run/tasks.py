@@ -2,15 +2,17 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from watersmeet.batch.fuse import output, pending
-from watersmeet.batch.node import JoinTask, Worker
+from watersmeet.batch.intake import IntakeReport
+from watersmeet.batch.node import Arrived, Emit, EndOfBatch, Node, Share
 from watersmeet.batch.plan import BatchPlan
+from watersmeet.batch.worker import Worker
 from watersmeet.errors import WatersmeetError
 from watersmeet.exchange.message import Attempt, Blocks, Task, received
 from watersmeet.limits import adopt
@@ -79,7 +81,7 @@ def show(plan: BatchPlan, shares: int) -> Task:
         if share is None:
             return
         try:
-            for rows in _shown(JoinTask(plan, received(told), attempt.worker), share, shares):
+            for rows in _output(Node(plan, attempt.worker, Share(share, shares)), received(told), attempt):
                 fine = pa.nulls(rows.num_rows, pa.string())
                 yield pa.RecordBatch.from_arrays([*rows.columns, fine], schema=schema)
         except WatersmeetError as error:
@@ -89,13 +91,16 @@ def show(plan: BatchPlan, shares: int) -> Task:
     return run
 
 
-def _shown(task: JoinTask, share: int, shares: int) -> Iterator[pa.RecordBatch]:
-    query, table = task.query, task.table
-    for block in task.results(share, shares):
-        if query.deferred:
-            yield from pending(query, block, table, task.answers)
-        else:
-            yield from output(query, block, table)
+def _output(node: Node, intakes: Sequence[IntakeReport], attempt: Attempt) -> Iterator[pa.RecordBatch]:
+    """Yield what a node of a static frame emits; its state is read by nobody, so it stores none."""
+    for event in (Arrived(intakes), EndOfBatch(None, attempt.cpu)):
+        for action in node.handle(event):
+            assert isinstance(action, Emit)
+            if not node.query.deferred:
+                yield from output(node.query, action.results, node.table)
+                continue
+            for block in (action.results, action.pending):
+                yield from pending(node.query, block, node.table, node.answers)
 
 
 def error_column(columns: Iterable[str]) -> str:

@@ -1,0 +1,72 @@
+"""The end of a batch on a node: chunks are merged, dead rows are purged, and constraints are brought up to date."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from watersmeet.arrays import Ints
+from watersmeet.batch.intake import writer
+from watersmeet.batch.plan import BatchPlan
+from watersmeet.batch.report import StateReport
+from watersmeet.batch.worker import Clock
+from watersmeet.metadata.collector import Heard
+from watersmeet.metadata.dead_rows import newly_dead
+from watersmeet.metadata.marking import Marking
+from watersmeet.metadata.plan import MetadataReport, Number
+from watersmeet.metadata.superseded import superseded
+from watersmeet.probe.evaluators.duck import Duck
+from watersmeet.state.chunks.chunk import Chunk
+from watersmeet.state.store.deletion_vectors import with_dead
+
+
+class Finish:
+    """Writes what a task attempt adds to the state at the end of a batch; the manifest makes it visible.
+
+    Args:
+        plan: The batch's plan.
+        duck: Evaluates conditions over stored tuples.
+        name: Unique to the task attempt.
+        cpu: Returns the CPU seconds that the process has used.
+    """
+
+    def __init__(self, plan: BatchPlan, duck: Duck, name: str, cpu: Clock) -> None:
+        self._plan, self._duck, self._name, self._cpu = plan, duck, name, cpu
+
+    def store(self, node: int) -> StateReport:
+        """Merge a node's chunks as planned, and note which of its rows are dead from now on."""
+        report, name = StateReport(), f"{self._name}n{node}"
+        began = self._cpu()
+        dead = self.dead(node) if self._plan.metadata.purge else {}
+        report.purging += self._cpu() - began
+        write = writer(self._plan, name)
+        merges = [merge for merge in self._plan.merges if merge.node == node]
+        chunks = [(write.merge(merge, at, dead), merge.chunks) for at, merge in enumerate(merges)]
+        report.merged = [(chunk, tuple(old.id for old in parts)) for chunk, parts in chunks if chunk is not None]
+        if dead:
+            began = self._cpu()
+            report.purged = self._bury(report, dead, name)
+            report.purging += self._cpu() - began
+        return report
+
+    def dead(self, node: int) -> dict[str, Ints]:
+        """Return the rows of a node's chunks that are dead from now on, by the chunks' ids."""
+        plan = self._plan
+        own = [chunk for chunk in plan.chunks if chunk.owners[0] == node]
+        if plan.query.optional:
+            return superseded(plan.query, plan.store, plan.chunks, own, plan.times.settled)
+        return newly_dead(plan.query, plan.store, plan.chunks, own, plan.closed(), self._duck)
+
+    def _bury(self, report: StateReport, dead: Mapping[str, Ints], name: str) -> list[Chunk]:
+        """Write which rows are dead, except for chunks that were merged: the merged ones lack these rows."""
+        replaced = {key for _, parts in report.merged for key in parts}
+        rest = [chunk for chunk in self._plan.chunks if chunk.id in dead and chunk.id not in replaced]
+        return with_dead(self._plan.store, rest, f"{self._plan.name}-{name}", dead)
+
+    def fresh(self, chunks: Iterable[Chunk], ordinals: Mapping[str, Ints]) -> list[Chunk]:
+        """Return the batch's chunks; write the arrival ordinals of those that have some."""
+        write = writer(self._plan, self._name)
+        return [write.write_ordinals(c, ordinals[c.id]) if c.id in ordinals else c for c in chunks]
+
+    def mark(self, marks: Sequence[Mapping[Number, Heard]]) -> MetadataReport:
+        """Bring the state of constraints up to date with what intake tasks collected; nothing changes in a round."""
+        if not self._plan.query.promised or self._plan.kind == "round":
+            return MetadataReport()
+        return Marking(self._plan, self._name, self._duck).mark(marks)

@@ -1,0 +1,83 @@
+"""The tuples that probe in a batch: its new ones, and earlier ones that pay what they owe."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from watersmeet.batch.arrival_order import Arrivals, as_of_all
+from watersmeet.batch.plan import BatchPlan, Course
+from watersmeet.probe.chunk_table import ChunkTable, Target
+from watersmeet.probe.entrants import entrants
+from watersmeet.probe.hop import Hops
+from watersmeet.probe.hop_steps import entry_conjuncts
+from watersmeet.probe.partials import Partials
+from watersmeet.query.query import Query
+from watersmeet.spilling.owed_tuples import Owing
+
+
+class ProbingTuples:
+    """Reads tuples from their chunks as partial results of one member.
+
+    Args:
+        plan: The batch's plan.
+        query: The join, with the conjuncts by which it is decided.
+        hops: Tests tuples before they probe.
+        table: Where their columns are.
+        stored: The chunks of earlier batches.
+        fresh: Those of the batch's own tuples.
+        arrivals: The batch's arrivals in count-windowed streams.
+    """
+
+    def __init__(
+        self,
+        plan: BatchPlan,
+        query: Query,
+        hops: Hops,
+        table: ChunkTable,
+        stored: Sequence[Target],
+        fresh: Sequence[Target],
+        arrivals: Mapping[int, Arrivals],
+    ) -> None:
+        self._plan, self._query, self._hops, self._table = plan, query, hops, table
+        self._fresh, self._arrivals = fresh, arrivals
+        self._owing = Owing(plan, table, stored)
+        self._tracked = plan.placement.tracked
+
+    def entering(self, origin: int, course: int, steps: Course, share: int = 0, shares: int = 1) -> Iterator[Partials]:
+        """Yield the tuples of a stream and course that pass the conjuncts over their own stream alone.
+
+        [!] A share is one in `shares` of each chunk's rows: later rows have more to probe. Rows stand in canonical
+        order, so a task that runs again, over chunks written again, takes the same tuples.
+        """
+        conjuncts, pays = entry_conjuncts(self._query, origin), steps[0].role.old
+        for block in self._owed(origin, share, shares) if pays else self._new(origin, share, shares):
+            block = self._hops.enter(block, conjuncts)
+            block = block if pays else self._on_course(block, course)
+            if len(block):
+                yield block
+
+    def _new(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
+        """Yield a share of a stream's new tuples."""
+        for target in self._fresh:
+            if target.chunk.stream == origin and target.chunk.bucket.first:
+                rows = np.arange(share, target.chunk.rows, shares)
+                ts = self._table.rows(target).ts[rows]
+                asof = as_of_all(self._arrivals, origin, ts)
+                batch = np.full(len(ts), self._plan.batch)
+                yield entrants(self._query, target, rows, ts, batch, asof, self._tracked)
+
+    def _owed(self, origin: int, share: int, shares: int) -> Iterator[Partials]:
+        """Yield a share of a stream's earlier tuples that pay now."""
+        for target, rows, batch in self._owing.tuples(origin):
+            rows, batch = rows[share::shares], batch[share::shares]
+            ts = self._table.rows(target).ts[rows]
+            yield entrants(self._query, target, rows, ts, batch, self._owing.as_of(origin, ts, batch), self._tracked)
+
+    def _on_course(self, block: Partials, course: int) -> Partials:
+        """Return the tuples that the join order sends on a course."""
+        order = self._plan.order
+        columns = order.reads(block.origin)
+        if not columns or not len(block):
+            return block
+        courses = order.courses(block.origin, {c: block.column(c, self._table.gather) for c in columns})
+        return block.take(np.flatnonzero(courses == course))

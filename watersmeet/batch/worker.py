@@ -1,0 +1,52 @@
+"""What a worker process keeps from task to task."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from watersmeet.batch.meeting_nodes import Routes
+from watersmeet.batch.plan import BatchPlan
+from watersmeet.metadata import mark_files
+from watersmeet.predicate.model import Dialect
+from watersmeet.probe.answer_cache import AnswerCache
+from watersmeet.probe.chunk_table import ChunkTable
+from watersmeet.probe.evaluators.duck import Duck
+from watersmeet.probe.hop import Hops
+from watersmeet.query.query import Query
+from watersmeet.state.store import deletion_vectors
+from watersmeet.state.store.address_space import save_space
+
+Clock = Callable[[], float]
+"""Returns seconds."""
+
+
+class Worker:
+    """DuckDB connections and the answers of Python predicates; what is cached for chunks that are gone is dropped.
+
+    Args:
+        clock: Returns seconds.
+        folder: Where it shares answers with other processes and DuckDB spills; None to do neither.
+    """
+
+    def __init__(self, clock: Clock, folder: Path | None = None) -> None:
+        save_space()
+        self._clock = clock
+        self._folder = folder
+        self._cache = AnswerCache(None if folder is None else folder / "answers")
+        self._ducks: dict[Dialect, Duck] = {}
+
+    def hops(self, plan: BatchPlan, query: Query, table: ChunkTable, routes: Routes) -> Hops:
+        """Return what runs hops over the chunks of a table; drop what is cached for any other chunk."""
+        self._cache.keep(plan.run, {chunk.id for chunk in table.chunks})
+        plan.store.keep(plan.run, (chunk for chunk in table.chunks if plan.is_read(chunk)))
+        mark_files.forget_missing()
+        deletion_vectors.forget_missing()
+        duck, near_misses = self.duck(query.dialect), plan.observing.near_misses
+        return Hops(query, table, duck, self._cache, self._clock, routes, plan.run, near_misses)
+
+    def duck(self, dialect: Dialect) -> Duck:
+        """Return the connection for a session's settings."""
+        if dialect not in self._ducks:
+            folder = None if self._folder is None else self._folder / f"duckdb-{os.getpid()}-{len(self._ducks)}"
+            self._ducks[dialect] = Duck(dialect, folder)
+        return self._ducks[dialect]
