@@ -355,7 +355,7 @@ def test_whatever_goes_wrong_results_are_there(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("samples", "wanted"),
+    ("samples", "expected"),
     [
         (None, [{"a": {"x": "1.0", "k": "p", "ts": moment(0)}, "b": {"k": "q" * 60, "ts": moment(1)}}]),
         ({"x", "ts"}, [{"a": {"x": "1.0", "ts": moment(0)}, "b": {"ts": moment(1)}}]),

@@ -38,7 +38,7 @@ def kinds(join: Query, before: Manifest, after: Manifest, marks: list[int | None
 
 
 @pytest.mark.parametrize(
-    ("windows", "before", "moved", "warned"),
+    ("windows", "before", "distance", "warned"),
     [
         ((TEN, TEN), 0, 10 * SECOND, False),
         ((TEN, TEN), 0, 10 * SECOND + 1, True),
@@ -49,8 +49,8 @@ def kinds(join: Query, before: Manifest, after: Manifest, marks: list[int | None
     ],
 )
 def test_a_watermark_that_jumps(windows: tuple[Window, ...], before: int | None, distance: int, warned: bool) -> None:
-    notice = kinds(query(*windows), state(before, 0, 0), state(distance, distance, distance))
-    assert notice == (["jump"] if warned else [])
+    warned_kinds = kinds(query(*windows), state(before, 0, 0), state(distance, distance, distance))
+    assert warned_kinds == (["jump"] if warned else [])
 
 
 def test_a_window_by_conditions_is_told_without_its_microsecond() -> None:
@@ -59,15 +59,15 @@ def test_a_window_by_conditions_is_told_without_its_microsecond() -> None:
     assert "more than the largest window (10 minutes)" in notice.message
 
 
-@pytest.mark.parametrize(("passed", "warned"), [(0, True), (50 * SECOND, False), (49 * SECOND, True), (-HOUR, True)])
+@pytest.mark.parametrize(("elapsed", "warned"), [(0, True), (50 * SECOND, False), (49 * SECOND, True), (-HOUR, True)])
 def test_a_watermark_may_move_as_far_as_the_clock_did(elapsed: int, warned: bool) -> None:
     join, before, after = query(TEN, TEN), state(0, 0, 0), state(60 * SECOND, 60 * SECOND, 60 * SECOND)
-    notice = notices(join, before, after, [0, 0], [StreamIntake()] * 2, elapsed)
-    assert [notice.kind for notice in notice] == (["jump"] if warned else [])
+    warnings = notices(join, before, after, [0, 0], [StreamIntake()] * 2, elapsed)
+    assert [notice.kind for notice in warnings] == (["jump"] if warned else [])
 
 
 @pytest.mark.parametrize(
-    ("after", "wanted"),
+    ("after", "expected"),
     [
         (state(0, 15 * SECOND, 0), []),
         (state(0, 15 * SECOND + 1, 0), ["behind b"]),
